@@ -1,0 +1,144 @@
+//! Why a transaction or a look was refused. Deterministic: every replica refuses the same way, so it is a reply.
+
+use bincode::{Decode, Encode};
+
+use crate::ZPath;
+
+/// A refusal. Nothing changed. Doors add the path and the zxid.
+///
+/// The order of the variants is their format on disk: append only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode, thiserror::Error)]
+pub enum Error {
+    /// A path, name, version or other argument breaks a rule.
+    #[error("bad arguments")]
+    BadArguments,
+    /// No znode at the path, or no parent to create it under.
+    #[error("no such node")]
+    NoNode,
+    /// The ACL does not permit this.
+    #[error("not permitted by the ACL")]
+    NoAuth,
+    /// The given version is not the znode's version.
+    #[error("bad version")]
+    BadVersion,
+    /// An ephemeral znode cannot have children.
+    #[error("ephemeral nodes cannot have children")]
+    NoChildrenForEphemerals,
+    /// A znode is already at the path.
+    #[error("node exists")]
+    NodeExists,
+    /// The znode has children and cannot be deleted.
+    #[error("node has children")]
+    NotEmpty,
+    /// The session is closed, expired or was never opened.
+    #[error("session expired")]
+    SessionExpired,
+    /// An ACL is empty or malformed.
+    #[error("invalid ACL")]
+    InvalidAcl,
+    /// The session's secret is wrong.
+    #[error("wrong session secret")]
+    AuthFailed,
+    /// The state holds as many znodes or bytes as it may.
+    #[error("quota exceeded")]
+    QuotaExceeded,
+    /// The operation needs a session and the request names none.
+    #[error("the operation needs a session")]
+    SessionRequired,
+    /// The lock that the request is guarded by is not held with the given token, or the ticket is another session's.
+    #[error("the lock is not held with that token")]
+    LockNotHeld,
+    /// The idempotency key was used before with another body.
+    #[error("the idempotency key was used with another request")]
+    RequestKeyReused,
+    /// The idempotency key was used before and its reply is no longer kept.
+    #[error("the idempotency key was used and its outcome is no longer known")]
+    RequestKeyEvicted,
+    /// The parent's create counter has reached 2^31-1: ten-digit suffixes have run out.
+    #[error("sequence numbers have run out under this parent")]
+    SequenceExhausted,
+    /// The parent has as many children as it may.
+    #[error("too many children")]
+    TooManyChildren,
+    /// The lock's queue is full.
+    #[error("too many waiters")]
+    TooManyWaiters,
+    /// There are as many sessions as there may be.
+    #[error("too many sessions")]
+    TooManySessions,
+    /// The session owns as many ephemeral znodes as it may.
+    #[error("too many ephemeral nodes in one session")]
+    TooManyEphemerals,
+    /// The owner holds the lock as many times over as it may.
+    #[error("too many holds of one lock by one owner")]
+    TooManyHolds,
+    /// The transaction has more operations than it may.
+    #[error("too many operations in one transaction")]
+    TooManyOps,
+    /// The data is longer than it may be.
+    #[error("data too large")]
+    DataTooLarge,
+    /// The path is longer or deeper, or a name in it longer, than it may be.
+    #[error("path too long")]
+    PathTooLong,
+    /// The entry was written by a leader of another term than it speaks for; its word no longer counts.
+    #[error("the leader that proposed this was deposed")]
+    StaleTerm,
+}
+
+impl Error {
+    /// ZooKeeper's number for the error, or one of zlock's own from -1001 down.
+    pub fn code(self) -> i32 {
+        match self {
+            Error::BadArguments => -8,
+            Error::NoNode => -101,
+            Error::NoAuth => -102,
+            Error::BadVersion => -103,
+            Error::NoChildrenForEphemerals => -108,
+            Error::NodeExists => -110,
+            Error::NotEmpty => -111,
+            Error::SessionExpired => -112,
+            Error::InvalidAcl => -114,
+            Error::AuthFailed => -115,
+            Error::QuotaExceeded => -125,
+            Error::SessionRequired => -1001,
+            Error::LockNotHeld => -1002,
+            Error::RequestKeyReused => -1003,
+            Error::RequestKeyEvicted => -1004,
+            Error::SequenceExhausted => -1005,
+            Error::TooManyChildren => -1006,
+            Error::TooManyWaiters => -1007,
+            Error::TooManySessions => -1008,
+            Error::TooManyEphemerals => -1009,
+            Error::TooManyHolds => -1010,
+            Error::TooManyOps => -1011,
+            Error::DataTooLarge => -1012,
+            Error::PathTooLong => -1013,
+            Error::StaleTerm => -1014,
+        }
+    }
+}
+
+/// A refused transaction: the error, and what it was about.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Refusal {
+    /// Why.
+    pub error: Error,
+    /// The path that the error is about, when there is one.
+    pub path: Option<ZPath>,
+    /// In a multi: which operation failed, counted from 0.
+    pub op_index: Option<u32>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Refusal { error, path: None, op_index: None }
+    }
+}
+
+impl Refusal {
+    /// A refusal about a path.
+    pub fn at(error: Error, path: &ZPath) -> Self {
+        Refusal { error, path: Some(path.clone()), op_index: None }
+    }
+}

@@ -1,0 +1,82 @@
+//! The numbers that name things. Newtypes, so that a session is never taken for a zxid.
+
+use std::fmt;
+
+use bincode::{Decode, Encode};
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// A transaction id: the index of the Raft log entry that applied it, plus the cluster's `zxid_base`.
+    ///
+    /// ZooKeeper packs an epoch and a counter because Zab restarts its counter in every epoch. A Raft log index
+    /// never restarts, so the index alone is unique and increasing. Zero means "never". Stays below 2^53, so that a
+    /// JSON number holds it exactly.
+    Zxid
+}
+number! {
+    /// A session: the zxid of the entry that opened it, so it is never used twice. Zero means "no session".
+    SessionId
+}
+number! {
+    /// What a holder shows to a resource: the czxid of its lock node. Rises with every grant of one lock.
+    FencingToken
+}
+number! {
+    /// A Raft term: the reign of one leader.
+    Term
+}
+number! {
+    /// One try of one acquire. A client that retries with the same [`RequestKey`] makes a new attempt; a withdrawal
+    /// names the attempt that it ends, so it can never end a later one.
+    Attempt
+}
+
+impl From<Zxid> for FencingToken {
+    fn from(czxid: Zxid) -> Self {
+        FencingToken(czxid.0)
+    }
+}
+
+/// An idempotency key: a UUID that the client chose for one write. Printed with dashes, in lower case.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub struct RequestKey(pub [u8; 16]);
+
+impl fmt::Display for RequestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RequestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where in the log a transaction stands. Comes from the log, never from the transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPosition {
+    /// The term of the leader that wrote the entry.
+    pub term: Term,
+    /// The entry's transaction id; larger than every one applied before.
+    pub zxid: Zxid,
+}

@@ -1,0 +1,72 @@
+//! The bounds of the state. Replicated: every replica must refuse alike, so they change by a log entry only.
+
+use bincode::{Decode, Encode};
+
+/// Every bound that `State::apply` enforces. A new leader proposes its configured limits when they differ.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Limits {
+    /// Data of one znode, in bytes. The default is ZooKeeper's 1 MiB less 1 KiB for the rest of the entry.
+    pub data_bytes_max: u32,
+    /// A path, in bytes.
+    pub path_bytes_max: u32,
+    /// Names in a path.
+    pub path_depth_max: u32,
+    /// One name, in bytes.
+    pub name_bytes_max: u32,
+    /// Owner and label of a lock, label of a session, each in bytes.
+    pub label_bytes_max: u32,
+    /// Children of one znode, waiters included.
+    pub children_max: u32,
+    /// Contenders in one lock's queue, holders included.
+    pub waiters_max: u32,
+    /// All znodes.
+    pub znodes_max: u64,
+    /// All data, in bytes.
+    pub state_bytes_max: u64,
+    /// Open sessions.
+    pub sessions_max: u32,
+    /// Ephemeral znodes of one session: bounds the work of the entry that ends it.
+    pub ephemerals_max: u32,
+    /// Operations of one multi.
+    pub ops_max: u32,
+    /// Entries of one ACL.
+    pub acl_entries_max: u32,
+    /// How often one owner may hold one lock over.
+    pub holds_max: u32,
+    /// Replies kept for repeated idempotency keys, for each session.
+    pub replies_max: u32,
+    /// Idempotency keys remembered as used after their reply is gone, for each session.
+    pub used_keys_max: u32,
+    /// The shortest session timeout, in milliseconds. A shorter wish is raised to it.
+    pub session_timeout_min_ms: u32,
+    /// The longest session timeout, in milliseconds. A longer wish is cut to it.
+    pub session_timeout_max_ms: u32,
+    /// The longest lock-delay, in milliseconds. A longer wish is cut to it.
+    pub lock_delay_max_ms: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            data_bytes_max: (1 << 20) - (1 << 10),
+            path_bytes_max: 1024,
+            path_depth_max: 64,
+            name_bytes_max: 255,
+            label_bytes_max: 256,
+            children_max: 1_000_000,
+            waiters_max: 200_000,
+            znodes_max: 5_000_000,
+            state_bytes_max: 1 << 30,
+            sessions_max: 200_000,
+            ephemerals_max: 10_000,
+            ops_max: 128,
+            acl_entries_max: 64,
+            holds_max: 1024,
+            replies_max: 64,
+            used_keys_max: 1024,
+            session_timeout_min_ms: 2_000,
+            session_timeout_max_ms: 300_000,
+            lock_delay_max_ms: 60_000,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Paths by ZooKeeper's rules.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bincode::de::{BorrowDecoder, Decoder};
+use bincode::enc::Encoder;
+use bincode::error::{DecodeError, EncodeError};
+use bincode::{BorrowDecode, Decode, Encode};
+
+use crate::Error;
+
+/// The path of a znode: absolute, without `.`, `..`, empty names, a slash at the end or forbidden characters.
+///
+/// The rules are those of ZooKeeper's `PathUtils.validatePath`. Length and depth are bounded by [`crate::Limits`] when a
+/// node is created, not here, so that a path from the log always reads back.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZPath(Arc<str>);
+
+impl ZPath {
+    /// The root, `/`.
+    pub fn root() -> ZPath {
+        ZPath("/".into())
+    }
+
+    /// Reads a path as a client wrote it.
+    ///
+    /// # Errors
+    /// `BadArguments` when a rule is broken.
+    pub fn parse(path: &str) -> Result<ZPath, Error> {
+        if path == "/" {
+            return Ok(ZPath::root());
+        }
+        let names = path.strip_prefix('/').ok_or(Error::BadArguments)?;
+        names.split('/').try_for_each(check_name)?;
+        Ok(ZPath(path.into()))
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is `/`.
+    pub fn is_root(&self) -> bool {
+        &*self.0 == "/"
+    }
+
+    /// The last name; empty for the root.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The path without its last name; `None` for the root.
+    pub fn parent(&self) -> Option<ZPath> {
+        if self.is_root() {
+            return None;
+        }
+        match self.0.rfind('/') {
+            Some(0) | None => Some(ZPath::root()),
+            Some(slash) => Some(ZPath(self.0[..slash].into())),
+        }
+    }
+
+    /// The child of this path with the given name.
+    ///
+    /// # Errors
+    /// `BadArguments` when the name breaks a rule.
+    pub fn child(&self, name: &str) -> Result<ZPath, Error> {
+        check_name(name)?;
+        let parent = if self.is_root() { "" } else { self.as_str() };
+        Ok(ZPath(format!("{parent}/{name}").into()))
+    }
+
+    /// The number of names in the path; 0 for the root.
+    pub fn depth(&self) -> usize {
+        if self.is_root() { 0 } else { self.0.matches('/').count() }
+    }
+
+    /// Whether `self` is `ancestor` or below it.
+    pub fn is_under(&self, ancestor: &ZPath) -> bool {
+        ancestor.is_root()
+            || self.0.strip_prefix(&*ancestor.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// Checks one name between two slashes.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if matches!(name, "" | "." | "..") || name.chars().any(is_forbidden) { Err(Error::BadArguments) } else { Ok(()) }
+}
+
+/// The characters that ZooKeeper refuses in a path: controls, the private use area and the specials.
+fn is_forbidden(c: char) -> bool {
+    matches!(c, '/' | '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+}
+
+impl fmt::Display for ZPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ZPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Encode for ZPath {
+    fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
+        self.as_str().encode(encoder)
+    }
+}
+
+impl<C> Decode<C> for ZPath {
+    fn decode<D: Decoder<Context = C>>(decoder: &mut D) -> Result<Self, DecodeError> {
+        let text = String::decode(decoder)?;
+        ZPath::parse(&text).map_err(|_| DecodeError::Other("not a znode path"))
+    }
+}
+
+impl<'de, C> BorrowDecode<'de, C> for ZPath {
+    fn borrow_decode<D: BorrowDecoder<'de, Context = C>>(decoder: &mut D) -> Result<Self, DecodeError> {
+        Self::decode(decoder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, expected: Result<(), Error>) {
+        assert_eq!(ZPath::parse(path).map(drop), expected, "{path:?}");
+    }
+
+    #[test]
+    fn paths_follow_zookeepers_rules() {
+        check("/", Ok(()));
+        check("/a", Ok(()));
+        check("/a/b.c/d e", Ok(()));
+        check("/...", Ok(()));
+        check("/ünïcode/漢字", Ok(()));
+        for bad in ["", "a", "a/b", "//", "/a/", "/a//b", "/.", "/..", "/a/./b", "/a/../b"] {
+            check(bad, Err(Error::BadArguments));
+        }
+        for c in ['\u{0}', '\u{1}', '\u{1f}', '\u{7f}', '\u{9f}', '\u{e000}', '\u{f8ff}', '\u{fff0}', '\u{ffff}'] {
+            check(&format!("/a{c}b"), Err(Error::BadArguments));
+        }
+    }
+
+    #[test]
+    fn a_path_knows_its_parent_name_and_depth() {
+        let path = ZPath::parse("/a/b").unwrap();
+        assert_eq!(path.parent(), Some(ZPath::parse("/a").unwrap()));
+        assert_eq!(path.parent().unwrap().parent(), Some(ZPath::root()));
+        assert_eq!(ZPath::root().parent(), None);
+        assert_eq!((path.name(), path.depth()), ("b", 2));
+        assert_eq!(ZPath::root().child("x").unwrap().as_str(), "/x");
+        assert_eq!(path.child("c").unwrap().as_str(), "/a/b/c");
+        assert!(path.is_under(&ZPath::parse("/a").unwrap()) && path.is_under(&path));
+        assert!(!ZPath::parse("/ab").unwrap().is_under(&ZPath::parse("/a").unwrap()));
+    }
+}

@@ -1,0 +1,259 @@
+//! What clients and leaders ask of the state machine: the content of a log entry.
+//!
+//! The order of variants and fields is the format on disk: append only, and freeze new bytes in the golden tests.
+
+use bincode::{Decode, Encode};
+
+use crate::{Acl, Attempt, FencingToken, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
+
+/// One transaction: all of it happens, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Txn {
+    /// The leader's wall clock when it proposed, in milliseconds since 1970. The state takes the maximum seen.
+    pub time_ms: u64,
+    /// Who asks.
+    pub request: Request,
+}
+
+/// A request as a door hands it over, before the leader puts the time on it.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Request {
+    /// The session that the request is made in: it owns what is created, and its secret is checked at apply.
+    pub credential: Option<Credential>,
+    /// The idempotency key with the fingerprint of the operation; needs a credential.
+    pub idempotency: Option<Idempotency>,
+    /// Apply only while this lock is held with this token.
+    pub guard: Option<LockGuard>,
+    /// What to do.
+    pub op: Op,
+}
+
+impl Request {
+    /// A request without session, key or guard.
+    pub fn new(op: Op) -> Request {
+        Request { credential: None, idempotency: None, guard: None, op }
+    }
+}
+
+/// Proof that a request belongs to a session.
+#[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Credential {
+    /// The session.
+    pub session: SessionId,
+    /// SHA-256 of its secret. The secret itself never enters the log.
+    pub secret_hash: [u8; 32],
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Credential({}.***)", self.session)
+    }
+}
+
+/// Marks a retry as the same request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Idempotency {
+    /// The client's key.
+    pub key: RequestKey,
+    /// The first half of the SHA-256 of the encoded operation and guard, without the attempt: tells whether a key
+    /// is used again for something else.
+    pub fingerprint: [u8; 16],
+}
+
+/// "Only while I hold this": the header `If-Lock`.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct LockGuard {
+    /// The lock directory.
+    pub lock: ZPath,
+    /// The token that must be a present holder's.
+    pub token: FencingToken,
+}
+
+/// An operation.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Op {
+    /// Opens a session; its id is the entry's zxid.
+    OpenSession {
+        /// SHA-256 of the secret that the door made.
+        secret_hash: [u8; 32],
+        /// The wish; the reply has what was agreed.
+        timeout_ms: u32,
+        /// Free text for people.
+        label: String,
+    },
+    /// A client closes its session: its ephemerals go in this entry. The credential must be the session's.
+    CloseSession {
+        /// The session.
+        session: SessionId,
+    },
+    /// The leader gives up sessions that were silent too long, each with all its ephemerals. Refused unless the entry
+    /// was written in `term`: a deposed leader's word does not count.
+    ExpireSessions {
+        /// The sessions. Those that are gone already are passed over.
+        sessions: Vec<SessionId>,
+        /// The term that the leader speaks for.
+        term: Term,
+    },
+    /// Creates, deletes, sets or checks one znode.
+    Znode(ZnodeOp),
+    /// Several of them; all or nothing, one zxid.
+    Multi(Vec<ZnodeOp>),
+    /// Replaces a znode's ACL.
+    SetAcl {
+        /// The znode.
+        path: ZPath,
+        /// The new list.
+        acl: Vec<Acl>,
+        /// The expected `aversion`; -1 is any.
+        version: i32,
+    },
+    /// Enqueues for a lock, or holds it once more.
+    Acquire(Acquire),
+    /// Gives one hold of a ticket back; the last one deletes the lock node, held or waiting.
+    Release {
+        /// The lock node.
+        ticket: ZPath,
+    },
+    /// Ends one attempt: the wait is over or the client hung up.
+    Withdraw {
+        /// The lock node.
+        ticket: ZPath,
+        /// The attempt to end. A later attempt on the same ticket makes this a no-op.
+        attempt: Attempt,
+        /// Leave it alone if it is held by now (the client is still there to be told).
+        if_waiting: bool,
+    },
+    /// The leader found znodes to collect: empty containers, TTL znodes out of time, lock nodes whose delay is over.
+    /// Each is checked again at apply; what no longer qualifies is passed over.
+    Reap {
+        /// The znodes with the czxid they were found with.
+        candidates: Vec<ReapCandidate>,
+    },
+    /// A new leader brings its configured limits.
+    SetLimits(Limits),
+}
+
+/// An operation that may stand in a multi.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum ZnodeOp {
+    /// Creates a znode.
+    Create(Create),
+    /// Deletes a znode without children.
+    Delete {
+        /// The znode.
+        path: ZPath,
+        /// The expected version; -1 is any.
+        version: i32,
+    },
+    /// Replaces a znode's data.
+    SetData {
+        /// The znode.
+        path: ZPath,
+        /// The new data.
+        data: Vec<u8>,
+        /// The expected version; -1 is any.
+        version: i32,
+    },
+    /// Changes nothing; fails unless the znode exists with the version.
+    Check {
+        /// The znode.
+        path: ZPath,
+        /// The expected version; -1 is any.
+        version: i32,
+    },
+}
+
+/// What to create.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Create {
+    /// The parent, which must exist and must not be ephemeral.
+    pub parent: ZPath,
+    /// The name; for the sequential modes the part before the ten digits, which may be empty.
+    pub name: String,
+    /// The data.
+    pub data: Vec<u8>,
+    /// The create mode.
+    pub mode: CreateMode,
+    /// The ACL; [`Acl::open`] when the client named none.
+    pub acl: Vec<Acl>,
+}
+
+/// ZooKeeper's create modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum CreateMode {
+    /// Stays until it is deleted.
+    Persistent,
+    /// Goes with its session.
+    Ephemeral,
+    /// Persistent, with the parent's create counter behind the name.
+    PersistentSequential,
+    /// Ephemeral, with the parent's create counter behind the name.
+    EphemeralSequential,
+    /// Collected some time after its last child went.
+    Container,
+    /// Collected when it has no children and was not set for `ttl_ms`.
+    PersistentTtl {
+        /// 1 to 2^40 - 1 milliseconds, as in ZooKeeper.
+        ttl_ms: u64,
+    },
+    /// The same, with the parent's create counter behind the name.
+    PersistentSequentialTtl {
+        /// 1 to 2^40 - 1 milliseconds.
+        ttl_ms: u64,
+    },
+}
+
+impl CreateMode {
+    /// Whether the name gets ten digits.
+    pub fn is_sequential(self) -> bool {
+        matches!(
+            self,
+            CreateMode::PersistentSequential
+                | CreateMode::EphemeralSequential
+                | CreateMode::PersistentSequentialTtl { .. }
+        )
+    }
+
+    /// Whether the znode belongs to a session.
+    pub fn is_ephemeral(self) -> bool {
+        matches!(self, CreateMode::Ephemeral | CreateMode::EphemeralSequential)
+    }
+}
+
+/// How a contender wants a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub enum LockMode {
+    /// Alone. Lock node `_c_<uuid>-lock-<10 digits>`, as Curator's mutex.
+    Exclusive,
+    /// Together with other readers. `_c_<uuid>-__READ__<10 digits>`, as Curator's read/write lock.
+    Read,
+    /// Alone. `_c_<uuid>-__WRIT__<10 digits>`.
+    Write,
+}
+
+/// Enters a lock's queue. Needs a credential and an idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Acquire {
+    /// The lock directory; made with its parents, as containers, when missing.
+    pub lock: ZPath,
+    /// How.
+    pub mode: LockMode,
+    /// Who, within the session: an equal, non-empty owner gets the ticket that it has in this mode and holds it once
+    /// more. Empty is nobody: every acquire is a contender of its own.
+    pub owner: String,
+    /// Free text for people; becomes the lock node's data.
+    pub label: String,
+    /// How long after an expiry the dead holder's node stays, in milliseconds; 0 is not at all.
+    pub lock_delay_ms: u32,
+    /// This try. Stamped anew on every retry; not part of the fingerprint.
+    pub attempt: Attempt,
+}
+
+/// A znode that the leader believes can be collected.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub struct ReapCandidate {
+    /// Where.
+    pub path: ZPath,
+    /// Which: a node made anew at the path is another one.
+    pub czxid: Zxid,
+}

@@ -1,0 +1,34 @@
+//! The words of the HTTP API, for both ends: what is sent, what is answered, how a problem looks.
+//!
+//! Plain data. Numbers that a client compares (`zxid`, `fencing_token`, session ids) are JSON numbers below 2^53.
+//! Durations are JSON numbers of milliseconds in answers; in requests also `"30s"` or `"250ms"` ([`Millis`]).
+//!
+//! | file | has |
+//! |---|---|
+//! | `headers.rs` | the names of the headers |
+//! | `duration.rs` | durations as clients write them |
+//! | `session_key.rs` | `<id>.<secret>`, the value of `Zlock-Session` |
+//! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
+//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `cluster.rs` | requests and answers of the routes of that name |
+
+mod cluster;
+mod duration;
+pub mod headers;
+mod lock;
+mod problem;
+mod session;
+mod session_key;
+mod txn;
+mod znode;
+
+pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, Version};
+pub use duration::{DurationError, Millis};
+pub use lock::{Contender, LockList, LockMode, LockQueue, LockSummary, Released, Ticket, TokenCheck};
+pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
+pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};
+pub use session_key::{SessionKey, SessionKeyError};
+pub use txn::{Txn, TxnDone, TxnOp, TxnResult};
+pub use znode::{
+    AclEntry, AclInfo, Children, Created, Deleted, EventInfo, EventKind, Events, Mode, NamedStat, NodeSet, Stat,
+    ZnodeInfo,
+};

@@ -1,0 +1,155 @@
+//! Locks and tickets.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How a contender wants a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LockMode {
+    /// Alone.
+    #[default]
+    Exclusive,
+    /// Together with other readers.
+    Read,
+    /// Alone, among readers.
+    Write,
+}
+
+/// Where a ticket stands: the answer to an acquire and to a look at a ticket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum Ticket {
+    /// It holds the lock (200).
+    Held {
+        /// The lock node's path.
+        ticket: String,
+        /// The lock.
+        lock: String,
+        /// What to show to resources. Rises with every grant of the lock.
+        fencing_token: u64,
+        /// How often the owner holds it; each needs its release.
+        holds: u32,
+        /// How long, from the moment the request was sent, the session, and so the lock, cannot be lost.
+        /// 0 when the request came without the session or the leader could not be asked.
+        safe_for_ms: u64,
+    },
+    /// It waits (202).
+    Waiting {
+        /// The lock node's path.
+        ticket: String,
+        /// The lock.
+        lock: String,
+        /// Contenders before it in the queue, holders included.
+        position: u32,
+        /// The contender whose going may make it the holder.
+        predecessor: String,
+    },
+}
+
+/// `DELETE /v1/tickets/{ticket}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Released {
+    /// Holds that are left on the ticket; 0 when the lock node is gone.
+    pub holds: u32,
+    /// The transaction.
+    pub zxid: u64,
+}
+
+/// One in a lock's queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Contender {
+    /// The lock node's path.
+    pub ticket: String,
+    /// Its session; absent for a persistent znode that somebody put into the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// Who, within the session.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// Free text.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    /// How it wants the lock.
+    pub mode: LockMode,
+    /// Since when it is in the queue, in milliseconds since 1970, by the leader's clock.
+    pub since_ms: u64,
+    /// Its czxid: the fencing token while it holds the lock.
+    pub fencing_token: u64,
+    /// How often it is held, or waited for, by its owner.
+    pub holds: u32,
+}
+
+/// `GET /v1/locks/{path}`: the queue, a page of the waiters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LockQueue {
+    /// The lock.
+    pub lock: String,
+    /// Who holds it: one, or several readers. On the first page only.
+    pub holders: Vec<Contender>,
+    /// Who waits, in order.
+    pub waiters: Vec<Contender>,
+    /// All holders.
+    pub holder_count: u64,
+    /// All waiters.
+    pub waiter_count: u64,
+    /// Ask again with `from` set to this for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// A lock in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LockSummary {
+    /// The lock.
+    pub lock: String,
+    /// All holders.
+    pub holder_count: u64,
+    /// All waiters.
+    pub waiter_count: u64,
+    /// The fencing token of the first holder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<u64>,
+}
+
+/// `GET /v1/locks?prefix=`: a page of locks by path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LockList {
+    /// The page.
+    pub locks: Vec<LockSummary>,
+    /// Ask again with `after` set to this for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// `GET /v1/locks/{path}?fencing_token=N`, for resource servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TokenCheck {
+    /// The lock.
+    pub lock: String,
+    /// The token that was asked about.
+    pub fencing_token: u64,
+    /// Whether it is a present holder's.
+    pub held: bool,
+    /// The state that was looked at.
+    pub zxid: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_says_its_state() {
+        let held = Ticket::Held {
+            ticket: "/a/_c_x-lock-0000000000".into(),
+            lock: "/a".into(),
+            fencing_token: 7,
+            holds: 1,
+            safe_for_ms: 29_000,
+        };
+        let text = r#"{"state":"held","ticket":"/a/_c_x-lock-0000000000","lock":"/a","fencing_token":7,"holds":1,"safe_for_ms":29000}"#;
+        assert_eq!(serde_json::to_string(&held).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Ticket>(text).unwrap(), held);
+    }
+}

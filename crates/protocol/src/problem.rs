@@ -1,0 +1,196 @@
+//! What can go wrong, as RFC 9457 says it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What every problem's `type` begins with. The rest is the problem's name, and the anchor in docs/http-api.md.
+pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
+
+/// Whether the request may have had an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It had none and, sent again, would be refused again unless the state or the request changes.
+    Refused,
+    /// It had none: retry freely, here or on another node.
+    Unavailable,
+    /// It may have had one. Retry with the same `Idempotency-Key`.
+    Unknown,
+}
+
+/// A problem, as `application/problem+json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// A URI that names the kind of problem: what programs should look at.
+    #[serde(rename = "type")]
+    pub type_uri: String,
+    /// The kind in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// This case in words.
+    pub detail: String,
+    /// Whether the request may have had an effect.
+    pub outcome: Outcome,
+    /// ZooKeeper's name for the error, or zlock's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// ZooKeeper's number for the error, or one of zlock's own from -1001 down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// The znode that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// In a multi: which operation failed, counted from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op_index: Option<u32>,
+    /// Where in history the answer stands; with `gone`, the smallest `since` that can be answered.
+    pub zxid: u64,
+}
+
+macro_rules! problem_types {
+    ($($(#[$doc:meta])* $variant:ident = $slug:literal, $title:literal;)*) => {
+        /// The kinds of problems.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ProblemType {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl ProblemType {
+            /// Every kind.
+            pub const ALL: &'static [ProblemType] = &[$(ProblemType::$variant),*];
+
+            /// The last part of the type URI.
+            pub fn slug(self) -> &'static str {
+                match self { $(ProblemType::$variant => $slug,)* }
+            }
+
+            /// The kind in words.
+            pub fn title(self) -> &'static str {
+                match self { $(ProblemType::$variant => $title,)* }
+            }
+        }
+    };
+}
+
+problem_types! {
+    /// A parameter, header, path or body breaks a rule.
+    BadRequest = "bad-request", "The request breaks a rule";
+    /// No such route.
+    NoRoute = "no-route", "There is nothing at this URL";
+    /// The route does not take the method.
+    MethodNotAllowed = "method-not-allowed", "The method is not allowed here";
+    /// A client sent its request too slowly.
+    RequestTimeout = "request-timeout", "The request came too slowly";
+    /// The body is too large.
+    BodyTooLarge = "body-too-large", "The body is too large";
+    /// The URI is too long.
+    UriTooLong = "uri-too-long", "The URI is too long";
+    /// Too many or too long headers.
+    HeadersTooLarge = "headers-too-large", "The headers are too large";
+    /// The body is not of the type that the route takes.
+    UnsupportedMediaType = "unsupported-media-type", "The content type is not taken here";
+    /// No znode at the path.
+    NoNode = "no-node", "There is no znode at the path";
+    /// No such session (when looking at one).
+    NoSession = "no-session", "There is no such session";
+    /// The ACL does not permit it.
+    NoAuth = "no-auth", "The ACL does not permit this";
+    /// `If-Match` does not match.
+    BadVersion = "bad-version", "The version does not match";
+    /// Ephemeral znodes have no children.
+    NoChildrenForEphemerals = "no-children-for-ephemerals", "Ephemeral znodes cannot have children";
+    /// The path is taken.
+    NodeExists = "node-exists", "There is a znode at the path already";
+    /// The znode has children.
+    NotEmpty = "not-empty", "The znode has children";
+    /// The session is closed or expired, or never was.
+    SessionExpired = "session-expired", "The session has ended";
+    /// The session's secret is wrong.
+    AuthFailed = "auth-failed", "The session's secret is wrong";
+    /// The request needs a session.
+    SessionRequired = "session-required", "The request needs a session";
+    /// An ACL is malformed.
+    InvalidAcl = "invalid-acl", "The ACL is malformed";
+    /// The state is full.
+    QuotaExceeded = "quota-exceeded", "The state is full";
+    /// The lock is not held with the token.
+    LockNotHeld = "lock-not-held", "The lock is not held with that token";
+    /// The wait ended before the lock was granted; the waiter has left the queue.
+    NotAcquired = "not-acquired", "The lock was not acquired in time";
+    /// The ticket is gone: released, withdrawn, or its session ended.
+    TicketGone = "ticket-gone", "The ticket is gone";
+    /// Another attempt with the same key has the ticket.
+    Superseded = "superseded", "A later attempt of the same request has the ticket";
+    /// The key was used for another request.
+    RequestKeyReused = "idempotency-key-reused", "The idempotency key was used for another request";
+    /// The key was used and its reply is no longer kept.
+    RequestKeyEvicted = "idempotency-key-evicted", "The outcome of this idempotency key is no longer known";
+    /// Sequence numbers have run out.
+    SequenceExhausted = "sequence-exhausted", "Sequence numbers have run out under this parent";
+    /// A bound of the state was reached by something that exists.
+    LimitReached = "limit-reached", "A limit of the state is reached";
+    /// Too many of something at present.
+    TooMany = "too-many", "There are too many of these at present";
+    /// Events since then are no longer kept.
+    EventsGone = "events-gone", "The events since then are no longer kept";
+    /// Nothing was done; try again.
+    Unavailable = "unavailable", "The node cannot serve this now";
+    /// It may have been done.
+    Unknown = "outcome-unknown", "The outcome is unknown";
+    /// A bug.
+    Internal = "internal", "The node met a bug";
+}
+
+impl ProblemType {
+    /// The type URI.
+    pub fn uri(self) -> String {
+        format!("{PROBLEM_TYPE_BASE}{}", self.slug())
+    }
+
+    /// The kind behind a type URI.
+    pub fn from_uri(uri: &str) -> Option<ProblemType> {
+        let slug = uri.strip_prefix(PROBLEM_TYPE_BASE)?;
+        ProblemType::ALL.iter().copied().find(|kind| kind.slug() == slug)
+    }
+}
+
+impl Problem {
+    /// The kind of problem; `None` for one that this version does not know.
+    pub fn kind(&self) -> Option<ProblemType> {
+        ProblemType::from_uri(&self.type_uri)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_by_its_uri() {
+        for kind in ProblemType::ALL {
+            assert_eq!(ProblemType::from_uri(&kind.uri()), Some(*kind));
+        }
+        assert_eq!(ProblemType::from_uri("about:blank"), None);
+    }
+
+    #[test]
+    fn a_problem_is_written_as_the_rfc_says() {
+        let problem = Problem {
+            type_uri: ProblemType::NoNode.uri(),
+            title: ProblemType::NoNode.title().into(),
+            status: 404,
+            detail: "no such node".into(),
+            outcome: Outcome::Refused,
+            name: Some("NoNode".into()),
+            code: Some(-101),
+            path: Some("/a".into()),
+            op_index: None,
+            zxid: 9,
+        };
+        assert_eq!(
+            serde_json::to_string(&problem).unwrap(),
+            r#"{"type":"urn:zlock:problem:no-node","title":"There is no znode at the path","status":404,"detail":"no such node","outcome":"refused","name":"NoNode","code":-101,"path":"/a","zxid":9}"#
+        );
+    }
+}

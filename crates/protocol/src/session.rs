@@ -1,0 +1,82 @@
+//! Sessions.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::Millis;
+
+/// `POST /v1/sessions`. An empty body asks for the defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpenSession {
+    /// The wish; the answer says what was agreed. Default 30 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<Millis>,
+    /// Free text for people: who are you?
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+}
+
+/// A session was opened. Nobody is told the secret again.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionOpened {
+    /// Its id: the zxid that opened it.
+    pub id: u64,
+    /// 128 random bits in hex. Who has it can act as the session.
+    pub secret: String,
+    /// `<id>.<secret>`, ready for the header `Zlock-Session`.
+    pub session: String,
+    /// The agreed timeout.
+    pub timeout_ms: u32,
+    /// How long, from the moment the request was sent, the session cannot expire.
+    pub safe_for_ms: u64,
+}
+
+/// Keeps the secret out of logs.
+impl std::fmt::Debug for SessionOpened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SessionOpened({}.***, {} ms)", self.id, self.timeout_ms)
+    }
+}
+
+/// A keep-alive that the leader took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeptAlive {
+    /// The session.
+    pub id: u64,
+    /// Its timeout.
+    pub timeout_ms: u32,
+    /// How long, from the moment the request was sent, the session cannot expire.
+    pub safe_for_ms: u64,
+}
+
+/// A session, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionInfo {
+    /// Its id.
+    pub id: u64,
+    /// Its timeout.
+    pub timeout_ms: u32,
+    /// Free text of the one who opened it.
+    pub label: String,
+    /// When it was opened, in milliseconds since 1970, by the leader's clock.
+    pub opened_ms: u64,
+    /// How many ephemeral znodes it owns.
+    pub ephemeral_count: u64,
+    /// Their paths, sorted; only when one session is asked for, and at most `limit` of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ephemerals: Vec<String>,
+    /// Ask again with `after` set to this for the rest of the paths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// `GET /v1/sessions`: a page of sessions by id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionList {
+    /// The page.
+    pub sessions: Vec<SessionInfo>,
+    /// Ask again with `after` set to this for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}

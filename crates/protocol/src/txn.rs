@@ -1,0 +1,137 @@
+//! Several operations at once.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{AclEntry, Millis, Mode, Stat};
+
+/// `POST /v1/txn`: all of it happens, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Txn {
+    /// In order.
+    pub ops: Vec<TxnOp>,
+}
+
+/// One operation. `version` -1, or none, is any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TxnOp {
+    /// Creates a znode.
+    Create {
+        /// Where; for the sequential modes the part before the ten digits.
+        path: String,
+        /// The data as text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
+        /// The data in base64, instead of `data`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data_base64: Option<String>,
+        /// The create mode.
+        #[serde(default)]
+        mode: Mode,
+        /// For the TTL modes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ttl: Option<Millis>,
+        /// The ACL; open when absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        acl: Option<Vec<AclEntry>>,
+    },
+    /// Deletes a znode without children.
+    Delete {
+        /// Where.
+        path: String,
+        /// The expected version.
+        #[serde(default = "any_version")]
+        version: i32,
+    },
+    /// Replaces a znode's data.
+    Set {
+        /// Where.
+        path: String,
+        /// The data as text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
+        /// The data in base64, instead of `data`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data_base64: Option<String>,
+        /// The expected version.
+        #[serde(default = "any_version")]
+        version: i32,
+    },
+    /// Fails unless the znode exists with the version.
+    Check {
+        /// Where.
+        path: String,
+        /// The expected version.
+        #[serde(default = "any_version")]
+        version: i32,
+    },
+}
+
+fn any_version() -> i32 {
+    -1
+}
+
+/// The transaction was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TxnDone {
+    /// Its zxid; the same for all operations.
+    pub zxid: u64,
+    /// One for each operation, in order.
+    pub results: Vec<TxnResult>,
+}
+
+/// What one operation did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum TxnResult {
+    /// A znode was created.
+    Create {
+        /// Where, ten digits included.
+        path: String,
+        /// Its facts.
+        stat: Stat,
+    },
+    /// Data was set.
+    Set {
+        /// The facts after it.
+        stat: Stat,
+    },
+    /// A delete or a check: done.
+    Done,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_told_apart_by_op_and_versions_default_to_any() {
+        let txn: Txn = serde_json::from_str(
+            r#"{"ops":[{"op":"create","path":"/a","data":"x","mode":"persistent-ttl","ttl":"30s"},{"op":"check","path":"/b","version":3},{"op":"delete","path":"/c"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            txn.ops,
+            [
+                TxnOp::Create {
+                    path: "/a".into(),
+                    data: Some("x".into()),
+                    data_base64: None,
+                    mode: Mode::PersistentTtl,
+                    ttl: Some(Millis(30_000)),
+                    acl: None,
+                },
+                TxnOp::Check { path: "/b".into(), version: 3 },
+                TxnOp::Delete { path: "/c".into(), version: -1 },
+            ]
+        );
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused() {
+        assert!(serde_json::from_str::<Txn>(r#"{"ops":[{"op":"delete","path":"/c","versoin":1}]}"#).is_err());
+        assert!(serde_json::from_str::<Txn>(r#"{"ops":[{"op":"drop","path":"/c"}]}"#).is_err());
+    }
+}

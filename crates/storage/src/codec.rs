@@ -1,0 +1,306 @@
+//! Bytes of everything that is stored or sent to a peer.
+//!
+//! A record is a version byte and the bincode of one of the structs below. These mirror openraft's types field by
+//! field, so that an upgrade of openraft cannot change a byte on disk unnoticed. **The order of fields and variants is
+//! the format**: append only, and a change that an old reader would misread gets a new version. Golden bytes are frozen
+//! in `tests/golden`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use bincode::de::Decoder;
+use bincode::enc::Encoder;
+use bincode::error::{DecodeError, EncodeError};
+use bincode::{Decode, Encode};
+use bytes::Bytes;
+
+use crate::types::{Command, Entry, LogId, Member, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
+
+/// The version that is written, and the newest that can be read.
+pub const VERSION: u8 = 1;
+
+/// No record claims more than this many bytes. A length that does is refused before anything is allocated.
+pub const RECORD_BYTES_MAX: usize = 64 << 20;
+
+const CONFIG: Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>> =
+    bincode::config::standard().with_limit::<RECORD_BYTES_MAX>();
+
+/// Why bytes are not a record.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// No bytes at all, so not even a version.
+    #[error("an empty record")]
+    Empty,
+    /// A version that this program does not know.
+    #[error("record version {found}, but this program reads up to {VERSION}")]
+    Version {
+        /// The version byte found.
+        found: u8,
+    },
+    /// Not what the type calls for.
+    #[error("malformed record: {0}")]
+    Malformed(String),
+    /// Bytes behind the record's end.
+    #[error("{0} bytes behind the end of a record")]
+    Trailing(usize),
+    /// The checksum at the end does not match.
+    #[error("a record's checksum does not match")]
+    Checksum,
+}
+
+impl From<CodecError> for std::io::Error {
+    fn from(error: CodecError) -> Self {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, error)
+    }
+}
+
+/// The record of `value`: version byte, then bincode.
+pub fn encode<T: Encode>(value: &T) -> Vec<u8> {
+    let mut bytes = vec![VERSION];
+    bincode::encode_into_std_write(value, &mut bytes, CONFIG).expect("writing to memory does not fail");
+    bytes
+}
+
+/// Reads a record that [`encode`] wrote.
+///
+/// # Errors
+/// Any [`CodecError`] but `Checksum`; bytes behind the record's end are an error too.
+pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
+    let (&version, body) = bytes.split_first().ok_or(CodecError::Empty)?;
+    if version != VERSION {
+        return Err(CodecError::Version { found: version });
+    }
+    let (value, consumed) = bincode::decode_from_slice(body, CONFIG).map_err(malformed)?;
+    match body.len() - consumed {
+        0 => Ok(value),
+        trailing => Err(CodecError::Trailing(trailing)),
+    }
+}
+
+/// Like [`encode`], with a CRC-32 at the end, for records whose store has no checksum of its own that we trust.
+pub fn seal<T: Encode>(value: &T) -> Vec<u8> {
+    let mut bytes = encode(value);
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// Reads a record that [`seal`] wrote.
+///
+/// # Errors
+/// Any [`CodecError`]. The version is looked at first, so that a newer format is not called damage.
+pub fn unseal<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
+    let &found = bytes.first().ok_or(CodecError::Empty)?;
+    if found > VERSION {
+        return Err(CodecError::Version { found });
+    }
+    let (record, checksum) = bytes.split_last_chunk::<4>().ok_or(CodecError::Checksum)?;
+    if crc32fast::hash(record) != u32::from_le_bytes(*checksum) {
+        return Err(CodecError::Checksum);
+    }
+    decode(record)
+}
+
+fn malformed(error: impl std::fmt::Display) -> CodecError {
+    CodecError::Malformed(error.to_string())
+}
+
+impl Encode for Command {
+    fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
+        self.0[..].encode(encoder)
+    }
+}
+
+impl<Context> Decode<Context> for Command {
+    fn decode<D: Decoder<Context = Context>>(decoder: &mut D) -> Result<Self, DecodeError> {
+        Vec::<u8>::decode(decoder).map(|bytes| Command(Bytes::from(bytes)))
+    }
+}
+
+bincode::impl_borrow_decode!(Command);
+
+/// Mirror of [`LogId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub struct LogIdRecord {
+    /// The term of the leader that wrote the entry.
+    pub term: u64,
+    /// The entry's index.
+    pub index: u64,
+}
+
+impl From<&LogId> for LogIdRecord {
+    fn from(id: &LogId) -> Self {
+        LogIdRecord { term: id.committed_leader_id().term, index: id.index }
+    }
+}
+
+impl From<LogIdRecord> for LogId {
+    fn from(record: LogIdRecord) -> Self {
+        LogId::new_term_index(record.term, record.index)
+    }
+}
+
+/// Mirror of [`Vote`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct VoteRecord {
+    /// The term voted in.
+    pub term: u64,
+    /// The node voted for.
+    pub node_id: u64,
+    /// True once a quorum has granted the vote.
+    pub committed: bool,
+}
+
+impl From<&Vote> for VoteRecord {
+    fn from(vote: &Vote) -> Self {
+        VoteRecord { term: vote.leader_id.term, node_id: vote.leader_id.voted_for, committed: vote.committed }
+    }
+}
+
+impl From<VoteRecord> for Vote {
+    fn from(record: VoteRecord) -> Self {
+        let VoteRecord { term, node_id, committed } = record;
+        if committed { Vote::new_committed(term, node_id) } else { Vote::new(term, node_id) }
+    }
+}
+
+/// Mirror of [`Membership`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct MembershipRecord {
+    /// The voters: one set, or two while a change is under way.
+    pub configs: Vec<BTreeSet<u64>>,
+    /// All members by node id; one that is in no set is a learner.
+    pub nodes: BTreeMap<u64, Member>,
+}
+
+impl From<&Membership> for MembershipRecord {
+    fn from(membership: &Membership) -> Self {
+        let nodes = membership.nodes().map(|(id, member)| (*id, member.clone())).collect();
+        MembershipRecord { configs: membership.get_joint_config().clone(), nodes }
+    }
+}
+
+impl TryFrom<MembershipRecord> for Membership {
+    type Error = CodecError;
+
+    fn try_from(record: MembershipRecord) -> Result<Self, CodecError> {
+        // openraft calls an empty membership invalid, but has one before the first is set.
+        if record.configs.is_empty() && record.nodes.is_empty() {
+            return Ok(Membership::default());
+        }
+        Membership::new(record.configs, record.nodes).map_err(malformed)
+    }
+}
+
+/// Mirror of [`StoredMembership`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct StoredMembershipRecord {
+    /// The position of the membership's entry.
+    pub log_id: Option<LogIdRecord>,
+    /// The membership.
+    pub membership: MembershipRecord,
+}
+
+impl From<&StoredMembership> for StoredMembershipRecord {
+    fn from(stored: &StoredMembership) -> Self {
+        StoredMembershipRecord {
+            log_id: stored.log_id().as_ref().map(LogIdRecord::from),
+            membership: stored.membership().into(),
+        }
+    }
+}
+
+impl TryFrom<StoredMembershipRecord> for StoredMembership {
+    type Error = CodecError;
+
+    fn try_from(record: StoredMembershipRecord) -> Result<Self, CodecError> {
+        Ok(StoredMembership::new(record.log_id.map(LogId::from), record.membership.try_into()?))
+    }
+}
+
+/// Mirror of [`SnapshotMeta`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct SnapshotMetaRecord {
+    /// The last entry that the snapshot contains.
+    pub last_log_id: Option<LogIdRecord>,
+    /// The last membership among its entries.
+    pub last_membership: StoredMembershipRecord,
+}
+
+impl From<&SnapshotMeta> for SnapshotMetaRecord {
+    fn from(meta: &SnapshotMeta) -> Self {
+        SnapshotMetaRecord {
+            last_log_id: meta.last_log_id.as_ref().map(LogIdRecord::from),
+            last_membership: (&meta.last_membership).into(),
+        }
+    }
+}
+
+impl TryFrom<SnapshotMetaRecord> for SnapshotMeta {
+    type Error = CodecError;
+
+    fn try_from(record: SnapshotMetaRecord) -> Result<Self, CodecError> {
+        Ok(SnapshotMeta {
+            last_log_id: record.last_log_id.map(LogId::from),
+            last_membership: record.last_membership.try_into()?,
+        })
+    }
+}
+
+/// Mirror of [`Payload`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum PayloadRecord {
+    /// Nothing: a new leader's first entry.
+    Blank,
+    /// A command.
+    Normal(Command),
+    /// A membership.
+    Membership(MembershipRecord),
+}
+
+impl From<&Payload> for PayloadRecord {
+    fn from(payload: &Payload) -> Self {
+        match payload {
+            Payload::Blank => PayloadRecord::Blank,
+            Payload::Normal(command) => PayloadRecord::Normal(command.clone()),
+            Payload::Membership(membership) => PayloadRecord::Membership(membership.into()),
+        }
+    }
+}
+
+impl TryFrom<PayloadRecord> for Payload {
+    type Error = CodecError;
+
+    fn try_from(record: PayloadRecord) -> Result<Self, CodecError> {
+        Ok(match record {
+            PayloadRecord::Blank => Payload::Blank,
+            PayloadRecord::Normal(command) => Payload::Normal(command),
+            PayloadRecord::Membership(membership) => Payload::Membership(membership.try_into()?),
+        })
+    }
+}
+
+/// Mirror of [`Entry`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct EntryRecord {
+    /// Its position.
+    pub log_id: LogIdRecord,
+    /// What it carries.
+    pub payload: PayloadRecord,
+}
+
+impl From<&Entry> for EntryRecord {
+    fn from(entry: &Entry) -> Self {
+        EntryRecord { log_id: (&entry.log_id).into(), payload: (&entry.payload).into() }
+    }
+}
+
+impl EntryRecord {
+    /// The entry itself.
+    ///
+    /// # Errors
+    /// `Malformed` for a membership that openraft calls invalid.
+    pub fn into_entry(self) -> Result<Entry, CodecError> {
+        Ok(Entry { log_id: self.log_id.into(), payload: self.payload.try_into()? })
+    }
+}

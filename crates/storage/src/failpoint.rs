@@ -1,0 +1,58 @@
+//! Named places where a crash test can stop, fail or kill the process; nothing at all without the feature.
+
+/// All failpoints, for the test that dies at every one of them.
+#[cfg(feature = "failpoints")]
+pub const FAILPOINTS: &[&str] = &[
+    "log.append",
+    "log.flush",
+    "log.flushed",
+    "log.truncate",
+    "log.purge",
+    "log.purged",
+    "vote.save",
+    "vote.saved",
+    "meta.create",
+    "meta.created",
+    "meta.swap",
+    "meta.swapped",
+    "meta.joined",
+    "snapshot.begin",
+    "snapshot.chunk",
+    "snapshot.flush",
+    "snapshot.fsync",
+    "snapshot.manifest",
+    "snapshot.flip",
+    "snapshot.flipped",
+    "snapshot.cleanup",
+    "snapshot.cleaned",
+    "receive.begin",
+    "receive.chunk",
+    "receive.verify",
+    "receive.verified",
+];
+
+/// Passes the failpoint `name`.
+///
+/// # Errors
+/// Only when a test told the failpoint to fail.
+#[cfg(feature = "failpoints")]
+pub(crate) fn pass(name: &'static str) -> std::io::Result<()> {
+    debug_assert!(FAILPOINTS.contains(&name), "{name} is missing in FAILPOINTS");
+    match fail::eval(name, |message| message) {
+        None => Ok(()),
+        Some(message) => {
+            let message = message.unwrap_or_else(|| "input/output error".into());
+            Err(std::io::Error::other(format!("failpoint {name}: {message}")))
+        }
+    }
+}
+
+/// Passes the failpoint `name`: nothing happens in this build.
+///
+/// # Errors
+/// None in this build.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub(crate) fn pass(_name: &'static str) -> std::io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! The Raft log, the vote and the committed position: one ordered, checksummed stream in raft-log.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader};
+use raft_log::RaftLog;
+use raft_log::api::raft_log_writer::RaftLogWriter;
+use tokio::sync::oneshot;
+
+use crate::codec::EntryRecord;
+use crate::failpoint;
+use crate::fatal::Fatal;
+use crate::types::{Entry, LogId, TypeConfig, Vote};
+use crate::wal::{self, Done, WalCallback, WalLogId, WalTypes, WalVote};
+
+/// A chunk is the unit in which purged log is given back to the disk.
+const CHUNK_BYTES_MAX: usize = 64 << 20;
+/// The newest entries stay in memory up to this size, so that a follower that keeps up costs no reads.
+const CACHE_BYTES_MAX: usize = 64 << 20;
+/// How long the flush thread waits for company. raft-log's own default of 1 ms would be the cost of every lone write.
+const FLUSH_WAIT: Duration = Duration::from_micros(30);
+/// One reply to a follower holds at most this many bytes of entries, and at least one entry.
+const READ_BYTES_MAX: u64 = 4 << 20;
+
+/// The log. Clones share it.
+///
+/// Any error is final: it is remembered in [`Fatal`], and every later call is refused with the same reason.
+#[derive(Clone, Debug)]
+pub struct LogStore {
+    log: Arc<RwLock<RaftLog<WalTypes>>>,
+    fatal: Fatal,
+}
+
+impl LogStore {
+    /// Opens the log in `dir`, or begins one. A torn tail is cut off; any other damage is an error.
+    ///
+    /// # Errors
+    /// An IO error, with kind `InvalidData` for damage and `WouldBlock` if another process has it open.
+    pub(crate) fn open(dir: &Path, fatal: Fatal) -> io::Result<LogStore> {
+        std::fs::create_dir_all(dir)?;
+        let dir = dir.to_str().ok_or_else(|| io::Error::other("the data directory's name is not UTF-8"))?;
+        let mut config = raft_log::Config::new(dir);
+        config.wal.chunk_max_size = Some(CHUNK_BYTES_MAX);
+        config.wal.flush_batch_wait = Some(FLUSH_WAIT);
+        config.wal.read_buffer_size = Some(1 << 20);
+        config.log_cache_capacity = Some(CACHE_BYTES_MAX);
+        let log = RaftLog::open(Arc::new(config))?;
+        Ok(LogStore { log: Arc::new(RwLock::new(log)), fatal })
+    }
+
+    /// Where this log's errors come together.
+    pub fn fatal(&self) -> &Fatal {
+        &self.fatal
+    }
+
+    /// The vote as of now.
+    pub fn vote(&self) -> Option<Vote> {
+        self.read().log_state().vote().map(|vote| vote.0.into())
+    }
+
+    /// The last entry as of now; the last purged one when no other is left.
+    pub fn last(&self) -> Option<LogId> {
+        self.read().log_state().last().map(position)
+    }
+
+    /// The last entry known to be committed, if that was saved before the process ended.
+    pub fn committed(&self) -> Option<LogId> {
+        self.read().log_state().committed().map(position)
+    }
+
+    /// The last entry that was purged.
+    pub fn purged(&self) -> Option<LogId> {
+        self.read().log_state().purged().map(position)
+    }
+
+    /// Bytes of log on disk.
+    pub fn disk_bytes(&self) -> u64 {
+        self.read().on_disk_size()
+    }
+
+    /// True when nothing was ever written: no vote, no entry.
+    pub(crate) fn is_blank(&self) -> bool {
+        let log = self.read();
+        let state = log.log_state();
+        state.vote().is_none() && state.last().is_none() && state.purged().is_none()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, RaftLog<WalTypes>> {
+        self.log.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> io::Result<RwLockWriteGuard<'_, RaftLog<WalTypes>>> {
+        self.fatal.check()?;
+        self.log.write().map_err(|_| io::Error::other("a thread panicked while it wrote the Raft log"))
+    }
+
+    fn callback(&self, done: Done) -> WalCallback {
+        WalCallback { fatal: self.fatal.clone(), done }
+    }
+
+    /// Runs `write` and waits until it is on disk.
+    async fn durably<F>(&self, doing: &'static str, write: F) -> io::Result<()>
+    where
+        F: FnOnce(&mut RaftLog<WalTypes>) -> io::Result<()>,
+    {
+        let (waiter, flushed) = oneshot::channel();
+        {
+            let mut log = self.write()?;
+            let queued = write(&mut log).and_then(|()| log.flush(true, Some(self.callback(Done::Waiter(waiter)))));
+            self.fatal.note(doing, queued)?;
+        }
+        let result = flushed.await.unwrap_or_else(|_| Err(io::Error::other("the flush thread is gone")));
+        self.fatal.note(doing, result)
+    }
+}
+
+fn position(id: &WalLogId) -> LogId {
+    id.0.into()
+}
+
+/// The half-open range of indexes that `range` means.
+fn half_open(range: impl RangeBounds<u64>) -> (u64, u64) {
+    let from = match range.start_bound() {
+        Bound::Included(&index) => index,
+        Bound::Excluded(&index) => index.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let to = match range.end_bound() {
+        Bound::Included(&index) => index.saturating_add(1),
+        Bound::Excluded(&index) => index,
+        Bound::Unbounded => u64::MAX,
+    };
+    (from, to.max(from))
+}
+
+impl LogStore {
+    /// The entries in `[from, to)`; no more than `bytes_max` bytes of them, but at least one if there is one.
+    fn entries(&self, from: u64, to: u64, bytes_max: u64) -> io::Result<Vec<Entry>> {
+        let log = self.read();
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        for item in log.read(from, to) {
+            let (id, payload) = self.fatal.note("reading the Raft log", item)?;
+            bytes += <WalTypes as raft_log::Types>::payload_size(&payload);
+            if bytes > bytes_max && !entries.is_empty() {
+                break;
+            }
+            let entry = EntryRecord { log_id: id.0, payload: payload.0 }.into_entry();
+            entries.push(self.fatal.note("reading the Raft log", entry.map_err(io::Error::from))?);
+        }
+        Ok(entries)
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogStore {
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> io::Result<Vec<Entry>>
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let (from, to) = half_open(range);
+        self.entries(from, to, u64::MAX)
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        Ok(self.vote())
+    }
+
+    async fn limited_get_log_entries(&mut self, from: u64, to: u64) -> io::Result<Vec<Entry>> {
+        self.entries(from, to, READ_BYTES_MAX)
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = LogStore;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
+        Ok(LogState { last_purged_log_id: self.purged(), last_log_id: self.last() })
+    }
+
+    async fn get_log_reader(&mut self) -> LogStore {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        let vote = WalVote(vote.into());
+        self.durably("saving the vote", |log| {
+            failpoint::pass("vote.save")?;
+            log.save_vote(vote).map(drop)
+        })
+        .await?;
+        self.fatal.note("saving the vote", failpoint::pass("vote.saved"))
+    }
+
+    // Not waited for: the committed position only spares work at the next start, and the next flush takes it along.
+    async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        let Some(committed) = committed else { return Ok(()) };
+        let committed = WalLogId((&committed).into());
+        let mut log = self.write()?;
+        let state = log.log_state();
+        // raft-log refuses to go back, and to commit what it does not hold: both mean that there is nothing to save.
+        if Some(&committed) <= state.committed() || Some(&committed) > state.last() {
+            return Ok(());
+        }
+        let result = log.commit(committed).and_then(|_| log.flush(false, None));
+        self.fatal.note("saving the committed position", result)
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        Ok(self.committed())
+    }
+
+    async fn append<I>(&mut self, entries: I, flushed: IOFlushed<TypeConfig>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut log = self.write()?;
+        let entries = entries.into_iter().map(|entry| wal::split(EntryRecord::from(&entry)));
+        let result = failpoint::pass("log.append")
+            .and_then(|()| log.append(entries))
+            .and_then(|_| failpoint::pass("log.flush"))
+            .and_then(|()| log.flush(true, Some(self.callback(Done::Flushed(flushed)))));
+        self.fatal.note("appending to the Raft log", result)
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
+        let next = last.map_or(0, |id| id.index + 1);
+        self.durably("truncating the Raft log", |log| {
+            failpoint::pass("log.truncate")?;
+            // Nothing may be cut below what is purged; with nothing behind `last` there is nothing to cut.
+            if log.log_state().last().is_none_or(|id| id.0.index < next) {
+                return Ok(());
+            }
+            log.truncate(next).map(drop)
+        })
+        .await
+    }
+
+    async fn purge(&mut self, upto: LogId) -> io::Result<()> {
+        let upto = WalLogId((&upto).into());
+        self.durably("purging the Raft log", |log| {
+            failpoint::pass("log.purge")?;
+            log.purge(upto).map(drop)
+        })
+        .await?;
+        self.fatal.note("purging the Raft log", failpoint::pass("log.purged"))
+    }
+}

@@ -1,0 +1,74 @@
+//! The types that Raft is told about. What an entry means is none of this crate's business.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+openraft::declare_raft_types!(
+    /// The types of this ensemble's Raft.
+    pub TypeConfig:
+        D = Command,
+        R = Outcome,
+        NodeId = u64,
+        Node = Member,
+        LeaderId = openraft::impls::leader_id_std::LeaderId<Self::Term, Self::NodeId>,
+);
+
+/// The position of an entry: term and index.
+pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
+/// Whom this node votes for, in which term.
+pub type Vote = openraft::alias::VoteOf<TypeConfig>;
+/// One entry of the Raft log.
+pub type Entry = openraft::alias::EntryOf<TypeConfig>;
+/// What an entry carries: nothing, a command or a membership.
+pub type Payload = openraft::alias::PayloadOf<TypeConfig>;
+/// The members of the ensemble, or two sets of them during a change.
+pub type Membership = openraft::Membership<u64, Member>;
+/// A membership and the position of its entry.
+pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
+/// The last entry and the membership that a snapshot contains.
+pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
+
+/// The bytes of one command. Opaque here; a clone shares them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Command(pub Bytes);
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Command({} bytes)", self.0.len())
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What applying an entry answered. Opaque here: it goes from the state machine back to the proposer, inside one
+/// process, and is never stored or sent.
+#[derive(Clone)]
+pub struct Outcome(pub Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Outcome")
+    }
+}
+
+/// How one member is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct Member {
+    /// `host:port` of its peer listener.
+    pub peer_addr: String,
+    /// `host:port` of its HTTP door.
+    pub http_addr: String,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.peer_addr)
+    }
+}

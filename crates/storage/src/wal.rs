@@ -1,0 +1,131 @@
+//! The Raft log's records, as raft-log wants them.
+
+use std::io::{self, Read, Write};
+
+use openraft::storage::IOFlushed;
+use raft_log::codeq;
+
+use crate::codec::{self, EntryRecord, LogIdRecord, PayloadRecord, VoteRecord};
+use crate::failpoint;
+use crate::fatal::Fatal;
+use crate::types::{Command, TypeConfig, Vote};
+
+/// raft-log's view of our types.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WalTypes;
+
+impl raft_log::Types for WalTypes {
+    type LogId = WalLogId;
+    type LogPayload = WalPayload;
+    type Vote = WalVote;
+    type Callback = WalCallback;
+    type UserData = String;
+
+    fn log_index(id: &WalLogId) -> u64 {
+        id.0.index
+    }
+
+    fn payload_size(payload: &WalPayload) -> u64 {
+        // 64 for what stands around the bytes, so that a million empty entries do not count as nothing.
+        64 + match &payload.0 {
+            PayloadRecord::Normal(Command(bytes)) => bytes.len() as u64,
+            PayloadRecord::Blank | PayloadRecord::Membership(_) => 0,
+        }
+    }
+}
+
+/// A position in the log; ordered by term, then index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WalLogId(pub(crate) LogIdRecord);
+
+/// What an entry carries.
+#[derive(Clone, Debug)]
+pub(crate) struct WalPayload(pub(crate) PayloadRecord);
+
+/// A vote; ordered as Raft orders votes, so raft-log refuses one that goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WalVote(pub(crate) VoteRecord);
+
+impl PartialOrd for WalVote {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Vote::from(self.0).partial_cmp(&Vote::from(other.0))
+    }
+}
+
+/// Splits entries into what raft-log stores.
+pub(crate) fn split(record: EntryRecord) -> (WalLogId, WalPayload) {
+    (WalLogId(record.log_id), WalPayload(record.payload))
+}
+
+/// Writes a length and a record.
+fn write_record<T: bincode::Encode>(value: &T, mut writer: impl Write) -> io::Result<usize> {
+    let record = codec::encode(value);
+    let len = u32::try_from(record.len()).map_err(|_| io::Error::other("a log record beyond 4 GiB"))?;
+    writer.write_all(&len.to_be_bytes())?;
+    writer.write_all(&record)?;
+    Ok(4 + record.len())
+}
+
+/// Reads a length and a record.
+///
+/// A short input must come back as `UnexpectedEof` and nothing else: by that kind raft-log tells a torn tail, which it
+/// cuts off, from damage, which it refuses. `read_exact` and the explicit check below both say so.
+fn read_record<T: bincode::Decode<()>>(mut reader: impl Read) -> io::Result<T> {
+    let mut len = [0; 4];
+    reader.read_exact(&mut len)?;
+    let len = u32::from_be_bytes(len) as usize;
+    if len > codec::RECORD_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a log record claims {len} bytes")));
+    }
+    // `take` and not one allocation of `len`: a torn length claims what is not there.
+    let mut record = Vec::new();
+    reader.take(len as u64).read_to_end(&mut record)?;
+    if record.len() < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(codec::decode(&record)?)
+}
+
+macro_rules! codeq_record {
+    ($($type:ident),*) => {$(
+        impl codeq::Encode for $type {
+            fn encode<W: Write>(&self, writer: W) -> io::Result<usize> {
+                write_record(&self.0, writer)
+            }
+        }
+
+        impl codeq::Decode for $type {
+            fn decode<R: Read>(reader: R) -> io::Result<Self> {
+                read_record(reader).map($type)
+            }
+        }
+    )*};
+}
+
+codeq_record!(WalLogId, WalPayload, WalVote);
+
+/// Whom raft-log's flush thread tells that records are on disk.
+pub(crate) struct WalCallback {
+    pub(crate) fatal: Fatal,
+    pub(crate) done: Done,
+}
+
+/// Who waits for a flush.
+pub(crate) enum Done {
+    /// openraft, for an append.
+    Flushed(IOFlushed<TypeConfig>),
+    /// One of our own calls.
+    Waiter(tokio::sync::oneshot::Sender<io::Result<()>>),
+}
+
+impl raft_log::Callback for WalCallback {
+    fn send(self, result: io::Result<()>) {
+        let result = result.and_then(|()| failpoint::pass("log.flushed"));
+        let result = self.fatal.note("flushing the Raft log", result);
+        match self.done {
+            Done::Flushed(flushed) => flushed.io_completed(result),
+            // A waiter that is gone wanted no answer; the error is remembered in `fatal` all the same.
+            Done::Waiter(waiter) => drop(waiter.send(result)),
+        }
+    }
+}

@@ -1,22 +1,47 @@
-//! The replicated state machine of zlock. Pure: values in, values out.
+//! The replicated state machine of zlock: znodes, sessions and locks. Pure: values in, values out.
+//!
+//! [`State::apply`] takes one entry of the log and gives back an [`Applied`]: a reply for the one who asked, events for
+//! those who watch. It reads no clock, no random number and no hash order, so every replica that applies the same log has
+//! the same state, byte for byte ([`State::records`]).
+//!
+//! ```text
+//! state.rs      State, who asks and whether it was answered before     sessions.rs  open, close, expire
+//! tree.rs       create, delete, set, multi, reap                       acquire.rs   acquire, release, withdraw
+//! znode.rs      Znode, its children and the queue among them           lock.rs      readings: status, queue, list
+//! snapshot.rs   the state as records                                   invariants.rs  what must always be true
+//! ```
 
 mod acl;
+mod acquire;
 mod applied;
+mod codec;
 mod error;
 mod ids;
+mod invariants;
 mod limits;
 pub mod lock;
 mod path;
+mod session;
+mod sessions;
+mod snapshot;
 mod stat;
+mod state;
+mod tree;
 mod txn;
+mod znode;
 
 pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, READ, WRITE};
 pub use applied::{Applied, Event, EventKind, Reply};
+pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
 pub use limits::Limits;
 pub use path::ZPath;
+pub use session::Session;
+pub use snapshot::StateBuilder;
 pub use stat::Stat;
+pub use state::State;
 pub use txn::{
     Acquire, Create, CreateMode, Credential, Idempotency, LockGuard, LockMode, Op, ReapCandidate, Request, Txn, ZnodeOp,
 };
+pub use znode::{Contender, Hold, Kind, Znode};

@@ -43,6 +43,9 @@ pub struct Limits {
     pub session_timeout_max_ms: u32,
     /// The longest lock-delay, in milliseconds. A longer wish is cut to it.
     pub lock_delay_max_ms: u32,
+    /// How long a container stays after its last child went, in milliseconds: a busy lock keeps its directory, and its
+    /// sequence numbers go on.
+    pub container_idle_ms: u32,
 }
 
 impl Default for Limits {
@@ -67,6 +70,7 @@ impl Default for Limits {
             session_timeout_min_ms: 2_000,
             session_timeout_max_ms: 300_000,
             lock_delay_max_ms: 60_000,
+            container_idle_ms: 60_000,
         }
     }
 }

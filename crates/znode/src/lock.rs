@@ -1,8 +1,14 @@
 //! Locks as readings of znodes: who holds, who waits. A lock has no state of its own.
+//!
+//! A lock is a znode with contenders among its children: children whose names end in ten digits, whoever made them. They
+//! queue by number, then by czxid. A writer holds when nothing is before it; a reader when no writer is before it.
+
+use std::ops::Bound;
 
 use bincode::{Decode, Encode};
 
-use crate::{FencingToken, ZPath};
+use crate::znode::{Place, Znode, is_shared, mode_of, sequence_of};
+use crate::{Error, FencingToken, LockMode, SessionId, State, ZPath, Zxid};
 
 /// Where a ticket stands.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -19,4 +25,186 @@ pub enum LockStatus {
         /// The contender whose going may make it the holder: the one to watch.
         predecessor: ZPath,
     },
+}
+
+/// One contender, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// The lock node.
+    pub ticket: ZPath,
+    /// Contenders before it.
+    pub position: u32,
+    /// Whether it holds the lock now. A lingering node does not, but nobody else does either.
+    pub held: bool,
+    /// How it wants the lock; told by its name when another client made it.
+    pub mode: LockMode,
+    /// Its session; `None` for a znode that is not ephemeral.
+    pub session: Option<SessionId>,
+    /// Who, within the session; empty for nobody.
+    pub owner: String,
+    /// The lock node's data if that is text.
+    pub label: Option<String>,
+    /// When it entered the queue, in milliseconds since 1970 by the leader's clock.
+    pub since_ms: u64,
+    /// The fencing token that it has, or will have when it holds.
+    pub token: FencingToken,
+    /// Acquires that share it.
+    pub holds: u32,
+    /// Its session expired while it held: until when it keeps others out.
+    pub lingers_until_ms: Option<u64>,
+}
+
+/// A page of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// All contenders, holders included.
+    pub contenders: u32,
+    /// The page, in order; holders come first.
+    pub entries: Vec<QueueEntry>,
+}
+
+/// A lock in a list of locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockSummary {
+    /// The lock directory.
+    pub lock: ZPath,
+    /// All contenders, holders included.
+    pub contenders: u32,
+    /// The first in the queue.
+    pub first: QueueEntry,
+}
+
+/// Where a ticket stands. O(log n) in the length of the queue.
+///
+/// # Errors
+/// `NoNode` when the lock node is gone: released, withdrawn, or its session ended. `SessionExpired` when the session
+/// expired and the node lingers for its lock-delay: it holds for nobody. `BadArguments` when the path is no lock node's.
+pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
+    let (parent, node, place) = contender(state, ticket)?;
+    if node.lingers_until_ms().is_some() {
+        return Err(Error::SessionExpired);
+    }
+    match predecessor(state, parent, ticket, node, place) {
+        Some(name) => {
+            let lock = ticket.parent().ok_or(Error::BadArguments)?;
+            Ok(LockStatus::Waiting { predecessor: lock.child(name)? })
+        }
+        None => Ok(LockStatus::Held { token: FencingToken::from(node.czxid), holds: holds(node) }),
+    }
+}
+
+/// How many contenders are before a ticket. O(n) in the answer.
+///
+/// # Errors
+/// `NoNode` and `BadArguments` as for [`status`].
+pub fn position(state: &State, ticket: &ZPath) -> Result<u32, Error> {
+    let (parent, _, place) = contender(state, ticket)?;
+    Ok(count(parent.family.contenders.range(..place).count()))
+}
+
+/// A lock's queue: at most `max` contenders after the first `from`.
+///
+/// # Errors
+/// `NoNode` when there is no znode at the path. One without contenders is a free lock.
+pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Queue, Error> {
+    let parent = state.node(lock).ok_or(Error::NoNode)?;
+    let page = parent.family.contenders.iter().enumerate().skip(from).take(max);
+    let entries = page.map(|(position, (_, name))| entry(state, lock, position, name)).collect::<Result<_, _>>()?;
+    Ok(Queue { contenders: count(parent.family.contenders.len()), entries })
+}
+
+/// The locks at and under `prefix` that have contenders, sorted by path: at most `max`, after `after`.
+///
+/// # Errors
+/// None that a consistent state can have; the signature says that nothing here panics.
+pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) -> Result<Vec<LockSummary>, Error> {
+    // Paths below "/a" are those from "/a/" to before "/a0": '0' follows '/'. "/a-b" sorts between "/a" and "/a/".
+    let below = match prefix.is_root() {
+        true => String::from("/"),
+        false => format!("{prefix}/"),
+    };
+    let itself = state.locks.get(prefix).into_iter();
+    let itself = itself.filter(|path| after.is_none_or(|after| *path > after));
+    let from = after.map_or(&*below, |after| after.as_str().max(&below));
+    let under = state.locks.range::<_, str>((Bound::Included(from), Bound::Unbounded));
+    let under = under.take_while(|path| path.as_str().starts_with(&below));
+    let under = under.filter(|path| *path != prefix && after.is_none_or(|after| *path > after));
+    itself.chain(under).take(max).map(|lock| summary(state, lock)).collect()
+}
+
+/// Whether the token is that of a present holder of the lock. O(log n).
+pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
+    let Some(parent) = state.node(lock) else {
+        return false;
+    };
+    let czxid = Zxid(token.0);
+    let places = parent.family.tokens.range((czxid, u64::MIN)..=(czxid, u64::MAX));
+    let mut names = places.filter_map(|(czxid, number)| parent.family.contenders.get(&(*number, *czxid)));
+    names.any(|name| {
+        let ticket = lock.child(name);
+        ticket.is_ok_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))
+    })
+}
+
+/// The parent, the lock node and its place in the queue.
+fn contender<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Znode, &'a Znode, Place), Error> {
+    let lock = ticket.parent().ok_or(Error::BadArguments)?;
+    let number = sequence_of(ticket.name()).ok_or(Error::BadArguments)?;
+    let node = state.node(ticket).ok_or(Error::NoNode)?;
+    let parent = state.node(&lock).ok_or(Error::NoNode)?;
+    Ok((parent, node, (number, node.czxid)))
+}
+
+/// The contender that must go before this one can hold; `None` when it holds.
+fn predecessor<'a>(state: &State, parent: &'a Znode, ticket: &ZPath, node: &Znode, place: Place) -> Option<&'a str> {
+    if !is_shared(ticket.name()) {
+        return parent.family.contenders.range(..place).next_back().map(|(_, name)| &**name);
+    }
+    let lock = ticket.parent()?;
+    let mut writers = parent.family.writers.range(..place).rev();
+    let (writer, name) = writers.next()?;
+    // Curator's downgrade: the holder of the write lock reads under the same number, and goes on reading after it.
+    let own = writer.0 == place.0
+        && node.owner().is_some()
+        && lock.child(name).ok().and_then(|path| state.node(&path)).and_then(Znode::owner) == node.owner();
+    if own { writers.next().map(|(_, name)| &**name) } else { Some(name) }
+}
+
+fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<QueueEntry, Error> {
+    let ticket = lock.child(name)?;
+    let node = state.node(&ticket).ok_or(Error::NoNode)?;
+    let held = matches!(status(state, &ticket), Ok(LockStatus::Held { .. }));
+    let acquired = node.contender();
+    Ok(QueueEntry {
+        position: count(position),
+        held,
+        mode: acquired.map_or_else(|| mode_of(name), |contender| contender.mode),
+        session: node.owner(),
+        owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
+        label: String::from_utf8(node.data.to_vec()).ok(),
+        since_ms: node.ctime_ms,
+        token: FencingToken::from(node.czxid),
+        holds: holds(node),
+        lingers_until_ms: node.lingers_until_ms(),
+        ticket,
+    })
+}
+
+fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
+    let parent = state.node(lock).ok_or(Error::NoNode)?;
+    let (_, first) = parent.family.contenders.get_min().ok_or(Error::NoNode)?;
+    Ok(LockSummary {
+        lock: lock.clone(),
+        contenders: count(parent.family.contenders.len()),
+        first: entry(state, lock, 0, first)?,
+    })
+}
+
+/// A lock node that no acquire made is held once.
+fn holds(node: &Znode) -> u32 {
+    node.contender().map_or(1, |contender| count(contender.holds.len()))
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
 }

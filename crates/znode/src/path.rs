@@ -1,5 +1,6 @@
 //! Paths by ZooKeeper's rules.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -103,6 +104,12 @@ impl fmt::Display for ZPath {
 impl fmt::Debug for ZPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl Borrow<str> for ZPath {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

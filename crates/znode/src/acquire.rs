@@ -1,0 +1,225 @@
+//! Entering and leaving a lock's queue.
+
+use std::sync::Arc;
+
+use crate::lock::{self, LockStatus};
+use crate::state::{Changes, State};
+use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
+use crate::znode::{Contender, Hold, Kind, sequence_of};
+use crate::{
+    Acl, Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath,
+};
+
+impl State {
+    pub(crate) fn acquire(
+        &mut self,
+        acquire: &Acquire,
+        session: Option<SessionId>,
+        idempotency: Option<&Idempotency>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let lock = &acquire.lock;
+        let refuse = |error| Refusal::at(error, lock);
+        let Some(id) = session else {
+            return Err(refuse(Error::SessionRequired));
+        };
+        // The key becomes the UUID in the lock node's name.
+        let Some(key) = idempotency.map(|idempotency| idempotency.key) else {
+            return Err(refuse(Error::BadArguments));
+        };
+        if lock.is_root() {
+            return Err(refuse(Error::BadArguments));
+        }
+        let label_bytes_max = self.limits.label_bytes_max as usize;
+        if acquire.label.len() > label_bytes_max || acquire.owner.len() > label_bytes_max {
+            return Err(refuse(Error::DataTooLarge));
+        }
+        let hold = Hold { key, attempt: acquire.attempt };
+        match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
+            Some(ticket) => self.hold_once_more(&ticket, hold),
+            None => self.enqueue(acquire, id, hold, changes),
+        }
+    }
+
+    /// A retry of an acquire that was applied: where its ticket stands by now. Counts nothing.
+    pub(crate) fn acquire_again(
+        &mut self,
+        ticket: &ZPath,
+        key: RequestKey,
+        attempt: Attempt,
+    ) -> Result<Reply, Refusal> {
+        if !self.nodes.contains_key(ticket) {
+            return Err(Refusal::at(Error::NoNode, ticket));
+        }
+        self.edit_holds(ticket, |holds| {
+            // Missing when the hold was released meanwhile and others keep the ticket.
+            if let Some(hold) = holds.iter_mut().find(|hold| hold.key == key) {
+                hold.attempt = attempt;
+            }
+        });
+        self.acquired(ticket)
+    }
+
+    pub(crate) fn release(
+        &mut self,
+        ticket: &ZPath,
+        session: Option<SessionId>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        self.check_ticket(ticket, session).map_err(|error| Refusal::at(error, ticket))?;
+        // The oldest hold goes: it is the one whose acquire was answered first.
+        let holds = self.edit_holds(ticket, |holds| {
+            holds.remove(0);
+            holds.len()
+        });
+        let holds = holds.unwrap_or(0);
+        if holds == 0 {
+            self.remove(ticket, changes);
+        }
+        Ok(Reply::Released { holds: u32::try_from(holds).unwrap_or(u32::MAX) })
+    }
+
+    pub(crate) fn withdraw(
+        &mut self,
+        ticket: &ZPath,
+        attempt: Attempt,
+        if_waiting: bool,
+        session: Option<SessionId>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let refuse = |error| Refusal::at(error, ticket);
+        let id = self.check_ticket(ticket, session).map_err(refuse)?;
+        let holds = self.nodes[ticket].contender().map_or(&[][..], |contender| &contender.holds);
+        let Some(index) = holds.iter().position(|hold| hold.attempt == attempt) else {
+            return Ok(Reply::Superseded);
+        };
+        let (key, last) = (holds[index].key, holds.len() == 1);
+        if if_waiting {
+            let status = lock::status(self, ticket).map_err(refuse)?;
+            if matches!(status, LockStatus::Held { .. }) {
+                return Ok(Reply::StillHeld(status));
+            }
+        }
+        // As if the acquire had never been: its key may be used afresh.
+        let session = self.sessions.get_mut(&id).expect("it was authenticated");
+        Arc::make_mut(session).requests.forget(&key);
+        if last {
+            self.remove(ticket, changes);
+        } else {
+            self.edit_holds(ticket, |holds| holds.remove(index));
+        }
+        Ok(Reply::Withdrawn)
+    }
+
+    fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
+        let holds_max = self.limits.holds_max as usize;
+        let held = self.nodes[ticket].contender().map_or(0, |contender| contender.holds.len());
+        if held >= holds_max {
+            return Err(Refusal::at(Error::TooManyHolds, ticket));
+        }
+        self.edit_holds(ticket, |holds| holds.push(hold));
+        self.acquired(ticket)
+    }
+
+    fn enqueue(
+        &mut self,
+        acquire: &Acquire,
+        id: SessionId,
+        hold: Hold,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let lock = &acquire.lock;
+        let refuse = |error| Refusal::at(error, lock);
+        let kind = Kind::Ephemeral { owner: id };
+        let name = format!("_c_{}-{}", hold.key, family_name(acquire.mode));
+        let (base, missing) = self.missing_on_the_way(lock);
+        let parent = &self.nodes[&base];
+        permit(parent, CREATE).map_err(refuse)?;
+        let ticket = match (missing.is_empty(), self.written_by(id, acquire)) {
+            // Curator's downgrade: a reader that shares the number of its own writer is held with it, and after it.
+            (true, Some(number)) if parent.creates < SEQUENCE_MAX => lock.child(&format!("{name}{number:010}")),
+            (true, _) => sequential(parent, lock, &name),
+            (false, _) => lock.child(&format!("{name}{:010}", 0)),
+        };
+        let ticket = ticket.map_err(refuse)?;
+        self.check_room(parent, &ticket, acquire.label.len(), missing.len() as u64 + 1).map_err(refuse)?;
+        self.check_ephemerals(kind).map_err(refuse)?;
+        if missing.is_empty() && parent.family.contenders.len() >= self.limits.waiters_max as usize {
+            return Err(refuse(Error::TooManyWaiters));
+        }
+        let open: Arc<[Acl]> = Acl::open().into();
+        for path in missing.iter().rev() {
+            let container = NewNode { kind: Kind::Container, data: Arc::new([]), acl: open.clone(), contender: None };
+            self.insert(path, container, changes);
+        }
+        let contender = Contender {
+            mode: acquire.mode,
+            owner: acquire.owner.clone(),
+            lock_delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
+            holds: vec![hold],
+            lingers_until_ms: None,
+        };
+        let data = acquire.label.as_bytes().into();
+        self.insert(&ticket, NewNode { kind, data, acl: open, contender: Some(contender) }, changes);
+        self.acquired(&ticket)
+    }
+
+    fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
+        let status = lock::status(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
+        Ok(Reply::Acquired { ticket: ticket.clone(), status })
+    }
+
+    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first.
+    fn missing_on_the_way(&self, lock: &ZPath) -> (ZPath, Vec<ZPath>) {
+        let mut missing = Vec::new();
+        let mut path = lock.clone();
+        while !self.nodes.contains_key(&path) {
+            let parent = path.parent().expect("the root exists");
+            missing.push(path);
+            path = parent;
+        }
+        (path, missing)
+    }
+
+    /// The ticket that an owner has already; nobody has none.
+    fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
+        if owner.is_empty() {
+            return None;
+        }
+        self.sessions[&id].tickets.get(&(lock.clone(), mode, owner.into())).cloned()
+    }
+
+    /// The number of the write lock that the owner of this read acquire holds.
+    fn written_by(&self, id: SessionId, acquire: &Acquire) -> Option<u64> {
+        if acquire.mode != LockMode::Read {
+            return None;
+        }
+        let writer = self.ticket_of(id, &acquire.lock, LockMode::Write, &acquire.owner)?;
+        let held = matches!(lock::status(self, &writer), Ok(LockStatus::Held { .. }));
+        sequence_of(writer.name()).filter(|_| held)
+    }
+
+    /// Whether the session may give this ticket back.
+    fn check_ticket(&self, ticket: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
+        let id = session.ok_or(Error::SessionRequired)?;
+        let node = self.node(ticket).ok_or(Error::NoNode)?;
+        if node.owner() != Some(id) {
+            return Err(Error::LockNotHeld);
+        }
+        if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
+    }
+
+    /// Changes the holds of a ticket; `None` when it was made without an acquire and has no list.
+    fn edit_holds<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Vec<Hold>) -> T) -> Option<T> {
+        self.edit(ticket, |node| node.contender.as_mut().map(|contender| change(&mut Arc::make_mut(contender).holds)))
+    }
+}
+
+/// The part of a lock node's name that tells its mode, as Curator writes it.
+fn family_name(mode: LockMode) -> &'static str {
+    match mode {
+        LockMode::Exclusive => "lock-",
+        LockMode::Read => "__READ__",
+        LockMode::Write => "__WRIT__",
+    }
+}

@@ -1,0 +1,117 @@
+//! One session: what it owns, and which of its requests were answered already.
+
+use std::sync::Arc;
+
+use bincode::{Decode, Encode};
+use imbl::{OrdMap, OrdSet};
+
+use crate::{Idempotency, Limits, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid};
+
+/// A session. Its deadline is the leader's knowledge and not part of the state.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Its id: the zxid of the entry that opened it.
+    pub id: SessionId,
+    /// SHA-256 of its secret.
+    pub secret_hash: [u8; 32],
+    /// The agreed timeout, in milliseconds.
+    pub timeout_ms: u32,
+    /// Free text for people.
+    pub label: Arc<str>,
+    /// When it was opened, in milliseconds since 1970.
+    pub opened_ms: u64,
+    pub(crate) ephemerals: OrdSet<ZPath>,
+    /// The ticket of each named owner, for acquiring once more.
+    pub(crate) tickets: OrdMap<TicketKey, ZPath>,
+    pub(crate) requests: Requests,
+}
+
+/// Whose ticket: the lock, how, and the owner within the session.
+pub(crate) type TicketKey = (ZPath, LockMode, Arc<str>);
+
+impl Session {
+    /// Its ephemeral znodes, sorted by path.
+    pub fn ephemerals(&self) -> impl Iterator<Item = &ZPath> {
+        self.ephemerals.iter()
+    }
+
+    /// How many ephemeral znodes it owns.
+    pub fn ephemeral_count(&self) -> usize {
+        self.ephemerals.len()
+    }
+}
+
+/// A request with an idempotency key that was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Answered {
+    pub(crate) zxid: Zxid,
+    pub(crate) fingerprint: [u8; 16],
+    /// `None` when the answer was dropped and only the key is remembered.
+    pub(crate) answer: Option<Result<Reply, Refusal>>,
+}
+
+/// The idempotency window of a session: the last answers in full, and before them some more keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requests {
+    pub(crate) by_key: OrdMap<RequestKey, Arc<Answered>>,
+    /// Keys with an answer, by age.
+    kept: OrdMap<Zxid, RequestKey>,
+    /// Keys without, by age.
+    used: OrdMap<Zxid, RequestKey>,
+}
+
+impl Requests {
+    pub(crate) fn get(&self, key: &RequestKey) -> Option<&Arc<Answered>> {
+        self.by_key.get(key)
+    }
+
+    /// Remembers an answer, and drops the oldest of what is too much.
+    pub(crate) fn keep(&mut self, idempotency: &Idempotency, zxid: Zxid, answer: Result<Reply, Refusal>, max: &Limits) {
+        let answered = Answered { zxid, fingerprint: idempotency.fingerprint, answer: Some(answer) };
+        self.restore(idempotency.key, answered);
+        while self.kept.len() > max.replies_max as usize {
+            let (zxid, key) = *self.kept.get_min().expect("it is not empty");
+            self.kept.remove(&zxid);
+            let old = self.by_key.get(&key).expect("every kept key has an answer");
+            let fingerprint = old.fingerprint;
+            self.by_key.insert(key, Arc::new(Answered { zxid, fingerprint, answer: None }));
+            self.used.insert(zxid, key);
+        }
+        while self.used.len() > max.used_keys_max as usize {
+            let (zxid, key) = *self.used.get_min().expect("it is not empty");
+            self.used.remove(&zxid);
+            self.by_key.remove(&key);
+        }
+    }
+
+    /// Puts a record back as it was, from a snapshot.
+    pub(crate) fn restore(&mut self, key: RequestKey, answered: Answered) {
+        if answered.answer.is_some() {
+            self.kept.insert(answered.zxid, key);
+        } else {
+            self.used.insert(answered.zxid, key);
+        }
+        self.by_key.insert(key, Arc::new(answered));
+    }
+
+    /// Forgets a key, so that it may be used afresh.
+    pub(crate) fn forget(&mut self, key: &RequestKey) {
+        if let Some(answered) = self.by_key.remove(key) {
+            self.kept.remove(&answered.zxid);
+            self.used.remove(&answered.zxid);
+        }
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), String> {
+        if self.by_key.len() != self.kept.len() + self.used.len() {
+            return Err(format!("{} keys, {} kept, {} used", self.by_key.len(), self.kept.len(), self.used.len()));
+        }
+        for (key, answered) in &self.by_key {
+            let index = if answered.answer.is_some() { &self.kept } else { &self.used };
+            if index.get(&answered.zxid) != Some(key) {
+                return Err(format!("request {key} is not indexed at {}", answered.zxid));
+            }
+        }
+        Ok(())
+    }
+}

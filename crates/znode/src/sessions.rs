@@ -1,0 +1,104 @@
+//! Opening and ending sessions.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::session::{Requests, Session};
+use crate::state::{Changes, State};
+use crate::{Error, Refusal, Reply, SessionId, Term, ZPath, lock};
+
+impl State {
+    pub(crate) fn open_session(
+        &mut self,
+        secret_hash: [u8; 32],
+        timeout_ms: u32,
+        label: &str,
+        changes: &Changes,
+    ) -> Result<Reply, Refusal> {
+        let limits = &*self.limits;
+        if label.len() > limits.label_bytes_max as usize {
+            return Err(Error::DataTooLarge.into());
+        }
+        if self.sessions.len() >= limits.sessions_max as usize {
+            return Err(Error::TooManySessions.into());
+        }
+        // Not clamp(): it panics when a configuration has the bounds the wrong way round.
+        let timeout_ms = timeout_ms.max(limits.session_timeout_min_ms).min(limits.session_timeout_max_ms);
+        let session = Session {
+            id: SessionId(changes.zxid.0),
+            secret_hash,
+            timeout_ms,
+            label: label.into(),
+            opened_ms: self.time_ms,
+            ephemerals: OrdSet::new(),
+            tickets: OrdMap::new(),
+            requests: Requests::default(),
+        };
+        let id = session.id;
+        self.sessions.insert(id, Arc::new(session));
+        Ok(Reply::SessionOpened { session: id, timeout_ms })
+    }
+
+    pub(crate) fn close_session(
+        &mut self,
+        id: SessionId,
+        asking: Option<SessionId>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        match asking {
+            None => Err(Error::SessionRequired.into()),
+            Some(asking) if asking != id => Err(Error::AuthFailed.into()),
+            Some(_) => {
+                self.end_session(id, &[], changes);
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    /// The leader's word, which counts in its own term only.
+    pub(crate) fn expire_sessions(
+        &mut self,
+        sessions: &[SessionId],
+        term: Term,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        if term != changes.term {
+            return Err(Error::StaleTerm.into());
+        }
+        let mut count = 0;
+        for &id in sessions {
+            if self.sessions.contains_key(&id) {
+                let lingering = self.lingering(id);
+                self.end_session(id, &lingering, changes);
+                count += 1;
+            }
+        }
+        Ok(Reply::Removed { count })
+    }
+
+    /// The lock nodes of a dying session that outlive it: held at this moment, with a delay.
+    fn lingering(&self, id: SessionId) -> Vec<ZPath> {
+        let lingers = |path: &&ZPath| {
+            let delayed = self.nodes[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
+            delayed && matches!(lock::status(self, path), Ok(lock::LockStatus::Held { .. }))
+        };
+        self.sessions[&id].ephemerals().filter(lingers).cloned().collect()
+    }
+
+    fn end_session(&mut self, id: SessionId, lingering: &[ZPath], changes: &mut Changes) {
+        let session = self.sessions.remove(&id).expect("the caller has seen it");
+        for path in session.ephemerals() {
+            if !lingering.contains(path) {
+                self.remove(path, changes);
+            }
+        }
+        let time_ms = self.time_ms;
+        for path in lingering {
+            self.edit(path, |node| {
+                let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
+                contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
+            });
+        }
+    }
+}

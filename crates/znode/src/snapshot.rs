@@ -1,0 +1,209 @@
+//! The state as a row of records, and back. The same state gives the same bytes on every replica.
+
+use std::sync::Arc;
+
+use bincode::{Decode, Encode};
+
+use crate::codec::{DecodeError, decode, encode};
+use crate::session::{Answered, Requests, Session};
+use crate::state::State;
+use crate::znode::{Contender, Family, Kind, Znode};
+use crate::{Acl, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
+
+/// One record. Sessions come before what they own, parents before children. The order of variants and fields is the
+/// format on disk: append only.
+#[derive(Encode, Decode)]
+enum Record {
+    Head { last_zxid: Zxid, last_term: Term, time_ms: u64, limits: Limits },
+    Session { id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: String, opened_ms: u64 },
+    Request { session: SessionId, key: RequestKey, answered: Answered },
+    Znode(Box<ZnodeRecord>),
+    Tail { sessions: u64, requests: u64, znodes: u64 },
+}
+
+#[derive(Encode, Decode)]
+struct ZnodeRecord {
+    path: ZPath,
+    kind: Kind,
+    data: Vec<u8>,
+    acl: Vec<Acl>,
+    czxid: Zxid,
+    mzxid: Zxid,
+    pzxid: Zxid,
+    ctime_ms: u64,
+    mtime_ms: u64,
+    emptied_ms: u64,
+    version: i32,
+    aversion: i32,
+    creates: u64,
+    deletes: u64,
+    contender: Option<Contender>,
+}
+
+impl State {
+    /// The state as records, each below 2 MiB with the default limits. Walks a clone, so the state itself may go on.
+    pub fn records(&self) -> impl Iterator<Item = Vec<u8>> + Send + 'static {
+        let head = Record::Head {
+            last_zxid: self.last_zxid,
+            last_term: self.last_term,
+            time_ms: self.time_ms,
+            limits: (*self.limits).clone(),
+        };
+        let requests: usize = self.sessions.values().map(|session| session.requests.by_key.len()).sum();
+        let tail = Record::Tail {
+            sessions: self.sessions.len() as u64,
+            requests: requests as u64,
+            znodes: self.nodes.len() as u64,
+        };
+        let sessions = self.sessions.clone().into_iter().flat_map(|(_, session)| session_records(&session));
+        let znodes = self.nodes.clone().into_iter().map(|(path, node)| znode_record(path, &node));
+        let head = std::iter::once(encode(&head));
+        head.chain(sessions).chain(znodes.map(|record| encode(&record))).chain(std::iter::once(encode(&tail)))
+    }
+}
+
+fn session_records(session: &Session) -> Vec<Vec<u8>> {
+    let open = Record::Session {
+        id: session.id,
+        secret_hash: session.secret_hash,
+        timeout_ms: session.timeout_ms,
+        label: session.label.to_string(),
+        opened_ms: session.opened_ms,
+    };
+    let requests = session.requests.by_key.iter().map(|(key, answered)| {
+        encode(&Record::Request { session: session.id, key: *key, answered: (**answered).clone() })
+    });
+    std::iter::once(encode(&open)).chain(requests).collect()
+}
+
+fn znode_record(path: ZPath, node: &Znode) -> Record {
+    Record::Znode(Box::new(ZnodeRecord {
+        path,
+        kind: node.kind,
+        data: node.data.to_vec(),
+        acl: node.acl.to_vec(),
+        czxid: node.czxid,
+        mzxid: node.mzxid,
+        pzxid: node.pzxid,
+        ctime_ms: node.ctime_ms,
+        mtime_ms: node.mtime_ms,
+        emptied_ms: node.emptied_ms,
+        version: node.version,
+        aversion: node.aversion,
+        creates: node.creates,
+        deletes: node.deletes,
+        contender: node.contender.as_deref().cloned(),
+    }))
+}
+
+/// Reads a state back from its records, pushed in order.
+#[derive(Debug, Default)]
+pub struct StateBuilder {
+    state: Option<State>,
+    requests: u64,
+    finished: bool,
+}
+
+impl StateBuilder {
+    /// Waits for the first record.
+    pub fn new() -> StateBuilder {
+        StateBuilder::default()
+    }
+
+    /// Takes the next record.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when it cannot be read or does not fit to those before it.
+    pub fn push(&mut self, record: &[u8]) -> Result<(), DecodeError> {
+        let record = decode(record)?;
+        if self.finished {
+            return Err(damaged("a record after the last one"));
+        }
+        if let Record::Head { last_zxid, last_term, time_ms, limits } = record {
+            let state = State { last_zxid, last_term, time_ms, ..State::empty(limits) };
+            return match self.state.replace(state) {
+                None => Ok(()),
+                Some(_) => Err(damaged("two heads")),
+            };
+        }
+        let state = self.state.as_mut().ok_or_else(|| damaged("no head"))?;
+        match record {
+            Record::Head { .. } => unreachable!("the head was handled above"),
+            Record::Session { id, secret_hash, timeout_ms, label, opened_ms } => {
+                let session = Session {
+                    id,
+                    secret_hash,
+                    timeout_ms,
+                    label: label.into(),
+                    opened_ms,
+                    ephemerals: imbl::OrdSet::new(),
+                    tickets: imbl::OrdMap::new(),
+                    requests: Requests::default(),
+                };
+                state.sessions.insert(id, Arc::new(session));
+            }
+            Record::Request { session, key, answered } => {
+                let session = state.sessions.get_mut(&session).ok_or_else(|| damaged("a request of no session"))?;
+                Arc::make_mut(session).requests.restore(key, answered);
+                self.requests += 1;
+            }
+            Record::Znode(record) => push_znode(state, *record)?,
+            Record::Tail { sessions, requests, znodes } => {
+                let counts = (state.sessions.len() as u64, self.requests, state.nodes.len() as u64);
+                if counts != (sessions, requests, znodes) {
+                    return Err(damaged("records are missing"));
+                }
+                self.finished = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The state, once all records are in.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the last record was not pushed.
+    pub fn finish(self) -> Result<State, DecodeError> {
+        match self.state {
+            Some(state) if self.finished => Ok(state),
+            _ => Err(damaged("the last record is missing")),
+        }
+    }
+}
+
+fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError> {
+    let path = record.path;
+    let node = Znode {
+        kind: record.kind,
+        data: record.data.into(),
+        acl: record.acl.into(),
+        czxid: record.czxid,
+        mzxid: record.mzxid,
+        pzxid: record.pzxid,
+        ctime_ms: record.ctime_ms,
+        mtime_ms: record.mtime_ms,
+        emptied_ms: record.emptied_ms,
+        version: record.version,
+        aversion: record.aversion,
+        creates: record.creates,
+        deletes: record.deletes,
+        family: Family::default(),
+        contender: record.contender.map(Arc::new),
+    };
+    if state.nodes.contains_key(&path) {
+        return Err(damaged("a znode twice"));
+    }
+    match path.parent() {
+        None => {
+            state.data_bytes += node.data.len() as u64;
+            state.nodes.insert(path, Arc::new(node));
+        }
+        Some(parent) if state.nodes.contains_key(&parent) => state.link(&path, &parent, node),
+        Some(_) => return Err(damaged("a znode without its parent")),
+    }
+    Ok(())
+}
+
+fn damaged(what: &str) -> DecodeError {
+    DecodeError::Damaged(what.into())
+}

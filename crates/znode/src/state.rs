@@ -1,0 +1,305 @@
+//! The state and the one way to change it.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::session::Session;
+use crate::znode::{Family, Kind, Znode};
+use crate::{
+    Acl, Applied, Credential, Error, Event, EventKind, Idempotency, Limits, LogPosition, Op, ReapCandidate, Refusal,
+    Reply, Request, SessionId, Term, Txn, ZPath, Zxid, lock,
+};
+
+/// Everything that is replicated. A clone is O(1) and does not change when the original does.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(crate) last_zxid: Zxid,
+    pub(crate) last_term: Term,
+    pub(crate) time_ms: u64,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) nodes: OrdMap<ZPath, Arc<Znode>>,
+    pub(crate) sessions: OrdMap<SessionId, Arc<Session>>,
+    /// Parents with at least one contender among their children.
+    pub(crate) locks: OrdSet<ZPath>,
+    /// Znodes that can be collected at a time: childless TTL nodes and lingering lock nodes.
+    pub(crate) timed: OrdSet<(u64, ZPath)>,
+    /// Containers that had children and have none, by the time at which the last one went.
+    pub(crate) idle: OrdSet<(u64, ZPath)>,
+    pub(crate) data_bytes: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State::new(Limits::default())
+    }
+}
+
+impl State {
+    /// The state before the first transaction: the root and nothing else.
+    pub fn new(limits: Limits) -> State {
+        let mut state = State::empty(limits);
+        let root = Znode {
+            kind: Kind::Persistent,
+            data: Arc::new([]),
+            acl: Acl::open().into(),
+            czxid: Zxid(0),
+            mzxid: Zxid(0),
+            pzxid: Zxid(0),
+            ctime_ms: 0,
+            mtime_ms: 0,
+            emptied_ms: 0,
+            version: 0,
+            aversion: 0,
+            creates: 0,
+            deletes: 0,
+            family: Family::default(),
+            contender: None,
+        };
+        state.nodes.insert(ZPath::root(), Arc::new(root));
+        state
+    }
+
+    /// Without even a root: what a snapshot is read into.
+    pub(crate) fn empty(limits: Limits) -> State {
+        State {
+            last_zxid: Zxid(0),
+            last_term: Term(0),
+            time_ms: 0,
+            limits: Arc::new(limits),
+            nodes: OrdMap::new(),
+            sessions: OrdMap::new(),
+            locks: OrdSet::new(),
+            timed: OrdSet::new(),
+            idle: OrdSet::new(),
+            data_bytes: 0,
+        }
+    }
+
+    /// Applies one transaction. A refused one changes nothing but the last zxid and the time.
+    ///
+    /// # Panics
+    /// When zxids do not rise: entries apply once and in order.
+    pub fn apply(&mut self, at: LogPosition, txn: Txn) -> Applied {
+        self.advance(at);
+        self.time_ms = self.time_ms.max(txn.time_ms);
+        let mut changes = Changes::new(at);
+        let (zxid, reply) = self.answer(txn.request, &mut changes);
+        Applied { zxid, reply, events: changes.events }
+    }
+
+    /// Passes over an entry of the log that is no transaction.
+    ///
+    /// # Panics
+    /// When zxids do not rise.
+    pub fn skip(&mut self, at: LogPosition) {
+        self.advance(at);
+    }
+
+    /// The last entry that was applied.
+    pub fn last_zxid(&self) -> Zxid {
+        self.last_zxid
+    }
+
+    /// The term of the last entry that was applied.
+    pub fn last_term(&self) -> Term {
+        self.last_term
+    }
+
+    /// The latest time that a leader put on an entry, in milliseconds since 1970.
+    pub fn time_ms(&self) -> u64 {
+        self.time_ms
+    }
+
+    /// The bounds in force.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// How many znodes there are, the root included.
+    pub fn znode_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The length of all data, in bytes.
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// How many sessions are open.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// A znode.
+    pub fn node(&self, path: &ZPath) -> Option<&Znode> {
+        self.nodes.get(path).map(|node| &**node)
+    }
+
+    /// The names of a znode's children, sorted.
+    ///
+    /// # Errors
+    /// `NoNode` when there is no such znode.
+    pub fn children(&self, path: &ZPath) -> Result<impl Iterator<Item = &str>, Error> {
+        let node = self.node(path).ok_or(Error::NoNode)?;
+        Ok(node.family.names.iter().map(|name| &**name))
+    }
+
+    /// The names after `after`, sorted: one page follows another.
+    ///
+    /// # Errors
+    /// `NoNode` when there is no such znode.
+    pub fn children_from<'a>(&'a self, path: &ZPath, after: &str) -> Result<impl Iterator<Item = &'a str>, Error> {
+        let node = self.node(path).ok_or(Error::NoNode)?;
+        let range = (Bound::Excluded(after), Bound::<&str>::Unbounded);
+        Ok(node.family.names.range::<_, str>(range).map(|name| &**name))
+    }
+
+    /// An open session.
+    pub fn session(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.get(&id).map(|session| &**session)
+    }
+
+    /// The open sessions with ids after `after`, by id. Start with `SessionId(0)`.
+    pub fn sessions_from(&self, after: SessionId) -> impl Iterator<Item = &Session> {
+        self.sessions.range((Bound::Excluded(after), Bound::Unbounded)).map(|(_, session)| &**session)
+    }
+
+    /// The session that a credential proves.
+    ///
+    /// # Errors
+    /// `SessionExpired` when it is not open, `AuthFailed` when the secret is another one.
+    pub fn authenticate(&self, credential: &Credential) -> Result<&Session, Error> {
+        let session = self.session(credential.session).ok_or(Error::SessionExpired)?;
+        if session.secret_hash == credential.secret_hash { Ok(session) } else { Err(Error::AuthFailed) }
+    }
+
+    /// What could be collected if it were `now_ms`: at most `max`, the longest overdue first.
+    pub fn reap_candidates(&self, now_ms: u64, max: usize) -> Vec<ReapCandidate> {
+        let idle_ms = u64::from(self.limits.container_idle_ms);
+        let timed = self.timed.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
+        let idle = self.idle.iter().take_while(|(emptied_ms, _)| emptied_ms.saturating_add(idle_ms) <= now_ms);
+        let candidate = |path: &ZPath| ReapCandidate { path: path.clone(), czxid: self.nodes[path].czxid };
+        timed.chain(idle).take(max).map(|(_, path)| candidate(path)).collect()
+    }
+
+    fn advance(&mut self, at: LogPosition) {
+        assert!(at.zxid > self.last_zxid, "entries apply once and in order: {} after {}", at.zxid, self.last_zxid);
+        self.last_zxid = at.zxid;
+        self.last_term = at.term;
+    }
+
+    /// Who asks, whether it was answered before, and only then what.
+    fn answer(&mut self, request: Request, changes: &mut Changes) -> (Zxid, Result<Reply, Refusal>) {
+        let now = changes.zxid;
+        let Request { credential, idempotency, guard, op } = request;
+        let session = credential.map(|credential| credential.session);
+        // Neither of these is remembered under the key: the session that would remember it is not proven.
+        if let Some(Err(error)) = credential.map(|credential| self.authenticate(&credential).map(drop)) {
+            return (now, Err(error.into()));
+        }
+        let Some(idempotency) = idempotency else {
+            return (now, self.guarded(guard, session, None, op, changes));
+        };
+        let Some(id) = session else {
+            return (now, Err(Error::SessionRequired.into()));
+        };
+        if let Some(answered) = self.sessions[&id].requests.get(&idempotency.key).cloned() {
+            if answered.fingerprint != idempotency.fingerprint {
+                return (now, Err(Error::RequestKeyReused.into()));
+            }
+            return match (&op, &answered.answer) {
+                (_, None) => (now, Err(Error::RequestKeyEvicted.into())),
+                // A retried acquire wants to know where its ticket stands by now.
+                (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                    (now, self.acquire_again(ticket, idempotency.key, acquire.attempt))
+                }
+                (_, Some(answer)) => (answered.zxid, answer.clone()),
+            };
+        }
+        let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
+        let limits = self.limits.clone();
+        // A session that was closed by this request needs no memory.
+        if let Some(session) = self.sessions.get_mut(&id) {
+            Arc::make_mut(session).requests.keep(&idempotency, now, answer.clone(), &limits);
+        }
+        (now, answer)
+    }
+
+    fn guarded(
+        &mut self,
+        guard: Option<crate::LockGuard>,
+        session: Option<SessionId>,
+        idempotency: Option<&Idempotency>,
+        op: Op,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        if let Some(guard) = guard
+            && !lock::is_held_with(self, &guard.lock, guard.token)
+        {
+            return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
+        }
+        self.execute(op, session, idempotency, changes)
+    }
+
+    fn execute(
+        &mut self,
+        op: Op,
+        session: Option<SessionId>,
+        idempotency: Option<&Idempotency>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        match op {
+            Op::OpenSession { secret_hash, timeout_ms, label } => {
+                self.open_session(secret_hash, timeout_ms, &label, changes)
+            }
+            Op::CloseSession { session: id } => self.close_session(id, session, changes),
+            Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, changes),
+            Op::Znode(op) => self.znode_op(op, session, changes),
+            Op::Multi(ops) => self.multi(ops, session, changes),
+            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version),
+            Op::Acquire(acquire) => self.acquire(&acquire, session, idempotency, changes),
+            Op::Release { ticket } => self.release(&ticket, session, changes),
+            Op::Withdraw { ticket, attempt, if_waiting } => {
+                self.withdraw(&ticket, attempt, if_waiting, session, changes)
+            }
+            Op::Reap { candidates } => Ok(self.reap(&candidates, changes)),
+            // Only a leader proposes this; the doors have no way to.
+            Op::SetLimits(limits) => {
+                self.limits = Arc::new(limits);
+                Ok(Reply::Done)
+            }
+        }
+    }
+}
+
+/// What one transaction has changed so far.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    pub(crate) zxid: Zxid,
+    pub(crate) term: Term,
+    events: Vec<Event>,
+    /// Parents that have their event: one for a transaction is enough.
+    parents: BTreeSet<ZPath>,
+}
+
+impl Changes {
+    fn new(at: LogPosition) -> Changes {
+        Changes { zxid: at.zxid, term: at.term, events: Vec::new(), parents: BTreeSet::new() }
+    }
+
+    pub(crate) fn push(&mut self, kind: EventKind, path: &ZPath) {
+        if kind == EventKind::ChildrenChanged && !self.parents.insert(path.clone()) {
+            return;
+        }
+        self.events.push(Event { zxid: self.zxid, kind, path: path.clone() });
+    }
+
+    /// Takes back everything: a multi was refused.
+    pub(crate) fn clear(&mut self) {
+        self.events.clear();
+        self.parents.clear();
+    }
+}

@@ -1,15 +1,57 @@
 //! What a node keeps on disk: the Raft log, snapshots and its own identity. Durable before it says so.
+//!
+//! ```text
+//! Storage::open ─┬─ LogStore       entries, vote, committed position     raft-log   log/
+//!                ├─ SnapshotStore  one current snapshot, chunk by chunk  sled       sled/
+//!                ├─ NodeMeta       whose data this is                    sled       sled/
+//!                └─ DiskGuard      free space, ballast                              ballast
+//! ```
+//!
+//! `replica` opens it, gives [`LogStore`] to openraft and writes and reads snapshots through [`SnapshotStore`]. The log
+//! is async and groups the flushes of many appends into one; the rest blocks on the disk and belongs on a thread that
+//! may. What an entry or a record means is none of this crate's business.
+//!
+//! Invariants:
+//!
+//! * What was reported durable survives the end of the process and of the machine, as far as the disk keeps its word.
+//! * The first failed write, flush or fsync is the last: [`Fatal`] keeps its reason, and every later call is refused.
+//! * `current` names a whole snapshot whose hash was verified, and never an older one than before.
+//! * The log begins no later than behind the current snapshot.
+//! * A directory that is damaged, newer or another node's is refused with a message that says what to do.
+//!
+//! docs/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
+
 pub mod codec;
+mod database;
+mod disk_guard;
+mod error;
 mod failpoint;
 mod fatal;
+mod layout;
 mod log_store;
+mod manifest;
+mod node_meta;
+mod snapshot;
+mod snapshot_receiver;
+mod snapshot_store;
+mod snapshot_writer;
+mod storage;
 mod types;
 mod wal;
 
+pub use disk_guard::DiskGuard;
+pub use error::Error;
 #[cfg(feature = "failpoints")]
 pub use failpoint::FAILPOINTS;
 pub use fatal::Fatal;
 pub use log_store::LogStore;
+pub use manifest::Manifest;
+pub use node_meta::{FORMAT, Identity, NodeMeta};
+pub use snapshot::{Records, Snapshot};
+pub use snapshot_receiver::SnapshotReceiver;
+pub use snapshot_store::SnapshotStore;
+pub use snapshot_writer::SnapshotWriter;
+pub use storage::{Storage, StorageConfig};
 pub use types::{
     Command, Entry, LogId, Member, Membership, Outcome, Payload, SnapshotMeta, StoredMembership, TypeConfig, Vote,
 };

@@ -84,6 +84,22 @@ impl LogStore {
         self.read().on_disk_size()
     }
 
+    /// Whose log this is; none when it was never begun.
+    pub(crate) fn owner(&self) -> Option<String> {
+        self.read().log_state().user_data.clone()
+    }
+
+    /// Writes the owner into the log. Durable on return. Blocking.
+    pub(crate) fn begin(&self, owner: String) -> io::Result<()> {
+        let (opener, flushed) = std::sync::mpsc::sync_channel(1);
+        {
+            let mut log = self.write()?;
+            log.save_user_data(Some(owner))?;
+            log.flush(true, Some(self.callback(Done::Opener(opener))))?;
+        }
+        flushed.recv().map_err(|_| io::Error::other("the flush thread is gone"))?
+    }
+
     /// True when nothing was ever written: no vote, no entry.
     pub(crate) fn is_blank(&self) -> bool {
         let log = self.read();

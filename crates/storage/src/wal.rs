@@ -116,6 +116,8 @@ pub(crate) enum Done {
     Flushed(IOFlushed<TypeConfig>),
     /// One of our own calls.
     Waiter(tokio::sync::oneshot::Sender<io::Result<()>>),
+    /// The thread that opens the log.
+    Opener(std::sync::mpsc::SyncSender<io::Result<()>>),
 }
 
 impl raft_log::Callback for WalCallback {
@@ -126,6 +128,7 @@ impl raft_log::Callback for WalCallback {
             Done::Flushed(flushed) => flushed.io_completed(result),
             // A waiter that is gone wanted no answer; the error is remembered in `fatal` all the same.
             Done::Waiter(waiter) => drop(waiter.send(result)),
+            Done::Opener(opener) => opener.send(result),
         }
     }
 }

@@ -1,0 +1,89 @@
+//! How much space is left, and a reserve to give up when none is.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::io::Errno;
+
+/// Watches the free space of the data directory's filesystem and keeps a ballast file there.
+///
+/// A full disk keeps sled from opening, even to free space. So clients' writes are to be refused while
+/// [`DiskGuard::is_low`], and if the disk fills up all the same, the next start gives up the ballast and opens.
+#[derive(Clone, Debug)]
+pub struct DiskGuard {
+    dir: Arc<Path>,
+    free_min_bytes: u64,
+    ballast_bytes: u64,
+}
+
+impl DiskGuard {
+    /// A guard for the filesystem of `dir`, with a low-water mark and the size of the ballast.
+    pub fn new(dir: &Path, free_min_bytes: u64, ballast_bytes: u64) -> DiskGuard {
+        DiskGuard { dir: dir.into(), free_min_bytes, ballast_bytes }
+    }
+
+    /// Bytes that this process may still write to the filesystem. One system call.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let space = statvfs(&*self.dir)?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
+    /// True when less than the low-water mark is free: clients' writes should be refused now.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_low(&self) -> io::Result<bool> {
+        Ok(self.free_bytes()? < self.free_min_bytes)
+    }
+
+    /// Lays the ballast if it is missing and there is plenty of space: it must not itself bring on the shortage.
+    pub(crate) fn lay_ballast(&self) -> io::Result<()> {
+        let path = self.ballast();
+        if self.ballast_bytes == 0 || path.exists() {
+            return Ok(());
+        }
+        if self.free_bytes()? < self.free_min_bytes.saturating_add(self.ballast_bytes.saturating_mul(2)) {
+            return Ok(());
+        }
+        let laid = File::create(&path).and_then(|file| reserve(file, self.ballast_bytes));
+        // Half a ballast is none.
+        laid.inspect_err(|_| drop(fs::remove_file(&path)))
+    }
+
+    /// Gives up the ballast. True when there was one.
+    pub(crate) fn drop_ballast(&self) -> io::Result<bool> {
+        match fs::remove_file(self.ballast()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.dir.join("ballast")
+    }
+}
+
+fn reserve(mut file: File, bytes: u64) -> io::Result<()> {
+    match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        // Not every filesystem can; written zeros occupy space everywhere but on a compressing one.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let zeros = [0; 64 << 10];
+            let mut left = bytes;
+            while left > 0 {
+                let n = left.min(zeros.len() as u64);
+                file.write_all(&zeros[..n as usize])?;
+                left -= n;
+            }
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}

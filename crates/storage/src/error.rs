@@ -1,0 +1,105 @@
+//! Why a node's storage does not open.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the storage does not open. Every message says what to do; see docs/storage-trouble.md.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another process has the directory open.
+    #[error("{dir} is in use by another process; stop that one first, or give this node a data directory of its own")]
+    Locked {
+        /// The data directory.
+        dir: PathBuf,
+    },
+    /// The directory belongs to another node of the ensemble.
+    #[error(
+        "{dir} holds the data of node {found}, but this is node {wanted}; point data_dir at this node's own directory \
+         (two nodes that share one identity can break the quorum, so nothing was changed)"
+    )]
+    OtherNode {
+        /// The data directory.
+        dir: PathBuf,
+        /// Whose data it holds.
+        found: u64,
+        /// Who asked.
+        wanted: u64,
+    },
+    /// The directory belongs to a node of another cluster.
+    #[error(
+        "{dir} holds data of the cluster {found:?}, but this node is configured for {wanted:?}; correct cluster_id or \
+         data_dir"
+    )]
+    OtherCluster {
+        /// The data directory.
+        dir: PathBuf,
+        /// Which cluster's data it holds.
+        found: String,
+        /// Which one was asked for.
+        wanted: String,
+    },
+    /// A newer program wrote the directory.
+    #[error("{dir} has format {found}, this program knows up to {known}; start it with the newer program again")]
+    NewerFormat {
+        /// The data directory.
+        dir: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The newest format that this program reads.
+        known: u32,
+    },
+    /// Something on disk is not what was written, or is gone.
+    #[error(
+        "{dir} is damaged: {what}. This node's data cannot be trusted. If a majority of the other nodes is healthy: \
+         stop this node, move {dir} away and start it again; it comes back empty and fetches everything from the leader"
+    )]
+    Damaged {
+        /// The data directory.
+        dir: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// No space is left, and there was no ballast to give up.
+    #[error("the disk of {dir} is full, and opening needs some space; free some and start again ({source})")]
+    DiskFull {
+        /// The data directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Any other IO error.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn is_disk_full(&self) -> bool {
+        match self {
+            Error::DiskFull { .. } => true,
+            Error::Io { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+}
+
+/// Says what was being done when an IO error came.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Io { doing: what(), source })
+    }
+}
+
+impl<T> Doing<T> for sled::Result<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Io { doing: what(), source: source.into() })
+    }
+}

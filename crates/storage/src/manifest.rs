@@ -1,0 +1,77 @@
+//! What a snapshot consists of, and the hash over all of it.
+
+use bincode::{Decode, Encode};
+use sha2::{Digest, Sha256};
+
+use crate::codec::{self, SnapshotMetaRecord};
+
+/// What a snapshot consists of. It is sent ahead of the chunks when a snapshot goes to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Manifest {
+    /// The last entry and the membership that it contains.
+    pub meta: SnapshotMetaRecord,
+    /// How many chunks.
+    pub chunk_count: u32,
+    /// How many bytes all chunks have together, as stored.
+    pub bytes: u64,
+    /// How many records.
+    pub records: u64,
+    /// SHA-256 over the chunks in order, each behind its length, and the meta record.
+    pub sha256: [u8; 32],
+}
+
+/// Counts and hashes the chunks of a snapshot as they pass.
+#[derive(Default)]
+pub(crate) struct Tally {
+    hash: Sha256,
+    pub(crate) chunk_count: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, chunk: &[u8]) {
+        self.hash.update((chunk.len() as u32).to_le_bytes());
+        self.hash.update(chunk);
+        self.chunk_count += 1;
+        self.bytes += chunk.len() as u64;
+    }
+
+    pub(crate) fn finish(self, meta: SnapshotMetaRecord, records: u64) -> Manifest {
+        let sha256 = self.hash.chain_update(codec::encode(&meta)).finalize().into();
+        Manifest { meta, chunk_count: self.chunk_count, bytes: self.bytes, records, sha256 }
+    }
+}
+
+/// Raw bytes in a chunk, but for the last one.
+pub(crate) const CHUNK_RAW_BYTES: usize = 24 << 10;
+/// No stored chunk is larger: incompressible bytes grow a little, and a checksum and a length stand before them.
+pub(crate) const CHUNK_BYTES_MAX: usize = CHUNK_RAW_BYTES + CHUNK_RAW_BYTES / 128 + 64;
+
+/// Stored form of up to [`CHUNK_RAW_BYTES`] raw bytes: CRC-32 of the rest, raw length, lz4 block.
+pub(crate) fn pack_chunk(raw: &[u8]) -> Vec<u8> {
+    debug_assert!(raw.len() <= CHUNK_RAW_BYTES);
+    let packed = lz4_flex::block::compress_prepend_size(raw);
+    let mut chunk = Vec::with_capacity(4 + packed.len());
+    chunk.extend_from_slice(&crc32fast::hash(&packed).to_le_bytes());
+    chunk.extend_from_slice(&packed);
+    chunk
+}
+
+/// The raw bytes of a stored chunk.
+///
+/// # Errors
+/// What is wrong with it. A forged length is refused before anything is allocated for it.
+pub(crate) fn unpack_chunk(chunk: &[u8]) -> Result<Vec<u8>, String> {
+    let (checksum, packed) = chunk.split_first_chunk::<4>().ok_or("a chunk is too short")?;
+    if chunk.len() > CHUNK_BYTES_MAX {
+        return Err(format!("a chunk of {} bytes is too long", chunk.len()));
+    }
+    if crc32fast::hash(packed) != u32::from_le_bytes(*checksum) {
+        return Err("a chunk's checksum does not match".into());
+    }
+    let raw_len = packed.first_chunk::<4>().map(|len| u32::from_le_bytes(*len) as usize);
+    if raw_len.is_none_or(|len| len > CHUNK_RAW_BYTES) {
+        return Err(format!("a chunk claims {raw_len:?} raw bytes"));
+    }
+    lz4_flex::block::decompress_size_prepended(packed).map_err(|error| error.to_string())
+}

@@ -1,0 +1,154 @@
+//! A finished snapshot, to be read whole or chunk by chunk.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::codec;
+use crate::fatal::Fatal;
+use crate::manifest::{Manifest, Tally, unpack_chunk};
+use crate::types::SnapshotMeta;
+
+/// A finished snapshot. Clones share it. It stays readable as long as a clone lives, also after a newer one took its
+/// place; its space is given back after that.
+#[derive(Clone)]
+pub struct Snapshot(pub(crate) Arc<Parts>);
+
+pub(crate) struct Parts {
+    pub(crate) number: u64,
+    pub(crate) manifest: Manifest,
+    pub(crate) meta: SnapshotMeta,
+    pub(crate) tree: sled::Tree,
+    pub(crate) fatal: Fatal,
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("id", &self.id()).field("manifest", &self.0.manifest).finish()
+    }
+}
+
+impl Snapshot {
+    /// The last entry and the membership that it contains.
+    pub fn meta(&self) -> &SnapshotMeta {
+        &self.0.meta
+    }
+
+    /// A name for logs: term, index, and a number that is unique on this node.
+    pub fn id(&self) -> String {
+        match &self.0.manifest.meta.last_log_id {
+            Some(id) => format!("{}-{}-{}", id.term, id.index, self.0.number),
+            None => format!("0-0-{}", self.0.number),
+        }
+    }
+
+    /// What it consists of; a receiver on another node needs it first.
+    pub fn manifest(&self) -> &Manifest {
+        &self.0.manifest
+    }
+
+    /// Bytes of all chunks together.
+    pub fn bytes(&self) -> u64 {
+        self.0.manifest.bytes
+    }
+
+    /// How many chunks it has.
+    pub fn chunk_count(&self) -> u32 {
+        self.0.manifest.chunk_count
+    }
+
+    /// Chunk `index` as stored: 24 KiB at most, or a little more when it does not compress. Blocking.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is not what was written; the node must stop then, and [`Fatal`] says so.
+    pub fn chunk(&self, index: u32) -> io::Result<Vec<u8>> {
+        let Parts { tree, fatal, .. } = &*self.0;
+        let found = tree.get(index.to_be_bytes()).map_err(io::Error::from);
+        let found = found.and_then(|chunk| chunk.ok_or_else(|| damaged(format!("chunk {index} is missing"))));
+        fatal.note("reading a snapshot", found).map(|chunk| chunk.to_vec())
+    }
+
+    /// The records in the order in which they were pushed. Blocking; memory for one chunk and one record.
+    pub fn records(&self) -> Records {
+        Records { snapshot: self.clone(), next_chunk: 0, raw: Vec::new(), at: 0, failed: false }
+    }
+
+    /// Compares everything with the manifest's hash.
+    pub(crate) fn verify(&self) -> io::Result<()> {
+        let Manifest { meta, chunk_count, records, .. } = self.manifest();
+        let mut tally = Tally::default();
+        for index in 0..*chunk_count {
+            tally.add(&self.chunk(index)?);
+        }
+        if tally.finish(meta.clone(), *records) != *self.manifest() {
+            return Err(damaged(format!("the hash of snapshot {} does not match", self.id())));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a snapshot's records. Ends after the first error.
+pub struct Records {
+    snapshot: Snapshot,
+    next_chunk: u32,
+    raw: Vec<u8>,
+    at: usize,
+    failed: bool,
+}
+
+impl Records {
+    /// Moves up to `wanted` raw bytes to `into`; fewer only at the end of the snapshot.
+    fn take(&mut self, wanted: usize, into: &mut Vec<u8>) -> io::Result<()> {
+        while into.len() < wanted {
+            if self.at == self.raw.len() {
+                if self.next_chunk == self.snapshot.chunk_count() {
+                    return Ok(());
+                }
+                let chunk = self.snapshot.chunk(self.next_chunk)?;
+                self.raw = unpack_chunk(&chunk).map_err(damaged)?;
+                self.next_chunk += 1;
+                self.at = 0;
+            }
+            let end = self.raw.len().min(self.at + wanted - into.len());
+            into.extend_from_slice(&self.raw[self.at..end]);
+            self.at = end;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut len = Vec::with_capacity(4);
+        self.take(4, &mut len)?;
+        if len.is_empty() {
+            return Ok(None);
+        }
+        let len = len.first_chunk::<4>().ok_or_else(|| damaged("a record's length is cut off".into()))?;
+        let len = u32::from_le_bytes(*len) as usize;
+        if len > codec::RECORD_BYTES_MAX {
+            return Err(damaged(format!("a record claims {len} bytes")));
+        }
+        let mut record = Vec::new();
+        self.take(len, &mut record)?;
+        if record.len() < len {
+            return Err(damaged("the last record is cut off".into()));
+        }
+        Ok(Some(record))
+    }
+}
+
+impl Iterator for Records {
+    type Item = io::Result<Vec<u8>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let record = self.read();
+        self.failed = record.is_err();
+        self.snapshot.0.fatal.note("reading a snapshot", record).transpose()
+    }
+}
+
+pub(crate) fn damaged(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}

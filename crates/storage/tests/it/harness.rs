@@ -1,0 +1,97 @@
+//! What all tests share: a data directory and short ways to write to it.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+
+use openraft::storage::{IOFlushed, RaftLogStorage};
+use openraft::type_config::TypeConfigExt;
+use storage::{
+    Command, Entry, Error, LogId, Member, Membership, Payload, Snapshot, SnapshotMeta, Storage, StorageConfig,
+    StoredMembership, TypeConfig,
+};
+use tempfile::TempDir;
+
+pub(crate) fn config(dir: &Path) -> StorageConfig {
+    StorageConfig {
+        data_dir: dir.to_path_buf(),
+        cluster_id: "test".into(),
+        node_id: 1,
+        free_disk_min_bytes: 0,
+        ballast_bytes: 0,
+    }
+}
+
+pub(crate) fn open(dir: &Path) -> Result<Storage, Error> {
+    Storage::open(config(dir))
+}
+
+/// A data directory that does not exist yet, in a directory that goes with the test.
+pub(crate) fn data_dir() -> (TempDir, PathBuf) {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("data");
+    (parent, dir)
+}
+
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+pub(crate) fn log_id(term: u64, index: u64) -> LogId {
+    LogId::new_term_index(term, index)
+}
+
+pub(crate) fn entry(term: u64, index: u64, bytes: &[u8]) -> Entry {
+    Entry { log_id: log_id(term, index), payload: Payload::Normal(Command(bytes.to_vec().into())) }
+}
+
+pub(crate) fn bytes_of(entry: &Entry) -> &[u8] {
+    match &entry.payload {
+        Payload::Normal(Command(bytes)) => bytes,
+        other => panic!("a command was expected and not {other}"),
+    }
+}
+
+/// Appends and waits until it is durable.
+pub(crate) async fn append(storage: &Storage, entries: Vec<Entry>) -> std::io::Result<()> {
+    let (done, flushed) = TypeConfig::oneshot();
+    storage.log.clone().append(entries, IOFlushed::signal(done)).await?;
+    flushed.await.unwrap()
+}
+
+pub(crate) fn members() -> Membership {
+    let member = |id: u64| Member { peer_addr: format!("127.0.0.1:710{id}"), http_addr: format!("127.0.0.1:720{id}") };
+    Membership::new(
+        vec![[1, 2, 3].into()],
+        [1, 2, 3].map(|id| (id, member(id))).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+    )
+    .unwrap()
+}
+
+pub(crate) fn meta(term: u64, index: u64) -> SnapshotMeta {
+    SnapshotMeta {
+        last_log_id: Some(log_id(term, index)),
+        last_membership: StoredMembership::new(Some(log_id(1, 0)), members()),
+    }
+}
+
+/// Records whose bytes follow from `seed`: some empty, some larger than a chunk, some that do not compress.
+pub(crate) fn records(seed: u64, count: usize) -> Vec<Vec<u8>> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let record = |rng: &mut fastrand::Rng| {
+        let len = if rng.u8(..) < 8 { rng.usize(..100_000) } else { rng.usize(..600) };
+        if rng.bool() { vec![rng.u8(..); len] } else { (0..len).map(|_| rng.u8(..)).collect() }
+    };
+    (0..count).map(|_| record(&mut rng)).collect()
+}
+
+pub(crate) fn write_snapshot(storage: &Storage, records: &[Vec<u8>], meta: &SnapshotMeta) -> std::io::Result<Snapshot> {
+    let mut writer = storage.snapshots.writer()?;
+    for record in records {
+        writer.push(record)?;
+    }
+    writer.finish(meta)
+}
+
+pub(crate) fn read_snapshot(snapshot: &Snapshot) -> Vec<Vec<u8>> {
+    snapshot.records().map(|record| record.unwrap()).collect()
+}

@@ -1,0 +1,10 @@
+//! The storage at its boundary: openraft's own suite, reopening, refusals, crashes and faults.
+
+// clippy's own exception covers the test functions, but not what they call.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+mod log_store;
+mod node_meta;
+mod openraft_suite;
+mod snapshots;

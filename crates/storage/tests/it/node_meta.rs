@@ -1,0 +1,110 @@
+//! Whose data it is, and who is refused.
+
+use std::os::unix::fs::PermissionsExt;
+
+use storage::{Error, Storage, StorageConfig};
+
+use crate::harness::{config, data_dir, meta, open, write_snapshot};
+
+#[test]
+fn the_directory_is_for_this_user_only() {
+    let (_parent, dir) = data_dir();
+    let _storage = open(&dir).unwrap();
+    assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn two_cannot_have_it_open() {
+    let (_parent, dir) = data_dir();
+    let first = open(&dir).unwrap();
+    assert!(matches!(open(&dir), Err(Error::Locked { .. })));
+    drop(first);
+    open(&dir).unwrap();
+}
+
+#[test]
+fn another_nodes_data_is_refused_and_left_alone() {
+    let (_parent, dir) = data_dir();
+    drop(open(&dir).unwrap());
+    let refused = Storage::open(StorageConfig { node_id: 2, ..config(&dir) });
+    assert!(matches!(refused, Err(Error::OtherNode { found: 1, wanted: 2, .. })));
+    open(&dir).unwrap();
+}
+
+#[test]
+fn another_clusters_data_is_refused_and_left_alone() {
+    let (_parent, dir) = data_dir();
+    drop(open(&dir).unwrap());
+    let refused = Storage::open(StorageConfig { cluster_id: "other".into(), ..config(&dir) });
+    assert!(matches!(refused, Err(Error::OtherCluster { .. })));
+    open(&dir).unwrap();
+}
+
+#[test]
+fn joining_is_remembered() {
+    let (_parent, dir) = data_dir();
+    {
+        let meta = open(&dir).unwrap().meta;
+        assert!(meta.pristine() && !meta.joined());
+        meta.set_joined().unwrap();
+        assert!(meta.joined());
+    }
+    let meta = open(&dir).unwrap().meta;
+    assert!(meta.joined() && !meta.pristine());
+    assert_eq!(meta.zxid_base(), 0);
+}
+
+#[test]
+fn a_wiped_directory_is_pristine_again() {
+    let (_parent, dir) = data_dir();
+    open(&dir).unwrap().meta.set_joined().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    let meta = open(&dir).unwrap().meta;
+    assert!(meta.pristine() && !meta.joined());
+}
+
+#[track_caller]
+fn check_refused(result: Result<Storage, Error>, words: &str) {
+    let message = result.map(drop).unwrap_err().to_string();
+    assert!(message.contains(words) && message.contains("move"), "{message}");
+}
+
+#[test]
+fn a_lost_log_is_noticed() {
+    let (_parent, dir) = data_dir();
+    drop(open(&dir).unwrap());
+    std::fs::remove_dir_all(dir.join("log")).unwrap();
+    check_refused(open(&dir), "its log, and with it the vote, is gone");
+}
+
+#[test]
+fn a_lost_identity_is_noticed() {
+    let (_parent, dir) = data_dir();
+    drop(open(&dir).unwrap());
+    std::fs::remove_dir_all(dir.join("sled")).unwrap();
+    check_refused(open(&dir), "the node's identity is gone");
+}
+
+#[test]
+fn another_nodes_log_is_noticed() {
+    let (_parent, dir) = data_dir();
+    let (_other_parent, other) = data_dir();
+    drop(open(&dir).unwrap());
+    drop(Storage::open(StorageConfig { node_id: 7, ..config(&other) }).unwrap());
+    std::fs::remove_dir_all(dir.join("log")).unwrap();
+    std::fs::rename(other.join("log"), dir.join("log")).unwrap();
+    check_refused(open(&dir), "its log is the one of test/7");
+}
+
+#[test]
+fn a_purged_log_without_its_snapshot_is_noticed() {
+    use openraft::storage::RaftLogStorage;
+    let (_parent, dir) = data_dir();
+    crate::harness::block_on(async {
+        let storage = open(&dir).unwrap();
+        write_snapshot(&storage, &[], &meta(1, 3)).unwrap();
+        let mut log = storage.log.clone();
+        log.purge(crate::harness::log_id(1, 4)).await.unwrap();
+    });
+    check_refused(open(&dir), "its log is purged up to");
+}

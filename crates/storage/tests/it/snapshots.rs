@@ -1,0 +1,125 @@
+//! Snapshots: written, read, sent, replaced.
+
+use std::io;
+
+use crate::harness::{data_dir, meta, open, read_snapshot, records, write_snapshot};
+
+#[test]
+fn a_snapshot_comes_back_as_it_was_pushed() {
+    let (_parent, dir) = data_dir();
+    let pushed = records(1, 2_000);
+    {
+        let storage = open(&dir).unwrap();
+        assert!(storage.snapshots.current().is_none());
+        let snapshot = write_snapshot(&storage, &pushed, &meta(2, 100)).unwrap();
+        assert!(snapshot.chunk_count() > 10);
+        assert_eq!(read_snapshot(&snapshot), pushed);
+    }
+    let storage = open(&dir).unwrap();
+    let snapshot = storage.snapshots.current().unwrap();
+    assert_eq!(snapshot.meta(), &meta(2, 100));
+    assert_eq!(snapshot.manifest().records, 2_000);
+    assert_eq!(read_snapshot(&snapshot), pushed);
+    assert!(!storage.meta.pristine());
+}
+
+#[test]
+fn an_empty_snapshot_is_one() {
+    let (_parent, dir) = data_dir();
+    write_snapshot(&open(&dir).unwrap(), &[], &meta(1, 1)).unwrap();
+    let snapshot = open(&dir).unwrap().snapshots.current().unwrap();
+    assert_eq!((snapshot.chunk_count(), snapshot.bytes(), read_snapshot(&snapshot).len()), (0, 0, 0));
+}
+
+#[test]
+fn a_sent_snapshot_arrives_whole() {
+    let (_here, here) = data_dir();
+    let (_there, there) = data_dir();
+    let pushed = records(2, 1_000);
+    let sent = write_snapshot(&open(&here).unwrap(), &pushed, &meta(3, 50)).unwrap();
+    {
+        let storage = open(&there).unwrap();
+        let mut receiver = storage.snapshots.receive(sent.manifest().clone()).unwrap();
+        for index in 0..sent.chunk_count() {
+            assert_eq!(receiver.chunks_received(), index);
+            receiver.push_chunk(&sent.chunk(index).unwrap()).unwrap();
+        }
+        let received = receiver.finish().unwrap();
+        assert_eq!(received.manifest(), sent.manifest());
+    }
+    assert_eq!(read_snapshot(&open(&there).unwrap().snapshots.current().unwrap()), pushed);
+}
+
+#[test]
+fn a_transfer_that_went_wrong_is_refused_and_harms_nothing() {
+    let (_here, here) = data_dir();
+    let (_there, there) = data_dir();
+    let sent = write_snapshot(&open(&here).unwrap(), &records(3, 500), &meta(3, 50)).unwrap();
+    let storage = open(&there).unwrap();
+    let old = write_snapshot(&storage, &records(4, 10), &meta(1, 10)).unwrap();
+    let refused = |result: io::Result<()>| assert_eq!(result.unwrap_err().kind(), io::ErrorKind::InvalidData);
+
+    // A chunk with a flipped bit.
+    let mut receiver = storage.snapshots.receive(sent.manifest().clone()).unwrap();
+    let mut chunk = sent.chunk(0).unwrap();
+    chunk[100] ^= 1;
+    refused(receiver.push_chunk(&chunk));
+    // Chunks that are missing.
+    receiver.push_chunk(&sent.chunk(0).unwrap()).unwrap();
+    refused(receiver.finish().map(drop));
+    // All chunks, but in another order.
+    let mut receiver = storage.snapshots.receive(sent.manifest().clone()).unwrap();
+    for index in (0..sent.chunk_count()).rev() {
+        receiver.push_chunk(&sent.chunk(index).unwrap()).unwrap();
+    }
+    // One too many.
+    refused(receiver.push_chunk(&sent.chunk(0).unwrap()));
+    refused(receiver.finish().map(drop));
+
+    assert_eq!(storage.fatal().reason(), None, "what a peer gets wrong is no disk error");
+    assert_eq!(storage.snapshots.current().unwrap().manifest(), old.manifest());
+}
+
+#[test]
+fn current_never_goes_back() {
+    let (_parent, dir) = data_dir();
+    let storage = open(&dir).unwrap();
+    let mut slow = storage.snapshots.writer().unwrap();
+    slow.push(b"old").unwrap();
+    write_snapshot(&storage, &[b"new".to_vec()], &meta(2, 20)).unwrap();
+    let answered = slow.finish(&meta(2, 10)).unwrap();
+    assert_eq!(answered.meta(), &meta(2, 20));
+    assert_eq!(read_snapshot(&storage.snapshots.current().unwrap()), [b"new"]);
+}
+
+#[test]
+fn a_replaced_snapshot_is_readable_as_long_as_somebody_holds_it() {
+    let (_parent, dir) = data_dir();
+    let storage = open(&dir).unwrap();
+    let first = records(5, 300);
+    let held = write_snapshot(&storage, &first, &meta(1, 1)).unwrap();
+    let mut reader = held.records();
+    let mut read = vec![reader.next().unwrap().unwrap()];
+    for index in 2..6 {
+        write_snapshot(&storage, &records(index, 300), &meta(1, index)).unwrap();
+    }
+    read.extend(reader.map(|record| record.unwrap()));
+    assert_eq!(read, first);
+    drop(held);
+    storage.snapshots.collect().unwrap();
+    assert_eq!(read_snapshot(&storage.snapshots.current().unwrap()), records(5, 300));
+}
+
+#[test]
+fn space_stays_bounded_under_many_snapshots() {
+    let (_parent, dir) = data_dir();
+    let storage = open(&dir).unwrap();
+    let pushed: Vec<Vec<u8>> = records(6, 3_000);
+    let mut bytes = Vec::new();
+    for index in 1..=15 {
+        let snapshot = write_snapshot(&storage, &pushed, &meta(1, index)).unwrap();
+        bytes.push((snapshot.bytes(), storage.snapshots.disk_bytes().unwrap()));
+    }
+    let (live, disk) = bytes[14];
+    assert!(disk < 8 * live + (16 << 20), "live and disk bytes after each snapshot: {bytes:?}");
+}

@@ -1,0 +1,7 @@
+//! The Jepsen-style harness: real processes, real faults, checked histories.
+//!
+//! `history.rs` is Jepsen's format, `wgl.rs` decides linearizability by search, `models/` says what operations mean.
+
+pub mod history;
+pub mod models;
+pub mod wgl;

@@ -1,0 +1,7 @@
+//! What zlock's answers mean, written without zlock's code: a model must not be the code it judges.
+
+pub mod lock;
+pub mod register;
+
+pub use lock::{LockModel, LockOp};
+pub use register::{RegisterModel, RegisterOp};

@@ -1,0 +1,98 @@
+//! What a node is told at start. Every bound of this crate stands here.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use znode::Limits;
+
+/// One member of the ensemble, as the configuration of every node names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its node id, unique in the ensemble and not 0.
+    pub id: u64,
+    /// `host:port` of its peer listener.
+    pub peer_addr: String,
+    /// `host:port` of its HTTP door, for clients that are told who leads.
+    pub http_addr: String,
+}
+
+/// Settings of one node. All durations are in milliseconds.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This node's id; one of `members`.
+    pub node_id: u64,
+    /// The cluster's name. Peers and data directories of another cluster are refused.
+    pub cluster_id: String,
+    /// All members, this node included; the same list on every node.
+    pub members: Vec<Member>,
+    /// Where log, snapshots and node metadata live. Made when missing.
+    pub data_dir: PathBuf,
+    /// Where peers connect to.
+    pub peer_listen: SocketAddr,
+    /// How often an idle leader is heard.
+    pub heartbeat_ms: u64,
+    /// A follower that heard no leader for this long (up to the maximum, at random) stands for election.
+    pub election_timeout_min_ms: u64,
+    /// See `election_timeout_min_ms`.
+    pub election_timeout_max_ms: u64,
+    /// One round trip between peers, connecting included.
+    pub peer_timeout_ms: u64,
+    /// A snapshot is built when this many entries were applied since the last one ...
+    pub snapshot_log_entries: u64,
+    /// ... or this many bytes of entries.
+    pub snapshot_log_bytes: u64,
+    /// Entries that stay in the log behind a snapshot, for followers that are a little late.
+    pub log_entries_kept: u64,
+    /// Bounds of the state. The leader proposes them when the replicated ones differ.
+    pub limits: Limits,
+    /// Proposals of this node on their way at once, forwarded ones of peers counted apart. Beyond: `Unavailable`.
+    pub proposals_max: usize,
+    /// The same in bytes of entries.
+    pub proposal_bytes_max: usize,
+    /// Linearizable reads and heartbeats of this node on their way at once. Beyond: `Unavailable`.
+    pub reads_max: usize,
+    /// Waits that this node keeps at once. Beyond: [`crate::WaitEnd::TooMany`].
+    pub watches_max: usize,
+    /// Events kept for [`crate::Replica::events`] ...
+    pub event_ring_max: usize,
+    /// ... and how many bytes of paths they may hold.
+    pub event_ring_bytes_max: usize,
+    /// Below this much free space on the data directory's filesystem clients' writes are `Unavailable`.
+    pub free_disk_min_bytes: u64,
+    /// How often the leader looks for silent sessions and znodes to collect.
+    pub tick_ms: u64,
+    /// Znodes or sessions that one entry of the leader may collect.
+    pub reap_batch_max: usize,
+    /// A node whose applied entry is this far behind the committed one is not ready.
+    pub ready_lag_max: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            node_id: 1,
+            cluster_id: "zlock".into(),
+            members: Vec::new(),
+            data_dir: PathBuf::from("data"),
+            peer_listen: SocketAddr::from(([127, 0, 0, 1], 7101)),
+            heartbeat_ms: 60,
+            election_timeout_min_ms: 300,
+            election_timeout_max_ms: 600,
+            peer_timeout_ms: 1_000,
+            snapshot_log_entries: 200_000,
+            snapshot_log_bytes: 256 << 20,
+            log_entries_kept: 20_000,
+            limits: Limits::default(),
+            proposals_max: 4_096,
+            proposal_bytes_max: 64 << 20,
+            reads_max: 16_384,
+            watches_max: 1_000_000,
+            event_ring_max: 100_000,
+            event_ring_bytes_max: 64 << 20,
+            free_disk_min_bytes: 512 << 20,
+            tick_ms: 100,
+            reap_batch_max: 256,
+            ready_lag_max: 10_000,
+        }
+    }
+}

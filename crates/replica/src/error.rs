@@ -1,0 +1,89 @@
+//! How a call can fail. Refused, unavailable and unknown are three things and never merged.
+
+use znode::Zxid;
+
+/// Why a call has no answer from the state machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The state machine's rules say no; every replica would say the same. (A refused *proposal* is an answer and comes
+    /// as `Applied`; this is for heartbeats.)
+    #[error("{0}")]
+    Refused(znode::Error),
+    /// Nothing was proposed: retry freely, here or elsewhere.
+    #[error("unavailable: {reason}")]
+    Unavailable {
+        /// For people.
+        reason: String,
+        /// When a retry may do better.
+        retry_after_ms: u64,
+    },
+    /// It may have happened or may still happen. Retry with the same idempotency key.
+    #[error("outcome unknown: {reason}")]
+    Unknown {
+        /// For people.
+        reason: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn unavailable(reason: impl Into<String>) -> Error {
+        Error::Unavailable { reason: reason.into(), retry_after_ms: 250 }
+    }
+
+    pub(crate) fn unknown(reason: impl Into<String>) -> Error {
+        Error::Unknown { reason: reason.into() }
+    }
+}
+
+/// Why [`crate::Replica::wait_for`] ended without what it waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitEnd {
+    /// The deadline passed first.
+    #[error("the wait is over")]
+    Deadline,
+    /// This node keeps as many watches as it may.
+    #[error("too many watches on this node")]
+    TooMany,
+    /// The node is shutting down.
+    #[error("the node is shutting down")]
+    Stopped,
+}
+
+/// Why [`crate::Replica::events`] cannot answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventsError {
+    /// Events after `since` are no longer kept. Read afresh, then ask from that zxid on.
+    #[error("events since then are no longer kept; the oldest position is {oldest}")]
+    Gone {
+        /// The smallest `since` that this node can answer.
+        oldest: Zxid,
+    },
+    /// This node keeps as many watches as it may.
+    #[error("too many watches on this node")]
+    TooMany,
+    /// The node is shutting down.
+    #[error("the node is shutting down")]
+    Stopped,
+}
+
+/// Why a node does not start. Shown to the operator, so each says what to do where that is not plain.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration contradicts itself.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// The peer listener cannot be opened.
+    #[error("cannot listen for peers on {addr}: {source}")]
+    Listen {
+        /// Where.
+        addr: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The data directory is another node's, another cluster's, of a newer format, or damaged.
+    #[error("storage: {0}")]
+    Storage(String),
+    /// Raft refuses its configuration or what it finds in storage.
+    #[error("raft: {0}")]
+    Raft(String),
+}

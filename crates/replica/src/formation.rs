@@ -1,0 +1,216 @@
+//! How a node with a new data directory comes to have a vote.
+//!
+//! A new directory means one of two things, and the node cannot tell them apart by itself: the cluster is new, or this
+//! node's disk was lost. In the second case it may have voted in the current term and acknowledged entries that it no
+//! longer has. So it takes part in nothing before it knows better:
+//!
+//! - When a majority of the members, itself included, is as new as it is, and nobody is further, the cluster is new.
+//!   It founds the cluster with the configured members; that every founder does so makes no difference.
+//! - Else it asks until a majority of all members, not counting itself, has answered with their terms. Whatever it
+//!   promised before, one of these knows the term. It takes entries from leaders of the highest of these terms on, and
+//!   none from older ones, and has no vote and stands for no election until it has applied what such a leader's log
+//!   held when it answered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use storage::codec::{LogIdRecord, VoteRecord};
+use tokio::time::{Instant, sleep};
+use znode::Zxid;
+
+use crate::node::Node;
+use crate::state_machine::blocking;
+use crate::transport::{Answer, Ask, Standing};
+
+/// Between two rounds of questions.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a node may take part in.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    joined: AtomicBool,
+    /// Before it has joined, leaders of an earlier term are refused.
+    floor: AtomicU64,
+}
+
+impl Gate {
+    pub(crate) fn new(joined: bool) -> Gate {
+        Gate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Whether the node has a vote.
+    pub(crate) fn joined(&self) -> bool {
+        self.joined.load(Ordering::Acquire)
+    }
+
+    /// Whether it takes entries from a leader of this term.
+    pub(crate) fn admits(&self, term: u64) -> bool {
+        self.joined() || term >= self.floor.load(Ordering::Acquire)
+    }
+}
+
+/// What the answers of the other members come to.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Too few answers to tell.
+    Ask,
+    /// The cluster is new.
+    Found,
+    /// The cluster is there, and no promise of this node was made in a later term than this.
+    Join { floor: u64 },
+}
+
+/// `answers` of other members; `fresh`: this node has nothing.
+fn judge(members: usize, fresh: bool, answers: &[Standing]) -> Verdict {
+    let majority = members / 2 + 1;
+    if fresh && answers.iter().all(|answer| answer.fresh) {
+        return if answers.len() + 1 >= majority { Verdict::Found } else { Verdict::Ask };
+    }
+    let sure = answers.iter().filter(|answer| answer.joined);
+    if sure.clone().count() < majority {
+        return Verdict::Ask;
+    }
+    Verdict::Join { floor: sure.map(|answer| answer.term).max().unwrap_or(0) }
+}
+
+/// Runs until the node has joined and is initialised, or stops.
+pub(crate) async fn form(node: Arc<Node>) {
+    let mut stopped = node.stopped();
+    tokio::select! {
+        () = stopped.wait() => {}
+        () = join(&node) => {}
+    }
+}
+
+async fn join(node: &Arc<Node>) {
+    let mut catch_up: Option<u64> = None;
+    let mut asked = 0;
+    while !(node.gate.joined() && node.is_initialized()) {
+        let answers = ask_all(node).await;
+        let verdict = judge(node.config.members.len(), node.standing().fresh, &answers);
+        match verdict {
+            Verdict::Found => found(node).await,
+            Verdict::Join { .. } if node.gate.joined() => {}
+            Verdict::Join { floor } => {
+                if node.gate.floor.swap(floor, Ordering::AcqRel) == u64::MAX {
+                    tracing::info!(floor, "new data directory in a cluster that exists: catching up before voting");
+                }
+                let leader = answers.iter().find(|answer| answer.leads && answer.term >= floor);
+                catch_up = catch_up.or(leader.map(|leader| leader.last_log));
+            }
+            Verdict::Ask if asked % 50 == 0 => {
+                tracing::info!(answers = answers.len(), "waiting for a majority of the members to found or to join");
+            }
+            Verdict::Ask => {}
+        }
+        if let Some(index) = catch_up.filter(|_| !node.gate.joined()) {
+            let caught_up = node.view.applied_at_least(node.zxid(index), Instant::now() + PAUSE).await;
+            if caught_up && node.view.applied() > Zxid(0) {
+                set_joined(node).await;
+            }
+        }
+        asked += 1;
+        sleep(PAUSE).await;
+    }
+}
+
+async fn ask_all(node: &Node) -> Vec<Standing> {
+    let deadline = Instant::now() + node.silence();
+    let asks = node.peers.all().map(|(_, peer)| peer.control.ask(Ask::Standing, deadline));
+    let answers = join_all(asks).await.into_iter();
+    answers
+        .filter_map(|answer| if let Ok(Answer::Standing(standing)) = answer { Some(standing) } else { None })
+        .collect()
+}
+
+async fn found(node: &Arc<Node>) {
+    if !set_joined(node).await {
+        return;
+    }
+    let members: BTreeMap<u64, storage::Member> = node.config.members.iter().map(|m| (m.id, m.into())).collect();
+    match node.raft.initialize(members).await {
+        Ok(()) => tracing::info!("cluster founded"),
+        // A leader was faster than this node's own founding.
+        Err(error) => tracing::debug!(%error, "not initialised"),
+    }
+}
+
+async fn set_joined(node: &Arc<Node>) -> bool {
+    let meta = node.meta.clone();
+    if let Err(error) = blocking(move || meta.set_joined()).await {
+        tracing::error!(%error, "joining could not be made durable");
+        return false;
+    }
+    if !node.gate.joined.swap(true, Ordering::AcqRel) {
+        node.raft.runtime_config().elect(true);
+        tracing::info!("this node has a vote now");
+    }
+    true
+}
+
+impl Node {
+    /// How far this node is, for those who found or join.
+    pub(crate) fn standing(&self) -> Standing {
+        let metrics = self.metrics();
+        let leads = self.leader_term(&metrics).is_some();
+        Standing {
+            fresh: metrics.last_log_index.is_none_or(|index| index == 0) && metrics.snapshot.is_none(),
+            joined: self.gate.joined(),
+            term: metrics.current_term,
+            leads,
+            last_log: metrics.last_log_index.unwrap_or(0),
+        }
+    }
+
+    /// This node's vote and its last entry, for candidates that it cannot vote for.
+    pub(crate) fn own_vote(&self) -> (VoteRecord, Option<LogIdRecord>) {
+        ((&self.metrics().vote).into(), None)
+    }
+
+    fn is_initialized(&self) -> bool {
+        self.metrics().last_log_index.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRESH: Standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0 };
+
+    fn formed(term: u64) -> Standing {
+        Standing { fresh: false, joined: true, term, leads: false, last_log: 10 }
+    }
+
+    #[track_caller]
+    fn check(members: usize, answers: &[Standing], expected: Verdict) {
+        assert_eq!(judge(members, true, answers), expected, "{members} {answers:?}");
+    }
+
+    #[test]
+    fn a_new_node_founds_only_with_a_majority_of_new_nodes() {
+        check(1, &[], Verdict::Found);
+        check(3, &[], Verdict::Ask);
+        check(3, &[FRESH], Verdict::Found);
+        check(3, &[FRESH, FRESH], Verdict::Found);
+        check(5, &[FRESH], Verdict::Ask);
+        check(5, &[FRESH, FRESH], Verdict::Found);
+    }
+
+    #[test]
+    fn a_wiped_node_never_founds_and_waits_for_a_majority_of_the_others() {
+        check(3, &[formed(4)], Verdict::Ask);
+        check(3, &[formed(4), FRESH], Verdict::Ask);
+        check(3, &[formed(4), formed(7)], Verdict::Join { floor: 7 });
+        check(5, &[formed(4), formed(7), FRESH, FRESH], Verdict::Ask);
+        check(5, &[formed(4), formed(7), formed(5), FRESH], Verdict::Join { floor: 7 });
+        // Another wiped node knows nothing that counts.
+        let wiped = Standing { joined: false, ..formed(9) };
+        check(3, &[formed(4), wiped], Verdict::Ask);
+        // This node has begun to catch up: it is not fresh any more, and neither is the cluster.
+        assert_eq!(judge(3, false, &[FRESH, FRESH]), Verdict::Ask);
+    }
+}

@@ -1,0 +1,206 @@
+//! What a leader does of itself: it listens to sessions and expires silent ones, collects znodes that are due, and sees
+//! to it that its configured limits are in force. Nothing of this is ever forwarded: another leader judges for itself.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use znode::{Credential, Op, Request, SessionId, State, Term};
+
+use crate::node::Node;
+use crate::propose::{command, wall_clock_ms};
+use crate::session_tracker::{Noted, SessionTracker};
+use crate::transport::TouchAnswer;
+
+/// A duty that takes longer is given up and taken up again. It may still come to pass.
+const DUTY_MAX: Duration = Duration::from_secs(10);
+/// Closed sessions are forgotten every so many ticks.
+const SWEEP_TICKS: u64 = 50;
+
+/// What this node knows of sessions as leader; nothing when it does not lead.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    reign: Option<Reign>,
+}
+
+/// One term as leader, from the moment on at which everything of earlier terms is applied.
+struct Reign {
+    term: Term,
+    tracker: SessionTracker,
+    /// Sessions up to this one are watched.
+    watched: SessionId,
+    ticks: u64,
+}
+
+impl Reign {
+    /// Every session has its whole timeout ahead: nobody knows what the last leader had heard.
+    fn begin(term: Term, state: &State, now: Instant, tick: Duration) -> Reign {
+        let tracker = SessionTracker::new(now, tick);
+        let mut reign = Reign { term, tracker, watched: SessionId(0), ticks: 0 };
+        reign.watch_new(state, now);
+        reign
+    }
+
+    fn watch_new(&mut self, state: &State, now: Instant) {
+        for session in state.sessions_from(self.watched) {
+            self.tracker.watch(session.id, session.timeout_ms, now);
+            self.watched = session.id;
+        }
+    }
+}
+
+/// A proposal that the leader makes of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Duty {
+    Expire(Vec<SessionId>),
+    Reap,
+    SetLimits,
+}
+
+type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
+
+impl Node {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().expect("nothing panics under this guard")
+    }
+
+    /// Notes heartbeats, if this node is sure to lead.
+    pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
+        let metrics = self.metrics();
+        let term = self.leader_term(&metrics).ok_or("this node does not lead")?;
+        if !self.is_followed(&metrics) {
+            return Err("the leader has no quorum".into());
+        }
+        let state = self.view.state();
+        let now = Instant::now();
+        let mut sessions = self.sessions();
+        let reign = sessions.reign.as_mut().filter(|reign| reign.term == Term(term));
+        let reign = reign.ok_or("the leader is new and not ready yet")?;
+        Ok(credentials.iter().map(|credential| touch(&state, &mut reign.tracker, credential, now)).collect())
+    }
+
+    /// Moves the sessions' clock on. Returns what there is to do.
+    fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
+        let metrics = self.metrics();
+        let leads = self.leader_term(&metrics).map(Term);
+        let now = Instant::now();
+        let mut sessions = self.sessions();
+        // Until the first entry of its own term is applied, a leader may not know of all sessions that were opened.
+        let Some(term) = leads.filter(|term| state.last_term() == *term) else {
+            sessions.reign = None;
+            return Vec::new();
+        };
+        if sessions.reign.as_ref().is_none_or(|reign| reign.term != term) {
+            tracing::info!(%term, sessions = state.session_count(), "leading; every session has its whole timeout");
+            sessions.reign = Some(Reign::begin(term, state, now, self.tick()));
+        }
+        let reign = sessions.reign.as_mut().expect("set just above");
+        let listening = self.is_followed(&metrics);
+        reign.tracker.tick(now, listening);
+        reign.watch_new(state, now);
+        reign.ticks += 1;
+        if reign.ticks.is_multiple_of(SWEEP_TICKS) {
+            reign.tracker.retain(|session| state.session(session).is_some());
+        }
+        if !listening {
+            return Vec::new();
+        }
+        let mut duties = Vec::new();
+        let expired = reign.tracker.expire(self.config.reap_batch_max);
+        if !expired.is_empty() {
+            duties.push(Duty::Expire(expired));
+        }
+        let reapable = || !state.reap_candidates(reap_time(state), 1).is_empty();
+        if !busy.contains(&Duty::Reap) && reapable() {
+            duties.push(Duty::Reap);
+        }
+        if !busy.contains(&Duty::SetLimits) && *state.limits() != self.config.limits {
+            duties.push(Duty::SetLimits);
+        }
+        duties
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_millis(self.config.tick_ms)
+    }
+
+    /// Proposes what a duty asks for, here or nowhere, and waits until it is applied or lost.
+    async fn fulfil(self: Arc<Self>, duty: Duty) -> Duty {
+        let state = self.view.state();
+        let op = match &duty {
+            Duty::Expire(sessions) => {
+                tracing::info!(?sessions, "sessions were silent for their whole timeout");
+                let Some(term) = self.sessions().reign.as_ref().map(|reign| reign.term) else {
+                    return duty;
+                };
+                Op::ExpireSessions { sessions: sessions.clone(), term }
+            }
+            Duty::Reap => {
+                let candidates = state.reap_candidates(reap_time(&state), self.config.reap_batch_max);
+                Op::Reap { candidates }
+            }
+            Duty::SetLimits => Op::SetLimits(self.config.limits.clone()),
+        };
+        let write = self.raft.client_write(command(Request::new(op)));
+        match timeout(DUTY_MAX, write).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(?duty, %error, "a leader's own proposal was not taken"),
+            Err(_) => tracing::debug!(?duty, "a leader's own proposal takes long"),
+        }
+        duty
+    }
+
+    fn settle(&self, duty: &Duty) {
+        if let Duty::Expire(expired) = duty {
+            let state = self.view.state();
+            if let Some(reign) = &mut self.sessions().reign {
+                reign.tracker.settle(expired, |session| state.session(session).is_some());
+            }
+        }
+    }
+}
+
+/// Runs on every node; does something only while it leads.
+pub(crate) async fn lead(node: Arc<Node>) {
+    let mut stopped = node.stopped();
+    let mut tick = interval(node.tick());
+    // After a pause, time goes on from here; the tracker notices the gap itself.
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut under_way: FuturesUnordered<Done> = FuturesUnordered::new();
+    let mut busy = HashSet::new();
+    loop {
+        tokio::select! {
+            () = stopped.wait() => return,
+            Some(duty) = under_way.next(), if !under_way.is_empty() => {
+                node.settle(&duty);
+                busy.remove(&duty);
+            }
+            _ = tick.tick() => {
+                for duty in node.tick_as_leader(&node.view.state(), &busy) {
+                    busy.insert(duty.clone());
+                    under_way.push(Box::pin(Arc::clone(&node).fulfil(duty)));
+                }
+            }
+        }
+    }
+}
+
+fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, now: Instant) -> TouchAnswer {
+    match state.authenticate(credential) {
+        Err(error) => TouchAnswer::Refused(error),
+        Ok(session) => match tracker.heard(session.id, session.timeout_ms, now) {
+            Noted::Alive => TouchAnswer::Alive { timeout_ms: session.timeout_ms },
+            Noted::Expiring => TouchAnswer::Expiring,
+        },
+    }
+}
+
+/// The time by which things are due. The state's own clock never goes back, and the entry will carry at least this.
+fn reap_time(state: &State) -> u64 {
+    wall_clock_ms().max(state.time_ms())
+}

@@ -1,0 +1,259 @@
+//! The calling side of Raft's conversation with the peers.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::Stream;
+use openraft::base::{BoxFuture, BoxStream};
+use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::RPCOption;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderError,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use storage::{LogId, Member, Snapshot, TypeConfig, Vote};
+use tokio::time::Instant;
+
+use crate::state_machine::RaftSnapshot;
+use crate::transport::{
+    Answer, AppendLine, AppendStream, Ask, Channel, ChannelError, Identity, Lane, Target, TransferFrame,
+    TransferRefusal, VoteFrame, send_snapshot,
+};
+
+/// One peer and the connections that are shared by everybody who talks to it.
+pub(crate) struct Peer {
+    identity: Identity,
+    id: u64,
+    addr: Arc<str>,
+    /// Votes and questions about the ensemble.
+    pub(crate) control: Channel,
+    /// Proposals, heartbeats and read indexes.
+    pub(crate) forward: Channel,
+}
+
+impl Peer {
+    fn target(&self, lane: Lane) -> Target {
+        Target { identity: self.identity.clone(), to: self.id, addr: Arc::clone(&self.addr), lane }
+    }
+}
+
+/// All peers of this node. Clones share the connections.
+#[derive(Clone)]
+pub(crate) struct Peers {
+    by_id: Arc<HashMap<u64, Arc<Peer>>>,
+    silence: Duration,
+}
+
+impl Peers {
+    /// Makes the channels to all members but this node. `silence` is one round trip at most, connecting included.
+    pub(crate) fn new(identity: &Identity, members: &[crate::Member], silence: Duration) -> Peers {
+        let others = members.iter().filter(|member| member.id != identity.node_id);
+        let by_id = others.map(|member| (member.id, Arc::new(Peer::new(identity, member, silence))));
+        Peers { by_id: Arc::new(by_id.collect()), silence }
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Arc<Peer>> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Arc<Peer>)> {
+        self.by_id.iter().map(|(id, peer)| (*id, peer))
+    }
+}
+
+impl Peer {
+    fn new(identity: &Identity, member: &crate::Member, silence: Duration) -> Peer {
+        let addr: Arc<str> = member.peer_addr.as_str().into();
+        let open = |lane| {
+            let target = Target { identity: identity.clone(), to: member.id, addr: Arc::clone(&addr), lane };
+            Channel::open(target, silence)
+        };
+        let (control, forward) = (open(Lane::Control), open(Lane::Forward));
+        Peer { identity: identity.clone(), id: member.id, addr, control, forward }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for Peers {
+    type Network = Network;
+
+    async fn new_client(&mut self, target: u64, _node: &Member) -> Network {
+        let peer = self.get(target).cloned();
+        Network { to: target, peer, silence: self.silence, line: None }
+    }
+}
+
+/// A client of one peer for one of Raft's tasks: replication, heartbeats, a vote or a snapshot. Its append connection
+/// is its own, so that heartbeats never wait behind entries.
+pub(crate) struct Network {
+    to: u64,
+    /// `None` for a node that the configuration does not name.
+    peer: Option<Arc<Peer>>,
+    silence: Duration,
+    line: Option<AppendLine>,
+}
+
+type AppendResults<'s> = BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>;
+
+impl Network {
+    fn peer(&self) -> Result<&Arc<Peer>, RPCError<TypeConfig>> {
+        let missing = || unreachable(format!("node {} is not in the configuration of this node", self.to));
+        self.peer.as_ref().ok_or_else(missing)
+    }
+
+    async fn ask(&self, ask: Ask, option: &RPCOption) -> Result<Answer, RPCError<TypeConfig>> {
+        let answer = self.peer()?.control.ask(ask, Instant::now() + option.soft_ttl()).await;
+        match answer.map_err(|(ChannelError::NotSent(why) | ChannelError::Lost(why))| unreachable(why))? {
+            Answer::Refused(why) => Err(unreachable(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    async fn ask_vote(&self, ask: Ask, option: &RPCOption) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        match self.ask(ask, option).await? {
+            Answer::Vote(answer) => {
+                let vote = Vote::from(answer.vote);
+                Ok(VoteResponse::new(vote, answer.last_log_id.map(LogId::from), answer.granted))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The append connection, opened anew when there is none or when it has been silent too long.
+    async fn line(&mut self) -> Result<&mut Option<AppendLine>, RPCError<TypeConfig>> {
+        if self.line.as_ref().is_some_and(|line| line.is_silent(self.silence)) {
+            self.line = None;
+        }
+        if self.line.is_none() {
+            let framed = self.peer()?.target(Lane::Append).connect(self.silence).await;
+            let framed = framed.map_err(|error| unreachable(format!("cannot reach node {}: {error}", self.to)))?;
+            self.line = Some(AppendLine::new(framed));
+        }
+        Ok(&mut self.line)
+    }
+}
+
+impl RaftNetworkV2<TypeConfig> for Network {
+    type SnapshotData = Snapshot;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let input = Box::pin(futures_util::stream::once(async { request }));
+        let mut results = self.stream_append(input, option).await?;
+        match futures_util::StreamExt::next(&mut results).await {
+            Some(result) => Ok(result?.into()),
+            None => Err(unreachable("the connection was closed".into())),
+        }
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        _option: RPCOption,
+    ) -> BoxFuture<'s, Result<AppendResults<'s>, RPCError<TypeConfig>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        // The option's time is one heartbeat interval. That bounds a heartbeat, and its task sees to it; entries may
+        // wait for a slow disk, so a connection counts as lost when the peer says nothing at all for `silence`.
+        Box::pin(async move {
+            let silence = self.silence;
+            let line = self.line().await?;
+            Ok(Box::pin(AppendStream::new(line, input, silence)) as AppendResults<'s>)
+        })
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        self.ask_vote(Ask::Vote(vote_frame(&request)), &option).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        self.ask_vote(Ask::PreVote(vote_frame(&request)), &option).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: RaftSnapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let target = self.peer().map_err(|error| streaming(&error))?.target(Lane::Snapshot);
+        tokio::select! {
+            sent = send_snapshot(&target, self.silence, (&vote).into(), snapshot.snapshot) => match sent {
+                Ok(vote) => Ok(SnapshotResponse::new(vote.into())),
+                Err(error) => {
+                    tracing::warn!(to = self.to, %error, "a snapshot was not sent");
+                    Err(streaming(&error))
+                }
+            },
+            closed = cancel => Err(closed.into()),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let frame = TransferFrame {
+            from_leader: request.from_leader().into(),
+            to: *request.to_node_id(),
+            last_log_id: request.last_log_id().map(Into::into),
+        };
+        match self.ask(Ask::TransferLeader(frame), &option).await? {
+            Answer::TransferLeader(result) => Ok(result.map_err(transfer_error)),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn vote_frame(request: &VoteRequest<TypeConfig>) -> VoteFrame {
+    VoteFrame {
+        vote: (&request.vote).into(),
+        last_log_id: request.last_log_id.as_ref().map(Into::into),
+        leadership_transfer: request.leadership_transfer,
+    }
+}
+
+fn transfer_error(refusal: TransferRefusal) -> TransferLeaderError<TypeConfig> {
+    match refusal {
+        TransferRefusal::VoteChanged { expected, actual } => {
+            TransferLeaderError::VoteChanged { expected: expected.into(), actual: actual.into() }
+        }
+        TransferRefusal::LogNotFlushed { expected, actual } => {
+            TransferLeaderError::LogNotFlushed { expected: expected.map(LogId::from), actual: actual.map(LogId::from) }
+        }
+    }
+}
+
+fn unreachable(why: String) -> RPCError<TypeConfig> {
+    RPCError::Unreachable(Unreachable::from_string(why))
+}
+
+fn unexpected(answer: &Answer) -> RPCError<TypeConfig> {
+    unreachable(format!("the peer answered something else: {answer:?}"))
+}
+
+fn streaming(error: &dyn std::fmt::Display) -> StreamingError<TypeConfig> {
+    StreamingError::Unreachable(Unreachable::from_string(error.to_string()))
+}
+
+/// An IO error of a connection, as Raft wants to hear it.
+pub(crate) fn lost(error: &io::Error) -> RPCError<TypeConfig> {
+    unreachable(error.to_string())
+}

@@ -1,0 +1,424 @@
+//! One node with all its parts. [`crate::Replica`] is the handle on it; its background tasks hold it too.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::metrics::{RaftMetrics, RaftServerMetrics};
+use openraft::type_config::alias::WatchReceiverOf;
+use openraft::{Instant as _, ServerState, SnapshotPolicy};
+use storage::{NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, timeout};
+use znode::{State, Zxid};
+
+use crate::formation::{self, Gate};
+use crate::heartbeats::{self, Heartbeat};
+use crate::leadership::{self, Sessions};
+use crate::network::Peers;
+use crate::reads::{self, IndexWaiter};
+use crate::state_machine::{StateMachine, blocking};
+use crate::transport::Identity;
+use crate::view::{View, ViewLimits};
+use crate::{Config, StartError, server};
+
+pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
+
+/// Bytes that a start on a full disk can give up.
+const BALLAST_BYTES: u64 = 16 << 20;
+/// How often free space and the need for a snapshot are looked at.
+const HOUSEKEEPING: Duration = Duration::from_millis(500);
+/// How long a leader that shuts down waits for its successor.
+const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
+
+pub(crate) struct Node {
+    pub(crate) config: Config,
+    pub(crate) identity: Identity,
+    pub(crate) raft: Raft,
+    pub(crate) peers: Peers,
+    pub(crate) view: Arc<View>,
+    pub(crate) gate: Gate,
+    pub(crate) snapshots: SnapshotStore,
+    pub(crate) meta: NodeMeta,
+    /// What the leader knows of sessions.
+    pub(crate) sessions: Mutex<Sessions>,
+    /// Proposals of this node on their way, and their bytes.
+    pub(crate) proposals: Budget,
+    /// Proposals of peers.
+    pub(crate) peer_proposals: Budget,
+    pub(crate) reads: AtomicUsize,
+    pub(crate) heartbeats: mpsc::Sender<Heartbeat>,
+    pub(crate) indexes: mpsc::Sender<IndexWaiter>,
+    pub(crate) disk_low: AtomicBool,
+    server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
+    /// What must be applied again after a restart before this node knows what it knew.
+    recover_to: Zxid,
+    unsaved_bytes: Arc<AtomicU64>,
+    stop: watch::Sender<bool>,
+    failure: watch::Sender<Option<String>>,
+    tasks: Mutex<JoinSet<()>>,
+    storage: Mutex<Option<Storage>>,
+    /// Closed once Raft has let go of the state machine.
+    state_machine_gone: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+/// A bound on things under way and their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    count: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A place in a [`Budget`].
+pub(crate) struct Place<'a> {
+    budget: &'a Budget,
+    bytes: usize,
+}
+
+impl Budget {
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// A place, unless all are taken.
+    pub(crate) fn take(&self, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Place<'_>> {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let taken = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let place = Place { budget: self, bytes };
+        (count < count_max && taken + bytes <= bytes_max).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.budget.count.fetch_sub(1, Ordering::Relaxed);
+        self.budget.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Tells when the node stops.
+pub(crate) struct Stopped(watch::Receiver<bool>);
+
+impl Stopped {
+    pub(crate) async fn wait(&mut self) {
+        // An error means that the node is gone, which is a stop too.
+        let _ = self.0.wait_for(|stop| *stop).await;
+    }
+}
+
+impl From<&crate::Member> for storage::Member {
+    fn from(member: &crate::Member) -> Self {
+        storage::Member { peer_addr: member.peer_addr.clone(), http_addr: member.http_addr.clone() }
+    }
+}
+
+impl Node {
+    pub(crate) async fn start(config: Config, listener: TcpListener) -> Result<Arc<Node>, StartError> {
+        config.check()?;
+        let listener = tokio_listener(listener)?;
+        let storage = open_storage(&config).await?;
+        let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
+        let identity = Identity {
+            cluster_id: config.cluster_id.as_str().into(),
+            node_id: config.node_id,
+            members: members.into(),
+        };
+        let peers = Peers::new(&identity, &config.members, config.silence());
+        let limits = ViewLimits {
+            watches_max: config.watches_max,
+            events_max: config.event_ring_max,
+            event_bytes_max: config.event_ring_bytes_max,
+        };
+        // Every node begins with the same state, whatever its own limits are; the leader proposes its own.
+        let view = Arc::new(View::new(State::default(), limits));
+        let unsaved_bytes = Arc::new(AtomicU64::new(0));
+        let (alive, state_machine_gone) = mpsc::channel(1);
+        let zxid_base = storage.meta.zxid_base();
+        let state_machine = StateMachine::new(
+            Arc::clone(&view),
+            storage.snapshots.clone(),
+            zxid_base,
+            Arc::clone(&unsaved_bytes),
+            alive,
+        );
+        let joined = storage.meta.joined();
+        let raft_config = Arc::new(raft_config(&config, joined)?);
+        let recover_to = storage.log.committed().map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
+        let raft = Raft::new(config.node_id, raft_config, peers.clone(), storage.log.clone(), state_machine)
+            .await
+            .map_err(|error| StartError::Raft(error.to_string()))?;
+        let (heartbeats, heartbeats_queue) = mpsc::channel(config.reads_max);
+        let (indexes, indexes_queue) = mpsc::channel(config.reads_max);
+        let node = Arc::new(Node {
+            identity,
+            server_metrics: raft.server_metrics(),
+            raft,
+            peers,
+            view,
+            gate: Gate::new(joined),
+            snapshots: storage.snapshots.clone(),
+            meta: storage.meta.clone(),
+            sessions: Mutex::new(Sessions::default()),
+            proposals: Budget::default(),
+            peer_proposals: Budget::default(),
+            reads: AtomicUsize::new(0),
+            heartbeats,
+            indexes,
+            disk_low: AtomicBool::new(false),
+            recover_to,
+            unsaved_bytes,
+            stop: watch::Sender::new(false),
+            failure: watch::Sender::new(None),
+            tasks: Mutex::new(JoinSet::new()),
+            storage: Mutex::new(Some(storage)),
+            state_machine_gone: Mutex::new(Some(state_machine_gone)),
+            config,
+        });
+        node.look_at_disk();
+        node.spawn(server::serve(Arc::clone(&node), listener));
+        node.spawn(formation::form(Arc::clone(&node)));
+        node.spawn(leadership::lead(Arc::clone(&node)));
+        node.spawn(heartbeats::forward(Arc::clone(&node), heartbeats_queue));
+        node.spawn(reads::forward(Arc::clone(&node), indexes_queue));
+        node.spawn(keep_house(Arc::clone(&node)));
+        node.spawn(watch_failure(Arc::clone(&node)));
+        Ok(node)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.lock().expect("nothing panics under this guard").spawn(task);
+    }
+
+    /// See [`crate::Replica::shutdown`].
+    pub(crate) async fn shutdown(&self) {
+        if !self.is_stopped() {
+            self.hand_over().await;
+        }
+        self.stop.send_replace(true);
+        self.view.stop();
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().expect("nothing panics under this guard"));
+        while tasks.join_next().await.is_some() {}
+        if let Err(error) = self.raft.shutdown().await {
+            tracing::warn!(%error, "raft did not end well");
+        }
+        let gone = self.state_machine_gone.lock().expect("nothing panics under this guard").take();
+        if let Some(mut gone) = gone {
+            gone.recv().await;
+        }
+        let storage = self.storage.lock().expect("nothing panics under this guard").take();
+        // Closing may wait for the disk.
+        let _ = tokio::task::spawn_blocking(move || drop(storage)).await;
+    }
+
+    /// A leader asks the member that is furthest to take over, so that nobody waits for an election.
+    async fn hand_over(&self) {
+        let metrics = self.metrics();
+        let Some(term) = self.leader_term(&metrics) else {
+            return;
+        };
+        let replication = metrics.replication.iter().flatten();
+        let best = replication.filter(|(id, _)| **id != self.config.node_id).max_by_key(|(_, matched)| **matched);
+        let Some((successor, _)) = best else {
+            return;
+        };
+        if self.raft.trigger().transfer_leader(*successor).await.is_err() {
+            return;
+        }
+        let mut changes = self.server_metrics.clone();
+        let _ = timeout(HAND_OVER_MAX, async {
+            while changes.borrow_watched().vote.leader_id.term == term && changes.changed().await.is_ok() {}
+        })
+        .await;
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    pub(crate) fn stopped(&self) -> Stopped {
+        Stopped(self.stop.subscribe())
+    }
+
+    /// How long a peer that owes an answer may say nothing.
+    pub(crate) fn silence(&self) -> Duration {
+        self.config.silence()
+    }
+
+    pub(crate) fn zxid(&self, index: u64) -> Zxid {
+        Zxid(self.meta.zxid_base() + index)
+    }
+
+    /// Raft's view of itself. A copy: the original blocks Raft while it is looked at.
+    pub(crate) fn metrics(&self) -> RaftMetrics<TypeConfig> {
+        self.raft.metrics().borrow_watched().clone()
+    }
+
+    /// The term in which this node leads.
+    pub(crate) fn leader_term(&self, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
+        let leads = metrics.state == ServerState::Leader && metrics.vote.committed;
+        (leads && metrics.vote.leader_id.voted_for == self.config.node_id).then_some(metrics.current_term)
+    }
+
+    /// Who leads, as far as this node knows.
+    pub(crate) fn leader(&self) -> Option<u64> {
+        self.server_metrics.borrow_watched().current_leader
+    }
+
+    /// Tells of elections and changes of role.
+    pub(crate) fn role_changes(&self) -> WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>> {
+        self.server_metrics.clone()
+    }
+
+    /// Whether a quorum followed this leader just now: no other can have been elected meanwhile.
+    pub(crate) fn is_followed(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
+        let recent = Duration::from_millis(self.config.election_timeout_min_ms);
+        let acked = metrics.last_quorum_acked.map(|acked| acked.into_inner());
+        self.config.members.len() == 1 || acked.is_some_and(|acked| acked.elapsed() < recent)
+    }
+
+    pub(crate) fn has_recovered(&self) -> bool {
+        self.gate.joined() && self.view.applied() >= self.recover_to
+    }
+
+    /// The reason why the node cannot go on, once there is one.
+    pub(crate) fn failure(&self) -> watch::Receiver<Option<String>> {
+        self.failure.subscribe()
+    }
+
+    fn look_at_disk(&self) {
+        let guard = self.storage.lock().expect("nothing panics under this guard").as_ref().map(|s| s.disk.clone());
+        match guard.map(|guard| guard.is_low()) {
+            Some(Ok(low)) if self.disk_low.swap(low, Ordering::Relaxed) != low => {
+                tracing::warn!(low, "free disk space passed the low-water mark");
+            }
+            Some(Ok(_)) | None => {}
+            Some(Err(error)) => tracing::warn!(%error, "free disk space cannot be read"),
+        }
+    }
+}
+
+fn tokio_listener(listener: TcpListener) -> Result<tokio::net::TcpListener, StartError> {
+    let addr = listener.local_addr().map_or_else(|_| "?".into(), |addr| addr.to_string());
+    let convert = || {
+        listener.set_nonblocking(true)?;
+        tokio::net::TcpListener::from_std(listener)
+    };
+    convert().map_err(|source| StartError::Listen { addr, source })
+}
+
+async fn open_storage(config: &Config) -> Result<Storage, StartError> {
+    let storage_config = StorageConfig {
+        data_dir: config.data_dir.clone(),
+        cluster_id: config.cluster_id.clone(),
+        node_id: config.node_id,
+        free_disk_min_bytes: config.free_disk_min_bytes,
+        ballast_bytes: BALLAST_BYTES.min(config.free_disk_min_bytes),
+    };
+    let opened = blocking(move || Ok(Storage::open(storage_config))).await;
+    let opened = opened.map_err(|error| StartError::Storage(error.to_string()))?;
+    opened.map_err(|error| StartError::Storage(error.to_string()))
+}
+
+fn raft_config(config: &Config, joined: bool) -> Result<openraft::Config, StartError> {
+    let raft_config = openraft::Config {
+        cluster_name: config.cluster_id.clone(),
+        heartbeat_interval: config.heartbeat_ms,
+        election_timeout_min: config.election_timeout_min_ms,
+        election_timeout_max: config.election_timeout_max_ms,
+        install_snapshot_timeout: config.peer_timeout_ms,
+        max_payload_entries: 1_024,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_log_entries),
+        max_in_snapshot_log_to_keep: config.log_entries_kept,
+        // A follower whose next entry is still in the log gets entries; only one that is further behind a snapshot.
+        replication_lag_threshold: config.snapshot_log_entries + config.log_entries_kept + 1_024,
+        enable_pre_vote: Some(true),
+        // A node that has not joined must not stand for election; see `formation`.
+        enable_elect: joined,
+        // A restarted leader would lead on without asking whether it still may.
+        enable_leader_restore: Some(false),
+        // A wiped member may come back: it has no vote before it has caught up, so nothing that was acknowledged is
+        // lost by it.
+        allow_log_reversion: Some(true),
+        backoff: "20ms 40ms 80ms ...400ms".into(),
+        ..openraft::Config::default()
+    };
+    raft_config.validate().map_err(|error| StartError::Config(error.to_string()))
+}
+
+/// Looks after the disk: free space, and a snapshot when many bytes of log have come together.
+async fn keep_house(node: Arc<Node>) {
+    let mut stopped = node.stopped();
+    let mut tick = interval(HOUSEKEEPING);
+    loop {
+        tokio::select! {
+            () = stopped.wait() => return,
+            _ = tick.tick() => {}
+        }
+        node.look_at_disk();
+        if node.unsaved_bytes.load(Ordering::Relaxed) >= node.config.snapshot_log_bytes {
+            node.unsaved_bytes.store(0, Ordering::Relaxed);
+            let _ = node.raft.trigger().snapshot().await;
+        }
+    }
+}
+
+/// Notices when storage or Raft cannot go on.
+async fn watch_failure(node: Arc<Node>) {
+    let fatal = node.storage.lock().expect("nothing panics under this guard").as_ref().map(|s| s.fatal().clone());
+    let Some(fatal) = fatal else { return };
+    let mut stopped = node.stopped();
+    let mut metrics = node.raft.metrics();
+    let raft_ended = async {
+        loop {
+            if let Err(error) = &metrics.borrow_watched().running_state {
+                return error.to_string();
+            }
+            if metrics.changed().await.is_err() {
+                return "raft has ended".into();
+            }
+        }
+    };
+    let reason = tokio::select! {
+        () = stopped.wait() => return,
+        reason = fatal.failed() => reason.to_string(),
+        reason = raft_ended => reason,
+    };
+    tracing::error!(%reason, "the node cannot go on");
+    node.failure.send_replace(Some(reason));
+    node.view.stop();
+}
+
+impl Config {
+    pub(crate) fn silence(&self) -> Duration {
+        Duration::from_millis(self.peer_timeout_ms)
+    }
+
+    /// Whether the settings fit together.
+    fn check(&self) -> Result<(), StartError> {
+        let refuse = |why: String| Err(StartError::Config(why));
+        let mut ids: Vec<u64> = self.members.iter().map(|member| member.id).collect();
+        ids.sort_unstable();
+        if ids.windows(2).any(|pair| pair[0] == pair[1]) || ids.first() == Some(&0) {
+            return refuse(format!("member ids must be different and not 0, but are {ids:?}"));
+        }
+        if !ids.contains(&self.node_id) {
+            return refuse(format!("node_id {} is not among the members {ids:?}", self.node_id));
+        }
+        if self.cluster_id.is_empty() {
+            return refuse("cluster_id is empty".into());
+        }
+        let durations = [self.heartbeat_ms, self.peer_timeout_ms, self.tick_ms, self.snapshot_log_entries];
+        if durations.contains(&0) {
+            return refuse("heartbeat_ms, peer_timeout_ms, tick_ms and snapshot_log_entries must not be 0".into());
+        }
+        Ok(())
+    }
+}
+
+/// When a wait for a leader is given up: an election takes a few timeouts, and clients should hear soon enough.
+pub(crate) fn leader_deadline(config: &Config, deadline: Instant) -> Instant {
+    deadline.min(Instant::now() + Duration::from_millis(config.election_timeout_max_ms * 5))
+}

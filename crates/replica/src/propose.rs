@@ -1,0 +1,210 @@
+//! Writes: to the leader, and back when this node has applied them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use openraft::error::{ClientWriteError, ForwardReason, RaftError};
+use storage::Command;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use znode::{Applied, Request, Txn, Zxid, encode_txn};
+
+use crate::Error;
+use crate::node::{Node, leader_deadline};
+use crate::state_machine::Proposed;
+use crate::transport::{Answer, Ask, ChannelError, ProposeAnswer};
+
+/// Between two tries of a proposal that certainly did nothing.
+const RETRY: Duration = Duration::from_millis(5);
+/// Beside the encoded operation: names, the credential and so on. Only for the budget.
+const REQUEST_BYTES: usize = 256;
+
+/// What one try came to.
+enum Try {
+    Applied {
+        at: Zxid,
+        applied: Applied,
+    },
+    /// Nothing was proposed, and another try may do better.
+    Again(String),
+    Failed(Error),
+}
+
+impl Node {
+    /// See [`crate::Replica::propose`].
+    pub(crate) async fn propose(&self, request: Request, deadline: Instant) -> Result<Applied, Error> {
+        let bytes = request_bytes(&request);
+        let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
+        let Some(_place) = self.proposals.take(bytes, count_max, bytes_max) else {
+            return Err(Error::unavailable("too many writes under way on this node"));
+        };
+        self.writable()?;
+        let give_up = leader_deadline(&self.config, deadline);
+        loop {
+            let tried = match self.leader() {
+                Some(leader) if leader == self.config.node_id => self.propose_here(request.clone(), deadline).await,
+                Some(leader) => self.propose_there(leader, &request, deadline).await,
+                None => Try::Again("no leader is known".into()),
+            };
+            match tried {
+                Try::Applied { at, applied } => {
+                    if self.view.applied_at_least(at, deadline).await {
+                        return Ok(applied);
+                    }
+                    return Err(Error::unknown("the write is done, but this node has not caught up with it in time"));
+                }
+                Try::Failed(error) => return Err(error),
+                Try::Again(reason) if Instant::now() + RETRY >= give_up => return Err(Error::unavailable(reason)),
+                Try::Again(_) => self.wait_for_change().await,
+            }
+            if self.is_stopped() {
+                return Err(Error::unavailable("the node is shutting down"));
+            }
+        }
+    }
+
+    /// A peer's proposal. It is not passed on: the peer finds the leader itself.
+    pub(crate) async fn propose_for_peer(&self, request: Request, deadline: Instant) -> Answer {
+        let bytes = request_bytes(&request);
+        // Every other member may have as many under way as this node itself.
+        let others = self.config.members.len().max(2) - 1;
+        let (count_max, bytes_max) = (self.config.proposals_max * others, self.config.proposal_bytes_max * others);
+        let refused = match self.peer_proposals.take(bytes, count_max, bytes_max) {
+            None => Error::unavailable("too many writes under way at the leader"),
+            Some(_place) => match self.writable() {
+                Err(error) => error,
+                Ok(()) => return self.propose_as_leader(request, deadline).await,
+            },
+        };
+        Answer::Propose(refused.into())
+    }
+
+    async fn propose_as_leader(&self, request: Request, deadline: Instant) -> Answer {
+        let give_up = leader_deadline(&self.config, deadline);
+        loop {
+            if self.leader() != Some(self.config.node_id) {
+                return Answer::NotLeader(self.leader());
+            }
+            match self.propose_here(request.clone(), deadline).await {
+                Try::Applied { at, applied } => return Answer::Propose(ProposeAnswer::Applied { at: at.0, applied }),
+                Try::Failed(error) => return Answer::Propose(error.into()),
+                Try::Again(reason) if Instant::now() + RETRY >= give_up => {
+                    return Answer::Propose(Error::unavailable(reason).into());
+                }
+                Try::Again(_) => self.wait_for_change().await,
+            }
+        }
+    }
+
+    /// Proposes to this node's own Raft.
+    async fn propose_here(&self, request: Request, deadline: Instant) -> Try {
+        if Instant::now() >= deadline {
+            return Try::Failed(Error::unavailable("the deadline has passed"));
+        }
+        let write = self.raft.client_write(command(request));
+        let Ok(written) = timeout_at(deadline, write).await else {
+            return Try::Failed(Error::unknown("not committed before the deadline"));
+        };
+        match written {
+            Ok(response) => {
+                let proposed = response.data.0.downcast_ref::<Proposed>();
+                let Proposed { at, applied } = proposed.expect("the state machine answers nothing else");
+                Try::Applied { at: *at, applied: applied.clone() }
+            }
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => Try::Again(match forward.reason {
+                ForwardReason::LeaseExpired => "the leader has no quorum".into(),
+                ForwardReason::LeadershipTransfer => "leadership is changing hands".into(),
+                ForwardReason::NotLeader => "this node does not lead".into(),
+            }),
+            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => {
+                Try::Failed(Error::unknown("the leader changed before the write was committed"))
+            }
+            // Raft may have stopped with the entry in its log.
+            Err(error) => Try::Failed(Error::unknown(error.to_string())),
+        }
+    }
+
+    /// Hands a proposal to the leader.
+    async fn propose_there(&self, leader: u64, request: &Request, deadline: Instant) -> Try {
+        let Some(peer) = self.peers.get(leader) else {
+            return Try::Again(format!("the leader, node {leader}, is not in this node's configuration"));
+        };
+        let within = deadline.saturating_duration_since(Instant::now());
+        if within.is_zero() {
+            return Try::Failed(Error::unavailable("the deadline has passed"));
+        }
+        let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        let ask = Ask::Propose { request: request.clone(), within_ms };
+        match peer.forward.ask(ask, deadline).await {
+            Ok(Answer::Propose(ProposeAnswer::Applied { at, applied })) => Try::Applied { at: Zxid(at), applied },
+            Ok(Answer::Propose(ProposeAnswer::Unavailable { reason, retry_after_ms })) => {
+                Try::Failed(Error::Unavailable { reason, retry_after_ms })
+            }
+            Ok(Answer::Propose(ProposeAnswer::Unknown(reason))) => Try::Failed(Error::Unknown { reason }),
+            Ok(Answer::NotLeader(_)) => Try::Again(format!("node {leader} does not lead any more")),
+            Ok(Answer::Refused(reason)) | Err(ChannelError::NotSent(reason)) => Try::Again(reason),
+            Ok(other) => Try::Failed(Error::unknown(format!("the leader answered something else: {other:?}"))),
+            Err(ChannelError::Lost(reason)) => Try::Failed(Error::unknown(reason)),
+        }
+    }
+
+    /// Whether clients may write.
+    fn writable(&self) -> Result<(), Error> {
+        if self.is_stopped() {
+            return Err(Error::unavailable("the node is shutting down"));
+        }
+        if self.disk_low.load(std::sync::atomic::Ordering::Relaxed) {
+            let reason = "the disk is low on free space; this node takes no writes".into();
+            return Err(Error::Unavailable { reason, retry_after_ms: 5_000 });
+        }
+        Ok(())
+    }
+
+    /// Waits a little, or less when roles change.
+    pub(crate) async fn wait_for_change(&self) {
+        let pause = sleep_until(Instant::now() + RETRY);
+        let mut changes = self.role_changes();
+        tokio::select! {
+            () = pause => {}
+            _ = timeout(RETRY, openraft::async_runtime::watch::WatchReceiver::changed(&mut changes)) => {}
+        }
+    }
+}
+
+/// The bytes of an entry, with this node's time on it.
+pub(crate) fn command(request: Request) -> Command {
+    let txn = Txn { time_ms: wall_clock_ms(), request };
+    Command(encode_txn(&txn).into())
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn wall_clock_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// About as many bytes as the request takes up.
+fn request_bytes(request: &Request) -> usize {
+    use znode::{Op, ZnodeOp};
+    let data = |op: &ZnodeOp| match op {
+        ZnodeOp::Create(create) => create.data.len() + create.parent.as_str().len() + create.name.len(),
+        ZnodeOp::SetData { path, data, .. } => data.len() + path.as_str().len(),
+        ZnodeOp::Delete { path, .. } | ZnodeOp::Check { path, .. } => path.as_str().len(),
+    };
+    REQUEST_BYTES
+        + match &request.op {
+            Op::Znode(op) => data(op),
+            Op::Multi(ops) => ops.iter().map(|op| REQUEST_BYTES + data(op)).sum(),
+            Op::Acquire(acquire) => acquire.lock.as_str().len() + acquire.label.len() + acquire.owner.len(),
+            _ => 0,
+        }
+}
+
+impl From<Error> for ProposeAnswer {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unavailable { reason, retry_after_ms } => ProposeAnswer::Unavailable { reason, retry_after_ms },
+            Error::Unknown { reason } => ProposeAnswer::Unknown(reason),
+            // A proposal is never refused: a refusal is an answer.
+            Error::Refused(error) => ProposeAnswer::Unknown(error.to_string()),
+        }
+    }
+}

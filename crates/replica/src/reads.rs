@@ -1,0 +1,147 @@
+//! Linearizable reads: which entry must be applied before the state may be looked at.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use openraft::ReadPolicy;
+use openraft::error::{LinearizableReadError, RaftError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+use znode::{State, Zxid};
+
+use crate::node::{Node, leader_deadline};
+use crate::transport::{Answer, Ask, ChannelError};
+use crate::{Consistency, Error};
+
+/// Who waits for a read index from the leader.
+pub(crate) type IndexWaiter = oneshot::Sender<Result<u64, String>>;
+
+/// Questions to the leader under way at once; later readers share the next one.
+const ROUNDS_MAX: usize = 4;
+/// Readers that share one question.
+const READERS_MAX: usize = 4_096;
+
+/// Counts a read as under way.
+struct Reading<'a>(&'a Node);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.reads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Node {
+    /// See [`crate::Replica::read`].
+    pub(crate) async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
+        let zxid = match consistency {
+            Consistency::Local { min_zxid } if self.view.applied() >= min_zxid => return Ok(self.view.state()),
+            Consistency::Local { min_zxid } => min_zxid,
+            Consistency::Linearizable => {
+                let under_way = self.reads.fetch_add(1, Ordering::Relaxed);
+                let _reading = Reading(self);
+                if under_way >= self.config.reads_max {
+                    return Err(Error::unavailable("too many reads under way on this node"));
+                }
+                self.read_index(deadline).await?
+            }
+        };
+        if self.view.applied_at_least(zxid, deadline).await {
+            return Ok(self.view.state());
+        }
+        Err(Error::unavailable("this node has not caught up in time"))
+    }
+
+    /// The zxid that a linearizable read beginning now must see.
+    async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
+        let give_up = leader_deadline(&self.config, deadline);
+        loop {
+            let index = match self.leader() {
+                Some(leader) if leader == self.config.node_id => self.read_index_here(deadline).await,
+                Some(_) => self.read_index_there(deadline).await,
+                None => Err("no leader is known".into()),
+            };
+            match index {
+                Ok(index) => return Ok(self.zxid(index)),
+                Err(reason) if Instant::now() >= give_up => return Err(Error::unavailable(reason)),
+                Err(_) if self.is_stopped() => return Err(Error::unavailable("the node is shutting down")),
+                Err(_) => self.wait_for_change().await,
+            }
+        }
+    }
+
+    async fn read_index_here(&self, deadline: Instant) -> Result<u64, String> {
+        match timeout_at(deadline, self.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
+            Err(_) => Err("no quorum confirmed the leader in time".into()),
+            Ok(Ok(linearizer)) => Ok(linearizer.read_log_id().index()),
+            Ok(Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)))) => {
+                Err("the leader has no quorum".into())
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+        }
+    }
+
+    async fn read_index_there(&self, deadline: Instant) -> Result<u64, String> {
+        let (waiter, index) = oneshot::channel();
+        if self.indexes.try_send(waiter).is_err() {
+            return Err("too many reads under way on this node".into());
+        }
+        match timeout_at(deadline, index).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err("the node is shutting down".into()),
+            Err(_) => Err("the leader has not answered in time".into()),
+        }
+    }
+
+    pub(crate) async fn read_index_for_peer(&self) -> Answer {
+        if self.leader() != Some(self.config.node_id) {
+            return Answer::NotLeader(self.leader());
+        }
+        let deadline = Instant::now() + self.silence();
+        self.read_index_here(deadline).await.map_or_else(Answer::Refused, Answer::ReadIndex)
+    }
+}
+
+/// Asks the leader on behalf of all readers that have come together. A reader only ever shares a question that is sent
+/// after it came.
+pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<IndexWaiter>) {
+    let mut stopped = node.stopped();
+    let mut rounds = FuturesUnordered::new();
+    loop {
+        let mut waiters = Vec::new();
+        tokio::select! {
+            () = stopped.wait() => return,
+            Some(()) = rounds.next(), if !rounds.is_empty() => continue,
+            count = queue.recv_many(&mut waiters, READERS_MAX), if rounds.len() < ROUNDS_MAX => {
+                if count == 0 {
+                    return;
+                }
+            }
+        }
+        rounds.push(round(&node, waiters));
+    }
+}
+
+async fn round(node: &Node, waiters: Vec<IndexWaiter>) {
+    let result = ask_leader(node, Ask::ReadIndex, node.silence()).await.and_then(|answer| match answer {
+        Answer::ReadIndex(index) => Ok(index),
+        other => Err(format!("the leader answered something else: {other:?}")),
+    });
+    for waiter in waiters {
+        let _ = waiter.send(result.clone());
+    }
+}
+
+/// Asks whoever leads. The answer is the leader's own, or why there is none.
+pub(crate) async fn ask_leader(node: &Node, ask: Ask, within: Duration) -> Result<Answer, String> {
+    let leader = node.leader().ok_or("no leader is known")?;
+    let peer = node.peers.get(leader).ok_or("the leader is this node by now, or unknown")?;
+    match peer.forward.ask(ask, Instant::now() + within).await {
+        Ok(Answer::NotLeader(_)) => Err(format!("node {leader} does not lead any more")),
+        Ok(Answer::Refused(reason)) => Err(reason),
+        Ok(answer) => Ok(answer),
+        Err(ChannelError::NotSent(reason) | ChannelError::Lost(reason)) => Err(reason),
+    }
+}

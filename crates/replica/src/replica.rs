@@ -1,0 +1,176 @@
+//! The handle.
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use znode::{Applied, Credential, Idempotency, Request, RequestKey, SessionId, State, Zxid, fingerprint_bytes};
+
+use crate::node::Node;
+use crate::{
+    Config, Error, EventBatch, EventKinds, EventsError, Leader, NodeStatus, StartError, Step, WaitEnd, WatchKey,
+};
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// Not older than anything that was acknowledged anywhere before the read began.
+    Linearizable,
+    /// What this node has applied, but not older than `min_zxid`, which it waits for.
+    Local {
+        /// The zxid that the client has seen; zero for "whatever there is".
+        min_zxid: Zxid,
+    },
+}
+
+/// A heartbeat that the leader took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// The session.
+    pub session: SessionId,
+    /// Its timeout: it cannot have expired until this long after the client *sent* the heartbeat.
+    pub timeout_ms: u32,
+}
+
+/// One node of the ensemble. Clones are the same node.
+#[derive(Clone)]
+pub struct Replica {
+    node: Arc<Node>,
+}
+
+impl std::fmt::Debug for Replica {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Replica({})", self.node.config.node_id)
+    }
+}
+
+/// Marks a request for retries: the key, and a fingerprint of what is asked.
+pub fn idempotency(key: RequestKey, request: &Request) -> Idempotency {
+    let hash: [u8; 32] = Sha256::digest(fingerprint_bytes(request)).into();
+    let (fingerprint, _) = hash.split_first_chunk::<16>().expect("a SHA-256 has 32 bytes");
+    Idempotency { key, fingerprint: *fingerprint }
+}
+
+impl Replica {
+    /// Opens storage, listens for peers and joins, or forms, the ensemble. Safe to repeat, in any order of nodes.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing is left running.
+    pub async fn start(config: Config) -> Result<Replica, StartError> {
+        let addr = config.peer_listen;
+        let listener =
+            TcpListener::bind(addr).map_err(|source| StartError::Listen { addr: addr.to_string(), source })?;
+        Replica::start_on(config, listener).await
+    }
+
+    /// Like [`Replica::start`], with a peer listener that is bound already (its address counts, not
+    /// `config.peer_listen`).
+    ///
+    /// # Errors
+    /// As [`Replica::start`].
+    pub async fn start_on(config: Config, listener: TcpListener) -> Result<Replica, StartError> {
+        Ok(Replica { node: Node::start(config, listener).await? })
+    }
+
+    /// Stops: hands leadership away, ends waits with `Stopped`, closes storage. Returns when the data directory may be opened again.
+    pub async fn shutdown(&self) {
+        self.node.shutdown().await;
+    }
+
+    /// Resolves when the node cannot go on (disk error, damaged data), with the reason. The program ends then.
+    pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
+        let mut failure = self.node.failure();
+        async move {
+            if let Ok(reason) = failure.wait_for(Option::is_some).await {
+                return reason.clone().unwrap_or_default();
+            }
+            // The node is gone without having failed.
+            std::future::pending().await
+        }
+    }
+
+    /// Writes, through the leader. Returns once this node has applied the entry, so that what the caller reads next
+    /// from [`Replica::state`] includes it. `Applied::events` is empty: events go to those who watch.
+    ///
+    /// Dropping the future does not take the proposal back.
+    ///
+    /// # Errors
+    /// `Unavailable` when nothing was proposed, `Unknown` when it may have been; never `Refused`: a refusal is `Applied`.
+    pub async fn propose(&self, request: Request, deadline: Instant) -> Result<Applied, Error> {
+        self.node.propose(request, deadline).await
+    }
+
+    /// What this node has applied, without waiting for anything.
+    pub fn state(&self) -> Arc<State> {
+        self.node.view.state()
+    }
+
+    /// The state, as fresh as asked.
+    ///
+    /// # Errors
+    /// `Unavailable` when no leader confirms the read, or this node does not get there, before the deadline.
+    pub async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
+        self.node.read(consistency, deadline).await
+    }
+
+    /// A heartbeat, acknowledged by a leader that is sure to lead.
+    ///
+    /// # Errors
+    /// `Refused` with `SessionExpired` or `AuthFailed`; `Unavailable` when no leader took it: go to another node.
+    pub async fn touch(&self, credential: Credential, deadline: Instant) -> Result<Touch, Error> {
+        self.node.touch(credential, deadline).await
+    }
+
+    /// A request of the session arrived: counts as a heartbeat, nobody waits for it. Never blocks.
+    pub fn touch_soon(&self, credential: Credential) {
+        self.node.touch_soon(credential);
+    }
+
+    /// Looks at the state with `step` until it is ready, each time something changed that it watches. The look and the
+    /// setting of the watch happen under one guard, so no change is missed; keep `step` short.
+    ///
+    /// # Errors
+    /// See [`WaitEnd`].
+    pub async fn wait_for<T>(&self, deadline: Instant, step: impl FnMut(&State) -> Step<T>) -> Result<T, WaitEnd> {
+        self.node.view.wait_for(deadline, step).await
+    }
+
+    /// Events of `kinds` at `key` after `since`, waiting for the first. An empty batch at the deadline.
+    ///
+    /// # Errors
+    /// `Gone` when the ring has lost events after `since`; see [`EventsError`].
+    pub async fn events(
+        &self,
+        key: WatchKey,
+        kinds: EventKinds,
+        since: Zxid,
+        deadline: Instant,
+    ) -> Result<EventBatch, EventsError> {
+        self.node.view.events(key, kinds, since, deadline).await
+    }
+
+    /// This node's view of itself and the ensemble.
+    pub fn status(&self) -> NodeStatus {
+        self.node.status()
+    }
+
+    /// Who leads, as far as this node knows.
+    pub fn leader(&self) -> Option<Leader> {
+        let id = self.node.leader()?;
+        let member = self.node.config.members.iter().find(|member| member.id == id)?;
+        Some(Leader { id, http_addr: member.http_addr.clone() })
+    }
+
+    /// SHA-256 over the state's snapshot records: equal on all nodes at equal zxid.
+    pub fn digest(state: &State) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for record in state.records() {
+            // Lengths keep two splits of the same bytes apart.
+            hash.update((record.len() as u64).to_le_bytes());
+            hash.update(record);
+        }
+        hash.finalize().into()
+    }
+}

@@ -1,0 +1,218 @@
+//! The answering side: a listener for peers, one task for each connection.
+
+use std::io;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesOrdered, FuturesUnordered};
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, VoteRequest};
+use storage::codec::EntryRecord;
+use storage::{LogId, TypeConfig, Vote};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep, timeout};
+
+use crate::node::Node;
+use crate::state_machine::RaftSnapshot;
+use crate::transport::{
+    Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Exchange, Framed, Lane, Numbered, SnapshotAnswer,
+    SnapshotFrame, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame, receive_snapshot, welcome, while_working,
+};
+
+/// Connections at once. Members need a handful each; the rest is room for reconnects.
+const CONNECTIONS_MAX: usize = 256;
+/// Appends that wait for the disk, for each connection. Beyond: they wait in the socket.
+const APPENDS_MAX: usize = 64;
+/// Questions under way, for each connection. Beyond: they wait in the socket.
+const ASKS_MAX: usize = 4_096;
+
+/// Accepts peers until the node stops.
+pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
+    let mut connections = JoinSet::new();
+    let mut stopped = node.stopped();
+    loop {
+        tokio::select! {
+            () = stopped.wait() => break,
+            _ = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(Arc::clone(&node), stream));
+                }
+                // Out of file descriptors, most likely: give the others time to end.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a peer");
+                    sleep(Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+    connections.shutdown().await;
+}
+
+async fn connection(node: Arc<Node>, stream: TcpStream) {
+    let served = async {
+        let mut framed = Framed::new(stream)?;
+        let Some(hello) = welcome(&node.identity, &mut framed, node.silence()).await? else {
+            return Ok(());
+        };
+        match hello.lane {
+            Lane::Append => append(&node, framed).await,
+            Lane::Control | Lane::Forward => answer(&node, framed).await,
+            Lane::Snapshot => snapshot(&node, framed).await,
+        }
+    };
+    if let Err(error) = served.await {
+        tracing::debug!(%error, "peer connection ended");
+    }
+}
+
+/// Appends are handed to Raft as they come and answered in their order.
+async fn append(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
+    let mut under_way: FuturesOrdered<BoxFuture<'_, io::Result<AppendAnswer>>> = FuturesOrdered::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(done) = under_way.next(), if !under_way.is_empty() => framed.queue(&done?)?,
+            exchange = framed.exchange::<AppendFrame>(), if under_way.len() < APPENDS_MAX => match exchange? {
+                Exchange::Message(frame) => under_way.push_back(Box::pin(append_one(node, frame))),
+                Exchange::Flushed => {}
+                Exchange::Closed => return Ok(()),
+            },
+        }
+        // At the bound nothing is read, so nothing would flush the answers either.
+        if under_way.len() >= APPENDS_MAX {
+            timeout(node.silence(), framed.flush()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        }
+    }
+}
+
+async fn append_one(node: &Node, frame: AppendFrame) -> io::Result<AppendAnswer> {
+    let sequence = frame.sequence;
+    if !node.gate.admits(frame.vote.term) {
+        let why = "this node's data directory is new; it first asks a majority of the other members what it may take";
+        return Ok(AppendAnswer { sequence, result: AppendResult::Refused(why.into()) });
+    }
+    let entries = frame.entries.into_iter().map(EntryRecord::into_entry).collect::<Result<Vec<_>, _>>()?;
+    let request = AppendEntriesRequest::<TypeConfig> {
+        vote: Vote::from(frame.vote),
+        prev_log_id: frame.prev_log_id.map(LogId::from),
+        entries,
+        leader_commit: frame.leader_commit.map(LogId::from),
+    };
+    let result = match node.raft.append_entries(request).await {
+        Ok(AppendEntriesResponse::Success) => AppendResult::Success,
+        Ok(AppendEntriesResponse::PartialSuccess(id)) => AppendResult::PartialSuccess(id.as_ref().map(Into::into)),
+        Ok(AppendEntriesResponse::Conflict) => AppendResult::Conflict,
+        Ok(AppendEntriesResponse::HigherVote(vote)) => AppendResult::HigherVote((&vote).into()),
+        Err(error) => AppendResult::Refused(error.to_string()),
+    };
+    Ok(AppendAnswer { sequence, result })
+}
+
+/// Questions are worked on at once and answered as they are done.
+async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
+    let mut under_way: FuturesUnordered<BoxFuture<'_, Numbered<Answer>>> = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(answer) = under_way.next(), if !under_way.is_empty() => framed.queue(&answer)?,
+            exchange = framed.exchange::<Numbered<Ask>>(), if under_way.len() < ASKS_MAX => match exchange? {
+                Exchange::Message(ask) => under_way.push(Box::pin(answer_one(node, ask))),
+                Exchange::Flushed => {}
+                Exchange::Closed => return Ok(()),
+            },
+        }
+        if under_way.len() >= ASKS_MAX {
+            timeout(node.silence(), framed.flush()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        }
+    }
+}
+
+async fn answer_one(node: &Arc<Node>, ask: Numbered<Ask>) -> Numbered<Answer> {
+    let body = match ask.body {
+        Ask::Ping => Answer::Pong,
+        Ask::Standing => Answer::Standing(node.standing()),
+        Ask::Vote(frame) => vote(node, frame, false).await,
+        Ask::PreVote(frame) => vote(node, frame, true).await,
+        Ask::TransferLeader(frame) => transfer_leader(node, frame).await,
+        Ask::Propose { request, within_ms } => {
+            let deadline = Instant::now() + Duration::from_millis(within_ms);
+            node.propose_for_peer(request, deadline).await
+        }
+        Ask::Touch(credentials) => node.touch_for_peer(&credentials),
+        Ask::ReadIndex => node.read_index_for_peer().await,
+    };
+    Numbered { number: ask.number, body }
+}
+
+async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
+    if !node.gate.joined() {
+        // Whom it voted for, and what it had acknowledged, may have been on a disk that is gone.
+        let (vote, last_log_id) = node.own_vote();
+        return Answer::Vote(VoteAnswer { vote, granted: false, last_log_id });
+    }
+    let request = VoteRequest::<TypeConfig> {
+        vote: Vote::from(frame.vote),
+        last_log_id: frame.last_log_id.map(LogId::from),
+        leadership_transfer: frame.leadership_transfer,
+    };
+    let response = if pre_vote { node.raft.pre_vote(request).await } else { node.raft.vote(request).await };
+    match response {
+        Ok(response) => Answer::Vote(VoteAnswer {
+            vote: (&response.vote).into(),
+            granted: response.vote_granted,
+            last_log_id: response.last_log_id.as_ref().map(Into::into),
+        }),
+        Err(error) => Answer::Refused(error.to_string()),
+    }
+}
+
+async fn transfer_leader(node: &Node, frame: TransferFrame) -> Answer {
+    if !node.gate.joined() {
+        return Answer::Refused("this node has not caught up since its data directory was new".into());
+    }
+    let last_log_id = frame.last_log_id.map(LogId::from);
+    let request = openraft::raft::TransferLeaderRequest::new(Vote::from(frame.from_leader), frame.to, last_log_id);
+    match node.raft.handle_transfer_leader(request).await {
+        Ok(result) => Answer::TransferLeader(result.map_err(transfer_refusal)),
+        Err(error) => Answer::Refused(error.to_string()),
+    }
+}
+
+fn transfer_refusal(error: TransferLeaderError<TypeConfig>) -> TransferRefusal {
+    match error {
+        TransferLeaderError::VoteChanged { expected, actual } => {
+            TransferRefusal::VoteChanged { expected: (&expected).into(), actual: (&actual).into() }
+        }
+        TransferLeaderError::LogNotFlushed { expected, actual } => TransferRefusal::LogNotFlushed {
+            expected: expected.as_ref().map(Into::into),
+            actual: actual.as_ref().map(Into::into),
+        },
+    }
+}
+
+/// Takes one snapshot.
+async fn snapshot(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
+    let begin = timeout(node.silence(), framed.next::<SnapshotFrame>()).await;
+    let begin = begin.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let Some(SnapshotFrame::Begin { vote, manifest }) = begin else {
+        return Err(io::Error::other("a snapshot did not begin with its manifest"));
+    };
+    let installed = async {
+        if !node.gate.admits(vote.term) {
+            return Err(io::Error::other("this node's data directory is new; it is not ready for a snapshot yet"));
+        }
+        let received = receive_snapshot(&mut framed, node.silence(), &node.snapshots, manifest).await?;
+        let snapshot = RaftSnapshot { meta: received.meta().clone(), snapshot: received };
+        let install = node.raft.install_full_snapshot(Vote::from(vote), snapshot);
+        while_working(&mut framed, node.silence(), install).await?.map_err(|error| io::Error::other(error.to_string()))
+    };
+    let answer = match installed.await {
+        Ok(response) => SnapshotAnswer::Done((&response.vote).into()),
+        Err(error) => {
+            tracing::warn!(%error, "a snapshot was not installed");
+            SnapshotAnswer::Failed(error.to_string())
+        }
+    };
+    timeout(node.silence(), framed.send(&answer)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}

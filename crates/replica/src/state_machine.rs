@@ -1,0 +1,222 @@
+//! Between Raft and [`znode::State`]: entries in, published states and answers out; snapshots both ways.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::{Stream, StreamExt};
+use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use storage::{LogId, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
+use tokio::sync::mpsc;
+use znode::{Applied, LogPosition, State, StateBuilder, Term, Zxid, decode_txn};
+
+use crate::view::View;
+
+/// Entries that are applied before the state is published and their proposers hear of it.
+const BATCH_MAX: usize = 512;
+
+/// The snapshot as Raft hands it around, with what it contains.
+pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
+
+/// What a proposal's [`Outcome`] carries.
+#[derive(Debug)]
+pub(crate) struct Proposed {
+    /// The entry's zxid.
+    pub(crate) at: Zxid,
+    /// The outcome, without events.
+    pub(crate) applied: Applied,
+}
+
+/// Raft's state machine. In memory only: after a restart it is read from the newest snapshot and the log behind it.
+pub(crate) struct StateMachine {
+    state: State,
+    last_applied: Option<LogId>,
+    membership: StoredMembership,
+    zxid_base: u64,
+    view: Arc<View>,
+    snapshots: SnapshotStore,
+    /// Bytes of entries applied since the last snapshot was begun or installed.
+    unsaved_bytes: Arc<AtomicU64>,
+    /// Held as long as the state machine lives.
+    _alive: mpsc::Sender<()>,
+}
+
+/// An entry that was applied but not yet published.
+struct Unpublished {
+    responder: ApplyResponder<TypeConfig>,
+    outcome: Outcome,
+}
+
+impl StateMachine {
+    pub(crate) fn new(
+        view: Arc<View>,
+        snapshots: SnapshotStore,
+        zxid_base: u64,
+        unsaved_bytes: Arc<AtomicU64>,
+        alive: mpsc::Sender<()>,
+    ) -> StateMachine {
+        StateMachine {
+            state: State::clone(&view.state()),
+            last_applied: None,
+            membership: StoredMembership::default(),
+            zxid_base,
+            view,
+            snapshots,
+            unsaved_bytes,
+            _alive: alive,
+        }
+    }
+
+    /// Applies one entry to the working state.
+    fn apply_entry(&mut self, entry: storage::Entry) -> io::Result<Applied> {
+        let id = entry.log_id;
+        let at = LogPosition { term: Term(id.committed_leader_id().term), zxid: Zxid(self.zxid_base + id.index) };
+        self.last_applied = Some(id);
+        match entry.payload {
+            EntryPayload::Normal(command) => {
+                self.unsaved_bytes.fetch_add(command.0.len() as u64, Ordering::Relaxed);
+                let txn = decode_txn(&command.0).map_err(|error| {
+                    io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
+                })?;
+                Ok(self.state.apply(at, txn))
+            }
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(id), membership);
+                Ok(self.skip(at))
+            }
+            EntryPayload::Blank => Ok(self.skip(at)),
+        }
+    }
+
+    fn skip(&mut self, at: LogPosition) -> Applied {
+        // The first membership is entry 0, and zxid 0 means "never".
+        if at.zxid > self.state.last_zxid() {
+            self.state.skip(at);
+        }
+        Applied { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
+    }
+
+    /// Reads a snapshot's records into a state. Blocking.
+    fn read(snapshot: &Snapshot) -> io::Result<State> {
+        let mut builder = StateBuilder::new();
+        let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, format!("a snapshot cannot be read: {error}"));
+        for record in snapshot.records() {
+            builder.push(&record?).map_err(damaged)?;
+        }
+        builder.finish().map_err(damaged)
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = Snapshot;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        Ok((self.last_applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        let mut more = true;
+        while more {
+            let mut events = Vec::new();
+            let mut unpublished: Vec<Unpublished> = Vec::new();
+            let mut count = 0;
+            while count < BATCH_MAX {
+                let Some(next) = entries.next().await else {
+                    more = false;
+                    break;
+                };
+                let (entry, responder) = next?;
+                let at = Zxid(self.zxid_base + entry.log_id.index);
+                let mut applied = self.apply_entry(entry)?;
+                events.append(&mut applied.events);
+                unpublished.extend(responder.map(|responder| {
+                    let outcome = Outcome(Arc::new(Proposed { at, applied }));
+                    Unpublished { responder, outcome }
+                }));
+                count += 1;
+            }
+            if count > 0 {
+                self.view.publish(Arc::new(self.state.clone()), events);
+            }
+            // Only now: a proposer that hears of its entry finds it in the published state.
+            for Unpublished { responder, outcome } in unpublished {
+                responder.send(outcome);
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<SnapshotBuilder> {
+        Some(self.builder())
+    }
+
+    #[allow(deprecated)]
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        self.builder()
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Snapshot) -> io::Result<()> {
+        let state = blocking(move || StateMachine::read(&snapshot)).await?;
+        self.last_applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.unsaved_bytes.store(0, Ordering::Relaxed);
+        self.state = state.clone();
+        self.view.replace(Arc::new(state));
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<RaftSnapshot>> {
+        Ok(self.snapshots.current().map(|snapshot| RaftSnapshot { meta: snapshot.meta().clone(), snapshot }))
+    }
+}
+
+impl StateMachine {
+    fn builder(&self) -> SnapshotBuilder {
+        self.unsaved_bytes.store(0, Ordering::Relaxed);
+        SnapshotBuilder {
+            state: self.state.clone(),
+            meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
+            snapshots: self.snapshots.clone(),
+        }
+    }
+}
+
+/// Writes a snapshot of the state as it was when the builder was made.
+pub(crate) struct SnapshotBuilder {
+    state: State,
+    meta: SnapshotMeta,
+    snapshots: SnapshotStore,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = Snapshot;
+
+    async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
+        let (state, meta, snapshots) = (self.state.clone(), self.meta.clone(), self.snapshots.clone());
+        let snapshot = blocking(move || {
+            let mut writer = snapshots.writer()?;
+            for record in state.records() {
+                writer.push(&record)?;
+            }
+            writer.finish(&meta)
+        });
+        let snapshot = snapshot.await?;
+        tracing::info!(id = snapshot.id(), bytes = snapshot.bytes(), "snapshot built");
+        Ok(RaftSnapshot { meta: snapshot.meta().clone(), snapshot })
+    }
+}
+
+/// Runs a blocking step on a thread where it disturbs nobody.
+pub(crate) async fn blocking<T: Send + 'static>(
+    step: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    match tokio::task::spawn_blocking(step).await {
+        Ok(result) => result,
+        Err(error) => Err(io::Error::other(format!("a blocking step did not end: {error}"))),
+    }
+}

@@ -1,0 +1,167 @@
+//! What a node tells about itself.
+
+use std::sync::atomic::Ordering;
+
+use openraft::ServerState;
+use openraft::metrics::RaftMetrics;
+use storage::TypeConfig;
+use znode::{Term, Zxid};
+
+use crate::Member;
+use crate::node::Node;
+
+/// A node's part in the ensemble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It leads.
+    Leader,
+    /// It follows, or does not know whom to follow yet.
+    Follower,
+    /// It stands for election.
+    Candidate,
+    /// It is fed but has no vote.
+    Learner,
+    /// It has stopped.
+    Stopped,
+}
+
+impl Role {
+    /// The role in lower case, as APIs and logs print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Leader => "leader",
+            Role::Follower => "follower",
+            Role::Candidate => "candidate",
+            Role::Learner => "learner",
+            Role::Stopped => "stopped",
+        }
+    }
+}
+
+/// Whom to ask for the leader's view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Its node id.
+    pub id: u64,
+    /// `host:port` of its HTTP door.
+    pub http_addr: String,
+}
+
+/// Whether a load balancer should send clients here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It can serve.
+    Ready,
+    /// It has not caught up with what it had applied before the restart.
+    Recovering,
+    /// No leader is known, or this leader has lost its quorum.
+    NoQuorum,
+    /// It knows a leader but is too many entries behind.
+    Lagging,
+    /// The disk is low on space: reads only.
+    DiskLow,
+    /// It failed or is shutting down.
+    Stopped,
+}
+
+/// The newest durable snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotStatus {
+    /// The last entry in it; 0 when there is none.
+    pub zxid: Zxid,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// A node's view of itself and the ensemble, at one moment. Cheap: nothing is asked of other nodes.
+#[derive(Clone, Debug)]
+pub struct NodeStatus {
+    /// This node.
+    pub node_id: u64,
+    /// The cluster's name.
+    pub cluster_id: String,
+    /// Its part.
+    pub role: Role,
+    /// Who leads, as far as this node knows.
+    pub leader: Option<u64>,
+    /// The term that it knows.
+    pub term: Term,
+    /// The last entry in its log.
+    pub last_log: Zxid,
+    /// The last entry that it knows to be committed.
+    pub committed: Zxid,
+    /// The last entry that it has applied.
+    pub applied: Zxid,
+    /// The newest snapshot.
+    pub snapshot: SnapshotStatus,
+    /// The ensemble.
+    pub members: Vec<Member>,
+    /// Open sessions in the cluster, as applied here.
+    pub sessions: u64,
+    /// Znodes, as applied here.
+    pub znodes: u64,
+    /// Waits that this node keeps.
+    pub watches: u64,
+    /// Proposals of this node on their way.
+    pub proposals: u64,
+    /// Whether to send clients here.
+    pub ready: Readiness,
+}
+
+impl Node {
+    /// See [`crate::Replica::status`].
+    pub(crate) fn status(&self) -> NodeStatus {
+        let metrics = self.metrics();
+        let state = self.view.state();
+        let committed = metrics.cluster_committed.or(metrics.local_committed).map_or(Zxid(0), |id| self.zxid(id.index));
+        let snapshot = self.snapshots.current().map(|snapshot| SnapshotStatus {
+            zxid: snapshot.meta().last_log_id.map_or(Zxid(0), |id| self.zxid(id.index)),
+            bytes: snapshot.bytes(),
+        });
+        NodeStatus {
+            node_id: self.config.node_id,
+            cluster_id: self.config.cluster_id.clone(),
+            role: self.role(metrics.state),
+            leader: metrics.current_leader,
+            term: Term(metrics.current_term),
+            last_log: metrics.last_log_index.map_or(Zxid(0), |index| self.zxid(index)),
+            committed,
+            applied: state.last_zxid(),
+            snapshot: snapshot.unwrap_or_default(),
+            members: self.config.members.clone(),
+            sessions: state.session_count() as u64,
+            znodes: state.znode_count() as u64,
+            watches: self.view.watches() as u64,
+            proposals: self.proposals.count() as u64,
+            ready: self.readiness(&metrics, committed, state.last_zxid()),
+        }
+    }
+
+    fn role(&self, state: ServerState) -> Role {
+        match state {
+            _ if self.is_stopped() => Role::Stopped,
+            ServerState::Leader => Role::Leader,
+            ServerState::Candidate => Role::Candidate,
+            ServerState::Follower => Role::Follower,
+            ServerState::Learner => Role::Learner,
+            ServerState::Shutdown => Role::Stopped,
+        }
+    }
+
+    fn readiness(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid, applied: Zxid) -> Readiness {
+        if self.is_stopped() || metrics.running_state.is_err() || self.failure().borrow().is_some() {
+            return Readiness::Stopped;
+        }
+        if !self.has_recovered() {
+            return Readiness::Recovering;
+        }
+        let leads = self.leader_term(metrics).is_some();
+        if metrics.current_leader.is_none() || (leads && !self.is_followed(metrics)) {
+            return Readiness::NoQuorum;
+        }
+        if committed.0.saturating_sub(applied.0) > self.config.ready_lag_max {
+            return Readiness::Lagging;
+        }
+        if self.disk_low.load(Ordering::Relaxed) { Readiness::DiskLow } else { Readiness::Ready }
+    }
+}

@@ -1,0 +1,212 @@
+//! Questions to one peer over one connection: many under way, answers in any order.
+//!
+//! One task owns the connection and opens it when there is something to ask. It tells what the caller must know:
+//! whether a question without an answer was ever sent.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use storage::codec;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, interval, timeout_at};
+
+use super::connect::Target;
+use super::frame::{Exchange, FRAME_BYTES_MAX, Framed};
+use super::messages::{Answer, Ask, Numbered};
+
+/// Questions that wait for the connection's task. Beyond: the caller waits, up to its deadline.
+const QUEUE_MAX: usize = 1024;
+/// Questions under way on one connection. Beyond: they stay in the queue.
+const PENDING_MAX: usize = 16_384;
+/// Bytes that are gathered before the socket must take some.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// The number of a ping, which nobody waits for.
+const PING: u64 = 0;
+/// After a failed connection attempt, questions fail at once for so long.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ChannelError {
+    /// The question was not sent.
+    NotSent(String),
+    /// It may have been sent, and heard.
+    Lost(String),
+}
+
+struct Question {
+    ask: Ask,
+    reply: oneshot::Sender<Result<Answer, ChannelError>>,
+}
+
+/// The asking end. Clones share the connection; the task ends with the last of them.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    questions: mpsc::Sender<Question>,
+}
+
+impl Channel {
+    /// Starts the connection's task on the current runtime. `silence` is how long a peer that owes answers may say
+    /// nothing before the connection counts as lost.
+    pub(crate) fn open(target: Target, silence: Duration) -> Channel {
+        let (questions, queue) = mpsc::channel(QUEUE_MAX);
+        tokio::spawn(Task { target, silence, queue, retry_at: None }.run());
+        Channel { questions }
+    }
+
+    /// Asks, and waits for the answer up to `deadline`.
+    pub(crate) async fn ask(&self, ask: Ask, deadline: Instant) -> Result<Answer, ChannelError> {
+        let (reply, answer) = oneshot::channel();
+        match timeout_at(deadline, self.questions.send(Question { ask, reply })).await {
+            Err(_) => return Err(ChannelError::NotSent("too many questions to the peer under way".into())),
+            Ok(Err(_)) => return Err(ChannelError::NotSent("shutting down".into())),
+            Ok(Ok(())) => {}
+        }
+        match timeout_at(deadline, answer).await {
+            Err(_) => Err(ChannelError::Lost("no answer from the peer before the deadline".into())),
+            Ok(Err(_)) => Err(ChannelError::Lost("the connection to the peer was closed".into())),
+            Ok(Ok(result)) => result,
+        }
+    }
+}
+
+struct Task {
+    target: Target,
+    silence: Duration,
+    queue: mpsc::Receiver<Question>,
+    retry_at: Option<Instant>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        while let Some(first) = self.queue.recv().await {
+            if first.reply.is_closed() {
+                continue;
+            }
+            if self.retry_at.is_some_and(|at| Instant::now() < at) {
+                self.fail_unsent(first, "the peer is unreachable");
+                continue;
+            }
+            match self.target.connect(self.silence).await {
+                Ok(framed) => {
+                    self.retry_at = None;
+                    let lost = self.serve(framed, first).await;
+                    tracing::debug!(peer = self.target.to, lane = ?self.target.lane, %lost, "peer connection closed");
+                }
+                Err(error) => {
+                    self.retry_at = Some(Instant::now() + RECONNECT_PAUSE);
+                    self.fail_unsent(first, &format!("cannot reach node {}: {error}", self.target.to));
+                }
+            }
+        }
+    }
+
+    /// Fails a question and all that queued up behind it.
+    fn fail_unsent(&mut self, first: Question, why: &str) {
+        let mut next = Some(first);
+        while let Some(question) = next {
+            let _ = question.reply.send(Err(ChannelError::NotSent(why.into())));
+            next = self.queue.try_recv().ok();
+        }
+    }
+
+    /// Asks and hands answers out until the connection breaks; returns why.
+    async fn serve(&mut self, framed: Framed, first: Question) -> io::Error {
+        let mut line = Line { framed, pending: HashMap::new(), last_number: PING, heard_at: Instant::now() };
+        let mut tick = interval(self.silence / 2);
+        let error = match line.put(first) {
+            Ok(()) => self.exchange(&mut line, &mut tick).await,
+            Err(error) => error,
+        };
+        for (_, reply) in line.pending.drain() {
+            let _ = reply.send(Err(ChannelError::Lost(format!("lost node {}: {error}", self.target.to))));
+        }
+        error
+    }
+
+    async fn exchange(&mut self, line: &mut Line, tick: &mut tokio::time::Interval) -> io::Error {
+        loop {
+            let room = line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX;
+            let step = tokio::select! {
+                question = self.queue.recv(), if room => match question {
+                    Some(question) => line.put(question),
+                    None => Err(io::Error::other("shutting down")),
+                },
+                exchange = line.framed.exchange() => exchange.and_then(|exchange| line.take(exchange)),
+                now = tick.tick() => line.check(now, self.silence),
+            };
+            if let Err(error) = step.and_then(|()| self.put_waiting(line)) {
+                return error;
+            }
+        }
+    }
+
+    /// Takes what else is queued, so that one write carries it all.
+    fn put_waiting(&mut self, line: &mut Line) -> io::Result<()> {
+        while line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
+            match self.queue.try_recv() {
+                Ok(question) => line.put(question)?,
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A connection and who waits on it.
+struct Line {
+    framed: Framed,
+    pending: HashMap<u64, oneshot::Sender<Result<Answer, ChannelError>>>,
+    last_number: u64,
+    heard_at: Instant,
+}
+
+impl Line {
+    fn put(&mut self, question: Question) -> io::Result<()> {
+        // Nobody waits any more: asking now would do work for nothing, and a proposal would be a surprise.
+        if question.reply.is_closed() {
+            return Ok(());
+        }
+        if self.pending.is_empty() {
+            self.heard_at = Instant::now();
+        }
+        self.last_number += 1;
+        let record = codec::encode(&Numbered { number: self.last_number, body: question.ask });
+        if record.len() > FRAME_BYTES_MAX {
+            let _ = question.reply.send(Err(ChannelError::NotSent("too large for one frame".into())));
+            return Ok(());
+        }
+        self.pending.insert(self.last_number, question.reply);
+        self.framed.queue_record(&record)
+    }
+
+    fn take(&mut self, exchange: Exchange<Numbered<Answer>>) -> io::Result<()> {
+        let answer = match exchange {
+            Exchange::Message(answer) => answer,
+            Exchange::Flushed => return Ok(()),
+            Exchange::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        self.heard_at = Instant::now();
+        if let Some(reply) = self.pending.remove(&answer.number) {
+            let _ = reply.send(Ok(answer.body));
+        }
+        Ok(())
+    }
+
+    /// Forgets callers that have gone, and tells a silent peer from a slow answer.
+    fn check(&mut self, now: Instant, silence: Duration) -> io::Result<()> {
+        self.pending.retain(|_, reply| !reply.is_closed());
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let silent = now.saturating_duration_since(self.heard_at);
+        if silent >= silence {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer is silent"));
+        }
+        if silent >= silence / 2 {
+            self.framed.queue(&Numbered { number: PING, body: Ask::Ping })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! Opening a connection and the handshake, from both ends.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::frame::Framed;
+use super::messages::{Hello, Lane, PROTOCOL_VERSION, Welcome};
+
+/// Who this node is among its peers. The same for all its connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// The cluster's name.
+    pub(crate) cluster_id: Arc<str>,
+    /// This node.
+    pub(crate) node_id: u64,
+    /// The ids of all members.
+    pub(crate) members: Arc<[u64]>,
+}
+
+impl Identity {
+    /// Why a caller is turned away; `None` when it is welcome.
+    pub(crate) fn refusal(&self, hello: &Hello) -> Option<String> {
+        if hello.version != PROTOCOL_VERSION {
+            return Some(format!(
+                "node {} speaks peer protocol {PROTOCOL_VERSION} and node {} speaks {}: run the same release on both",
+                self.node_id, hello.from, hello.version
+            ));
+        }
+        if hello.cluster_id != *self.cluster_id {
+            return Some(format!(
+                "this is node {} of cluster `{}`, not of cluster `{}`: check cluster_id and the peer addresses of node {}",
+                self.node_id, self.cluster_id, hello.cluster_id, hello.from
+            ));
+        }
+        if hello.to != self.node_id {
+            return Some(format!(
+                "this is node {}, not node {}: check the peer addresses in the configuration of node {}",
+                self.node_id, hello.to, hello.from
+            ));
+        }
+        if hello.from == self.node_id || !self.members.contains(&hello.from) {
+            return Some(format!(
+                "node {} is no peer of node {}: the members that it is configured with are {:?}",
+                hello.from, self.node_id, self.members
+            ));
+        }
+        None
+    }
+}
+
+/// Where and how a peer is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Who this node is.
+    pub(crate) identity: Identity,
+    /// The peer.
+    pub(crate) to: u64,
+    /// `host:port` of the peer's listener.
+    pub(crate) addr: Arc<str>,
+    /// What for.
+    pub(crate) lane: Lane,
+}
+
+impl Target {
+    /// Connects and shakes hands.
+    ///
+    /// # Errors
+    /// The peer's words when it refuses.
+    pub(crate) async fn connect(&self, within: Duration) -> io::Result<Framed> {
+        timeout(within, self.shake_hands()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    async fn shake_hands(&self) -> io::Result<Framed> {
+        let mut framed = Framed::new(TcpStream::connect(&*self.addr).await?)?;
+        let hello = Hello {
+            version: PROTOCOL_VERSION,
+            cluster_id: self.identity.cluster_id.to_string(),
+            from: self.identity.node_id,
+            to: self.to,
+            lane: self.lane,
+        };
+        framed.send(&hello).await?;
+        match framed.next::<Welcome>().await? {
+            Some(Welcome::Accepted) => Ok(framed),
+            Some(Welcome::Refused(why)) => {
+                tracing::warn!(peer = self.to, addr = %self.addr, %why, "a peer refuses this node");
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+            }
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// Answers a caller's [`Hello`]. `None` when it was turned away.
+pub(crate) async fn welcome(identity: &Identity, framed: &mut Framed, within: Duration) -> io::Result<Option<Hello>> {
+    let Ok(hello) = timeout(within, framed.next::<Hello>()).await else {
+        return Err(io::ErrorKind::TimedOut.into());
+    };
+    let Some(hello) = hello? else {
+        return Ok(None);
+    };
+    let refusal = identity.refusal(&hello);
+    let answer = refusal.clone().map_or(Welcome::Accepted, Welcome::Refused);
+    timeout(within, framed.send(&answer)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    match refusal {
+        None => Ok(Some(hello)),
+        Some(why) => {
+            tracing::warn!(from = hello.from, %why, "a caller was turned away");
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! How nodes talk: one TCP connection for each lane, frames of `storage::codec` records.
+//!
+//! ```text
+//! connect.rs   handshake                      channel.rs   questions and answers, many under way
+//! frame.rs     frames and buffers             append.rs    entries to one peer, in order
+//! messages.rs  everything that is said        snapshot.rs  a snapshot in chunks
+//! ```
+
+mod append;
+mod channel;
+mod connect;
+mod frame;
+mod messages;
+mod snapshot;
+
+pub(crate) use append::{AppendLine, AppendStream};
+pub(crate) use channel::{Channel, ChannelError};
+pub(crate) use connect::{Identity, Target, welcome};
+pub(crate) use frame::{Exchange, Framed};
+pub(crate) use messages::{
+    Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Lane, Numbered, ProposeAnswer, SnapshotAnswer, SnapshotFrame,
+    Standing, TouchAnswer, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+};
+pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};

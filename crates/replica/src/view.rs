@@ -1,0 +1,232 @@
+//! What this node has applied, and everybody who waits for more of it.
+//!
+//! The state is published here after each batch of entries, together with its events, under one guard. Who looks at
+//! the state and finds that it must wait registers under the same guard, so no change falls between look and watch.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use arc_swap::ArcSwap;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use znode::{Event, State, Zxid};
+
+use crate::event_ring::{EventRing, Found};
+use crate::watches::{Registration, Wake, WatchTable};
+use crate::{EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
+
+/// The published state and its waiters.
+pub(crate) struct View {
+    state: ArcSwap<State>,
+    guarded: Mutex<Guarded>,
+}
+
+struct Guarded {
+    watches: WatchTable,
+    ring: EventRing,
+    /// Who waits for a zxid to be applied here. Bounded by the bounds of their callers.
+    gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
+    stopped: bool,
+}
+
+/// Bounds of a [`View`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ViewLimits {
+    pub(crate) watches_max: usize,
+    pub(crate) events_max: usize,
+    pub(crate) event_bytes_max: usize,
+}
+
+impl View {
+    pub(crate) fn new(state: State, limits: ViewLimits) -> View {
+        let ring = EventRing::new(limits.events_max, limits.event_bytes_max, state.last_zxid());
+        let watches = WatchTable::new(limits.watches_max);
+        View {
+            state: ArcSwap::from_pointee(state),
+            guarded: Mutex::new(Guarded { watches, ring, gates: BTreeMap::new(), stopped: false }),
+        }
+    }
+
+    /// The state as it is now.
+    pub(crate) fn state(&self) -> Arc<State> {
+        self.state.load_full()
+    }
+
+    /// The last zxid that is applied here.
+    pub(crate) fn applied(&self) -> Zxid {
+        self.state.load().last_zxid()
+    }
+
+    /// Publishes the state after a batch of entries, and wakes whom their events concern.
+    pub(crate) fn publish(&self, state: Arc<State>, events: Vec<Event>) {
+        let applied = state.last_zxid();
+        let mut guarded = self.lock();
+        self.state.store(state);
+        guarded.watches.fire(&events);
+        guarded.ring.push(events, applied);
+        guarded.open_gates(applied);
+    }
+
+    /// Publishes a state that a snapshot brought. What happened in between is not known, so everybody looks again.
+    pub(crate) fn replace(&self, state: Arc<State>) {
+        let applied = state.last_zxid();
+        let mut guarded = self.lock();
+        self.state.store(state);
+        guarded.watches.fire_all();
+        guarded.ring.reset(applied);
+        guarded.open_gates(applied);
+    }
+
+    /// Ends all waits, now and from now on.
+    pub(crate) fn stop(&self) {
+        let mut guarded = self.lock();
+        guarded.stopped = true;
+        guarded.watches.fire_all();
+        guarded.gates.clear();
+    }
+
+    /// How many waits there are.
+    pub(crate) fn watches(&self) -> usize {
+        self.lock().watches.len()
+    }
+
+    /// Waits until `zxid` is applied here. False when the deadline or the end of the node came first.
+    pub(crate) async fn applied_at_least(&self, zxid: Zxid, deadline: Instant) -> bool {
+        if self.applied() >= zxid {
+            return true;
+        }
+        let gate = {
+            let mut guarded = self.lock();
+            if self.applied() >= zxid {
+                return true;
+            }
+            if guarded.stopped {
+                return false;
+            }
+            let (open, gate) = oneshot::channel();
+            let waiting = guarded.gates.entry(zxid).or_default();
+            waiting.retain(|sender| !sender.is_closed());
+            waiting.push(open);
+            gate
+        };
+        matches!(timeout_at(deadline, gate).await, Ok(Ok(())))
+    }
+
+    /// See [`crate::Replica::wait_for`].
+    pub(crate) async fn wait_for<T>(
+        &self,
+        deadline: Instant,
+        mut step: impl FnMut(&State) -> Step<T>,
+    ) -> Result<T, WaitEnd> {
+        let wake = Arc::new(Wake::default());
+        loop {
+            // The first look needs no guard. If the state is still the same one under the guard, it also counts.
+            let seen = self.state.load_full();
+            let key = match step(&seen) {
+                Step::Ready(value) => return Ok(value),
+                Step::Watch(key) => key,
+            };
+            let watch = {
+                let mut guarded = self.lock();
+                if guarded.stopped {
+                    return Err(WaitEnd::Stopped);
+                }
+                let key = if Arc::ptr_eq(&seen, &self.state.load()) {
+                    key
+                } else {
+                    match step(&self.state.load()) {
+                        Step::Ready(value) => return Ok(value),
+                        Step::Watch(key) => key,
+                    }
+                };
+                self.register(&mut guarded, key, &wake).ok_or(WaitEnd::TooMany)?
+            };
+            let woken = timeout_at(deadline, wake.fired()).await;
+            drop(watch);
+            if woken.is_err() {
+                return Err(WaitEnd::Deadline);
+            }
+        }
+    }
+
+    /// See [`crate::Replica::events`].
+    pub(crate) async fn events(
+        &self,
+        key: WatchKey,
+        kinds: EventKinds,
+        since: Zxid,
+        deadline: Instant,
+    ) -> Result<EventBatch, EventsError> {
+        let wake = Arc::new(Wake::default());
+        let mut from = since;
+        loop {
+            let watch = {
+                let mut guarded = self.lock();
+                if guarded.stopped {
+                    return Err(EventsError::Stopped);
+                }
+                match guarded.ring.find(&key, kinds, from)? {
+                    Found::Batch(batch) => return Ok(batch),
+                    // A long scan lets go of the guard now and then.
+                    Found::NotYet { scanned, more: true } => {
+                        from = scanned;
+                        continue;
+                    }
+                    Found::NotYet { scanned, more: false } => from = scanned,
+                }
+                self.register(&mut guarded, key.clone(), &wake).ok_or(EventsError::TooMany)?
+            };
+            // Events in between may have left the ring. None of them matched, or the watch would have fired earlier.
+            match timeout_at(deadline, wake.fired()).await {
+                Ok(fired_at) => from = from.max(Zxid(fired_at.0.saturating_sub(1))),
+                Err(_) => {
+                    if let Some(upto) = watch.cancel() {
+                        return Ok(EventBatch { events: Vec::new(), upto: upto.max(from) });
+                    }
+                }
+            }
+        }
+    }
+
+    fn register(&self, guarded: &mut Guarded, key: WatchKey, wake: &Arc<Wake>) -> Option<Watch<'_>> {
+        let registration = guarded.watches.set(key, Arc::clone(wake))?;
+        Some(Watch { view: self, registration: Some(registration) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Guarded> {
+        self.guarded.lock().expect("no code panics while it holds this guard")
+    }
+}
+
+impl Guarded {
+    fn open_gates(&mut self, applied: Zxid) {
+        while let Some(gate) = self.gates.first_entry().filter(|gate| *gate.key() <= applied) {
+            for open in gate.remove() {
+                let _ = open.send(());
+            }
+        }
+    }
+}
+
+/// Takes its watch out of the table when it goes.
+struct Watch<'a> {
+    view: &'a View,
+    registration: Option<Registration>,
+}
+
+impl Watch<'_> {
+    /// Takes the watch out. When it has not fired, nothing matched up to the zxid that is returned.
+    fn cancel(mut self) -> Option<Zxid> {
+        let registration = self.registration.take()?;
+        let mut guarded = self.view.lock();
+        guarded.watches.remove(&registration).then(|| guarded.ring.upto())
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if let Some(registration) = self.registration.take() {
+            self.view.lock().watches.remove(&registration);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Several nodes in one process, on ports that the system chose.
+
+// Every test file compiles its own copy and uses a part of it.
+#![allow(dead_code)]
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use replica::{Config, Consistency, Member, Replica, Role};
+use tempfile::TempDir;
+use tokio::time::Instant;
+use znode::{Acl, Applied, Create, CreateMode, Credential, Op, Reply, Request, ZPath, ZnodeOp};
+
+/// Long enough for anything on a loaded machine; a test that needs it has failed.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+pub(crate) fn soon() -> Instant {
+    Instant::now() + LONG
+}
+
+pub(crate) fn path(text: &str) -> ZPath {
+    ZPath::parse(text).unwrap()
+}
+
+/// An ensemble. Nodes are named by index, from 0; their ids are one higher.
+pub(crate) struct Ensemble {
+    dir: TempDir,
+    addrs: Vec<SocketAddr>,
+    listeners: Vec<Option<TcpListener>>,
+    pub(crate) nodes: Vec<Option<Replica>>,
+    pub(crate) change: fn(&mut Config),
+}
+
+impl Ensemble {
+    /// `size` nodes that are not started yet.
+    pub(crate) fn new(size: usize, change: fn(&mut Config)) -> Ensemble {
+        let listeners: Vec<_> = (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addrs = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        let listeners = listeners.into_iter().map(Some).collect();
+        Ensemble { dir: TempDir::new().unwrap(), addrs, listeners, nodes: vec![None; size], change }
+    }
+
+    /// All nodes started, and a leader elected.
+    pub(crate) async fn started(size: usize, change: fn(&mut Config)) -> Ensemble {
+        let mut ensemble = Ensemble::new(size, change);
+        for at in 0..size {
+            ensemble.start(at).await;
+        }
+        ensemble.leader().await;
+        ensemble
+    }
+
+    pub(crate) fn data_dir(&self, at: usize) -> PathBuf {
+        self.dir.path().join(at.to_string())
+    }
+
+    pub(crate) fn addr(&self, at: usize) -> SocketAddr {
+        self.addrs[at]
+    }
+
+    pub(crate) fn config(&self, at: usize) -> Config {
+        let member = |(at, addr): (usize, &SocketAddr)| Member {
+            id: at as u64 + 1,
+            peer_addr: addr.to_string(),
+            http_addr: format!("127.0.0.1:{}", 8_000 + at),
+        };
+        let mut config = Config {
+            node_id: at as u64 + 1,
+            cluster_id: "test".into(),
+            members: self.addrs.iter().enumerate().map(member).collect(),
+            data_dir: self.data_dir(at),
+            free_disk_min_bytes: 0,
+            tick_ms: 20,
+            ..Config::default()
+        };
+        (self.change)(&mut config);
+        config
+    }
+
+    pub(crate) async fn start(&mut self, at: usize) {
+        let listener = self.listeners[at].take().unwrap_or_else(|| TcpListener::bind(self.addrs[at]).unwrap());
+        self.nodes[at] = Some(Replica::start_on(self.config(at), listener).await.unwrap());
+    }
+
+    pub(crate) async fn stop(&mut self, at: usize) {
+        self.nodes[at].take().unwrap().shutdown().await;
+    }
+
+    pub(crate) async fn stop_all(&mut self) {
+        for node in self.nodes.iter_mut().filter_map(Option::take) {
+            node.shutdown().await;
+        }
+    }
+
+    pub(crate) fn node(&self, at: usize) -> &Replica {
+        self.nodes[at].as_ref().unwrap()
+    }
+
+    pub(crate) fn running(&self) -> impl Iterator<Item = &Replica> {
+        self.nodes.iter().flatten()
+    }
+
+    /// The index of the node that leads, once all that run agree on it.
+    pub(crate) async fn leader(&self) -> usize {
+        let mut found = None;
+        eventually("all nodes agree on a leader", || {
+            let leaders: Vec<_> = self.running().map(|node| node.leader().map(|leader| leader.id)).collect();
+            let leader = leaders[0].filter(|leader| leaders.iter().all(|other| *other == Some(*leader)));
+            found = leader
+                .map(|id| id as usize - 1)
+                .filter(|at| self.nodes[*at].as_ref().is_some_and(|node| node.status().role == Role::Leader));
+            found.is_some()
+        })
+        .await;
+        found.unwrap()
+    }
+
+    /// A node that runs and does not lead.
+    pub(crate) async fn follower(&self) -> usize {
+        let leader = self.leader().await;
+        (0..self.nodes.len()).find(|at| *at != leader && self.nodes[*at].is_some()).unwrap()
+    }
+
+    /// Waits until all nodes that run have applied the same, and compares the bytes of their states.
+    pub(crate) async fn assert_equal_states(&self) {
+        let applied = || self.running().map(|node| node.state().last_zxid()).collect::<Vec<_>>();
+        eventually("all nodes have applied the same", || applied().windows(2).all(|two| two[0] == two[1])).await;
+        let digests: Vec<_> = self.running().map(|node| Replica::digest(&node.state())).collect();
+        assert!(digests.windows(2).all(|two| two[0] == two[1]));
+        self.running().for_each(|node| node.state().check_invariants().unwrap());
+    }
+}
+
+/// Looks again and again until it is true.
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !condition() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        tokio::task::yield_now().await;
+        tokio::time::timeout(Duration::from_millis(2), std::future::pending::<()>()).await.unwrap_err();
+    }
+}
+
+pub(crate) fn create(parent: &str, name: &str, data: &[u8]) -> Request {
+    Request::new(Op::Znode(ZnodeOp::Create(Create {
+        parent: path(parent),
+        name: name.into(),
+        data: data.to_vec(),
+        mode: CreateMode::Persistent,
+        acl: Acl::open(),
+    })))
+}
+
+pub(crate) fn set(at: &str, data: &[u8]) -> Request {
+    Request::new(Op::Znode(ZnodeOp::SetData { path: path(at), data: data.to_vec(), version: -1 }))
+}
+
+/// Writes, and expects it to be applied. Asks again while no leader is there.
+pub(crate) async fn write(node: &Replica, request: Request) -> Applied {
+    let deadline = soon();
+    loop {
+        match node.propose(request.clone(), deadline).await {
+            Ok(applied) => {
+                applied.reply.as_ref().unwrap();
+                return applied;
+            }
+            Err(replica::Error::Unavailable { .. }) if Instant::now() < deadline => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+pub(crate) async fn read_data(node: &Replica, at: &str) -> Option<Vec<u8>> {
+    let state = node.read(Consistency::Linearizable, soon()).await.unwrap();
+    state.node(&path(at)).map(|znode| znode.data().to_vec())
+}
+
+pub(crate) async fn open_session(node: &Replica, timeout_ms: u32) -> Credential {
+    let secret_hash = [7; 32];
+    let request = Request::new(Op::OpenSession { secret_hash, timeout_ms, label: "test".into() });
+    match write(node, request).await.reply.unwrap() {
+        Reply::SessionOpened { session, .. } => Credential { session, secret_hash },
+        other => panic!("{other:?}"),
+    }
+}

@@ -19,6 +19,7 @@ pub const FAILPOINTS: &[&str] = &[
     "db.flush",
     "db.fsync",
     "db.fsynced",
+    "db.bloated",
     "db.rebuild",
     "db.rebuilt",
     "db.swap",
@@ -43,12 +44,10 @@ pub const FAILPOINTS: &[&str] = &[
 #[cfg(feature = "failpoints")]
 pub(crate) fn pass(name: &'static str) -> std::io::Result<()> {
     debug_assert!(FAILPOINTS.contains(&name), "{name} is missing in FAILPOINTS");
-    match fail::eval(name, |message| message) {
+    match fail::eval(name, drop) {
         None => Ok(()),
-        Some(message) => {
-            let message = message.unwrap_or_else(|| "input/output error".into());
-            Err(std::io::Error::other(format!("failpoint {name}: {message}")))
-        }
+        // What a failing disk answers.
+        Some(()) => Err(rustix::io::Errno::IO.into()),
     }
 }
 

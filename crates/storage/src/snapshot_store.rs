@@ -187,9 +187,10 @@ impl SnapshotStore {
             read
         });
         for number in numbers {
-            failpoint::pass("snapshot.cleanup")?;
+            let fatal = self.0.database.fatal();
+            fatal.note("removing a snapshot", failpoint::pass("snapshot.cleanup"))?;
             self.0.database.drop_tree(&tree_name(number))?;
-            failpoint::pass("snapshot.cleaned")?;
+            fatal.note("removing a snapshot", failpoint::pass("snapshot.cleaned"))?;
         }
         Ok(())
     }

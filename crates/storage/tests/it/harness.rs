@@ -32,6 +32,14 @@ pub(crate) fn data_dir() -> (TempDir, PathBuf) {
     (parent, dir)
 }
 
+/// The same in memory where there is a place for it: a kill loses nothing that was written, synced or not, so tests
+/// that only kill need no disk to wait for.
+pub(crate) fn data_dir_in_memory() -> (TempDir, PathBuf) {
+    let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let dir = parent.path().join("data");
+    (parent, dir)
+}
+
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }

@@ -3,8 +3,10 @@
 // clippy's own exception covers the test functions, but not what they call.
 #![allow(clippy::unwrap_used)]
 
+mod crashes;
 mod harness;
 mod log_store;
 mod node_meta;
 mod openraft_suite;
 mod snapshots;
+mod workload;

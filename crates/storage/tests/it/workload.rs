@@ -1,0 +1,272 @@
+//! A process that writes and may die at any moment, and what must be true afterwards.
+//!
+//! The test binary runs itself again as the child. It says on stdout what is about to happen and what was acknowledged;
+//! the parent reads until the pipe closes, opens the directory itself and compares.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use openraft::RaftLogReader;
+use openraft::storage::RaftLogStorage;
+use storage::{Storage, Vote};
+
+use crate::harness::{append, block_on, bytes_of, entry, log_id, meta, open, read_snapshot, records, write_snapshot};
+
+const DIR: &str = "ZLOCK_STORAGE_CHILD_DIR";
+const CYCLES: &str = "ZLOCK_STORAGE_CHILD_CYCLES";
+const KILL_AT: &str = "ZLOCK_STORAGE_CHILD_KILL_AT";
+const FAIL_AT: &str = "ZLOCK_STORAGE_CHILD_FAIL_AT";
+const BLOATED: &str = "ZLOCK_STORAGE_CHILD_BLOATED";
+
+/// How to run the child.
+#[derive(Default)]
+pub(crate) struct Run<'a> {
+    /// Cycles of work before it ends by itself.
+    pub(crate) cycles: u32,
+    /// It kills itself at the n-th pass of this failpoint.
+    pub(crate) kill_at: Option<(&'a str, u32)>,
+    /// The n-th pass of this failpoint answers an error.
+    pub(crate) fail_at: Option<(&'a str, u32)>,
+    /// It finds its database bloated and rebuilds it.
+    pub(crate) bloated: bool,
+    /// More of its environment.
+    pub(crate) env: Vec<(&'a str, String)>,
+}
+
+impl Run<'_> {
+    pub(crate) fn spawn(&self, dir: &Path) -> Running {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "workload::child", "--nocapture", "--test-threads=1"]);
+        command.env(DIR, dir).env(CYCLES, self.cycles.to_string()).envs(self.env.iter().map(|(k, v)| (k, v)));
+        for (name, at) in [(KILL_AT, self.kill_at), (FAIL_AT, self.fail_at)] {
+            if let Some((failpoint, nth)) = at {
+                command.env(name, format!("{failpoint} {nth}"));
+            }
+        }
+        if self.bloated {
+            command.env(BLOATED, "1");
+        }
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Running { child, lines }
+    }
+}
+
+/// A child at work.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Running {
+    /// Takes note of everything that it says, up to `lines_max` lines, then kills it or waits for its end.
+    pub(crate) fn watch(mut self, told: &mut Told, lines_max: usize) -> Ended {
+        let mut line = String::new();
+        let mut heard = 0;
+        while heard < lines_max && self.lines.read_line(&mut line).unwrap() > 0 {
+            // A line that was cut off by the kill was still said.
+            if let Some(words) = line.trim_end().strip_prefix("told ") {
+                told.hear(words);
+                heard += 1;
+            }
+            line.clear();
+        }
+        if heard == lines_max {
+            self.child.kill().unwrap();
+            while self.lines.read_line(&mut line).unwrap() > 0 {
+                if let Some(words) = line.strip_prefix("told ").and_then(|words| words.strip_suffix('\n')) {
+                    told.hear(words);
+                }
+                line.clear();
+            }
+        }
+        let output = self.child.wait_with_output().unwrap();
+        Ended { ok: output.status.success(), stderr: String::from_utf8_lossy(&output.stderr).into_owned() }
+    }
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) ok: bool,
+    pub(crate) stderr: String,
+}
+
+/// What children told, all in all.
+#[derive(Default, Debug)]
+pub(crate) struct Told {
+    vote_term: u64,
+    entries: BTreeMap<u64, u64>,
+    purging: Option<u64>,
+    snapshot: u64,
+    joined: bool,
+    pub(crate) facts: usize,
+}
+
+impl Told {
+    fn hear(&mut self, words: &str) {
+        let mut words = words.split(' ');
+        let what = words.next().unwrap();
+        let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+        self.facts += 1;
+        match what {
+            "voted" => self.vote_term = number(),
+            "appended" => {
+                let (term, from, to) = (number(), number(), number());
+                self.entries.extend((from..to).map(|index| (index, term)));
+            }
+            "cutting" => drop(self.entries.split_off(&number())),
+            "purging" => self.purging = Some(number()),
+            "snapshot" => self.snapshot = number(),
+            "joined" => self.joined = true,
+            other => panic!("the child said {other:?}"),
+        }
+    }
+
+    /// Opens `dir` and finds everything that was acknowledged.
+    #[track_caller]
+    pub(crate) fn check(&self, dir: &Path, context: &str) {
+        let storage = open(dir).unwrap_or_else(|error| panic!("{context}: {error}"));
+        block_on(self.check_open(&storage, context));
+    }
+
+    async fn check_open(&self, storage: &Storage, context: &str) {
+        let mut log = storage.log.clone();
+        let term = log.vote().map_or(0, |vote| vote.leader_id.term);
+        assert!(term >= self.vote_term, "{context}: voted in {}, found {term}", self.vote_term);
+        let state = log.get_log_state().await.unwrap();
+        let purged = state.last_purged_log_id.map(|id| id.index);
+        assert!(purged <= self.purging, "{context}: purged {purged:?}, told {:?}", self.purging);
+        let found = log.try_get_log_entries(..).await.unwrap();
+        let found: BTreeMap<u64, _> = found.iter().map(|entry| (entry.log_id.index, entry)).collect();
+        for (&index, &term) in self.entries.iter().filter(|(index, _)| Some(**index) > purged) {
+            let entry = found.get(&index).unwrap_or_else(|| panic!("{context}: entry {index} is lost"));
+            assert_eq!(entry.log_id, log_id(term, index), "{context}");
+            assert_eq!(bytes_of(entry), content(term, index), "{context}: entry {index}");
+        }
+        let snapshot = storage.snapshots.current();
+        let at = snapshot.as_ref().map_or(0, |snapshot| snapshot.manifest().meta.last_log_id.unwrap().index);
+        assert!(at >= self.snapshot, "{context}: snapshot {} was acknowledged, {at} is current", self.snapshot);
+        if let Some(snapshot) = snapshot {
+            assert_eq!(read_snapshot(&snapshot), records(at, RECORDS), "{context}: snapshot {at}");
+        }
+        assert!(storage.meta.joined() || !self.joined, "{context}: joined and forgot it");
+    }
+}
+
+const RECORDS: usize = 40;
+
+fn content(term: u64, index: u64) -> Vec<u8> {
+    vec![(term ^ index) as u8; 20 + (index % 50) as usize * 8]
+}
+
+fn tell(words: &str) {
+    // One write for each line: what was said before a kill has reached the pipe.
+    std::io::stdout().write_all(format!("told {words}\n").as_bytes()).unwrap();
+}
+
+/// Not a test of its own: the process that the crash tests kill. Without its environment it does nothing.
+#[test]
+fn child() {
+    let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
+    let cycles = std::env::var(CYCLES).unwrap().parse().unwrap();
+    set_up_failpoints();
+    let storage = match open(&dir) {
+        Ok(storage) => storage,
+        Err(error) => {
+            eprintln!("refused: {error}");
+            std::process::exit(3);
+        }
+    };
+    if let Err(error) = block_on(work(&storage, cycles)) {
+        // Sticky: nothing may be written any more, by whatever way.
+        let reason = storage.fatal().reason();
+        if reason.is_none() {
+            eprintln!("not fatal: {error}");
+            std::process::exit(5);
+        }
+        let refused = block_on(append(&storage, vec![])).is_err()
+            && block_on(storage.log.clone().save_vote(&Vote::new(u64::MAX, 1))).is_err()
+            && storage.snapshots.writer().is_err()
+            && write_snapshot(&storage, &[], &meta(1, u64::MAX)).is_err();
+        eprintln!("failed: {error}; refused afterwards: {refused}");
+        std::process::exit(if refused { 4 } else { 6 });
+    }
+}
+
+fn set_up_failpoints() {
+    if std::env::var(BLOATED).is_ok() {
+        fail::cfg("db.bloated", "1*return->off").unwrap();
+    }
+    if let Ok(at) = std::env::var(KILL_AT) {
+        let (name, nth) = at.split_once(' ').unwrap();
+        let passes = std::sync::atomic::AtomicU32::new(0);
+        let nth: u32 = nth.parse().unwrap();
+        let kill = move || {
+            if passes.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1 == nth {
+                let own = rustix::process::getpid();
+                rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+                // The signal arrives before the next instruction that matters.
+                loop {
+                    std::thread::park();
+                }
+            }
+        };
+        fail::cfg_callback(name, kill).unwrap();
+    }
+    if let Ok(at) = std::env::var(FAIL_AT) {
+        let (name, nth) = at.split_once(' ').unwrap();
+        let before = nth.parse::<u32>().unwrap() - 1;
+        let actions = if before == 0 { "1*return".into() } else { format!("{before}*off->1*return") };
+        fail::cfg(name, &actions).unwrap();
+    }
+}
+
+/// Does everything that a node does to its disk, over and over, from where the last child stopped.
+async fn work(storage: &Storage, cycles: u32) -> std::io::Result<()> {
+    let mut log = storage.log.clone();
+    for cycle in 0..cycles {
+        let term = log.vote().map_or(0, |vote| vote.leader_id.term) + 1;
+        log.save_vote(&Vote::new(term, 1)).await?;
+        tell(&format!("voted {term}"));
+        let mut next = log.last().map_or(0, |id| id.index + 1);
+        for batch in 1..=4 {
+            append(storage, (next..next + batch).map(|index| entry(term, index, &content(term, index))).collect())
+                .await?;
+            tell(&format!("appended {term} {next} {}", next + batch));
+            next += batch;
+        }
+        tell(&format!("cutting {}", next - 2));
+        let last = log.try_get_log_entries(next - 3..next - 2).await?[0].log_id;
+        log.truncate_after(Some(last)).await?;
+        log.save_committed(Some(last)).await?;
+        if cycle == 0 {
+            storage.meta.set_joined()?;
+            tell("joined");
+        }
+        snapshot(storage, last.committed_leader_id().term, last.index)?;
+        tell(&format!("purging {}", last.index - 3));
+        let upto = log.try_get_log_entries(last.index - 3..last.index - 2).await?[0].log_id;
+        log.purge(upto).await?;
+    }
+    Ok(())
+}
+
+/// Takes a snapshot, then receives the same one as if it came from elsewhere.
+fn snapshot(storage: &Storage, term: u64, index: u64) -> std::io::Result<()> {
+    write_snapshot(storage, &records(index, RECORDS), &meta(term, index))?;
+    tell(&format!("snapshot {index}"));
+    let current = storage.snapshots.current().unwrap();
+    let mut receiver = storage.snapshots.receive(current.manifest().clone())?;
+    for chunk in 0..current.chunk_count() {
+        receiver.push_chunk(&current.chunk(chunk)?)?;
+    }
+    drop(current);
+    receiver.finish()?;
+    // An abandoned one has to go as well.
+    let mut abandoned = storage.snapshots.writer()?;
+    abandoned.push(&[1; 50_000])?;
+    Ok(())
+}

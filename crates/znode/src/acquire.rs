@@ -1,11 +1,12 @@
 //! Entering and leaving a lock's queue.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::lock::{self, LockStatus};
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
-use crate::znode::{Contender, Hold, Kind, sequence_of};
+use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
 use crate::{
     Acl, Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath,
 };
@@ -35,6 +36,10 @@ impl State {
             return Err(refuse(Error::DataTooLarge));
         }
         let hold = Hold { key, attempt: acquire.attempt };
+        // A retry whose answer and key are forgotten: the lock node itself remembers.
+        if let Some(ticket) = self.ticket_with(id, acquire, key) {
+            return self.acquire_again(&ticket, id, hold);
+        }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => self.hold_once_more(&ticket, hold),
             None => self.enqueue(acquire, id, hold, changes),
@@ -42,19 +47,15 @@ impl State {
     }
 
     /// A retry of an acquire that was applied: where its ticket stands by now. Counts nothing.
-    pub(crate) fn acquire_again(
-        &mut self,
-        ticket: &ZPath,
-        key: RequestKey,
-        attempt: Attempt,
-    ) -> Result<Reply, Refusal> {
-        if !self.nodes.contains_key(ticket) {
+    pub(crate) fn acquire_again(&mut self, ticket: &ZPath, id: SessionId, retry: Hold) -> Result<Reply, Refusal> {
+        // Anybody may have made a znode of that name since.
+        if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
             return Err(Refusal::at(Error::NoNode, ticket));
         }
-        self.edit_holds(ticket, |holds| {
-            // Missing when the hold was released meanwhile and others keep the ticket.
-            if let Some(hold) = holds.iter_mut().find(|hold| hold.key == key) {
-                hold.attempt = attempt;
+        self.edit_contender(ticket, |contender| {
+            // Missing when it was released long ago and others keep the ticket.
+            if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == retry.key) {
+                *hold = retry;
             }
         });
         self.acquired(ticket)
@@ -67,16 +68,15 @@ impl State {
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         self.check_ticket(ticket, session).map_err(|error| Refusal::at(error, ticket))?;
-        // The oldest hold goes: it is the one whose acquire was answered first.
-        let holds = self.edit_holds(ticket, |holds| {
-            holds.remove(0);
-            holds.len()
+        let holds = self.edit_contender(ticket, |contender| {
+            contender.release();
+            contender.count()
         });
         let holds = holds.unwrap_or(0);
         if holds == 0 {
             self.remove(ticket, changes);
         }
-        Ok(Reply::Released { holds: u32::try_from(holds).unwrap_or(u32::MAX) })
+        Ok(Reply::Released { holds })
     }
 
     pub(crate) fn withdraw(
@@ -89,11 +89,13 @@ impl State {
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
         let id = self.check_ticket(ticket, session).map_err(refuse)?;
-        let holds = self.nodes[ticket].contender().map_or(&[][..], |contender| &contender.holds);
-        let Some(index) = holds.iter().position(|hold| hold.attempt == attempt) else {
+        let found = self.nodes[ticket].contender().and_then(|contender| {
+            let index = contender.holds.iter().position(|hold| hold.attempt == attempt)?;
+            Some((index, contender.holds[index].key, contender.count() == 1))
+        });
+        let Some((index, key, last)) = found else {
             return Ok(Reply::Superseded);
         };
-        let (key, last) = (holds[index].key, holds.len() == 1);
         if if_waiting {
             let status = lock::status(self, ticket).map_err(refuse)?;
             if matches!(status, LockStatus::Held { .. }) {
@@ -106,18 +108,16 @@ impl State {
         if last {
             self.remove(ticket, changes);
         } else {
-            self.edit_holds(ticket, |holds| holds.remove(index));
+            self.edit_contender(ticket, |contender| contender.holds.remove(index));
         }
         Ok(Reply::Withdrawn)
     }
 
     fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        let holds_max = self.limits.holds_max as usize;
-        let held = self.nodes[ticket].contender().map_or(0, |contender| contender.holds.len());
-        if held >= holds_max {
+        if self.nodes[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
-        self.edit_holds(ticket, |holds| holds.push(hold));
+        self.edit_contender(ticket, |contender| contender.holds.push(hold));
         self.acquired(ticket)
     }
 
@@ -142,9 +142,14 @@ impl State {
             (false, _) => lock.child(&format!("{name}{:010}", 0)),
         };
         let ticket = ticket.map_err(refuse)?;
+        // Made by hand: a key and the next number are no secret.
+        if self.nodes.contains_key(&ticket) {
+            return Err(Refusal::at(Error::NodeExists, &ticket));
+        }
         self.check_room(parent, &ticket, acquire.label.len(), missing.len() as u64 + 1).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
-        if missing.is_empty() && parent.family.contenders.len() >= self.limits.waiters_max as usize {
+        let queue = if missing.is_empty() { parent.family.contenders.len() } else { 0 };
+        if queue >= self.limits.waiters_max as usize {
             return Err(refuse(Error::TooManyWaiters));
         }
         let open: Arc<[Acl]> = Acl::open().into();
@@ -157,6 +162,7 @@ impl State {
             owner: acquire.owner.clone(),
             lock_delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
             holds: vec![hold],
+            released: 0,
             lingers_until_ms: None,
         };
         let data = acquire.label.as_bytes().into();
@@ -189,6 +195,26 @@ impl State {
         self.sessions[&id].tickets.get(&(lock.clone(), mode, owner.into())).cloned()
     }
 
+    /// The ticket on which an acquire was counted already under this key.
+    pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
+        let Acquire { lock, mode, owner, .. } = acquire;
+        let ticket = if owner.is_empty() {
+            // Nobody's lock node bears the key in its name.
+            let from = lock.child(&format!("_c_{key}-{}", family_name(*mode))).ok()?;
+            let own = self
+                .session(id)?
+                .ephemerals
+                .range::<_, str>((Bound::Included(from.as_str()), Bound::Unbounded))
+                .next()?;
+            Some(own.clone()).filter(|own| own.as_str().starts_with(from.as_str()))
+        } else {
+            self.ticket_of(id, lock, *mode, owner)
+        };
+        let counted =
+            |contender: &Contender| contender.owner == *owner && contender.holds.iter().any(|hold| hold.key == key);
+        ticket.filter(|ticket| self.node(ticket).and_then(Znode::contender).is_some_and(counted))
+    }
+
     /// The number of the write lock that the owner of this read acquire holds.
     fn written_by(&self, id: SessionId, acquire: &Acquire) -> Option<u64> {
         if acquire.mode != LockMode::Read {
@@ -209,9 +235,9 @@ impl State {
         if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
     }
 
-    /// Changes the holds of a ticket; `None` when it was made without an acquire and has no list.
-    fn edit_holds<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Vec<Hold>) -> T) -> Option<T> {
-        self.edit(ticket, |node| node.contender.as_mut().map(|contender| change(&mut Arc::make_mut(contender).holds)))
+    /// Changes what a ticket knows; `None` when it was made without an acquire and knows nothing.
+    fn edit_contender<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Contender) -> T) -> Option<T> {
+        self.edit(ticket, |node| node.contender.as_mut().map(|contender| change(Arc::make_mut(contender))))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::lock::{self, LockStatus};
 use crate::state::State;
 use crate::tree::{idle_since, timed_at};
-use crate::znode::{Znode, is_shared, sequence_of};
+use crate::znode::{Place, Znode, is_shared};
 use crate::{SessionId, ZPath};
 
 impl State {
@@ -64,7 +64,7 @@ impl State {
             (None, Some(_)) => return Err("it lingers without having been ephemeral".into()),
             _ => {}
         }
-        if node.contender().is_some_and(|contender| contender.holds.is_empty()) {
+        if node.contender().is_some_and(|contender| contender.count() == 0) {
             return Err("nobody holds or waits with this ticket".into());
         }
         self.check_family(path, node, sums)
@@ -75,15 +75,13 @@ impl State {
         for name in &node.family.names {
             let child = path.child(name).map_err(|_| format!("child {name:?} has a bad name"))?;
             let child = self.node(&child).ok_or_else(|| format!("child {name} does not exist"))?;
-            places.extend(sequence_of(name).map(|number| ((number, child.czxid), name.clone())));
+            places.extend(Place::of(name, child.czxid));
         }
-        let writers: BTreeSet<_> = places.iter().filter(|(_, name)| !is_shared(name)).cloned().collect();
-        let tokens: BTreeSet<_> = places.iter().map(|((number, czxid), _)| (*czxid, *number)).collect();
-        let listed = node.family.contenders.iter().map(|(place, name)| (*place, name.clone()));
-        let listed_writers = node.family.writers.iter().map(|(place, name)| (*place, name.clone()));
-        same("contenders", listed.collect(), &places)?;
-        same("writers", listed_writers.collect(), &writers)?;
-        same("tokens", node.family.tokens.iter().copied().collect(), &tokens)?;
+        let writers: BTreeSet<_> = places.iter().filter(|place| !is_shared(&place.name)).cloned().collect();
+        let tokens: BTreeSet<_> = places.iter().map(|place| (place.czxid, place.name.clone())).collect();
+        same("contenders", node.family.contenders.iter().cloned().collect(), &places)?;
+        same("writers", node.family.writers.iter().cloned().collect(), &writers)?;
+        same("tokens", node.family.tokens.iter().cloned().collect(), &tokens)?;
         if !places.is_empty() {
             sums.locks.insert(path.clone());
             self.check_holders(path, &places)?;
@@ -92,14 +90,10 @@ impl State {
     }
 
     /// At most one holder, or readers only; a writer and its own downgraded reader count as one.
-    fn check_holders(
-        &self,
-        lock: &ZPath,
-        places: &BTreeSet<((u64, crate::Zxid), std::sync::Arc<str>)>,
-    ) -> Result<(), String> {
+    fn check_holders(&self, lock: &ZPath, places: &BTreeSet<Place>) -> Result<(), String> {
         let mut writers = BTreeSet::new();
         let mut readers = BTreeSet::new();
-        for (_, name) in places {
+        for Place { name, .. } in places {
             let ticket = lock.child(name).map_err(|error| error.to_string())?;
             let Ok(LockStatus::Held { token, .. }) = lock::status(self, &ticket) else {
                 continue;

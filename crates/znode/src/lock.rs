@@ -1,13 +1,14 @@
 //! Locks as readings of znodes: who holds, who waits. A lock has no state of its own.
 //!
 //! A lock is a znode with contenders among its children: children whose names end in ten digits, whoever made them. They
-//! queue by number, then by czxid. A writer holds when nothing is before it; a reader when no writer is before it.
+//! queue by number, then by czxid, then by name. A writer holds when nothing is before it; a reader when no writer is before it.
 
 use std::ops::Bound;
 
 use bincode::{Decode, Encode};
+use imbl::OrdSet;
 
-use crate::znode::{Place, Znode, is_shared, mode_of, sequence_of};
+use crate::znode::{Contender, Place, Znode, is_shared, mode_of};
 use crate::{Error, FencingToken, LockMode, SessionId, State, ZPath, Zxid};
 
 /// Where a ticket stands.
@@ -84,7 +85,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     if node.lingers_until_ms().is_some() {
         return Err(Error::SessionExpired);
     }
-    match predecessor(state, parent, ticket, node, place) {
+    match predecessor(state, parent, ticket, node, &place) {
         Some(name) => {
             let lock = ticket.parent().ok_or(Error::BadArguments)?;
             Ok(LockStatus::Waiting { predecessor: lock.child(name)? })
@@ -99,7 +100,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
 /// `NoNode` and `BadArguments` as for [`status`].
 pub fn position(state: &State, ticket: &ZPath) -> Result<u32, Error> {
     let (parent, _, place) = contender(state, ticket)?;
-    Ok(count(parent.family.contenders.range(..place).count()))
+    Ok(count(before(&parent.family.contenders, &place).count()))
 }
 
 /// A lock's queue: at most `max` contenders after the first `from`.
@@ -109,7 +110,7 @@ pub fn position(state: &State, ticket: &ZPath) -> Result<u32, Error> {
 pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Queue, Error> {
     let parent = state.node(lock).ok_or(Error::NoNode)?;
     let page = parent.family.contenders.iter().enumerate().skip(from).take(max);
-    let entries = page.map(|(position, (_, name))| entry(state, lock, position, name)).collect::<Result<_, _>>()?;
+    let entries = page.map(|(position, place)| entry(state, lock, position, &place.name)).collect::<Result<_, _>>()?;
     Ok(Queue { contenders: count(parent.family.contenders.len()), entries })
 }
 
@@ -138,9 +139,8 @@ pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
         return false;
     };
     let czxid = Zxid(token.0);
-    let places = parent.family.tokens.range((czxid, u64::MIN)..=(czxid, u64::MAX));
-    let mut names = places.filter_map(|(czxid, number)| parent.family.contenders.get(&(*number, *czxid)));
-    names.any(|name| {
+    let mut tokens = parent.family.tokens.range((czxid, "".into())..).take_while(|(other, _)| *other == czxid);
+    tokens.any(|(_, name)| {
         let ticket = lock.child(name);
         ticket.is_ok_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))
     })
@@ -149,25 +149,30 @@ pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
 /// The parent, the lock node and its place in the queue.
 fn contender<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Znode, &'a Znode, Place), Error> {
     let lock = ticket.parent().ok_or(Error::BadArguments)?;
-    let number = sequence_of(ticket.name()).ok_or(Error::BadArguments)?;
+    let place = Place::of(ticket.name(), Zxid(0)).ok_or(Error::BadArguments)?;
     let node = state.node(ticket).ok_or(Error::NoNode)?;
     let parent = state.node(&lock).ok_or(Error::NoNode)?;
-    Ok((parent, node, (number, node.czxid)))
+    Ok((parent, node, Place { czxid: node.czxid, ..place }))
 }
 
 /// The contender that must go before this one can hold; `None` when it holds.
-fn predecessor<'a>(state: &State, parent: &'a Znode, ticket: &ZPath, node: &Znode, place: Place) -> Option<&'a str> {
+fn predecessor<'a>(state: &State, parent: &'a Znode, ticket: &ZPath, node: &Znode, place: &Place) -> Option<&'a str> {
     if !is_shared(ticket.name()) {
-        return parent.family.contenders.range(..place).next_back().map(|(_, name)| &**name);
+        return before(&parent.family.contenders, place).next_back().map(|place| &*place.name);
     }
     let lock = ticket.parent()?;
-    let mut writers = parent.family.writers.range(..place).rev();
-    let (writer, name) = writers.next()?;
+    let mut writers = before(&parent.family.writers, place).rev();
+    let writer = writers.next()?;
     // Curator's downgrade: the holder of the write lock reads under the same number, and goes on reading after it.
-    let own = writer.0 == place.0
+    let own = writer.number == place.number
         && node.owner().is_some()
-        && lock.child(name).ok().and_then(|path| state.node(&path)).and_then(Znode::owner) == node.owner();
-    if own { writers.next().map(|(_, name)| &**name) } else { Some(name) }
+        && lock.child(&writer.name).ok().and_then(|path| state.node(&path)).and_then(Znode::owner) == node.owner();
+    if own { writers.next().map(|place| &*place.name) } else { Some(&writer.name) }
+}
+
+/// The places before a place, in order.
+fn before<'a>(places: &'a OrdSet<Place>, place: &Place) -> impl DoubleEndedIterator<Item = &'a Place> {
+    places.range::<_, Place>((Bound::Unbounded, Bound::Excluded(place)))
 }
 
 fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<QueueEntry, Error> {
@@ -192,17 +197,17 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
 
 fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
     let parent = state.node(lock).ok_or(Error::NoNode)?;
-    let (_, first) = parent.family.contenders.get_min().ok_or(Error::NoNode)?;
+    let first = parent.family.contenders.get_min().ok_or(Error::NoNode)?;
     Ok(LockSummary {
         lock: lock.clone(),
         contenders: count(parent.family.contenders.len()),
-        first: entry(state, lock, 0, first)?,
+        first: entry(state, lock, 0, &first.name)?,
     })
 }
 
 /// A lock node that no acquire made is held once.
 fn holds(node: &Znode) -> u32 {
-    node.contender().map_or(1, |contender| count(contender.holds.len()))
+    node.contender().map_or(1, Contender::count)
 }
 
 fn count(length: usize) -> u32 {

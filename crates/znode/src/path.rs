@@ -90,9 +90,10 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if matches!(name, "" | "." | "..") || name.chars().any(is_forbidden) { Err(Error::BadArguments) } else { Ok(()) }
 }
 
-/// The characters that ZooKeeper refuses in a path: controls, the private use area and the specials.
+/// The characters that ZooKeeper refuses in a path: controls, the private use area, the specials, and what Java writes
+/// as surrogates, which is everything from U+10000 on.
 fn is_forbidden(c: char) -> bool {
-    matches!(c, '/' | '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+    matches!(c, '/' | '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 impl fmt::Display for ZPath {
@@ -151,7 +152,8 @@ mod tests {
         for bad in ["", "a", "a/b", "//", "/a/", "/a//b", "/.", "/..", "/a/./b", "/a/../b"] {
             check(bad, Err(Error::BadArguments));
         }
-        for c in ['\u{0}', '\u{1}', '\u{1f}', '\u{7f}', '\u{9f}', '\u{e000}', '\u{f8ff}', '\u{fff0}', '\u{ffff}'] {
+        for c in ['\u{0}', '\u{1}', '\u{1f}', '\u{7f}', '\u{9f}', '\u{e000}', '\u{f8ff}', '\u{fff0}', '\u{ffff}', '😀']
+        {
             check(&format!("/a{c}b"), Err(Error::BadArguments));
         }
     }

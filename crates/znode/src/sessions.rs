@@ -1,5 +1,6 @@
 //! Opening and ending sessions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
@@ -50,7 +51,7 @@ impl State {
             None => Err(Error::SessionRequired.into()),
             Some(asking) if asking != id => Err(Error::AuthFailed.into()),
             Some(_) => {
-                self.end_session(id, &[], changes);
+                self.end_session(id, &BTreeSet::new(), changes);
                 Ok(Reply::Done)
             }
         }
@@ -66,10 +67,11 @@ impl State {
         if term != changes.term {
             return Err(Error::StaleTerm.into());
         }
+        // Before any of them ends: a waiter must not become a dead holder because the holder is named first.
+        let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
         for &id in sessions {
             if self.sessions.contains_key(&id) {
-                let lingering = self.lingering(id);
                 self.end_session(id, &lingering, changes);
                 count += 1;
             }
@@ -83,22 +85,21 @@ impl State {
             let delayed = self.nodes[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
             delayed && matches!(lock::status(self, path), Ok(lock::LockStatus::Held { .. }))
         };
-        self.sessions[&id].ephemerals().filter(lingers).cloned().collect()
+        self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
     }
 
-    fn end_session(&mut self, id: SessionId, lingering: &[ZPath], changes: &mut Changes) {
+    fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
         let session = self.sessions.remove(&id).expect("the caller has seen it");
         for path in session.ephemerals() {
-            if !lingering.contains(path) {
-                self.remove(path, changes);
-            }
+            if lingering.contains(path) { self.linger(path) } else { self.remove(path, changes) }
         }
+    }
+
+    fn linger(&mut self, path: &ZPath) {
         let time_ms = self.time_ms;
-        for path in lingering {
-            self.edit(path, |node| {
-                let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
-                contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
-            });
-        }
+        self.edit(path, |node| {
+            let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
+            contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
+        });
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::session::Session;
-use crate::znode::{Family, Kind, Znode};
+use crate::session::{Answered, Session};
+use crate::znode::{Family, Hold, Kind, Znode};
 use crate::{
     Acl, Applied, Credential, Error, Event, EventKind, Idempotency, Limits, LogPosition, Op, ReapCandidate, Refusal,
-    Reply, Request, SessionId, Term, Txn, ZPath, Zxid, lock,
+    Reply, Request, RequestKey, SessionId, Term, Txn, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -210,14 +210,7 @@ impl State {
             if answered.fingerprint != idempotency.fingerprint {
                 return (now, Err(Error::RequestKeyReused.into()));
             }
-            return match (&op, &answered.answer) {
-                (_, None) => (now, Err(Error::RequestKeyEvicted.into())),
-                // A retried acquire wants to know where its ticket stands by now.
-                (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => {
-                    (now, self.acquire_again(ticket, idempotency.key, acquire.attempt))
-                }
-                (_, Some(answer)) => (answered.zxid, answer.clone()),
-            };
+            return self.answer_again(&op, id, idempotency.key, &answered);
         }
         let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
         let limits = self.limits.clone();
@@ -226,6 +219,28 @@ impl State {
             Arc::make_mut(session).requests.keep(&idempotency, now, answer.clone(), &limits);
         }
         (now, answer)
+    }
+
+    /// A request whose key was used for the same before.
+    fn answer_again(
+        &mut self,
+        op: &Op,
+        id: SessionId,
+        key: RequestKey,
+        answered: &Answered,
+    ) -> (Zxid, Result<Reply, Refusal>) {
+        let now = self.last_zxid;
+        // A retried acquire wants to know where its ticket stands by now.
+        let (acquire, ticket) = match (op, &answered.answer) {
+            (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => (acquire, Some(ticket.clone())),
+            (Op::Acquire(acquire), None) => (acquire, self.ticket_with(id, acquire, key)),
+            (_, Some(answer)) => return (answered.zxid, answer.clone()),
+            (_, None) => return (now, Err(Error::RequestKeyEvicted.into())),
+        };
+        match ticket {
+            Some(ticket) => (now, self.acquire_again(&ticket, id, Hold { key, attempt: acquire.attempt })),
+            None => (now, Err(Error::RequestKeyEvicted.into())),
+        }
     }
 
     fn guarded(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdSet;
 
 use crate::{Acl, Attempt, CreateMode, LockMode, RequestKey, SessionId, Stat, Zxid};
 
@@ -139,10 +139,33 @@ pub struct Contender {
     pub owner: String,
     /// How long the node outlives its session if that expires while it holds.
     pub lock_delay_ms: u32,
-    /// One for each acquire that was not given back, oldest first. Never empty.
+    /// One for each acquire that was not given back, oldest first, and [`Contender::released`] more.
     pub holds: Vec<Hold>,
+    /// How many of the holds were given back. A release does not say which; a withdrawal does, and must find its own
+    /// also after a release by another of the same owner. Always fewer than the holds.
+    pub released: u32,
     /// Set when the session expired while it held: the time at which the node may be collected.
     pub lingers_until_ms: Option<u64>,
+}
+
+/// Released holds that are kept in a list of holds, so that it stays short when an owner comes and goes.
+const RELEASED_MAX: u32 = 64;
+
+impl Contender {
+    /// How often the owner holds it, or waits with it.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.holds.len()).unwrap_or(u32::MAX).saturating_sub(self.released)
+    }
+
+    /// Gives one hold back.
+    pub(crate) fn release(&mut self) {
+        self.released += 1;
+        if self.released > RELEASED_MAX {
+            // The oldest: it is the one whose acquire was answered first.
+            self.holds.remove(0);
+            self.released -= 1;
+        }
+    }
 }
 
 /// One acquire that shares a ticket.
@@ -154,8 +177,21 @@ pub struct Hold {
     pub attempt: Attempt,
 }
 
-/// A place in a queue: sequence number first; the czxid decides between equal numbers.
-pub(crate) type Place = (u64, Zxid);
+/// A place in a queue: sequence number first; the czxid decides between equal numbers, and the name between znodes that
+/// one multi created.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) number: u64,
+    pub(crate) czxid: Zxid,
+    pub(crate) name: Arc<str>,
+}
+
+impl Place {
+    /// The place of a child; `None` when it does not queue.
+    pub(crate) fn of(name: &str, czxid: Zxid) -> Option<Place> {
+        sequence_of(name).map(|number| Place { number, czxid, name: name.into() })
+    }
+}
 
 /// The children of a znode, and those among them that queue. The indexes make enqueueing, leaving and "who is before
 /// me" O(log n).
@@ -163,35 +199,33 @@ pub(crate) type Place = (u64, Zxid);
 pub(crate) struct Family {
     pub(crate) names: OrdSet<Arc<str>>,
     /// Children whose names end in ten digits, in queue order.
-    pub(crate) contenders: OrdMap<Place, Arc<str>>,
+    pub(crate) contenders: OrdSet<Place>,
     /// Those of them that want the lock alone.
-    pub(crate) writers: OrdMap<Place, Arc<str>>,
-    /// The same places by czxid: finds the lock node that a fencing token belongs to.
-    pub(crate) tokens: OrdSet<(Zxid, u64)>,
+    pub(crate) writers: OrdSet<Place>,
+    /// The contenders by czxid: finds the lock node that a fencing token belongs to.
+    pub(crate) tokens: OrdSet<(Zxid, Arc<str>)>,
 }
 
 impl Family {
     pub(crate) fn insert(&mut self, name: &Arc<str>, czxid: Zxid) {
         let new = self.names.insert(name.clone()).is_none();
         assert!(new, "the name was checked to be free");
-        if let Some(number) = sequence_of(name) {
-            let place = (number, czxid);
-            self.contenders.insert(place, name.clone());
-            self.tokens.insert((czxid, number));
+        if let Some(place) = Place::of(name, czxid) {
+            self.tokens.insert((czxid, place.name.clone()));
             if !is_shared(name) {
-                self.writers.insert(place, name.clone());
+                self.writers.insert(place.clone());
             }
+            self.contenders.insert(place);
         }
     }
 
     pub(crate) fn remove(&mut self, name: &str, czxid: Zxid) {
         let removed = self.names.remove(name).is_some();
         assert!(removed, "a child is in its parent's list");
-        if let Some(number) = sequence_of(name) {
-            let place = (number, czxid);
+        if let Some(place) = Place::of(name, czxid) {
             self.contenders.remove(&place);
-            self.tokens.remove(&(czxid, number));
             self.writers.remove(&place);
+            self.tokens.remove(&(czxid, place.name));
         }
     }
 }

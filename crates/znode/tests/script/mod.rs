@@ -1,0 +1,236 @@
+//! The runner of the golden scripts: a state, a clock, and the sessions that were opened.
+
+mod parse;
+mod show;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use goldenscript::{Command, Context, Runner};
+use znode::{
+    Applied, Credential, Idempotency, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, StateBuilder,
+    Term, Txn, ZPath, Zxid, fingerprint_bytes, lock,
+};
+
+use parse::Words;
+
+/// One script's world.
+pub(crate) struct Script {
+    state: State,
+    /// A replica that is read back from a snapshot after every command.
+    twin: State,
+    time_ms: u64,
+    term: Term,
+    zxid: Zxid,
+    secrets: BTreeMap<SessionId, u8>,
+    /// The ticket that each key got, to name tickets by key.
+    tickets: BTreeMap<u64, ZPath>,
+    attempts: u64,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Script {
+            state: State::default(),
+            twin: State::default(),
+            time_ms: 1000,
+            term: Term(1),
+            zxid: Zxid(0),
+            secrets: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            attempts: 0,
+        }
+    }
+}
+
+impl Runner for Script {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
+        let mut words = Words::of(command);
+        let output = match self.setting(&command.name, &mut words)? {
+            Some(output) => output,
+            None => match self.look(&command.name, &mut words)? {
+                Some(output) => output,
+                None => self.transact(&command.name, &mut words)?,
+            },
+        };
+        words.finish()?;
+        self.check();
+        Ok(output)
+    }
+}
+
+impl Script {
+    /// Commands that set what the next entries carry.
+    fn setting(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
+        match name {
+            "tick" => self.time_ms += words.duration()?,
+            "term" => self.term = Term(words.number()?),
+            "skip" => {
+                self.zxid.0 += 1;
+                let at = LogPosition { term: self.term, zxid: self.zxid };
+                self.state.skip(at);
+                self.twin.skip(at);
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(String::new()))
+    }
+
+    /// Commands that look and change nothing.
+    fn look(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
+        let state = &self.state;
+        let output = match name {
+            "get" => show::data(state, &words.path()?),
+            "stat" => show::stat(state, &words.path()?),
+            "acl" => show::acl(state, &words.path()?),
+            "children" => show::children(state, &words.path()?, words.key("after").as_deref()),
+            "tree" => show::tree(state),
+            "sessions" => show::sessions(state, SessionId(words.key_number("after", 0)?)),
+            "counts" => show::counts(state),
+            "candidates" => {
+                let now_ms = words.key_number("now", self.time_ms)?;
+                show::candidates(&state.reap_candidates(now_ms, words.key_number("max", 100)? as usize))
+            }
+            "status" => show::status(&lock::status(state, &self.ticket(words)?)),
+            "position" => show::position(&lock::position(state, &self.ticket(words)?)),
+            "queue" => {
+                let (path, from) = (words.path()?, words.key_number("from", 0)? as usize);
+                show::queue(&lock::queue(state, &path, from, words.key_number("max", 100)? as usize))
+            }
+            "list" => {
+                let (prefix, after) = (words.path()?, words.key_path("after")?);
+                show::list(&lock::list(state, &prefix, after.as_ref(), words.key_number("max", 100)? as usize))
+            }
+            "held" => {
+                let path = words.path()?;
+                lock::is_held_with(state, &path, znode::FencingToken(words.key_number("token", 0)?)).to_string()
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(output))
+    }
+
+    /// Commands that become one entry of the log.
+    fn transact(&mut self, name: &str, words: &mut Words) -> Result<String, Box<dyn Error>> {
+        let secret = words.key_number("secret", 1)? as u8;
+        let guard = words.guard()?;
+        let (op, credential) = if name == "open" {
+            (words.open(secret)?, None)
+        } else {
+            let session = words.key("session").map(|id| id.parse().map(SessionId)).transpose()?;
+            let credential = session.map(|session| {
+                let secret = if secret == 1 { *self.secrets.get(&session).unwrap_or(&1) } else { secret };
+                Credential { session, secret_hash: [secret; 32] }
+            });
+            (self.op(name, words, session)?, credential)
+        };
+        let key = words.key("key").map(|key| key.parse::<u64>()).transpose()?;
+        let mut request = Request { credential, idempotency: None, guard, op };
+        request.idempotency = key.map(|key| Idempotency { key: request_key(key), fingerprint: fingerprint(&request) });
+        let opens = matches!(request.op, Op::OpenSession { .. });
+        let applied = self.apply(request);
+        match &applied.reply {
+            Ok(Reply::SessionOpened { session, .. }) if opens => {
+                self.secrets.insert(*session, secret);
+            }
+            Ok(Reply::Acquired { ticket, .. }) => {
+                self.tickets.extend(key.map(|key| (key, ticket.clone())));
+            }
+            _ => {}
+        }
+        Ok(show::applied(&applied))
+    }
+
+    fn op(&mut self, name: &str, words: &mut Words, session: Option<SessionId>) -> Result<Op, Box<dyn Error>> {
+        Ok(match name {
+            "close" => Op::CloseSession {
+                session: words
+                    .key("of")
+                    .map(|of| of.parse().map(SessionId))
+                    .transpose()?
+                    .or(session)
+                    .ok_or("whose?")?,
+            },
+            "expire" => {
+                let term = Term(words.key_number("term", self.term.0)?);
+                Op::ExpireSessions { sessions: words.rest_numbers()?.into_iter().map(SessionId).collect(), term }
+            }
+            "multi" => Op::Multi(words.multi()?),
+            "setacl" => {
+                let path = words.path()?;
+                Op::SetAcl { path, acl: words.acl()?, version: words.version()? }
+            }
+            "acquire" => {
+                self.attempts += 1;
+                Op::Acquire(words.acquire(self.attempts)?)
+            }
+            "release" => Op::Release { ticket: self.ticket(words)? },
+            "withdraw" => {
+                let ticket = self.ticket(words)?;
+                let attempt = znode::Attempt(words.key_number("attempt", 0)?);
+                Op::Withdraw { ticket, attempt, if_waiting: words.key("if_waiting").as_deref() == Some("true") }
+            }
+            "reap" => Op::Reap { candidates: self.to_reap(words)? },
+            "limits" => Op::SetLimits(words.limits(self.state.limits())?),
+            _ => Op::Znode(words.znode_op(name)?),
+        })
+    }
+
+    /// The candidates named by path, with their own czxid or the one given; all that are due when none is named.
+    fn to_reap(&self, words: &mut Words) -> Result<Vec<znode::ReapCandidate>, Box<dyn Error>> {
+        let czxid = words.key("czxid").map(|czxid| czxid.parse().map(Zxid)).transpose()?;
+        let paths = words.rest_paths()?;
+        if paths.is_empty() {
+            return Ok(self.state.reap_candidates(self.time_ms, 100));
+        }
+        let czxid_of = |path: &ZPath| self.state.node(path).map_or(Zxid(0), |node| node.stat().czxid);
+        let candidate = |path: ZPath| znode::ReapCandidate { czxid: czxid.unwrap_or(czxid_of(&path)), path };
+        Ok(paths.into_iter().map(candidate).collect())
+    }
+
+    /// A ticket by its path, or by the key of the acquire that got it.
+    fn ticket(&self, words: &mut Words) -> Result<ZPath, Box<dyn Error>> {
+        let word = words.next()?;
+        match word.parse::<u64>() {
+            Ok(key) => Ok(self.tickets.get(&key).ok_or("no acquire with that key had a ticket")?.clone()),
+            Err(_) => Ok(ZPath::parse(&word)?),
+        }
+    }
+
+    fn apply(&mut self, request: Request) -> Applied {
+        self.zxid.0 += 1;
+        let at = LogPosition { term: self.term, zxid: self.zxid };
+        let txn = Txn { time_ms: self.time_ms, request };
+        let bytes = znode::encode_txn(&txn);
+        assert_eq!(znode::decode_txn(&bytes).as_ref(), Ok(&txn));
+        let applied = self.state.apply(at, txn.clone());
+        assert_eq!(self.twin.apply(at, txn), applied, "a replica from a snapshot answers otherwise");
+        applied
+    }
+
+    fn check(&mut self) {
+        self.state.check_invariants().unwrap();
+        let records: Vec<_> = self.state.records().collect();
+        assert_eq!(self.twin.records().collect::<Vec<_>>(), records, "a replica from a snapshot has other records");
+        let mut builder = StateBuilder::new();
+        for record in &records {
+            builder.push(record).unwrap();
+        }
+        self.twin = builder.finish().unwrap();
+        self.twin.check_invariants().unwrap();
+        assert_eq!(self.twin.records().collect::<Vec<_>>(), records, "a snapshot does not give back what went in");
+    }
+}
+
+fn request_key(key: u64) -> RequestKey {
+    RequestKey(u128::from(key).to_be_bytes())
+}
+
+/// Not SHA-256, which the state never looks into, but different for what is different.
+fn fingerprint(request: &Request) -> [u8; 16] {
+    let fold =
+        |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    fingerprint_bytes(request).iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, fold).to_be_bytes()
+}

@@ -1,0 +1,247 @@
+//! The words of a script's commands.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
+
+use goldenscript::{Argument, Command};
+use znode::{Acl, Acquire, Attempt, Create, CreateMode, FencingToken, Limits, LockGuard, LockMode, Op, ZPath, ZnodeOp};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// What stands behind a command's name; each word may be taken once.
+pub(crate) struct Words {
+    positional: VecDeque<String>,
+    keys: BTreeMap<String, String>,
+}
+
+impl Words {
+    pub(crate) fn of(command: &Command) -> Words {
+        let mut words = Words { positional: VecDeque::new(), keys: BTreeMap::new() };
+        for argument in &command.args {
+            match argument {
+                Argument::Positional(value) => words.positional.push_back(value.clone()),
+                Argument::KeyValue(key, value) => {
+                    words.keys.insert(key.clone(), value.clone());
+                }
+                other => panic!("an argument of a new kind: {other:?}"),
+            }
+        }
+        words
+    }
+
+    /// One operation of a multi: words with blanks between them.
+    fn of_text(text: &str) -> Words {
+        let mut words = Words { positional: VecDeque::new(), keys: BTreeMap::new() };
+        for word in text.split_whitespace() {
+            match word.split_once('=') {
+                Some((key, value)) => {
+                    words.keys.insert(key.into(), value.into());
+                }
+                None => words.positional.push_back(word.into()),
+            }
+        }
+        words
+    }
+
+    pub(crate) fn finish(&self) -> Result<()> {
+        if self.positional.is_empty() && self.keys.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("what are {:?} {:?}?", self.positional, self.keys).into())
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Result<String> {
+        self.positional.pop_front().ok_or_else(|| "a word is missing".into())
+    }
+
+    pub(crate) fn key(&mut self, key: &str) -> Option<String> {
+        self.keys.remove(key)
+    }
+
+    pub(crate) fn key_number(&mut self, key: &str, default: u64) -> Result<u64> {
+        self.key(key).map_or(Ok(default), |value| milliseconds(&value))
+    }
+
+    pub(crate) fn key_path(&mut self, key: &str) -> Result<Option<ZPath>> {
+        Ok(self.key(key).map(|path| ZPath::parse(&path)).transpose()?)
+    }
+
+    pub(crate) fn number(&mut self) -> Result<u64> {
+        Ok(self.next()?.parse()?)
+    }
+
+    pub(crate) fn duration(&mut self) -> Result<u64> {
+        milliseconds(&self.next()?)
+    }
+
+    pub(crate) fn path(&mut self) -> Result<ZPath> {
+        Ok(ZPath::parse(&self.next()?)?)
+    }
+
+    pub(crate) fn rest_numbers(&mut self) -> Result<Vec<u64>> {
+        self.positional.drain(..).map(|word| Ok(word.parse()?)).collect()
+    }
+
+    pub(crate) fn rest_paths(&mut self) -> Result<Vec<ZPath>> {
+        self.positional.drain(..).map(|word| Ok(ZPath::parse(&word)?)).collect()
+    }
+
+    pub(crate) fn version(&mut self) -> Result<i32> {
+        Ok(self.key("version").map_or(Ok(-1), |version| version.parse())?)
+    }
+
+    /// `guard=/lock;token`.
+    pub(crate) fn guard(&mut self) -> Result<Option<LockGuard>> {
+        let Some(guard) = self.key("guard") else {
+            return Ok(None);
+        };
+        let (lock, token) = guard.split_once(';').ok_or("a guard is /lock;token")?;
+        Ok(Some(LockGuard { lock: ZPath::parse(lock)?, token: FencingToken(token.parse()?) }))
+    }
+
+    pub(crate) fn open(&mut self, secret: u8) -> Result<Op> {
+        let timeout_ms = self.key_number("timeout", 10_000)? as u32;
+        let label = self.key("label").unwrap_or_default();
+        Ok(Op::OpenSession { secret_hash: [secret; 32], timeout_ms, label })
+    }
+
+    /// `acl=world:anyone:rw,digest:bob:cdrwa`; `acl=` is an empty list, none is the open one.
+    pub(crate) fn acl(&mut self) -> Result<Vec<Acl>> {
+        let Some(text) = self.key("acl") else {
+            return Ok(Acl::open());
+        };
+        text.split(',').filter(|entry| !entry.is_empty()).map(acl_entry).collect()
+    }
+
+    pub(crate) fn acquire(&mut self, attempt: u64) -> Result<Acquire> {
+        let mode = match self.key("mode").as_deref() {
+            None | Some("exclusive") => LockMode::Exclusive,
+            Some("read") => LockMode::Read,
+            Some("write") => LockMode::Write,
+            Some(other) => return Err(format!("no lock mode {other}").into()),
+        };
+        Ok(Acquire {
+            lock: self.path()?,
+            mode,
+            owner: self.text("owner")?,
+            label: self.text("label")?,
+            lock_delay_ms: self.key_number("delay", 0)? as u32,
+            attempt: Attempt(self.key_number("attempt", attempt)?),
+        })
+    }
+
+    pub(crate) fn multi(&mut self) -> Result<Vec<ZnodeOp>> {
+        let mut ops = Vec::new();
+        for text in self.positional.drain(..) {
+            let mut words = Words::of_text(&text);
+            let name = words.next()?;
+            ops.push(words.znode_op(&name)?);
+            words.finish()?;
+        }
+        Ok(ops)
+    }
+
+    pub(crate) fn znode_op(&mut self, name: &str) -> Result<ZnodeOp> {
+        Ok(match name {
+            "create" => ZnodeOp::Create(self.create()?),
+            "delete" => ZnodeOp::Delete { path: self.path()?, version: self.version()? },
+            "set" => ZnodeOp::SetData { path: self.path()?, data: self.data()?, version: self.version()? },
+            "check" => ZnodeOp::Check { path: self.path()?, version: self.version()? },
+            other => return Err(format!("no command {other}").into()),
+        })
+    }
+
+    fn create(&mut self) -> Result<Create> {
+        let path = self.next()?;
+        let (parent, name) = path.rsplit_once('/').ok_or("a path begins with a slash")?;
+        let parent = if parent.is_empty() { ZPath::root() } else { ZPath::parse(parent)? };
+        let ttl_ms = self.key_number("ttl", 0)?;
+        let mode = match self.key("mode").as_deref() {
+            None | Some("persistent") => CreateMode::Persistent,
+            Some("ephemeral") => CreateMode::Ephemeral,
+            Some("sequential") => CreateMode::PersistentSequential,
+            Some("ephemeral-sequential") => CreateMode::EphemeralSequential,
+            Some("container") => CreateMode::Container,
+            Some("ttl") => CreateMode::PersistentTtl { ttl_ms },
+            Some("ttl-sequential") => CreateMode::PersistentSequentialTtl { ttl_ms },
+            Some(other) => return Err(format!("no create mode {other}").into()),
+        };
+        Ok(Create { parent, name: name.into(), data: self.data()?, mode, acl: self.acl()? })
+    }
+
+    /// The next word, or `size=` many bytes, or nothing.
+    fn data(&mut self) -> Result<Vec<u8>> {
+        let size = self.key_number("size", 0)? as usize;
+        Ok(self.positional.pop_front().map_or_else(|| vec![b'x'; size], String::into_bytes))
+    }
+
+    /// A word, or `name*length`: a long text without writing it down.
+    fn text(&mut self, key: &str) -> Result<String> {
+        let text = self.key(key).unwrap_or_default();
+        match text.split_once('*') {
+            Some((word, times)) => Ok(word.repeat(times.parse()?)),
+            None => Ok(text),
+        }
+    }
+
+    /// The limits with some of them changed.
+    pub(crate) fn limits(&mut self, old: &Limits) -> Result<Limits> {
+        let mut limits = old.clone();
+        for (key, value) in std::mem::take(&mut self.keys) {
+            let number = milliseconds(&value)?;
+            let narrow = match &*key {
+                "znodes" => {
+                    limits.znodes_max = number;
+                    continue;
+                }
+                "state_bytes" => {
+                    limits.state_bytes_max = number;
+                    continue;
+                }
+                "data_bytes" => &mut limits.data_bytes_max,
+                "path_bytes" => &mut limits.path_bytes_max,
+                "path_depth" => &mut limits.path_depth_max,
+                "name_bytes" => &mut limits.name_bytes_max,
+                "label_bytes" => &mut limits.label_bytes_max,
+                "children" => &mut limits.children_max,
+                "waiters" => &mut limits.waiters_max,
+                "sessions" => &mut limits.sessions_max,
+                "ephemerals" => &mut limits.ephemerals_max,
+                "ops" => &mut limits.ops_max,
+                "acl_entries" => &mut limits.acl_entries_max,
+                "holds" => &mut limits.holds_max,
+                "replies" => &mut limits.replies_max,
+                "used_keys" => &mut limits.used_keys_max,
+                "timeout_min" => &mut limits.session_timeout_min_ms,
+                "timeout_max" => &mut limits.session_timeout_max_ms,
+                "lock_delay" => &mut limits.lock_delay_max_ms,
+                "container_idle" => &mut limits.container_idle_ms,
+                other => return Err(format!("no limit {other}").into()),
+            };
+            *narrow = u32::try_from(number)?;
+        }
+        Ok(limits)
+    }
+}
+
+fn acl_entry(entry: &str) -> Result<Acl> {
+    let (who, perms) = entry.rsplit_once(':').ok_or("an ACL entry is scheme:id:perms")?;
+    let (scheme, id) = who.split_once(':').ok_or("an ACL entry is scheme:id:perms")?;
+    let perms = match perms.parse() {
+        Ok(bits) => bits,
+        Err(_) => perms.chars().map(|perm| "rwcda".find(perm).map_or(1 << 31, |bit| 1 << bit)).sum(),
+    };
+    Ok(Acl { perms, scheme: scheme.into(), id: id.into() })
+}
+
+/// `5s`, `250ms` or a plain number.
+fn milliseconds(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse()?;
+    match &text[digits.len()..] {
+        "" | "ms" => Ok(number),
+        "s" => Ok(number * 1000),
+        unit => Err(format!("no unit {unit}").into()),
+    }
+}

@@ -1,0 +1,180 @@
+//! What scripts show of answers and states.
+
+use std::fmt::Write as _;
+
+use znode::lock::{LockStatus, LockSummary, Queue, QueueEntry};
+use znode::{Applied, Error, EventKind, Kind, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath};
+
+pub(crate) fn applied(applied: &Applied) -> String {
+    let answer = match &applied.reply {
+        Ok(answer) => reply(answer),
+        Err(Refusal { error, path, op_index }) => {
+            let path = path.as_ref().map(|path| format!(" {path}")).unwrap_or_default();
+            let index = op_index.map(|index| format!(" op={index}")).unwrap_or_default();
+            format!("Refused {error:?}{path}{index}")
+        }
+    };
+    let mut output = format!("zxid={} {answer}", applied.zxid);
+    for event in &applied.events {
+        let kind = match event.kind {
+            EventKind::Created => "created",
+            EventKind::Deleted => "deleted",
+            EventKind::DataChanged => "data",
+            EventKind::ChildrenChanged => "children",
+        };
+        assert_eq!(event.zxid, applied.zxid, "an event of another transaction");
+        write!(output, "\n  {kind} {}", event.path).unwrap();
+    }
+    output
+}
+
+fn reply(reply: &Reply) -> String {
+    match reply {
+        Reply::Done => "Done".into(),
+        Reply::Created { path, .. } => format!("Created {path}"),
+        Reply::Set { stat } => format!("Set version={} aversion={}", stat.version, stat.aversion),
+        Reply::SessionOpened { session, timeout_ms } => format!("Opened session={session} timeout_ms={timeout_ms}"),
+        Reply::Multi(replies) => format!("Multi [{}]", replies.iter().map(self::reply).collect::<Vec<_>>().join(", ")),
+        Reply::Acquired { ticket, status } => format!("Acquired {ticket} {}", standing(status)),
+        Reply::Released { holds } => format!("Released holds={holds}"),
+        Reply::Withdrawn => "Withdrawn".into(),
+        Reply::StillHeld(status) => format!("StillHeld {}", standing(status)),
+        Reply::Superseded => "Superseded".into(),
+        Reply::Removed { count } => format!("Removed {count}"),
+    }
+}
+
+fn standing(status: &LockStatus) -> String {
+    match status {
+        LockStatus::Held { token, holds } => format!("Held token={token} holds={holds}"),
+        LockStatus::Waiting { predecessor } => format!("Waiting after {}", predecessor.name()),
+    }
+}
+
+pub(crate) fn status(status: &Result<LockStatus, Error>) -> String {
+    status.as_ref().map_or_else(|error| format!("{error:?}"), standing)
+}
+
+pub(crate) fn position(position: &Result<u32, Error>) -> String {
+    position.map_or_else(|error| format!("{error:?}"), |position| position.to_string())
+}
+
+pub(crate) fn queue(queue: &Result<Queue, Error>) -> String {
+    match queue {
+        Err(error) => format!("{error:?}"),
+        Ok(queue) => {
+            let lines = queue.entries.iter().map(|entry| format!("\n{}", self::entry(entry)));
+            format!("{} contenders{}", queue.contenders, lines.collect::<String>())
+        }
+    }
+}
+
+fn entry(entry: &QueueEntry) -> String {
+    let held = if entry.held { "held" } else { "waits" };
+    let mut line = format!("{} {} {held} {:?}", entry.position, entry.ticket.name(), entry.mode);
+    if let Some(session) = entry.session {
+        write!(line, " session={session}").unwrap();
+    }
+    for (name, value) in [("owner", &entry.owner), ("label", &entry.label.clone().unwrap_or("not text".into()))] {
+        if !value.is_empty() {
+            write!(line, " {name}={value}").unwrap();
+        }
+    }
+    write!(line, " since={} token={} holds={}", entry.since_ms, entry.token, entry.holds).unwrap();
+    if let Some(until_ms) = entry.lingers_until_ms {
+        write!(line, " lingers_until={until_ms}").unwrap();
+    }
+    line
+}
+
+pub(crate) fn list(locks: &Result<Vec<LockSummary>, Error>) -> String {
+    let lines = locks.as_ref().unwrap().iter().map(|lock| {
+        let first = lock.first.ticket.name();
+        format!("{} contenders={} first={first} held={}", lock.lock, lock.contenders, lock.first.held)
+    });
+    some(lines.collect())
+}
+
+pub(crate) fn data(state: &State, path: &ZPath) -> String {
+    match state.node(path) {
+        None => "NoNode".into(),
+        Some(node) => format!("{:?} version={}", String::from_utf8_lossy(node.data()), node.stat().version),
+    }
+}
+
+pub(crate) fn stat(state: &State, path: &ZPath) -> String {
+    let Some(node) = state.node(path) else {
+        return "NoNode".into();
+    };
+    let Stat { czxid, mzxid, ctime_ms, mtime_ms, version, cversion, aversion, .. } = node.stat();
+    let Stat { ephemeral_owner, data_length, num_children, pzxid, .. } = node.stat();
+    format!(
+        "czxid={czxid} mzxid={mzxid} pzxid={pzxid} ctime={ctime_ms} mtime={mtime_ms}\n\
+         version={version} cversion={cversion} aversion={aversion} owner={ephemeral_owner:#x} length={data_length} \
+         children={num_children}"
+    )
+}
+
+pub(crate) fn acl(state: &State, path: &ZPath) -> String {
+    let Some(node) = state.node(path) else {
+        return "NoNode".into();
+    };
+    some(node.acl().iter().map(|entry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms)).collect())
+}
+
+pub(crate) fn children(state: &State, path: &ZPath, after: Option<&str>) -> String {
+    let names: Result<Vec<&str>, Error> = match after {
+        None => state.children(path).map(Iterator::collect),
+        Some(after) => state.children_from(path, after).map(Iterator::collect),
+    };
+    names.map_or_else(|error| format!("{error:?}"), |names| format!("[{}]", names.join(" ")))
+}
+
+/// All paths below the root, with what is not persistent marked.
+pub(crate) fn tree(state: &State) -> String {
+    let mut lines = Vec::new();
+    let mut left = vec![ZPath::root()];
+    while let Some(path) = left.pop() {
+        let mut names: Vec<_> = state.children(&path).unwrap().map(|name| path.child(name).unwrap()).collect();
+        names.reverse();
+        left.extend(names);
+        let kind = match state.node(&path).unwrap().kind() {
+            Kind::Persistent => String::new(),
+            Kind::Ephemeral { owner } => format!(" ephemeral of {owner}"),
+            Kind::Container => " container".into(),
+            Kind::Ttl { ttl_ms } => format!(" ttl {ttl_ms}"),
+        };
+        lines.push(format!("{path}{kind}"));
+    }
+    lines.join("\n")
+}
+
+pub(crate) fn sessions(state: &State, after: SessionId) -> String {
+    let lines = state.sessions_from(after).map(|session| {
+        let ephemerals: Vec<_> = session.ephemerals().map(ZPath::as_str).collect();
+        assert_eq!(ephemerals.len(), session.ephemeral_count());
+        let znode::Session { id, timeout_ms, label, opened_ms, .. } = session;
+        format!("{id} timeout_ms={timeout_ms} label={label:?} opened={opened_ms} owns [{}]", ephemerals.join(" "))
+    });
+    some(lines.collect())
+}
+
+pub(crate) fn counts(state: &State) -> String {
+    format!(
+        "zxid={} term={} time={} znodes={} bytes={} sessions={}",
+        state.last_zxid(),
+        state.last_term(),
+        state.time_ms(),
+        state.znode_count(),
+        state.data_bytes(),
+        state.session_count()
+    )
+}
+
+pub(crate) fn candidates(candidates: &[ReapCandidate]) -> String {
+    some(candidates.iter().map(|candidate| format!("{} czxid={}", candidate.path, candidate.czxid)).collect())
+}
+
+fn some(lines: Vec<String>) -> String {
+    if lines.is_empty() { "none".into() } else { lines.join("\n") }
+}

@@ -114,3 +114,47 @@ pub(crate) async fn welcome(identity: &Identity, framed: &mut Framed, within: Du
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(10);
+
+    fn identity(cluster_id: &str, node_id: u64, members: &[u64]) -> Identity {
+        Identity { cluster_id: cluster_id.into(), node_id, members: members.into() }
+    }
+
+    /// What node 1 of cluster `c` with members 1 to 3 answers to a caller.
+    #[track_caller]
+    fn check(caller: Identity, to: u64, expected: Result<(), &str>) -> impl Future<Output = ()> {
+        let at = std::panic::Location::caller();
+        let expected = expected.map_err(str::to_string);
+        async move {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap().to_string().as_str().into();
+            let target = Target { identity: caller, to, addr, lane: Lane::Control };
+            let answering = async {
+                let mut framed = Framed::new(listener.accept().await.unwrap().0).unwrap();
+                welcome(&identity("c", 1, &[1, 2, 3]), &mut framed, WITHIN).await.unwrap();
+            };
+            let (connected, ()) = tokio::join!(target.connect(WITHIN), answering);
+            match (connected.map(drop), expected) {
+                (Ok(()), Ok(())) => {}
+                (Err(error), Err(part)) if error.to_string().contains(&part) => {}
+                (connected, expected) => panic!("{at}: {connected:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn strangers_are_turned_away_and_told_why() {
+        check(identity("c", 2, &[1, 2, 3]), 1, Ok(())).await;
+        check(identity("other", 2, &[1, 2, 3]), 1, Err("node 1 of cluster `c`, not of cluster `other`")).await;
+        check(identity("c", 2, &[1, 2, 3]), 3, Err("this is node 1, not node 3")).await;
+        check(identity("c", 4, &[1, 4]), 1, Err("node 4 is no peer of node 1")).await;
+        check(identity("c", 1, &[1, 2, 3]), 1, Err("node 1 is no peer of node 1")).await;
+    }
+}

@@ -2,6 +2,8 @@
 
 // Every test file compiles its own copy and uses a part of it.
 #![allow(dead_code)]
+// These are tests, though clippy cannot tell.
+#![allow(clippy::unwrap_used)]
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -85,6 +87,12 @@ impl Ensemble {
 
     pub(crate) async fn stop(&mut self, at: usize) {
         self.nodes[at].take().unwrap().shutdown().await;
+    }
+
+    /// A lost disk.
+    pub(crate) fn wipe(&self, at: usize) {
+        assert!(self.nodes[at].is_none(), "a running node is not wiped");
+        std::fs::remove_dir_all(self.data_dir(at)).unwrap();
     }
 
     pub(crate) async fn stop_all(&mut self) {

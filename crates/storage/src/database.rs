@@ -150,9 +150,10 @@ fn explain_panics() {
             let in_sled = panic.location().is_some_and(|location| location.file().contains("sled-0."));
             if in_sled || RECOVERING.load(Ordering::SeqCst) > 0 {
                 tracing::error!(
-                    "sled met data it cannot read: this node's snapshots or identity are damaged. If a majority of the \
-                     other nodes is healthy, move this node's data directory away and start it again; it comes back \
-                     empty and fetches everything from the leader"
+                    "sled gave up: the panic's message names either an IO error, then the disk has failed, or data that \
+                     cannot be read, then this node's snapshots or identity are damaged. If a majority of the other \
+                     nodes is healthy, move this node's data directory away and start it again on a good disk; it \
+                     comes back empty and fetches everything from the leader"
                 );
             }
             next(panic);

@@ -46,6 +46,10 @@ impl Layout {
         let doing = || format!("making the data directory {}", dir.display());
         DirBuilder::new().recursive(true).mode(0o700).create(dir).doing(doing)?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).doing(doing)?;
+        // Its name must last as well; a directory without a parent that can be named is the root or the current one.
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            sync_dir(parent).doing(doing)?;
+        }
         let path = dir.join("LOCK");
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).doing(doing)?;
         match lock.try_lock() {

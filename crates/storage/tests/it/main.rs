@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod crashes;
+mod faulty_disk;
 mod harness;
 mod log_store;
 mod node_meta;

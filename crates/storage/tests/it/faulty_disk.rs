@@ -1,0 +1,99 @@
+//! A disk that fails: fsync errors, no space left, power losses. By a library preloaded into the child process.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::harness::data_dir_in_memory;
+use crate::workload::{Ended, Run, Told};
+
+#[path = "../shim/shadow.rs"]
+mod shadow;
+
+/// Compiles the library once for all tests of this process.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_dir, path) = LIBRARY.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("libfaulty_disk.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/shim/faulty_disk.rs");
+        let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+        let mut command = Command::new(rustc);
+        command.args(["--edition", "2024", "--crate-type", "cdylib", "-C", "opt-level=1", source, "-o"]).arg(&path);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (dir, path)
+    });
+    path
+}
+
+fn with_fault(name: &str, value: String) -> Vec<(&str, String)> {
+    vec![("LD_PRELOAD", library().to_str().unwrap().to_string()), (name, value)]
+}
+
+/// A directory with something in it.
+fn begun(told: &mut Told) -> (TempDir, PathBuf) {
+    let (parent, dir) = data_dir_in_memory();
+    assert!(Run { cycles: 1, ..Run::default() }.spawn(&dir).watch(told, usize::MAX).ok);
+    (parent, dir)
+}
+
+/// It did not open, or it failed and refused everything afterwards, or sled panicked, which ends a release build.
+fn stopped(ended: &Ended) -> bool {
+    let said = |words| ended.stderr.contains(words);
+    !ended.ok && (said("refused: ") || said("refused afterwards: true") || said("/sled-0.34.7/"))
+}
+
+#[test]
+fn a_failed_fsync_stops_the_node_whichever_it_is() {
+    for nth in 1..=45 {
+        let mut told = Told::default();
+        let (_parent, dir) = if nth % 2 == 0 { begun(&mut told) } else { data_dir_in_memory() };
+        let env = with_fault("FAULTY_DISK_FAIL_SYNC_AT", nth.to_string());
+        let ended = Run { cycles: 4, env, ..Run::default() }.spawn(&dir).watch(&mut told, usize::MAX);
+        assert!(stopped(&ended), "sync {nth} failed: {ended:?}");
+        told.check(&dir, &format!("sync {nth} failed"));
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_node_and_loses_nothing() {
+    let seed = fastrand::u64(..);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for _ in 0..25 {
+        let bytes = rng.u64(..1_500_000);
+        let context = format!("seed {seed}: full after {bytes} bytes");
+        let mut told = Told::default();
+        let (_parent, dir) = begun(&mut told);
+        let env = with_fault("FAULTY_DISK_BYTES", bytes.to_string());
+        let ended = Run { cycles: 1_000, env, ..Run::default() }.spawn(&dir).watch(&mut told, usize::MAX);
+        assert!(stopped(&ended), "{context}: {ended:?}");
+        // The operator makes room.
+        told.check(&dir, &context);
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_power_losses() {
+    let seed = fastrand::u64(..);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut told = Told::default();
+    let (parent, mut dir) = begun(&mut told);
+    let shadow = parent.path().join("shadow");
+    for loss in 0..40 {
+        std::fs::create_dir(&shadow).unwrap();
+        shadow::record_all(&shadow, &dir).unwrap();
+        let root = shadow::key(&std::fs::metadata(&dir).unwrap());
+        let env = with_fault("FAULTY_DISK_SHADOW", shadow.to_str().unwrap().into());
+        let run = Run { cycles: 1_000, env, bloated: rng.u8(..) < 25, ..Run::default() };
+        run.spawn(&dir).watch(&mut told, rng.usize(1..30));
+        let survived = parent.path().join(format!("data-{loss}"));
+        shadow::restore(&shadow, &root, &survived).unwrap();
+        told.check(&survived, &format!("seed {seed}, power loss {loss}"));
+        std::fs::remove_dir_all(&shadow).unwrap();
+        std::fs::remove_dir_all(std::mem::replace(&mut dir, survived)).unwrap();
+    }
+    assert!(told.facts > 200, "{} facts", told.facts);
+}

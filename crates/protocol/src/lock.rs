@@ -61,55 +61,58 @@ pub struct Released {
 pub struct Contender {
     /// The lock node's path.
     pub ticket: String,
+    /// Contenders before it.
+    pub position: u32,
+    /// How it wants the lock; told by its name when another client made it.
+    pub mode: LockMode,
     /// Its session; absent for a persistent znode that somebody put into the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
     /// Who, within the session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// Free text.
+    /// The lock node's data, if that is text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// How it wants the lock.
-    pub mode: LockMode,
-    /// Since when it is in the queue, in milliseconds since 1970, by the leader's clock.
+    /// When it entered the queue, in milliseconds since 1970, by the leader's clock.
     pub since_ms: u64,
-    /// Its czxid: the fencing token while it holds the lock.
+    /// Its czxid: the fencing token that it has, or will have when it holds the lock.
     pub fencing_token: u64,
-    /// How often it is held, or waited for, by its owner.
+    /// Acquires that share the ticket.
     pub holds: u32,
+    /// Its session expired while it held the lock: until when it keeps others out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lingers_until_ms: Option<u64>,
 }
 
-/// `GET /v1/locks/{path}`: the queue, a page of the waiters.
+/// `GET /v1/locks/{path}`: a page of the queue. A lock that nobody wants has an empty one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LockQueue {
     /// The lock.
     pub lock: String,
-    /// Who holds it: one, or several readers. On the first page only.
+    /// All contenders, holders included.
+    pub contenders: u32,
+    /// Who holds it: one, or several readers. They come first in the queue.
     pub holders: Vec<Contender>,
+    /// Dead holders whose lock-delay is not over: nobody holds, and others still wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lingering: Vec<Contender>,
     /// Who waits, in order.
     pub waiters: Vec<Contender>,
-    /// All holders.
-    pub holder_count: u64,
-    /// All waiters.
-    pub waiter_count: u64,
     /// Ask again with `from` set to this for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<u64>,
+    pub next: Option<usize>,
 }
 
-/// A lock in a list.
+/// A lock in a list: one that has contenders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LockSummary {
     /// The lock.
     pub lock: String,
-    /// All holders.
-    pub holder_count: u64,
-    /// All waiters.
-    pub waiter_count: u64,
-    /// The fencing token of the first holder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fencing_token: Option<u64>,
+    /// All contenders, holders included.
+    pub contenders: u32,
+    /// The first in the queue.
+    pub first: Contender,
 }
 
 /// `GET /v1/locks?prefix=`: a page of locks by path.

@@ -1,0 +1,227 @@
+//! `POST /v1/locks/{path}`: take a place in the queue, wait, answer what the log decided.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use protocol::Ticket;
+use replica::{Replica, Step, WatchKey};
+use tokio::time::Instant;
+use uuid::Uuid;
+use znode::lock::{self, LockStatus};
+use znode::{Acquire, Applied, Attempt, Error, FencingToken, Op, Reply, RequestKey, ZPath, Zxid};
+
+use crate::call::{Answer, Call, json};
+use crate::delivery::deliver;
+use crate::door::Door;
+use crate::heartbeat::Heartbeat;
+use crate::problem::Problem;
+use crate::waiter::Waiter;
+use crate::words;
+
+/// What a waiting ticket came to.
+pub(crate) enum Waited {
+    /// It holds.
+    Held(Grant),
+    /// The wait is over, and it may be waiting still.
+    Over,
+}
+
+/// A lock that is held.
+pub(crate) struct Grant {
+    pub(crate) token: FencingToken,
+    pub(crate) holds: u32,
+    pub(crate) zxid: Zxid,
+}
+
+/// The parameters of an acquire.
+struct Wish {
+    op: Acquire,
+    wait_ms: u64,
+    keep: bool,
+}
+
+/// Acquires a lock, waiting for it as long as `wait` says.
+#[utoipa::path(post, path = "/v1/locks/{path}", tag = "locks",
+    params(("path" = String, Path, description = "slashes included"),
+        ("mode" = Option<protocol::LockMode>, Query),
+        ("wait" = Option<String>, Query, description = "0, the default, is a try"),
+        ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
+        ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
+        ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
+        ("lock_delay" = Option<String>, Query, description = "keep others out for this long if the session expires")),
+    responses((status = 200, description = "Held", body = Ticket),
+        (status = 202, description = "Queued, with keep=true", body = Ticket)))]
+pub(crate) async fn acquire(mut call: Call) -> Answer {
+    let credential = call.caller.session()?;
+    let wish = wish(&mut call)?;
+    let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
+    let (path, attempt) = (wish.op.lock.clone(), wish.op.attempt);
+    // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's name.
+    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
+    let permit = call.door.wait_permit()?;
+    let heartbeat = Heartbeat::send(&call.door, credential);
+    let request = call.request(Op::Acquire(wish.op));
+    let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
+    if wish.keep {
+        waiter.disarm();
+    }
+    let (ticket, grant) = enqueue(&mut waiter, &path).await?;
+    let grant = match grant {
+        Some(grant) => grant,
+        None if wish.keep => match wait(&call.door, &ticket, deadline).await? {
+            Waited::Held(grant) => grant,
+            Waited::Over => return waiting(&call.door, &ticket),
+        },
+        None => wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?,
+    };
+    let answer = held(&ticket, &path, &grant, heartbeat.safe_for_ms().await);
+    deliver(&call.parts.extensions, waiter);
+    Ok(answer)
+}
+
+fn wish(call: &mut Call) -> Result<Wish, Problem> {
+    let lock = call.path("/v1/locks")?;
+    let config = call.door.config().clone();
+    let query = &mut call.query;
+    let mode = words::parse_lock_mode(query.take("mode").as_deref())?;
+    let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
+    let owner = query.take("owner").unwrap_or_default();
+    let label = query.take("label").unwrap_or_default();
+    let keep = query.flag("keep")?;
+    // The state cuts a longer wish.
+    let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
+    let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
+    std::mem::take(query).finish()?;
+    let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
+    let op = Acquire { lock, mode, owner, label, lock_delay_ms, attempt: Attempt(attempt) };
+    Ok(Wish { op, wait_ms, keep })
+}
+
+/// The ticket, and the grant when there was nobody to wait for.
+async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
+    let Applied { zxid, reply, .. } = waiter.applied().await?;
+    match reply {
+        Ok(Reply::Acquired { ticket, status }) => Ok((ticket, grant(status, zxid))),
+        // A retry of an acquire that was applied once and whose ticket has gone.
+        Err(refusal) if refusal.error == Error::NoNode => {
+            Err(Problem::ticket_gone(refusal.path.as_ref().unwrap_or(lock), zxid))
+        }
+        Err(refusal) => Err(Problem::refused(refusal, zxid)),
+        Ok(_) => Err(Problem::internal("an acquire was not answered as one")),
+    }
+}
+
+/// Waits; when that ends without the lock, whatever the reason, asks the log. The log may answer that it is held.
+async fn wait_or_leave(door: &Door, waiter: &mut Waiter, ticket: &ZPath, deadline: Instant) -> Result<Grant, Problem> {
+    let end = match wait(door, ticket, deadline).await {
+        Ok(Waited::Held(grant)) => return Ok(grant),
+        Ok(Waited::Over) => None,
+        Err(problem) => Some(problem),
+    };
+    // An error leaves the waiter armed: what cannot be withdrawn now is withdrawn later.
+    let applied = waiter.withdraw(ticket).await.map_err(|error| {
+        Problem::unknown(format!("the wait is over, but whether the waiter has left is not known yet: {error}"))
+    })?;
+    let problem = match withdrawn(applied, ticket)? {
+        Ok(grant) => return Ok(grant),
+        Err(problem) => problem,
+    };
+    waiter.disarm();
+    Err(end.unwrap_or(problem))
+}
+
+/// What the log decided: a grant, or how the attempt ended.
+fn withdrawn(applied: Applied, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
+    let Applied { zxid, reply, .. } = applied;
+    Ok(match reply {
+        Ok(Reply::StillHeld(LockStatus::Held { token, holds })) => Ok(Grant { token, holds, zxid }),
+        Ok(Reply::Withdrawn) => Err(Problem::not_acquired(ticket, zxid)),
+        Ok(Reply::Superseded) => Err(Problem::superseded(ticket, zxid)),
+        Err(refusal) if refusal.error == Error::NoNode => Err(Problem::ticket_gone(ticket, zxid)),
+        Err(refusal) => Err(Problem::refused(refusal, zxid)),
+        Ok(_) => return Err(Problem::internal("a withdrawal was not answered as one")),
+    })
+}
+
+fn grant(status: LockStatus, zxid: Zxid) -> Option<Grant> {
+    match status {
+        LockStatus::Held { token, holds } => Some(Grant { token, holds, zxid }),
+        LockStatus::Waiting { .. } => None,
+    }
+}
+
+/// Waits until the ticket holds, its node goes, or the deadline passes.
+///
+/// # Errors
+/// 410 when the ticket has gone; 429 and 503 by the node's bounds and end.
+pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Waited, Problem> {
+    let replica = door.replica();
+    // Two watches: a ticket that goes while its predecessor stays must end the wait as well.
+    let ended = tokio::select! {
+        end = granted(replica, ticket, deadline) => end,
+        end = vanished(replica, ticket, deadline) => end,
+        () = door.stopped() => return Err(Problem::stopping()),
+    };
+    match ended {
+        Ok(Ok(grant)) => Ok(Waited::Held(grant)),
+        Ok(Err((Error::NoNode, zxid))) => Err(Problem::ticket_gone(ticket, zxid)),
+        Ok(Err((error, zxid))) => Err(Problem::from(error).at(ticket, zxid)),
+        Err(replica::WaitEnd::Deadline) => Ok(Waited::Over),
+        Err(end) => Err(end.into()),
+    }
+}
+
+type Ended = Result<Result<Grant, (Error, Zxid)>, replica::WaitEnd>;
+
+async fn granted(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
+    let step = |state: &znode::State| match lock::status(state, ticket) {
+        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant { token, holds, zxid: state.last_zxid() })),
+        Ok(LockStatus::Waiting { predecessor }) => Step::Watch(WatchKey::Node(predecessor)),
+        Err(error) => Step::Ready(Err((error, state.last_zxid()))),
+    };
+    replica.wait_for(deadline, step).await
+}
+
+async fn vanished(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
+    let step = |state: &znode::State| match lock::status(state, ticket) {
+        Ok(_) => Step::Watch(WatchKey::Node(ticket.clone())),
+        Err(error) => Step::Ready(Err((error, state.last_zxid()))),
+    };
+    replica.wait_for(deadline, step).await
+}
+
+/// 200.
+pub(crate) fn held(ticket: &ZPath, lock: &ZPath, grant: &Grant, safe_for_ms: u64) -> Response {
+    let body = Ticket::Held {
+        ticket: ticket.as_str().into(),
+        lock: lock.as_str().into(),
+        fencing_token: grant.token.0,
+        holds: grant.holds,
+        safe_for_ms,
+    };
+    json(StatusCode::OK, grant.zxid, &body)
+}
+
+/// 202, or what has become of the ticket since.
+pub(crate) fn waiting(door: &Door, ticket: &ZPath) -> Answer {
+    let state = door.replica().state();
+    let zxid = state.last_zxid();
+    let problem = |error| match error {
+        Error::NoNode => Problem::ticket_gone(ticket, zxid),
+        error => Problem::from(error).at(ticket, zxid),
+    };
+    let lock = ticket.parent().ok_or_else(|| problem(Error::BadArguments))?;
+    match lock::status(&state, ticket).map_err(problem)? {
+        LockStatus::Held { token, holds } => Ok(held(ticket, &lock, &Grant { token, holds, zxid }, 0)),
+        LockStatus::Waiting { predecessor } => {
+            let body = Ticket::Waiting {
+                ticket: ticket.as_str().into(),
+                lock: lock.as_str().into(),
+                position: lock::position(&state, ticket).map_err(problem)?,
+                predecessor: predecessor.as_str().into(),
+            };
+            Ok(json(StatusCode::ACCEPTED, zxid, &body))
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! One request, as handlers take it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{StatusCode, request};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use protocol::ProblemType;
+use replica::Consistency;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use znode::{Op, Reply, State, ZPath, Zxid};
+
+use crate::caller::{Arrival, Caller};
+use crate::door::{AtZxid, Door};
+use crate::paths;
+use crate::problem::Problem;
+use crate::query::Query;
+
+/// What a handler answers.
+pub(crate) type Answer = Result<Response, Problem>;
+
+/// A request whose headers and query are well-formed.
+pub(crate) struct Call {
+    pub(crate) door: Door,
+    pub(crate) arrived: Instant,
+    pub(crate) caller: Caller,
+    pub(crate) query: Query,
+    pub(crate) parts: request::Parts,
+    /// Taken once. In a mutex because a body cannot be shared between threads, and a call must be.
+    body: Mutex<Body>,
+}
+
+impl FromRequest<Door> for Call {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, door: &Door) -> Result<Call, Problem> {
+        let (parts, body) = request.into_parts();
+        let arrived = parts.extensions.get().map_or_else(Instant::now, |Arrival(at)| *at);
+        let caller = Caller::read(&parts.headers)?;
+        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        Ok(Call { door: door.clone(), arrived, caller, query, parts, body: Mutex::new(body) })
+    }
+}
+
+impl Call {
+    /// The URL behind `route`, still encoded.
+    pub(crate) fn raw_path(&self, route: &str) -> &str {
+        self.parts.uri.path().strip_prefix(route).unwrap_or_default()
+    }
+
+    /// The znode path behind `route`.
+    pub(crate) fn path(&self, route: &str) -> Result<ZPath, Problem> {
+        paths::decode(self.raw_path(route))
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// The state, as fresh as the request wants it.
+    pub(crate) async fn read(&mut self) -> Result<Arc<State>, Problem> {
+        let consistency = match self.query.take("consistency").as_deref() {
+            None | Some("linearizable") => Consistency::Linearizable,
+            Some("local") => Consistency::Local { min_zxid: self.caller.min_zxid },
+            Some(_) => return Err(Problem::bad("consistency", "linearizable or local")),
+        };
+        Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
+    }
+
+    /// The body, bounded in bytes and time. The permit is for as long as the body, or what became of it, is kept.
+    pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, OwnedSemaphorePermit), Problem> {
+        let announced = self.parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        if announced.is_some_and(|bytes: usize| bytes > max) {
+            return Err(too_large(max));
+        }
+        let permit = self.door.body_permit(announced.unwrap_or(max))?;
+        let body =
+            Limited::new(std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner)), max).collect();
+        let deadline = Duration::from_millis(self.door.config().body_read_timeout_ms);
+        match tokio::time::timeout(deadline, body).await {
+            Ok(Ok(body)) => Ok((body.to_bytes(), permit)),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(max)),
+            Ok(Err(error)) => Err(Problem::bad("body", error)),
+            Err(_) => {
+                let detail = format!("the body took longer than {} ms", self.door.config().body_read_timeout_ms);
+                Err(Problem::new(ProblemType::RequestTimeout, StatusCode::REQUEST_TIMEOUT, detail))
+            }
+        }
+    }
+
+    /// A body of JSON; an empty one when `T` has a default is the caller's to see.
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<(T, OwnedSemaphorePermit), Problem> {
+        self.check_json_type()?;
+        let (bytes, permit) = self.body(self.door.config().body_bytes_max).await?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| Problem::bad("body", error))?;
+        Ok((value, permit))
+    }
+
+    /// The same, where nothing at all means the default.
+    pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T, Problem> {
+        self.check_json_type()?;
+        let (bytes, _permit) = self.body(self.door.config().body_bytes_max).await?;
+        if bytes.is_empty() {
+            return Ok(T::default());
+        }
+        serde_json::from_slice(&bytes).map_err(|error| Problem::bad("body", error))
+    }
+
+    /// JSON is what it says, or says nothing, or is what `curl -d` says of everything.
+    fn check_json_type(&self) -> Result<(), Problem> {
+        let Some(value) = self.headers().get(CONTENT_TYPE) else { return Ok(()) };
+        let essence =
+            value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        if essence == "application/json" || essence == "application/x-www-form-urlencoded" || essence.ends_with("+json")
+        {
+            return Ok(());
+        }
+        let detail = "send application/json";
+        Err(Problem::new(ProblemType::UnsupportedMediaType, StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+    }
+
+    /// The request that the headers and `op` make.
+    pub(crate) fn request(&self, op: Op) -> znode::Request {
+        let (credential, guard) = (self.caller.credential, self.caller.guard.clone());
+        let mut request = znode::Request { credential, idempotency: None, guard, op };
+        request.idempotency = self.caller.key.map(|key| replica::idempotency(key, &request));
+        request
+    }
+
+    /// Writes, and gives the zxid and the reply.
+    pub(crate) async fn propose(&self, op: Op) -> Result<(Zxid, Reply), Problem> {
+        let applied = self.door.replica().propose(self.request(op), self.door.propose_deadline()).await?;
+        match applied.reply {
+            Ok(reply) => Ok((applied.zxid, reply)),
+            Err(refusal) => Err(Problem::refused(refusal, applied.zxid)),
+        }
+    }
+}
+
+fn too_large(max: usize) -> Problem {
+    let detail = format!("at most {max} bytes");
+    Problem::new(ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE, detail)
+}
+
+/// An answer in JSON that speaks of `zxid`.
+pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Response {
+    let mut response = (status, axum::Json(body)).into_response();
+    response.extensions_mut().insert(AtZxid(zxid));
+    response
+}
+
+/// Adds a header whose value is known to be one.
+pub(crate) fn with_header(mut response: Response, name: HeaderName, value: impl AsRef<str>) -> Response {
+    let value = HeaderValue::from_str(value.as_ref()).expect("it was made of digits or percent-encoded text");
+    response.headers_mut().insert(name, value);
+    response
+}

@@ -1,0 +1,147 @@
+//! Who asks, and under which conditions: the request's headers.
+
+use axum::http::HeaderMap;
+use axum::http::header::IF_MATCH;
+use protocol::{SessionKey, headers};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use uuid::Uuid;
+use znode::{Credential, FencingToken, LockGuard, RequestKey, SessionId, ZPath, Zxid};
+
+use crate::problem::Problem;
+
+/// When the request's head had been read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival(pub(crate) Instant);
+
+/// What the headers say.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) credential: Option<Credential>,
+    pub(crate) key: Option<RequestKey>,
+    pub(crate) guard: Option<LockGuard>,
+    pub(crate) min_zxid: Zxid,
+    /// The version in `If-Match`; -1 is any.
+    pub(crate) version: i32,
+}
+
+impl Caller {
+    pub(crate) fn read(headers: &HeaderMap) -> Result<Caller, Problem> {
+        Ok(Caller {
+            credential: credential(headers)?,
+            key: request_key(headers)?,
+            guard: lock_guard(headers)?,
+            min_zxid: min_zxid(headers)?,
+            version: version(headers)?,
+        })
+    }
+
+    /// The session.
+    ///
+    /// # Errors
+    /// 401 when the request names none.
+    pub(crate) fn session(&self) -> Result<Credential, Problem> {
+        self.credential.ok_or_else(|| znode::Error::SessionRequired.into())
+    }
+}
+
+/// The session's header, with the secret's hash instead of the secret.
+pub(crate) fn credential(from: &HeaderMap) -> Result<Option<Credential>, Problem> {
+    let Some(text) = text(from, headers::SESSION)? else { return Ok(None) };
+    let key: SessionKey = text.parse().map_err(|error| Problem::bad("Zlock-Session", error))?;
+    Ok(Some(Credential { session: SessionId(key.id), secret_hash: secret_hash(&key) }))
+}
+
+/// What the state keeps of a secret: the SHA-256 of its 16 bytes.
+pub(crate) fn secret_hash(key: &SessionKey) -> [u8; 32] {
+    Sha256::digest(key.secret).into()
+}
+
+fn request_key(from: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
+    let Some(text) = text(from, headers::IDEMPOTENCY_KEY)? else { return Ok(None) };
+    // The draft standard writes the key as a quoted string.
+    let uuid = Uuid::try_parse(text.trim_matches('"')).map_err(|_| Problem::bad("Idempotency-Key", "not a UUID"))?;
+    Ok(Some(RequestKey(uuid.into_bytes())))
+}
+
+/// `If-Lock: <path>;<token>`. The path is percent-encoded where a header cannot hold it.
+fn lock_guard(from: &HeaderMap) -> Result<Option<LockGuard>, Problem> {
+    let Some(text) = text(from, headers::IF_LOCK)? else { return Ok(None) };
+    let bad = || Problem::bad("If-Lock", "write <lock path>;<fencing token>");
+    let (path, token) = text.rsplit_once(';').ok_or_else(bad)?;
+    let lock: ZPath = if path.starts_with('/') { crate::paths::decode(path)? } else { return Err(bad()) };
+    let token = token.trim().parse().map_err(|_| bad())?;
+    Ok(Some(LockGuard { lock, token: FencingToken(token) }))
+}
+
+fn min_zxid(from: &HeaderMap) -> Result<Zxid, Problem> {
+    let Some(text) = text(from, headers::MIN_ZXID)? else { return Ok(Zxid(0)) };
+    text.parse().map(Zxid).map_err(|error| Problem::bad("Zlock-Min-Zxid", error))
+}
+
+/// `If-Match: "3"`, `3` or `*`. A version is all there is to match, so a list or a weak tag is refused.
+fn version(from: &HeaderMap) -> Result<i32, Problem> {
+    let Some(text) = text(from, IF_MATCH.as_str())? else { return Ok(-1) };
+    if text == "*" {
+        return Ok(-1);
+    }
+    let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let plain = !bare.starts_with(['+', '-']);
+    bare.parse().ok().filter(|_| plain).ok_or_else(|| Problem::bad("If-Match", "one version, as `ETag` answered it"))
+}
+
+/// A header that may stand there once.
+fn text<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+    let mut values = from.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::bad(name, "given twice"));
+    }
+    value.to_str().map(|text| Some(text.trim())).map_err(|_| Problem::bad(name, "not ASCII"))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn read(name: &'static str, value: &str) -> Result<Caller, Problem> {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_str(value).unwrap());
+        Caller::read(&headers)
+    }
+
+    #[test]
+    fn headers_are_read_as_documented() {
+        let guard = read("if-lock", "/a%20b;17").unwrap().guard.unwrap();
+        assert_eq!((guard.lock.as_str(), guard.token), ("/a b", FencingToken(17)));
+        assert_eq!(read("if-match", "\"3\"").unwrap().version, 3);
+        assert_eq!(read("if-match", "3").unwrap().version, 3);
+        assert_eq!(read("if-match", "*").unwrap().version, -1);
+        assert_eq!(read("zlock-min-zxid", "9").unwrap().min_zxid, Zxid(9));
+        let key = read("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8").unwrap().key.unwrap();
+        assert_eq!(key.to_string(), "67e55044-10b1-426f-9247-bb680e5fe0c8");
+        let session = read("zlock-session", "5.000102030405060708090a0b0c0d0e0f").unwrap().session().unwrap();
+        assert_eq!(session.session, SessionId(5));
+    }
+
+    #[test]
+    fn a_malformed_header_is_refused() {
+        for (name, value) in [
+            ("if-lock", "/a"),
+            ("if-lock", "a;1"),
+            ("if-lock", "/a;x"),
+            ("if-lock", "/a/../b;1"),
+            ("if-match", "W/\"3\""),
+            ("if-match", "\"1\", \"2\""),
+            ("if-match", "-1"),
+            ("if-match", "2147483648"),
+            ("zlock-min-zxid", "-1"),
+            ("idempotency-key", "mine"),
+            ("zlock-session", "5"),
+        ] {
+            assert!(read(name, value).is_err(), "{name}: {value}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Every bound of the door.
+
+/// Settings of the door. Durations are in milliseconds. What each bound answers is in docs/http-api.md.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestConfig {
+    /// Connections at once. Beyond: 503 with `Retry-After`, and the connection is closed.
+    pub connections_max: usize,
+    /// Long-polls and waiting acquires at once. Beyond: 429 with `Retry-After`.
+    pub waits_max: usize,
+    /// The longest `wait`. Beyond: 400.
+    pub wait_max_ms: u64,
+    /// A request's body. Beyond: 413.
+    pub body_bytes_max: usize,
+    /// Bodies being read or served, together. Beyond: 503 with `Retry-After`.
+    pub bodies_bytes_max: usize,
+    /// From the first byte of a body to its last. Beyond: 408, and the connection is closed.
+    pub body_read_timeout_ms: u64,
+    /// A request's URI. Beyond: 414.
+    pub uri_bytes_max: usize,
+    /// Names and values of a request's headers together. Beyond: 431.
+    pub header_bytes_max: usize,
+    /// The number of headers. Beyond: 431.
+    pub headers_max: usize,
+    /// For the whole head of a request, the first one or the next one on an idle connection. Beyond: the connection
+    /// is closed.
+    pub header_read_timeout_ms: u64,
+    /// How long a client may take nothing of its answer. Beyond: the connection is closed.
+    pub write_timeout_ms: u64,
+    /// How long a write may take. Beyond: 504, outcome unknown.
+    pub propose_timeout_ms: u64,
+    /// How long a read may take. Beyond: 503.
+    pub read_timeout_ms: u64,
+    /// Children, sessions, waiters or locks in one answer, also the default of `limit`. Beyond: pages.
+    pub page_max: usize,
+    /// How long the door tries to take a waiter out of the queue whose client has gone.
+    pub withdraw_timeout_ms: u64,
+    /// How long open requests may take to end at shutdown.
+    pub shutdown_timeout_ms: u64,
+    /// The timeout of a session whose client named none.
+    pub session_timeout_default_ms: u32,
+}
+
+impl Default for RestConfig {
+    fn default() -> Self {
+        RestConfig {
+            connections_max: 16_384,
+            waits_max: 16_384,
+            wait_max_ms: 600_000,
+            body_bytes_max: 4 << 20,
+            bodies_bytes_max: 256 << 20,
+            body_read_timeout_ms: 15_000,
+            uri_bytes_max: 8 << 10,
+            header_bytes_max: 16 << 10,
+            headers_max: 64,
+            header_read_timeout_ms: 30_000,
+            write_timeout_ms: 30_000,
+            propose_timeout_ms: 5_000,
+            read_timeout_ms: 5_000,
+            page_max: 1_000,
+            withdraw_timeout_ms: 60_000,
+            shutdown_timeout_ms: 5_000,
+            session_timeout_default_ms: 30_000,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether an answer has left: the connection's end of a grant.
+//!
+//! A lock that was granted to a client which never hears of it is a lost lock for as long as its session lives. So the
+//! waiter of a grant stays armed until its answer was flushed to the socket, and is dropped, armed, with the connection.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::http::Extensions;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use tokio::time::{Instant, Sleep};
+
+use crate::waiter::Waiter;
+
+/// The waiters whose answers are being written on one connection: one, unless requests are pipelined.
+#[derive(Clone, Default)]
+pub(crate) struct Delivery {
+    waiters: Arc<Mutex<Vec<Waiter>>>,
+}
+
+impl Delivery {
+    /// The delivery of the request's connection. Without a connection (tests) every answer arrives.
+    pub(crate) fn of(extensions: &Extensions) -> Option<&Delivery> {
+        extensions.get()
+    }
+
+    fn push(&self, waiter: Waiter) {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
+    }
+
+    /// Everything written so far has left.
+    fn arrived(&self) {
+        let waiters = std::mem::take(&mut *self.waiters.lock().unwrap_or_else(PoisonError::into_inner));
+        for mut waiter in waiters {
+            waiter.disarm();
+        }
+    }
+}
+
+/// Keeps the waiter of a grant until its answer has left.
+pub(crate) fn deliver(extensions: &Extensions, mut waiter: Waiter) {
+    match Delivery::of(extensions) {
+        Some(delivery) => delivery.push(waiter),
+        None => waiter.disarm(),
+    }
+}
+
+/// A connection that tells [`Delivery`] what has left, and that ends when the client takes nothing for too long.
+pub(crate) struct Delivering<T> {
+    io: T,
+    delivery: Delivery,
+    stall: Duration,
+    /// Runs while the socket takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T> Delivering<T> {
+    pub(crate) fn new(io: T, delivery: Delivery, stall: Duration) -> Delivering<T> {
+        Delivering { io, delivery, stall, stalled: None }
+    }
+
+    /// Passes a poll of the socket on; pending for too long is an error.
+    fn watch<R>(&mut self, poll: Poll<std::io::Result<R>>, cx: &mut Context<'_>) -> Poll<std::io::Result<R>> {
+        if poll.is_ready() {
+            self.stalled = None;
+            return poll;
+        }
+        let until = Instant::now() + self.stall;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the client takes nothing of its answer")))
+    }
+}
+
+impl<T: Read + Unpin> Read for Delivering<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl<T: Write + Unpin> Write for Delivering<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        let poll = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.watch(poll, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        let poll = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.watch(poll, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    // hyper flushes when its own buffer is empty: what was answered has gone to the kernel.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let poll = Pin::new(&mut self.io).poll_flush(cx);
+        let poll = self.watch(poll, cx);
+        if let Poll::Ready(Ok(())) = poll {
+            self.delivery.arrived();
+        }
+        poll
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let poll = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.watch(poll, cx)
+    }
+}

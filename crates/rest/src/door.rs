@@ -1,0 +1,155 @@
+//! What all requests share, and the layer around every route.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use protocol::{ProblemType, headers};
+use replica::Replica;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use znode::Zxid;
+
+use crate::RestConfig;
+use crate::caller::{Arrival, credential};
+use crate::problem::Problem;
+
+/// The state behind the routes. Clones are the same door.
+#[derive(Clone)]
+pub(crate) struct Door {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    replica: Replica,
+    config: RestConfig,
+    node_id: u64,
+    waits: Arc<Semaphore>,
+    /// In KiB, so that the count fits.
+    bodies: Arc<Semaphore>,
+    stopping: CancellationToken,
+}
+
+/// Where in history an answer stands; becomes the header `Zlock-Zxid`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtZxid(pub(crate) Zxid);
+
+impl Door {
+    pub(crate) fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Door {
+        let node_id = replica.status().node_id;
+        let waits = Arc::new(Semaphore::new(config.waits_max.min(Semaphore::MAX_PERMITS)));
+        let bodies = Arc::new(Semaphore::new(config.bodies_bytes_max.div_ceil(1024).min(Semaphore::MAX_PERMITS)));
+        Door { inner: Arc::new(Inner { replica, config, node_id, waits, bodies, stopping }) }
+    }
+
+    pub(crate) fn replica(&self) -> &Replica {
+        &self.inner.replica
+    }
+
+    pub(crate) fn config(&self) -> &RestConfig {
+        &self.inner.config
+    }
+
+    /// Resolves when the door closes.
+    pub(crate) async fn stopped(&self) {
+        self.inner.stopping.cancelled().await;
+    }
+
+    /// A place among those who wait.
+    ///
+    /// # Errors
+    /// 429 when there is none.
+    pub(crate) fn wait_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.inner.waits.clone().try_acquire_owned().map_err(|_| Problem::too_many("waiting requests"))
+    }
+
+    /// Memory for a body.
+    ///
+    /// # Errors
+    /// 503 when other bodies have it all.
+    pub(crate) fn body_permit(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        let permit = self.inner.bodies.clone().try_acquire_many_owned(kib);
+        permit.map_err(|_| Problem::unavailable("too many bodies are on their way to this node", 1_000))
+    }
+
+    /// When a write that begins now is given up.
+    pub(crate) fn propose_deadline(&self) -> Instant {
+        Instant::now() + std::time::Duration::from_millis(self.config().propose_timeout_ms)
+    }
+
+    /// When a read that begins now is given up.
+    pub(crate) fn read_deadline(&self) -> Instant {
+        Instant::now() + std::time::Duration::from_millis(self.config().read_timeout_ms)
+    }
+
+    /// Puts on an answer what every answer has.
+    fn finish(&self, response: Response) -> Response {
+        let (mut parts, body) = response.into_parts();
+        let mut response = match parts.extensions.remove::<Problem>() {
+            None => Response::from_parts(parts, body),
+            Some(problem) => {
+                let at = problem.zxid;
+                let mut rendered = problem.render(self.replica().state().last_zxid());
+                rendered.extensions_mut().extend(parts.extensions);
+                if let Some(zxid) = at {
+                    rendered.extensions_mut().insert(AtZxid(zxid));
+                }
+                // `Allow` and `Connection` were put there by those who met the problem.
+                rendered.headers_mut().extend(parts.headers.into_iter().filter(|(name, _)| {
+                    name.as_ref().is_some_and(|name| matches!(name.as_str(), "allow" | "connection"))
+                }));
+                rendered
+            }
+        };
+        let zxid = match response.extensions().get::<AtZxid>() {
+            Some(AtZxid(zxid)) => *zxid,
+            None => self.replica().state().last_zxid(),
+        };
+        self.mark(response.headers_mut(), zxid);
+        response
+    }
+
+    fn mark(&self, to: &mut HeaderMap, zxid: Zxid) {
+        let leader = match self.replica().leader() {
+            Some(leader) => HeaderValue::from(leader.id),
+            None => HeaderValue::from_static("none"),
+        };
+        to.insert(HeaderName::from_static(headers::ZXID), HeaderValue::from(zxid.0));
+        to.insert(HeaderName::from_static(headers::NODE), HeaderValue::from(self.inner.node_id));
+        to.insert(HeaderName::from_static(headers::LEADER), leader);
+        to.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+}
+
+/// The outermost layer: bounds of the head, the heartbeat on arrival, the headers of every answer.
+pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+    let arrival = Arrival(Instant::now());
+    if let Some(problem) = head_problem(door.config(), request.uri(), request.headers()) {
+        return door.finish(problem.into_response());
+    }
+    if let Ok(Some(credential)) = credential(request.headers()) {
+        door.replica().touch_soon(credential);
+    }
+    request.extensions_mut().insert(arrival);
+    door.finish(next.run(request).await)
+}
+
+fn head_problem(config: &RestConfig, uri: &Uri, headers: &HeaderMap) -> Option<Problem> {
+    let uri_bytes = uri.path_and_query().map_or(0, |text| text.as_str().len());
+    if uri_bytes > config.uri_bytes_max {
+        let detail = format!("at most {} bytes", config.uri_bytes_max);
+        return Some(Problem::new(ProblemType::UriTooLong, StatusCode::URI_TOO_LONG, detail));
+    }
+    let header_bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if headers.len() > config.headers_max || header_bytes > config.header_bytes_max {
+        let detail = format!("at most {} headers and {} bytes of them", config.headers_max, config.header_bytes_max);
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Some(Problem::new(ProblemType::HeadersTooLarge, status, detail));
+    }
+    None
+}

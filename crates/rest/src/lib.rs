@@ -1,0 +1,38 @@
+//! The HTTP door: every request becomes one call of a [`replica::Replica`], every answer one JSON document.
+//!
+//! ```text
+//!  connection -> serve.rs      bounds: connections, head, idle, stalled answers
+//!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
+//!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body
+//!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  node.rs  openapi.rs
+//!             -> problem.rs    the only place where an error meets HTTP
+//! ```
+//!
+//! The door translates and waits, and decides nothing: whether a wait ended with or without the lock is decided by the
+//! log. What an acquire leaves in a queue is guarded by `waiter.rs` until the client has its answer (`delivery.rs`).
+
+mod acquire;
+mod call;
+mod caller;
+mod config;
+mod delivery;
+mod door;
+mod heartbeat;
+mod locks;
+mod node;
+mod openapi;
+mod paths;
+mod problem;
+mod query;
+mod routes;
+mod serve;
+mod sessions;
+mod txn;
+mod waiter;
+mod watch;
+mod words;
+mod znodes;
+
+pub use config::RestConfig;
+pub use routes::{openapi_document, router};
+pub use serve::serve;

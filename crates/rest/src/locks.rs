@@ -1,0 +1,146 @@
+//! `/v1/locks` and `/v1/tickets`: look, resume, release.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use protocol::{LockList, LockQueue, LockSummary, Released, TokenCheck};
+use tokio::time::Instant;
+use znode::lock::{self, LockStatus};
+use znode::{Error, FencingToken, Op, Reply, State, ZPath};
+
+use crate::acquire::{Grant, Waited, held, wait, waiting};
+use crate::call::{Answer, Call, json};
+use crate::heartbeat::Heartbeat;
+use crate::problem::Problem;
+use crate::words;
+
+/// Shows a lock's queue, or says whether a fencing token is a present holder's.
+#[utoipa::path(get, path = "/v1/locks/{path}", tag = "locks",
+    params(("path" = String, Path, description = "slashes included"),
+        ("fencing_token" = Option<u64>, Query, description = "is it a present holder's? for resource servers"),
+        ("limit" = Option<usize>, Query, description = "of the page"),
+        ("from" = Option<usize>, Query, description = "contenders to pass over")),
+    responses((status = 200, description = "By the query", body = crate::openapi::LockAnswer)))]
+pub(crate) async fn queue(mut call: Call) -> Answer {
+    let path = call.path("/v1/locks")?;
+    let token: Option<u64> = call.query.get("fencing_token")?;
+    let state = call.read().await?;
+    if let Some(token) = token {
+        call.query.finish()?;
+        let held = lock::is_held_with(&state, &path, FencingToken(token));
+        let zxid = state.last_zxid();
+        let check = TokenCheck { lock: path.as_str().into(), fencing_token: token, held, zxid: zxid.0 };
+        return Ok(json(StatusCode::OK, zxid, &check));
+    }
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let from = call.query.get("from")?.unwrap_or(0);
+    call.query.finish()?;
+    let page = page(&state, &path, from, limit).map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;
+    Ok(json(StatusCode::OK, state.last_zxid(), &page))
+}
+
+fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
+    let queue = match lock::queue(state, path, from, limit) {
+        // A lock's directory comes with its first contender and goes some time after the last: it is free.
+        Err(Error::NoNode) => lock::Queue { contenders: 0, entries: Vec::new() },
+        queue => queue?,
+    };
+    let end = from.saturating_add(queue.entries.len());
+    let next = (end < queue.contenders as usize && !queue.entries.is_empty()).then_some(end);
+    let (holders, others): (Vec<_>, Vec<_>) = queue.entries.into_iter().partition(|entry| entry.held);
+    let (lingering, waiters): (Vec<_>, Vec<_>) = others.into_iter().partition(|entry| entry.lingers_until_ms.is_some());
+    let words = |entries: Vec<lock::QueueEntry>| entries.into_iter().map(words::contender).collect();
+    Ok(LockQueue {
+        lock: path.as_str().into(),
+        contenders: queue.contenders,
+        holders: words(holders),
+        lingering: words(lingering),
+        waiters: words(waiters),
+        next,
+    })
+}
+
+/// Lists the locks that have contenders.
+#[utoipa::path(get, path = "/v1/locks", tag = "locks",
+    params(("prefix" = Option<String>, Query, description = "locks at and below this path; absent: all"),
+        ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
+    responses((status = 200, description = "Locks by path", body = LockList)))]
+pub(crate) async fn list(mut call: Call) -> Answer {
+    let state = call.read().await?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let prefix = path_param(&mut call, "prefix")?.unwrap_or_else(ZPath::root);
+    let after = path_param(&mut call, "after")?;
+    call.query.finish()?;
+    let mut locks = lock::list(&state, &prefix, after.as_ref(), limit + 1)?;
+    let more = locks.len() > limit;
+    locks.truncate(limit);
+    let next = if more { locks.last().map(|summary| summary.lock.as_str().into()) } else { None };
+    let locks = locks.into_iter().map(|summary| LockSummary {
+        lock: summary.lock.as_str().into(),
+        contenders: summary.contenders,
+        first: words::contender(summary.first),
+    });
+    Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks: locks.collect(), next }))
+}
+
+fn path_param(call: &mut Call, name: &str) -> Result<Option<ZPath>, Problem> {
+    let path = call.query.take(name).map(|text| ZPath::parse(&text));
+    path.transpose().map_err(|_| Problem::bad(name, "not a znode path"))
+}
+
+/// Says where a ticket stands, waiting until it holds as long as `wait` says.
+#[utoipa::path(get, path = "/v1/tickets/{ticket}", tag = "locks",
+    params(("ticket" = String, Path, description = "the lock node's path, slashes included"),
+        ("wait" = Option<String>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "Held", body = protocol::Ticket),
+        (status = 202, description = "Waiting", body = protocol::Ticket)))]
+pub(crate) async fn ticket(mut call: Call) -> Answer {
+    let ticket = call.path("/v1/tickets")?;
+    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    let zxid = state.last_zxid();
+    let lock = ticket.parent().ok_or_else(|| Problem::bad("ticket", "the root is no lock node"))?;
+    let problem = |error| match error {
+        Error::NoNode => Problem::ticket_gone(&ticket, zxid),
+        error => Problem::from(error).at(&ticket, zxid),
+    };
+    let status = lock::status(&state, &ticket).map_err(problem)?;
+    // How long the lock is safe is said to its owner only: nobody else keeps the session alive.
+    let owner = state.node(&ticket).and_then(|node| match node.kind() {
+        znode::Kind::Ephemeral { owner } => Some(owner),
+        _ => None,
+    });
+    let own = call.caller.credential.filter(|credential| Some(credential.session) == owner);
+    let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
+    let grant = match status {
+        LockStatus::Held { token, holds } => Grant { token, holds, zxid },
+        LockStatus::Waiting { .. } => {
+            let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
+            let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
+            match wait(&call.door, &ticket, deadline).await? {
+                Waited::Held(grant) => grant,
+                Waited::Over => return waiting(&call.door, &ticket),
+            }
+        }
+    };
+    let safe_for_ms = match heartbeat {
+        Some(heartbeat) => heartbeat.safe_for_ms().await,
+        None => 0,
+    };
+    Ok(held(&ticket, &lock, &grant, safe_for_ms))
+}
+
+/// Gives one hold of a ticket back, held or waiting.
+#[utoipa::path(delete, path = "/v1/tickets/{ticket}", tag = "locks",
+    params(("ticket" = String, Path, description = "the lock node's path, slashes included")),
+    responses((status = 200, description = "Given back", body = Released)))]
+pub(crate) async fn release(mut call: Call) -> Answer {
+    let ticket = call.path("/v1/tickets")?;
+    std::mem::take(&mut call.query).finish()?;
+    call.caller.session()?;
+    let (zxid, Reply::Released { holds }) = call.propose(Op::Release { ticket }).await? else {
+        return Err(Problem::internal("a release was not answered as one"));
+    };
+    Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
+}

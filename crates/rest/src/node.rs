@@ -1,0 +1,90 @@
+//! The node itself: `/v1/cluster`, `/livez`, `/readyz`, `/version`.
+
+use axum::http::StatusCode;
+use protocol::{Cluster, Liveness, MemberInfo, SnapshotInfo, Version};
+use replica::{NodeStatus, Readiness};
+
+use crate::call::{Answer, Call, json};
+use crate::problem::Problem;
+
+/// The answering node's view of the ensemble.
+#[utoipa::path(get, path = "/v1/cluster", tag = "node",
+    responses((status = 200, description = "As this node sees it", body = Cluster)))]
+pub(crate) async fn cluster(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let status = call.door.replica().status();
+    let zxid = status.applied;
+    Ok(json(StatusCode::OK, zxid, &cluster_info(status)))
+}
+
+fn cluster_info(status: NodeStatus) -> Cluster {
+    let role = |id| match status.leader {
+        Some(leader) if leader == id => "leader",
+        Some(_) => "follower",
+        None => "unknown",
+    };
+    let member = |member: &replica::Member| MemberInfo {
+        id: member.id,
+        peer_addr: member.peer_addr.clone(),
+        http_addr: member.http_addr.clone(),
+        role: role(member.id).into(),
+    };
+    Cluster {
+        cluster_id: status.cluster_id.clone(),
+        node_id: status.node_id,
+        role: status.role.as_str().into(),
+        leader: status.leader,
+        term: status.term.0,
+        last_log_zxid: status.last_log.0,
+        committed_zxid: status.committed.0,
+        applied_zxid: status.applied.0,
+        snapshot: SnapshotInfo { zxid: status.snapshot.zxid.0, bytes: status.snapshot.bytes },
+        members: status.members.iter().map(member).collect(),
+        sessions: status.sessions,
+        znodes: status.znodes,
+        watches: status.watches,
+        proposals: status.proposals,
+        ready: readiness_name(status.ready).into(),
+    }
+}
+
+/// Whether the process runs and answers.
+#[utoipa::path(get, path = "/livez", tag = "node",
+    responses((status = 200, description = "It does", body = Liveness)))]
+pub(crate) async fn live(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &Liveness { live: true }))
+}
+
+/// Whether clients should be sent here: not while the node has no quorum, lags, or is short of disk.
+#[utoipa::path(get, path = "/readyz", tag = "node",
+    responses((status = 200, description = "They should", body = protocol::Readiness)))]
+pub(crate) async fn ready(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let status = call.door.replica().status();
+    let ready = readiness_name(status.ready);
+    if status.ready != Readiness::Ready {
+        return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
+    }
+    Ok(json(StatusCode::OK, status.applied, &protocol::Readiness { ready: ready.into() }))
+}
+
+/// The version of the program.
+#[utoipa::path(get, path = "/version", tag = "node",
+    responses((status = 200, description = "The version", body = Version)))]
+pub(crate) async fn version(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let version = Version { name: "zlock".into(), version: env!("CARGO_PKG_VERSION").into() };
+    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &version))
+}
+
+fn readiness_name(ready: Readiness) -> &'static str {
+    match ready {
+        Readiness::Ready => "ready",
+        Readiness::Recovering => "recovering",
+        Readiness::NoQuorum => "no-quorum",
+        Readiness::Lagging => "lagging",
+        Readiness::DiskLow => "disk-low",
+        Readiness::Stopped => "stopped",
+    }
+}

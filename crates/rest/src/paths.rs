@@ -1,0 +1,124 @@
+//! Znode paths in URLs.
+
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use znode::{Create, CreateMode, ZPath};
+
+use crate::problem::Problem;
+
+/// What a path segment must not hold as it is (RFC 3986, `pchar`), and the percent sign.
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// The znode path behind a route: `/a%20b/c` is `/a b/c`. The slashes are the URL's own: an encoded one is refused.
+pub(crate) fn decode(raw: &str) -> Result<ZPath, Problem> {
+    if matches!(raw, "" | "/") {
+        return Ok(ZPath::root());
+    }
+    ZPath::parse(&decode_names(raw)?).map_err(|_| not_a_path())
+}
+
+/// The same for a create: the parent and the name, which may be empty for the sequential modes.
+pub(crate) fn decode_new(raw: &str, mode: CreateMode) -> Result<(ZPath, String), Problem> {
+    if let Some(parent) = raw.strip_suffix('/').filter(|_| mode.is_sequential()) {
+        return Ok((decode(parent)?, String::new()));
+    }
+    split_new(&decode(raw)?)
+}
+
+/// Splits the path of a create that stands in a body.
+pub(crate) fn parse_new(text: &str, mode: CreateMode) -> Result<(ZPath, String), Problem> {
+    if let Some(parent) = text.strip_suffix('/').filter(|_| mode.is_sequential()) {
+        let parent = if parent.is_empty() { "/" } else { parent };
+        return Ok((ZPath::parse(parent).map_err(|_| not_a_path())?, String::new()));
+    }
+    split_new(&ZPath::parse(text).map_err(|_| not_a_path())?)
+}
+
+/// The create of `(parent, name)`.
+pub(crate) fn create((parent, name): (ZPath, String), data: Vec<u8>, mode: CreateMode, acl: Vec<znode::Acl>) -> Create {
+    Create { parent, name, data, mode, acl }
+}
+
+/// A znode path as a part of a URL.
+pub(crate) fn encode(path: &ZPath) -> String {
+    utf8_percent_encode(path.as_str(), ESCAPED).to_string()
+}
+
+pub(crate) fn not_a_path() -> Problem {
+    Problem::bad(
+        "path",
+        "not a znode path: names between slashes, none of them empty, `.` or `..`, no control characters",
+    )
+}
+
+fn split_new(path: &ZPath) -> Result<(ZPath, String), Problem> {
+    let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
+    Ok((parent, path.name().to_owned()))
+}
+
+fn decode_names(raw: &str) -> Result<String, Problem> {
+    let mut path = String::with_capacity(raw.len());
+    for name in raw.strip_prefix('/').unwrap_or(raw).split('/') {
+        let name = percent_decode_str(name).decode_utf8().map_err(|_| Problem::bad("path", "not UTF-8"))?;
+        if name.contains('/') {
+            return Err(Problem::bad("path", "a name cannot hold a slash, encoded or not"));
+        }
+        path.push('/');
+        path.push_str(&name);
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(raw: &str, expected: Option<&str>) {
+        let path = decode(raw).ok();
+        assert_eq!(path.as_ref().map(ZPath::as_str), expected, "{raw:?}");
+        if let Some(path) = path {
+            assert_eq!(decode(&encode(&path)).unwrap(), path);
+        }
+    }
+
+    #[test]
+    fn a_path_in_a_url_is_decoded_once_and_checked() {
+        check("", Some("/"));
+        check("/", Some("/"));
+        check("/a/b", Some("/a/b"));
+        check("/a%20b/%C3%BC", Some("/a b/ü"));
+        check("/a%252fb", Some("/a%2fb"));
+        check("/%2541", Some("/%41"));
+        for bad in [
+            "//", "/a/", "/a//b", "/a/../b", "/%2e%2e", "/a%2fb", "/a%2Fb", "/a%00b", "/%ff", "/%c0%af", "/%7f", "/./a",
+        ] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn only_a_sequential_name_may_be_empty() {
+        let name = |raw, mode| decode_new(raw, mode).ok().map(|(parent, name)| format!("{parent} {name}"));
+        assert_eq!(name("/a/b", CreateMode::Persistent).as_deref(), Some("/a b"));
+        assert_eq!(name("/a/", CreateMode::Persistent), None);
+        assert_eq!(name("/a/", CreateMode::PersistentSequential).as_deref(), Some("/a "));
+        assert_eq!(name("/", CreateMode::PersistentSequential).as_deref(), Some("/ "));
+        assert_eq!(name("/", CreateMode::Persistent), None);
+        assert_eq!(parse_new("/", CreateMode::EphemeralSequential).unwrap(), (ZPath::root(), String::new()));
+    }
+}

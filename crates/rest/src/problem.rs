@@ -1,0 +1,283 @@
+//! The only place where an error meets HTTP.
+
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::response::{IntoResponse, Response};
+use protocol::{Outcome, ProblemType};
+use replica::{EventsError, WaitEnd};
+use znode::{Refusal, ZPath, Zxid};
+
+/// A bad answer. Rendered by [`Problem::render`] when the zxid of the answer is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    kind: ProblemType,
+    status: StatusCode,
+    outcome: Outcome,
+    detail: String,
+    error: Option<znode::Error>,
+    path: Option<ZPath>,
+    op_index: Option<u32>,
+    pub(crate) zxid: Option<Zxid>,
+    retry_after_ms: Option<u64>,
+}
+
+/// How soon a client may try again that met a bound of this node.
+const RETRY_AFTER_MS: u64 = 1_000;
+
+impl Problem {
+    pub(crate) fn new(kind: ProblemType, status: StatusCode, detail: impl Into<String>) -> Problem {
+        let detail = detail.into();
+        let outcome = Outcome::Refused;
+        Problem {
+            kind,
+            status,
+            outcome,
+            detail,
+            error: None,
+            path: None,
+            op_index: None,
+            zxid: None,
+            retry_after_ms: None,
+        }
+    }
+
+    /// 400 about a parameter, header or field of the given name.
+    pub(crate) fn bad(name: &str, why: impl std::fmt::Display) -> Problem {
+        Problem {
+            error: Some(znode::Error::BadArguments),
+            ..Problem::new(ProblemType::BadRequest, StatusCode::BAD_REQUEST, format!("{name}: {why}"))
+        }
+    }
+
+    /// The state machine said no.
+    pub(crate) fn refused(refusal: Refusal, zxid: Zxid) -> Problem {
+        let problem = Problem::from(refusal.error);
+        Problem { path: refusal.path, op_index: refusal.op_index, zxid: Some(zxid), ..problem }
+    }
+
+    /// This node is at a bound of its own: 429.
+    pub(crate) fn too_many(what: &str) -> Problem {
+        let detail = format!("too many {what} on this node: try again or go to another node");
+        Problem {
+            outcome: Outcome::Unavailable,
+            retry_after_ms: Some(RETRY_AFTER_MS),
+            ..Problem::new(ProblemType::TooMany, StatusCode::TOO_MANY_REQUESTS, detail)
+        }
+    }
+
+    /// Nothing was done: 503.
+    pub(crate) fn unavailable(why: impl Into<String>, retry_after_ms: u64) -> Problem {
+        Problem {
+            outcome: Outcome::Unavailable,
+            retry_after_ms: Some(retry_after_ms),
+            ..Problem::new(ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE, why)
+        }
+    }
+
+    /// The node is on its way out: 503.
+    pub(crate) fn stopping() -> Problem {
+        Problem::unavailable("the node is shutting down: go to another node", RETRY_AFTER_MS)
+    }
+
+    pub(crate) fn unknown(why: impl Into<String>) -> Problem {
+        Problem { outcome: Outcome::Unknown, ..Problem::new(ProblemType::Unknown, StatusCode::GATEWAY_TIMEOUT, why) }
+    }
+
+    /// The wait ended first, and the log says that the waiter has left.
+    pub(crate) fn not_acquired(ticket: &ZPath, zxid: Zxid) -> Problem {
+        let detail = "the wait ended before the lock was granted; the waiter has left the queue";
+        Problem::new(ProblemType::NotAcquired, StatusCode::CONFLICT, detail).at(ticket, zxid)
+    }
+
+    /// The ticket is not there any more, or never was.
+    pub(crate) fn ticket_gone(ticket: &ZPath, zxid: Zxid) -> Problem {
+        let detail = "the ticket was released or withdrawn, or its session ended";
+        let problem = Problem::new(ProblemType::TicketGone, StatusCode::GONE, detail);
+        Problem { error: Some(znode::Error::NoNode), ..problem.at(ticket, zxid) }
+    }
+
+    /// A later attempt with the same key took over.
+    pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
+        let detail = "another request with the same idempotency key has the ticket";
+        Problem::new(ProblemType::Superseded, StatusCode::CONFLICT, detail).at(ticket, zxid)
+    }
+
+    /// The reply does not belong to the request: a bug of ours.
+    pub(crate) fn internal(detail: &str) -> Problem {
+        Problem {
+            outcome: Outcome::Unknown,
+            ..Problem::new(ProblemType::Internal, StatusCode::INTERNAL_SERVER_ERROR, detail)
+        }
+    }
+
+    pub(crate) fn at(mut self, path: &ZPath, zxid: Zxid) -> Problem {
+        self.path = Some(path.clone());
+        self.zxid = Some(zxid);
+        self
+    }
+
+    /// Which operation of a multi it is about.
+    pub(crate) fn of_op(mut self, index: usize) -> Problem {
+        self.op_index = u32::try_from(index).ok();
+        self
+    }
+
+    pub(crate) fn since(mut self, zxid: Zxid) -> Problem {
+        self.zxid = Some(zxid);
+        self
+    }
+
+    /// The document. `zxid` is for a problem that knows none.
+    fn document(&self, zxid: Zxid) -> protocol::Problem {
+        protocol::Problem {
+            type_uri: self.kind.uri(),
+            title: self.kind.title().into(),
+            status: self.status.as_u16(),
+            detail: self.detail.clone(),
+            outcome: self.outcome,
+            name: self.error.map(|error| error_name(error).into()),
+            code: self.error.map(znode::Error::code),
+            path: self.path.as_ref().map(|path| path.as_str().into()),
+            op_index: self.op_index,
+            zxid: self.zxid.unwrap_or(zxid).0,
+        }
+    }
+
+    /// The document as text, for an answer that is written by hand.
+    pub(crate) fn to_json(&self, zxid: Zxid) -> String {
+        serde_json::to_string(&self.document(zxid)).expect("a problem has no maps and no foreign types")
+    }
+
+    /// The answer. `zxid` is for a problem that knows none.
+    pub(crate) fn render(self, zxid: Zxid) -> Response {
+        let mut response = (self.status, axum::Json(self.document(zxid))).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(ms) = self.retry_after_ms {
+            headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000).max(1)));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Zlock-Session"));
+        }
+        response
+    }
+}
+
+/// Leaves the problem for the outermost layer, which knows the zxid.
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<znode::Error> for Problem {
+    fn from(error: znode::Error) -> Problem {
+        use znode::Error as E;
+        let (kind, status) = match error {
+            E::BadArguments => (ProblemType::BadRequest, StatusCode::BAD_REQUEST),
+            E::NoNode => (ProblemType::NoNode, StatusCode::NOT_FOUND),
+            E::NoAuth => (ProblemType::NoAuth, StatusCode::FORBIDDEN),
+            E::BadVersion => (ProblemType::BadVersion, StatusCode::PRECONDITION_FAILED),
+            E::NoChildrenForEphemerals => (ProblemType::NoChildrenForEphemerals, StatusCode::CONFLICT),
+            E::NodeExists => (ProblemType::NodeExists, StatusCode::CONFLICT),
+            E::NotEmpty => (ProblemType::NotEmpty, StatusCode::CONFLICT),
+            E::SessionExpired => (ProblemType::SessionExpired, StatusCode::GONE),
+            E::InvalidAcl => (ProblemType::InvalidAcl, StatusCode::BAD_REQUEST),
+            E::AuthFailed => (ProblemType::AuthFailed, StatusCode::FORBIDDEN),
+            E::QuotaExceeded => (ProblemType::QuotaExceeded, StatusCode::INSUFFICIENT_STORAGE),
+            E::SessionRequired => (ProblemType::SessionRequired, StatusCode::UNAUTHORIZED),
+            E::LockNotHeld => (ProblemType::LockNotHeld, StatusCode::PRECONDITION_FAILED),
+            E::RequestKeyReused => (ProblemType::RequestKeyReused, StatusCode::UNPROCESSABLE_ENTITY),
+            E::RequestKeyEvicted => (ProblemType::RequestKeyEvicted, StatusCode::CONFLICT),
+            E::SequenceExhausted => (ProblemType::SequenceExhausted, StatusCode::CONFLICT),
+            E::TooManyChildren | E::TooManyEphemerals | E::TooManyHolds => {
+                (ProblemType::LimitReached, StatusCode::CONFLICT)
+            }
+            E::TooManyOps => (ProblemType::LimitReached, StatusCode::PAYLOAD_TOO_LARGE),
+            E::TooManyWaiters | E::TooManySessions => (ProblemType::TooMany, StatusCode::TOO_MANY_REQUESTS),
+            E::DataTooLarge => (ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE),
+            E::PathTooLong => (ProblemType::UriTooLong, StatusCode::URI_TOO_LONG),
+            E::StaleTerm => (ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
+        };
+        let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        Problem {
+            error: Some(error),
+            retry_after_ms: retry.then_some(RETRY_AFTER_MS),
+            ..Problem::new(kind, status, error.to_string())
+        }
+    }
+}
+
+impl From<replica::Error> for Problem {
+    fn from(error: replica::Error) -> Problem {
+        match error {
+            replica::Error::Refused(error) => error.into(),
+            replica::Error::Unavailable { reason, retry_after_ms } => Problem::unavailable(reason, retry_after_ms),
+            replica::Error::Unknown { reason } => Problem::unknown(reason),
+        }
+    }
+}
+
+/// `Deadline` is no problem for most waits: they look at it themselves first.
+impl From<WaitEnd> for Problem {
+    fn from(end: WaitEnd) -> Problem {
+        match end {
+            WaitEnd::Deadline => Problem::unavailable("the wait is over", RETRY_AFTER_MS),
+            WaitEnd::TooMany => Problem::too_many("watches"),
+            WaitEnd::Stopped => Problem::stopping(),
+        }
+    }
+}
+
+impl From<EventsError> for Problem {
+    fn from(error: EventsError) -> Problem {
+        match error {
+            EventsError::Gone { oldest } => Problem {
+                zxid: Some(oldest),
+                ..Problem::new(
+                    ProblemType::EventsGone,
+                    StatusCode::GONE,
+                    format!(
+                        "events after `since` are no longer kept: read afresh, then ask from that zxid on; the oldest `since` is {oldest}"
+                    ),
+                )
+            },
+            EventsError::TooMany => Problem::too_many("watches"),
+            EventsError::Stopped => Problem::stopping(),
+        }
+    }
+}
+
+/// ZooKeeper's name for the error (KeeperException.Code, as its exceptions print it), or ours.
+fn error_name(error: znode::Error) -> &'static str {
+    use znode::Error as E;
+    match error {
+        E::BadArguments => "BadArguments",
+        E::NoNode => "NoNode",
+        E::NoAuth => "NoAuth",
+        E::BadVersion => "BadVersion",
+        E::NoChildrenForEphemerals => "NoChildrenForEphemerals",
+        E::NodeExists => "NodeExists",
+        E::NotEmpty => "NotEmpty",
+        E::SessionExpired => "SessionExpired",
+        E::InvalidAcl => "InvalidACL",
+        E::AuthFailed => "AuthFailed",
+        E::QuotaExceeded => "QuotaExceeded",
+        E::SessionRequired => "SessionRequired",
+        E::LockNotHeld => "LockNotHeld",
+        E::RequestKeyReused => "RequestKeyReused",
+        E::RequestKeyEvicted => "RequestKeyEvicted",
+        E::SequenceExhausted => "SequenceExhausted",
+        E::TooManyChildren => "TooManyChildren",
+        E::TooManyWaiters => "TooManyWaiters",
+        E::TooManySessions => "TooManySessions",
+        E::TooManyEphemerals => "TooManyEphemerals",
+        E::TooManyHolds => "TooManyHolds",
+        E::TooManyOps => "TooManyOps",
+        E::DataTooLarge => "DataTooLarge",
+        E::PathTooLong => "PathTooLong",
+        E::StaleTerm => "StaleTerm",
+    }
+}

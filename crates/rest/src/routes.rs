@@ -1,0 +1,57 @@
+//! Which handler answers what.
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use protocol::ProblemType;
+use replica::Replica;
+use tokio_util::sync::CancellationToken;
+
+use crate::door::{Door, at_the_door};
+use crate::problem::Problem;
+use crate::{RestConfig, acquire, locks, node, openapi, sessions, txn, znodes};
+
+/// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
+pub fn router(replica: Replica, config: RestConfig) -> Router {
+    routes(Door::new(replica, config, CancellationToken::new()))
+}
+
+/// The OpenAPI document that `/openapi.json` answers.
+pub fn openapi_document() -> utoipa::openapi::OpenApi {
+    openapi::document()
+}
+
+pub(crate) fn routes(door: Door) -> Router {
+    let znode = || post(znodes::create).get(znodes::read).put(znodes::set).delete(znodes::delete);
+    Router::new()
+        .route("/v1/sessions", post(sessions::open).get(sessions::list))
+        .route("/v1/sessions/{id}", get(sessions::one).delete(sessions::close))
+        .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))
+        .route("/v1/znodes", znode())
+        .route("/v1/znodes/", znode())
+        .route("/v1/znodes/{*path}", znode())
+        .route("/v1/txn", post(txn::apply))
+        .route("/v1/locks", get(locks::list))
+        .route("/v1/locks/", get(locks::list))
+        .route("/v1/locks/{*path}", post(acquire::acquire).get(locks::queue))
+        .route("/v1/tickets/{*ticket}", get(locks::ticket).delete(locks::release))
+        .route("/v1/cluster", get(node::cluster))
+        .route("/livez", get(node::live))
+        .route("/readyz", get(node::ready))
+        .route("/version", get(node::version))
+        .route("/openapi.json", get(openapi::answer))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(door.clone(), at_the_door))
+        .with_state(door)
+}
+
+async fn no_route() -> Problem {
+    Problem::new(ProblemType::NoRoute, StatusCode::NOT_FOUND, "see /openapi.json for what there is")
+}
+
+async fn no_method() -> Problem {
+    let detail = "see the header Allow, and /openapi.json";
+    Problem::new(ProblemType::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED, detail)
+}

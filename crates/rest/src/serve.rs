@@ -1,0 +1,173 @@
+//! Connections: accept, bound, serve, end.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use replica::Replica;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use tracing::{debug, warn};
+
+use crate::RestConfig;
+use crate::delivery::{Delivering, Delivery};
+use crate::door::Door;
+use crate::routes::routes;
+
+/// Connections over the cap that are told so, at once. More are closed without a word.
+const REFUSALS_MAX: usize = 64;
+/// How long one of them may take to hear it.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// After an accept that failed for want of something (file descriptors).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves the API on `listener` until `shutdown` resolves; then ends waits, lets open requests end for a bounded time,
+/// and returns.
+///
+/// # Errors
+/// None at present: a failing accept is logged and tried again.
+pub async fn serve(
+    listener: TcpListener,
+    replica: Replica,
+    config: RestConfig,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let stopping = CancellationToken::new();
+    let server = Arc::new(Server::new(replica, config, stopping.clone()));
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => server.clone().take(stream),
+            Err(error) => {
+                warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    stopping.cancel();
+    server.drain().await;
+    Ok(())
+}
+
+struct Server {
+    router: Router,
+    config: RestConfig,
+    connections: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
+    stopping: CancellationToken,
+    refusal: String,
+}
+
+impl Server {
+    fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
+        let refusal = refusal(&replica);
+        let router = routes(Door::new(replica, config.clone(), stopping.clone()));
+        let connections = Arc::new(Semaphore::new(config.connections_max.min(u32::MAX as usize >> 4)));
+        Server { router, config, connections, refusals: Arc::new(Semaphore::new(REFUSALS_MAX)), stopping, refusal }
+    }
+
+    /// Serves a connection, if there is room for it.
+    fn take(self: Arc<Self>, stream: TcpStream) {
+        if let Ok(permit) = self.connections.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                self.connection(stream).await;
+                drop(permit);
+            });
+        } else if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                // A client that does not listen need not hear it.
+                let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, &self.refusal)).await;
+                drop(permit);
+            });
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream) {
+        if let Err(error) = set_options(&stream) {
+            debug!(%error, "cannot set the options of a connection");
+        }
+        let delivery = Delivery::default();
+        let stall = Duration::from_millis(self.config.write_timeout_ms);
+        let io = Delivering::new(TokioIo::new(stream), delivery.clone(), stall);
+        let router = self.router.clone();
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(delivery.clone());
+            router.clone().oneshot(request)
+        });
+        let mut http = http1::Builder::new();
+        // The door answers 414 and 431 itself; what is larger than these is cut off by hyper with a bare status.
+        http.timer(TokioTimer::new())
+            .header_read_timeout(Duration::from_millis(self.config.header_read_timeout_ms))
+            .max_headers(self.config.headers_max.saturating_mul(4).max(100))
+            .max_buf_size(self.buffer_bytes_max());
+        let mut connection = std::pin::pin!(http.serve_connection(io, service));
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            () = self.stopping.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = served {
+            debug!(%error, "a connection ended");
+        }
+    }
+
+    fn buffer_bytes_max(&self) -> usize {
+        let head = self.config.uri_bytes_max.saturating_add(self.config.header_bytes_max);
+        head.saturating_mul(4).max(64 << 10)
+    }
+
+    /// Waits until every connection has ended, but not for ever.
+    async fn drain(&self) {
+        let all = u32::try_from(self.config.connections_max).unwrap_or(u32::MAX).min(u32::MAX >> 4);
+        let ended = self.connections.acquire_many(all);
+        let timeout = Duration::from_millis(self.config.shutdown_timeout_ms);
+        if tokio::time::timeout(timeout, ended).await.is_err() {
+            warn!("connections were still open at shutdown");
+        }
+    }
+}
+
+/// A dead client is noticed within half a minute also while nothing is written to it.
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+    SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(3))
+}
+
+/// What a connection over the cap is told.
+fn refusal(replica: &Replica) -> String {
+    let problem = crate::problem::Problem::unavailable("too many connections to this node: go to another one", 1_000);
+    let body = problem.to_json(replica.state().last_zxid());
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
+         zlock-node: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        replica.status().node_id,
+        body.len()
+    )
+}
+
+/// Answers before the request is there, and then waits for the client to close: a reset would take the answer away.
+async fn refuse(mut stream: TcpStream, refusal: &str) -> io::Result<()> {
+    stream.write_all(refusal.as_bytes()).await?;
+    stream.shutdown().await?;
+    let mut ignored = [0; 4096];
+    while stream.read(&mut ignored).await? > 0 {}
+    Ok(())
+}

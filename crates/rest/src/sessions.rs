@@ -1,0 +1,141 @@
+//! `/v1/sessions`.
+
+use std::str::FromStr;
+
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use protocol::{
+    Deleted, KeptAlive, Millis, OpenSession, ProblemType, SessionInfo, SessionKey, SessionList, SessionOpened,
+};
+use replica::Touch;
+use znode::{Op, Reply, Session, SessionId, ZPath};
+
+use crate::call::{Answer, Call, json, with_header};
+use crate::caller::secret_hash;
+use crate::problem::Problem;
+
+/// How long, counted from the moment the client sent the request, the session cannot have expired.
+///
+/// The leader counts the timeout from the arrival, which is later. What is taken off pays for clocks that run at
+/// different speeds.
+pub(crate) fn safe_for_ms(timeout_ms: u32) -> u64 {
+    u64::from(timeout_ms - timeout_ms / 50)
+}
+
+/// Opens a session.
+#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = OpenSession,
+    responses((status = 201, description = "The session; nobody is told the secret again", body = SessionOpened)))]
+pub(crate) async fn open(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let wish: OpenSession = call.json_or_default().await?;
+    let timeout_ms = match wish.timeout_ms {
+        Some(Millis(ms)) => u32::try_from(ms).unwrap_or(u32::MAX),
+        None => call.door.config().session_timeout_default_ms,
+    };
+    let mut key = SessionKey { id: 0, secret: [0; 16] };
+    getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
+    // The new session is not made in an old one.
+    call.caller.credential = None;
+    let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label };
+    let (zxid, Reply::SessionOpened { session, timeout_ms }) = call.propose(op).await? else {
+        return Err(Problem::internal("an open was not answered as one"));
+    };
+    key.id = session.0;
+    let opened = SessionOpened {
+        id: session.0,
+        secret: key.secret_hex(),
+        session: key.to_string(),
+        timeout_ms,
+        safe_for_ms: safe_for_ms(timeout_ms),
+    };
+    Ok(with_header(json(StatusCode::CREATED, zxid, &opened), LOCATION, format!("/v1/sessions/{session}")))
+}
+
+/// Keeps a session alive; answered by the leader.
+#[utoipa::path(post, path = "/v1/sessions/{id}/keepalive", tag = "sessions", params(("id" = u64, Path)),
+    responses((status = 200, description = "The leader has heard", body = KeptAlive)))]
+pub(crate) async fn keep_alive(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let id = own_session(&call, "/keepalive")?;
+    let touch = call.door.replica().touch(call.caller.session()?, call.door.read_deadline()).await?;
+    let Touch { timeout_ms, .. } = touch;
+    let kept = KeptAlive { id: id.0, timeout_ms, safe_for_ms: safe_for_ms(timeout_ms) };
+    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &kept))
+}
+
+/// Closes a session: its ephemerals and locks go at once.
+#[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = u64, Path)),
+    responses((status = 200, description = "It is closed", body = Deleted)))]
+pub(crate) async fn close(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let session = own_session(&call, "")?;
+    let (zxid, _) = call.propose(Op::CloseSession { session }).await?;
+    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+}
+
+/// One session, without its secret.
+#[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions",
+    params(("id" = u64, Path), ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
+    responses((status = 200, description = "The session and a page of its ephemerals", body = SessionInfo)))]
+pub(crate) async fn one(mut call: Call) -> Answer {
+    let id = session_id(&call, "")?;
+    let state = call.read().await?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let after = call.query.take("after").map(|text| ZPath::parse(&text).map_err(|_| crate::paths::not_a_path()));
+    let after = after.transpose()?;
+    call.query.finish()?;
+    let Some(session) = state.session(id) else {
+        let detail = "it was closed, expired or never opened";
+        let problem = Problem::new(ProblemType::NoSession, StatusCode::NOT_FOUND, detail);
+        return Err(problem.since(state.last_zxid()));
+    };
+    let rest = session.ephemerals().skip_while(|path| after.as_ref().is_some_and(|after| *path <= after));
+    let mut ephemerals: Vec<String> = rest.take(limit + 1).map(|path| path.as_str().into()).collect();
+    let more = ephemerals.len() > limit;
+    ephemerals.truncate(limit);
+    let next = if more { ephemerals.last().cloned() } else { None };
+    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, ..info(session) }))
+}
+
+/// A page of sessions.
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
+    params(("limit" = Option<usize>, Query), ("after" = Option<u64>, Query)),
+    responses((status = 200, description = "Sessions by id", body = SessionList)))]
+pub(crate) async fn list(mut call: Call) -> Answer {
+    let state = call.read().await?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let after = SessionId(call.query.get("after")?.unwrap_or(0));
+    call.query.finish()?;
+    let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(limit + 1).map(info).collect();
+    let more = sessions.len() > limit;
+    sessions.truncate(limit);
+    let next = if more { sessions.last().map(|session| session.id) } else { None };
+    Ok(json(StatusCode::OK, state.last_zxid(), &SessionList { sessions, next }))
+}
+
+fn info(session: &Session) -> SessionInfo {
+    SessionInfo {
+        id: session.id.0,
+        timeout_ms: session.timeout_ms,
+        label: session.label.to_string(),
+        opened_ms: session.opened_ms,
+        ephemeral_count: session.ephemeral_count() as u64,
+        ephemerals: Vec::new(),
+        next: None,
+    }
+}
+
+/// The session in the URL, between `/v1/sessions/` and `behind`.
+fn session_id(call: &Call, behind: &str) -> Result<SessionId, Problem> {
+    let text = call.raw_path("/v1/sessions/").strip_suffix(behind).unwrap_or_default();
+    u64::from_str(text).map(SessionId).map_err(|_| Problem::bad("id", "not a session id"))
+}
+
+/// The same, where it must be the caller's own.
+fn own_session(call: &Call, behind: &str) -> Result<SessionId, Problem> {
+    let id = session_id(call, behind)?;
+    if call.caller.session()?.session != id {
+        return Err(Problem::bad("Zlock-Session", "another session than that of the URL"));
+    }
+    Ok(id)
+}

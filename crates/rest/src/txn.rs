@@ -1,0 +1,54 @@
+//! `/v1/txn`: several operations, all or nothing.
+
+use axum::http::StatusCode;
+use protocol::{Millis, Txn, TxnDone, TxnOp, TxnResult};
+use znode::{Acl, Op, Reply, ZPath, ZnodeOp};
+
+use crate::call::{Answer, Call, json};
+use crate::paths;
+use crate::problem::Problem;
+use crate::words;
+
+/// Creates, deletes, sets and checks znodes at once.
+#[utoipa::path(post, path = "/v1/txn", tag = "znodes", request_body = Txn,
+    responses((status = 200, description = "All of it was applied", body = TxnDone)))]
+pub(crate) async fn apply(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let (txn, _permit) = call.json::<Txn>().await?;
+    let ops = txn.ops.into_iter().enumerate();
+    let ops = ops.map(|(index, op)| self::op(op).map_err(|problem| problem.of_op(index))).collect::<Result<_, _>>()?;
+    let (zxid, Reply::Multi(replies)) = call.propose(Op::Multi(ops)).await? else {
+        return Err(Problem::internal("a multi was not answered as one"));
+    };
+    let results = replies.into_iter().map(result).collect::<Result<_, _>>()?;
+    Ok(json(StatusCode::OK, zxid, &TxnDone { zxid: zxid.0, results }))
+}
+
+fn op(op: TxnOp) -> Result<ZnodeOp, Problem> {
+    Ok(match op {
+        TxnOp::Create { path, data, data_base64, mode, ttl, acl } => {
+            let mode = words::create_mode(mode, ttl.map(|Millis(ms)| ms))?;
+            let acl = acl.map_or_else(|| Ok(Acl::open()), words::acl)?;
+            let place = paths::parse_new(&path, mode)?;
+            ZnodeOp::Create(paths::create(place, words::data(data, data_base64)?, mode, acl))
+        }
+        TxnOp::Delete { path, version } => ZnodeOp::Delete { path: parse(&path)?, version },
+        TxnOp::Set { path, data, data_base64, version } => {
+            ZnodeOp::SetData { path: parse(&path)?, data: words::data(data, data_base64)?, version }
+        }
+        TxnOp::Check { path, version } => ZnodeOp::Check { path: parse(&path)?, version },
+    })
+}
+
+fn parse(path: &str) -> Result<ZPath, Problem> {
+    ZPath::parse(path).map_err(|_| paths::not_a_path())
+}
+
+fn result(reply: Reply) -> Result<TxnResult, Problem> {
+    match reply {
+        Reply::Created { path, stat } => Ok(TxnResult::Create { path: path.as_str().into(), stat: words::stat(stat) }),
+        Reply::Set { stat } => Ok(TxnResult::Set { stat: words::stat(stat) }),
+        Reply::Done => Ok(TxnResult::Done),
+        _ => Err(Problem::internal("an operation of a multi was not answered as one")),
+    }
+}

@@ -1,0 +1,171 @@
+//! From the state machine's words to the API's, and back.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use protocol::{AclEntry, EventInfo, EventKind, Mode, Stat, ZnodeInfo};
+use znode::{Acl, CreateMode, LockMode, ZPath, Znode};
+
+use crate::problem::Problem;
+
+pub(crate) fn stat(stat: znode::Stat) -> Stat {
+    Stat {
+        czxid: stat.czxid.0,
+        mzxid: stat.mzxid.0,
+        ctime_ms: stat.ctime_ms,
+        mtime_ms: stat.mtime_ms,
+        version: stat.version,
+        cversion: stat.cversion,
+        aversion: stat.aversion,
+        ephemeral_owner: stat.ephemeral_owner,
+        data_length: stat.data_length,
+        num_children: stat.num_children,
+        pzxid: stat.pzxid.0,
+    }
+}
+
+pub(crate) fn znode_info(path: &ZPath, node: &Znode) -> ZnodeInfo {
+    let (data, data_base64) = match std::str::from_utf8(node.data()) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(STANDARD.encode(node.data()))),
+    };
+    ZnodeInfo { path: path.as_str().into(), data, data_base64, stat: stat(node.stat()) }
+}
+
+/// The data of an operation in a body: as text or in base64.
+pub(crate) fn data(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Problem> {
+    match (text, base64) {
+        (Some(_), Some(_)) => Err(Problem::bad("data_base64", "given together with data")),
+        (Some(text), None) => Ok(text.into_bytes()),
+        (None, Some(base64)) => STANDARD.decode(base64).map_err(|error| Problem::bad("data_base64", error)),
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+pub(crate) fn event(event: znode::Event) -> EventInfo {
+    let kind = match event.kind {
+        znode::EventKind::Created => EventKind::Created,
+        znode::EventKind::Deleted => EventKind::Deleted,
+        znode::EventKind::DataChanged => EventKind::DataChanged,
+        znode::EventKind::ChildrenChanged => EventKind::ChildrenChanged,
+    };
+    EventInfo { zxid: event.zxid.0, kind, path: event.path.as_str().into() }
+}
+
+/// A create mode; `ttl_ms` belongs to the TTL modes and to them only.
+pub(crate) fn create_mode(mode: Mode, ttl_ms: Option<u64>) -> Result<CreateMode, Problem> {
+    let ttl = || ttl_ms.ok_or_else(|| Problem::bad("ttl", "the mode needs one"));
+    let mode = match mode {
+        Mode::Persistent => CreateMode::Persistent,
+        Mode::Ephemeral => CreateMode::Ephemeral,
+        Mode::PersistentSequential => CreateMode::PersistentSequential,
+        Mode::EphemeralSequential => CreateMode::EphemeralSequential,
+        Mode::Container => CreateMode::Container,
+        Mode::PersistentTtl => return Ok(CreateMode::PersistentTtl { ttl_ms: ttl()? }),
+        Mode::PersistentSequentialTtl => return Ok(CreateMode::PersistentSequentialTtl { ttl_ms: ttl()? }),
+    };
+    if ttl_ms.is_some() {
+        return Err(Problem::bad("ttl", "only with mode=persistent-ttl or persistent-sequential-ttl"));
+    }
+    Ok(mode)
+}
+
+/// The same from the query.
+pub(crate) fn parse_mode(text: &str) -> Result<Mode, Problem> {
+    // The names are those of JSON, so that there is one list of them.
+    serde_json::from_value(text.into()).map_err(|_| {
+        let all = "persistent, ephemeral, persistent-sequential, ephemeral-sequential, container, persistent-ttl or persistent-sequential-ttl";
+        Problem::bad("mode", all)
+    })
+}
+
+pub(crate) fn parse_lock_mode(text: Option<&str>) -> Result<LockMode, Problem> {
+    match text {
+        None | Some("exclusive") => Ok(LockMode::Exclusive),
+        Some("read") => Ok(LockMode::Read),
+        Some("write") => Ok(LockMode::Write),
+        Some(_) => Err(Problem::bad("mode", "exclusive, read or write")),
+    }
+}
+
+fn lock_mode(mode: LockMode) -> protocol::LockMode {
+    match mode {
+        LockMode::Exclusive => protocol::LockMode::Exclusive,
+        LockMode::Read => protocol::LockMode::Read,
+        LockMode::Write => protocol::LockMode::Write,
+    }
+}
+
+pub(crate) fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
+    protocol::Contender {
+        ticket: entry.ticket.as_str().into(),
+        position: entry.position,
+        mode: lock_mode(entry.mode),
+        session: entry.session.map(|session| session.0),
+        owner: entry.owner,
+        label: entry.label.unwrap_or_default(),
+        since_ms: entry.since_ms,
+        fencing_token: entry.token.0,
+        holds: entry.holds,
+        lingers_until_ms: entry.lingers_until_ms,
+    }
+}
+
+/// The letters of ZooKeeper's command line, in its order.
+const PERMS: [(char, u32); 5] =
+    [('c', znode::CREATE), ('d', znode::DELETE), ('r', znode::READ), ('w', znode::WRITE), ('a', znode::ADMIN)];
+
+pub(crate) fn acl_entry(acl: &Acl) -> AclEntry {
+    let perms = PERMS.iter().filter(|(_, bit)| acl.perms & bit != 0).map(|(letter, _)| *letter).collect();
+    AclEntry { perms, scheme: acl.scheme.clone(), id: acl.id.clone() }
+}
+
+pub(crate) fn acl(entries: Vec<AclEntry>) -> Result<Vec<Acl>, Problem> {
+    let entry = |entry: AclEntry| Ok(Acl { perms: perms(&entry.perms)?, scheme: entry.scheme, id: entry.id });
+    entries.into_iter().map(entry).collect()
+}
+
+/// `world:anyone:cdrwa,digest:user:hash:r`: the perms are behind the last colon, the scheme before the first.
+pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
+    let entry = |entry: &str| {
+        let (who, letters) = entry.rsplit_once(':')?;
+        let (scheme, id) = who.split_once(':')?;
+        Some((scheme.to_owned(), id.to_owned(), letters.to_owned()))
+    };
+    let entry = |text| {
+        let (scheme, id, letters) = entry(text).ok_or_else(|| Problem::bad("acl", "write scheme:id:perms"))?;
+        Ok(Acl { perms: perms(&letters)?, scheme, id })
+    };
+    text.split(',').map(entry).collect()
+}
+
+fn perms(letters: &str) -> Result<u32, Problem> {
+    let bit = |letter| PERMS.iter().find(|(known, _)| *known == letter).map(|(_, bit)| *bit);
+    letters.chars().try_fold(0, |bits, letter| {
+        bit(letter).map(|bit| bits | bit).ok_or_else(|| Problem::bad("acl", "perms are letters out of cdrwa"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acl_in_the_query_reads_as_zookeepers_command_line_writes_it() {
+        let acl = parse_acl("world:anyone:r,digest:bob:aGFzaA==:cdrwa").unwrap();
+        assert_eq!(acl[0], Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() });
+        assert_eq!(acl[1], Acl { perms: znode::ALL, scheme: "digest".into(), id: "bob:aGFzaA==".into() });
+        assert_eq!(acl_entry(&acl[1]).perms, "cdrwa");
+        for bad in ["", "world", "world:anyone", "world:anyone:x", "world:anyone:r,"] {
+            assert!(parse_acl(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_ttl_belongs_to_the_ttl_modes() {
+        assert_eq!(create_mode(Mode::PersistentTtl, Some(5)).unwrap(), CreateMode::PersistentTtl { ttl_ms: 5 });
+        assert!(create_mode(Mode::PersistentTtl, None).is_err());
+        assert!(create_mode(Mode::Container, Some(5)).is_err());
+        assert_eq!(parse_mode("container").unwrap(), Mode::Container);
+        assert!(parse_mode("Container").is_err());
+    }
+}

@@ -4,8 +4,6 @@
 //! `fail` (it did not happen) or `info` (nobody knows). A process whose operation ended as `info` never invokes again: the
 //! worker goes on as a new process.
 
-use std::fmt::{self, Write as _};
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -60,6 +58,12 @@ pub struct Entry {
     /// Why it failed or is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The node that answered, or was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u64>,
+    /// `Zlock-Zxid` of the answer, where the workload's checker may rely on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zxid: Option<u64>,
 }
 
 /// An operation: an invocation with its completion. Times are indexes into the history, so they never tie.
@@ -73,7 +77,7 @@ pub struct Operation {
     pub argument: Value,
     /// How it ended; `Info` when there is no completion.
     pub outcome: Kind,
-    /// What was answered; null unless `outcome` is `Ok`.
+    /// What was answered; null when it failed. With `Info`, what the client had worked out until then.
     pub result: Value,
     /// The index of the invocation.
     pub call: u64,
@@ -81,6 +85,10 @@ pub struct Operation {
     pub complete: u64,
     /// Nanoseconds at the invocation and at the completion (the end of the history when there is none).
     pub time: (u64, u64),
+    /// Why it failed or is not known.
+    pub error: Option<String>,
+    /// The zxid of the answer.
+    pub zxid: Option<u64>,
 }
 
 /// Why a list of entries is no history.
@@ -140,6 +148,8 @@ pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, Malformed> {
                 call: index,
                 complete: u64::MAX,
                 time: (entry.time, end),
+                error: None,
+                zxid: None,
             });
             continue;
         }
@@ -147,9 +157,12 @@ pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, Malformed> {
         let operation = &mut operations[position];
         operation.outcome = entry.kind;
         operation.time.1 = entry.time;
+        operation.error.clone_from(&entry.error);
+        operation.zxid = entry.zxid;
         match entry.kind {
             Kind::Info => {
                 crashed.insert(process);
+                operation.result = entry.value.clone();
             }
             Kind::Ok => {
                 operation.result = entry.value.clone();
@@ -161,78 +174,50 @@ pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, Malformed> {
     Ok(operations)
 }
 
-impl Entry {
-    /// One line of EDN, as Jepsen, Knossos and Elle read it.
-    pub fn to_edn(&self) -> String {
-        let mut line = String::from("{:type ");
-        let kind = match self.kind {
-            Kind::Invoke => "invoke",
-            Kind::Ok => "ok",
-            Kind::Fail => "fail",
-            Kind::Info => "info",
+impl Operation {
+    /// Whether it happened for sure.
+    pub fn is_ok(&self) -> bool {
+        self.outcome == Kind::Ok
+    }
+
+    /// Whether it may have happened.
+    pub fn is_possible(&self) -> bool {
+        self.outcome != Kind::Fail
+    }
+
+    /// A field of the result, or else of the argument.
+    pub fn field(&self, name: &str) -> Option<&Value> {
+        self.result.get(name).filter(|value| !value.is_null()).or_else(|| self.argument.get(name))
+    }
+
+    /// The same as a number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.field(name)?.as_u64()
+    }
+
+    /// The same as text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.field(name)?.as_str()
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        let ended = match self.outcome {
+            Kind::Ok => format!("ok {}", self.result),
+            Kind::Fail => format!("fail {}", self.error.as_deref().unwrap_or_default()),
+            Kind::Info | Kind::Invoke => format!("info {}", self.error.as_deref().unwrap_or_default()),
         };
-        write!(line, ":{kind}, :f :{}, :value {}", self.f, Edn(&self.value)).expect("writing to a string");
-        match self.process {
-            Process::Client(process) => write!(line, ", :process {process}"),
-            Process::Nemesis(_) => write!(line, ", :process :nemesis"),
-        }
-        .expect("writing to a string");
-        write!(line, ", :time {}, :index {}", self.time, self.index).expect("writing to a string");
-        if let Some(error) = &self.error {
-            write!(line, ", :error {}", Edn(&Value::String(error.clone()))).expect("writing to a string");
-        }
-        line.push('}');
-        line
+        let complete = if self.complete == u64::MAX { "never".to_owned() } else { self.complete.to_string() };
+        let zxid = self.zxid.map(|zxid| format!(" zxid {zxid}")).unwrap_or_default();
+        format!("[{}..{complete}] process {} {} {} -> {ended}{zxid}", self.call, self.process, self.f, self.argument)
     }
 }
 
-/// A JSON value in EDN: nil, vectors, and keywords for the keys of maps.
-struct Edn<'a>(&'a Value);
-
-impl fmt::Display for Edn<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Value::Null => f.write_str("nil"),
-            Value::Bool(value) => write!(f, "{value}"),
-            Value::Number(value) => write!(f, "{value}"),
-            Value::String(text) => write_text(f, text),
-            Value::Array(items) => {
-                f.write_str("[")?;
-                for (i, item) in items.iter().enumerate() {
-                    if i > 0 {
-                        f.write_str(" ")?;
-                    }
-                    write!(f, "{}", Edn(item))?;
-                }
-                f.write_str("]")
-            }
-            Value::Object(map) => {
-                f.write_str("{")?;
-                for (i, (key, value)) in map.iter().enumerate() {
-                    if i > 0 {
-                        f.write_str(", ")?;
-                    }
-                    write!(f, ":{} {}", key.replace('_', "-"), Edn(value))?;
-                }
-                f.write_str("}")
-            }
-        }
-    }
-}
-
-/// EDN's strings know the escapes of JSON but `\/`, `\b` and `\f`, which serde_json does not need for plain text.
-fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    f.write_str("\"")?;
-    for c in text.chars() {
-        match c {
-            '"' => f.write_str("\\\"")?,
-            '\\' => f.write_str("\\\\")?,
-            '\n' => f.write_str("\\n")?,
-            '\r' => f.write_str("\\r")?,
-            '\t' => f.write_str("\\t")?,
-            c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
-            c => f.write_char(c)?,
-        }
-    }
-    f.write_str("\"")
+/// Reads `history.jsonl`: one entry a line.
+///
+/// # Errors
+/// The number of the first line, from 1, that is no entry, and why.
+pub fn read_jsonl(text: &str) -> Result<Vec<Entry>, String> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines.map(|(i, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", i + 1))).collect()
 }

@@ -169,3 +169,42 @@ pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usi
     }
     Verdict::Linearizable
 }
+
+/// The positions of a small part of a history that is not linearizable, found by leaving out what does not matter.
+///
+/// Everything invoked after the return that could not be passed goes first. Then units go, in halves, quarters and so on,
+/// as long as the rest is still not linearizable. A unit is a set of operations without which a linearizable history
+/// stays linearizable: a read, or an acquire with its release. So what is left is a contradiction of its own.
+pub fn shrink<M: Model<Op: Clone>>(
+    model: &M,
+    calls: &[Call<M::Op>],
+    units: &[Vec<usize>],
+    stuck_at: usize,
+    configurations_max: usize,
+) -> Vec<usize> {
+    let end = calls[stuck_at].complete.unwrap_or(u64::MAX);
+    let mut kept: Vec<bool> = calls.iter().map(|call| call.call < end).collect();
+    let still_wrong = |kept: &[bool]| {
+        let part = calls.iter().zip(kept).filter(|(_, kept)| **kept).map(|(call, _)| {
+            let complete = call.complete.filter(|complete| *complete <= end);
+            Call { complete, ..call.clone() }
+        });
+        let part: Vec<Call<M::Op>> = part.collect();
+        matches!(check(model, &part, configurations_max), Verdict::NotLinearizable { .. })
+    };
+    let units: Vec<&Vec<usize>> = units.iter().filter(|unit| !unit.contains(&stuck_at)).collect();
+    let mut size = units.len().div_ceil(2);
+    while size > 0 {
+        for chunk in units.chunks(size) {
+            let mut fewer = kept.clone();
+            for i in chunk.iter().copied().flatten() {
+                fewer[*i] = false;
+            }
+            if fewer != kept && still_wrong(&fewer) {
+                kept = fewer;
+            }
+        }
+        size = if size == 1 { 0 } else { size.div_ceil(2) };
+    }
+    (0..calls.len()).filter(|i| kept[*i]).collect()
+}

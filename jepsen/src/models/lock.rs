@@ -9,6 +9,8 @@ pub enum LockOp {
     Acquire(u64),
     /// The client gave it back.
     Release(u64),
+    /// The client's session ended: the lock is free if the client held it.
+    Close(u64),
 }
 
 /// A lock that one client holds, or nobody.
@@ -27,6 +29,7 @@ impl Model for LockModel {
         match *op {
             LockOp::Acquire(client) => state.is_none().then_some(Some(client)),
             LockOp::Release(client) => (*state == Some(client)).then_some(None),
+            LockOp::Close(client) => Some(state.filter(|holder| *holder != client)),
         }
     }
 }

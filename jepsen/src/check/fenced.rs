@@ -1,0 +1,76 @@
+//! `fenced-lock` and `unguarded-lock`: what a lock with tokens can promise, and what one without cannot.
+
+use std::collections::BTreeMap;
+
+use super::set;
+use super::tenure;
+use crate::history::Operation;
+use crate::verdict::Verdict;
+
+/// Judges the guarded workload: tokens rise, the resource took no old token, and nothing acknowledged was lost, at the
+/// resource or in znodes written under `If-Lock`.
+pub(super) fn check_fenced(operations: &[Operation]) -> Verdict {
+    let mut verdict = check(operations, true);
+    check_resource(operations, &mut verdict);
+    verdict
+}
+
+/// Counts what the same workload loses without the guard. Tokens must rise all the same; lost updates are figures.
+pub(super) fn check_unguarded(operations: &[Operation]) -> Verdict {
+    check(operations, false)
+}
+
+fn check(operations: &[Operation], guarded: bool) -> Verdict {
+    let mut verdict = Verdict::default();
+    let tenures = tenure::tenures(operations);
+    tenure::check_tokens(&tenures, &mut verdict);
+    verdict.figure("grants", tenures.len());
+    for (f, last_f, name) in [("append", "read-all", "znode"), ("use", "resource-read", "resource")] {
+        let mut added: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+        for operation in operations.iter().filter(|operation| operation.f == f) {
+            added.entry(operation.text("lock").unwrap_or_default()).or_default().push(operation);
+        }
+        let (mut lost, mut kept) = (0, 0);
+        for (lock, additions) in added {
+            let is_last = |operation: &&Operation| operation.f == last_f && operation.text("lock") == Some(lock);
+            let Some(last) = operations.iter().rev().filter(|operation| operation.is_ok()).find(is_last) else {
+                verdict.doubt(format!("{lock}: the {name} was not read at the end"));
+                continue;
+            };
+            let figures = set::check(&format!("{name} of {lock}"), &additions, last, guarded, &mut verdict);
+            lost += figures.lost;
+            kept += figures.kept;
+        }
+        verdict.figure(&format!("{name}-updates-kept"), kept);
+        verdict.figure(&format!("{name}-updates-lost"), lost);
+    }
+    let stale = |f: &str| operations.iter().filter(|op| op.f == f && op.error.as_deref().is_some_and(is_stale)).count();
+    verdict.figure("old-tokens-refused", stale("use") + stale("append") + stale("resource-check"));
+    verdict
+}
+
+fn is_stale(error: &str) -> bool {
+    matches!(error, "stale-token" | "lock-not-held")
+}
+
+/// The resource keeps a log of its own, field `seq`. In that order accepted tokens never fall.
+fn check_resource(operations: &[Operation], verdict: &mut Verdict) {
+    let mut accepted: BTreeMap<&str, Vec<(u64, u64, &Operation)>> = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| operation.f == "use" && operation.is_ok()) {
+        if let (Some(lock), Some(seq), Some(token)) =
+            (operation.text("lock"), operation.number("seq"), operation.number("token"))
+        {
+            accepted.entry(lock).or_default().push((seq, token, operation));
+        }
+    }
+    for (lock, mut accepted) in accepted {
+        accepted.sort_by_key(|(seq, ..)| *seq);
+        for pair in accepted.windows(2) {
+            let ((_, before, first), (_, after, second)) = (pair[0], pair[1]);
+            if after < before {
+                let detail = format!("{lock}: the resource took token {after} after token {before}");
+                verdict.found("old-token-accepted", detail, &[first, second]);
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `lock`, `reentrant-lock`, `rw-lock`: each lock is a linearizable mutex, reentrant mutex or read/write lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tenure::{self, Ends};
+use crate::history::{Kind, Operation};
+use crate::models::{LockModel, LockOp, ReentrantModel, ReentrantOp, RwLockModel, RwLockOp};
+use crate::verdict::Verdict;
+use crate::wgl::{self, Call, Model};
+
+/// Configurations that one search may look at.
+const CONFIGURATIONS_MAX: usize = 200_000;
+/// The same for each step of making a contradiction smaller.
+const SHRINK_CONFIGURATIONS_MAX: usize = 5_000;
+
+/// Judges a mutex that knows its owner.
+pub(super) fn check_lock(operations: &[Operation]) -> Verdict {
+    check(operations, &LockModel, |operation, owner| match operation.f.as_str() {
+        "acquire" => Some(LockOp::Acquire(owner)),
+        "release" => Some(LockOp::Release(owner)),
+        "close" => Some(LockOp::Close(owner)),
+        _ => None,
+    })
+}
+
+/// Judges a mutex that its owner may take again.
+pub(super) fn check_reentrant(operations: &[Operation]) -> Verdict {
+    check(operations, &ReentrantModel, |operation, owner| {
+        let answered = operation.result.get("holds").and_then(serde_json::Value::as_u64);
+        match operation.f.as_str() {
+            "acquire" => Some(ReentrantOp::Acquire(owner, answered)),
+            "release" => Some(ReentrantOp::Release(owner, answered)),
+            "close" => Some(ReentrantOp::Close(owner)),
+            _ => None,
+        }
+    })
+}
+
+/// Judges a read/write lock.
+pub(super) fn check_rw(operations: &[Operation]) -> Verdict {
+    check(operations, &RwLockModel, |operation, owner| match (operation.f.as_str(), operation.text("mode")) {
+        ("acquire", Some("read")) => Some(RwLockOp::Read(owner)),
+        ("acquire", _) => Some(RwLockOp::Write(owner)),
+        ("release", _) => Some(RwLockOp::Release(owner)),
+        ("close", _) => Some(RwLockOp::Close(owner)),
+        _ => None,
+    })
+}
+
+fn check<M: Model<Op: Clone + From<CloseOf>>>(
+    operations: &[Operation],
+    model: &M,
+    op: impl Fn(&Operation, u64) -> Option<M::Op>,
+) -> Verdict {
+    let mut verdict = Verdict::default();
+    let tenures = tenure::tenures(operations);
+    // A reentrant holder gives back one hold at a time: which release ends the tenure is for the search to say.
+    let counted = operations.iter().any(|operation| operation.number("holds").is_some());
+    if !counted {
+        tenure::check_exclusion(&tenures, &mut verdict);
+    }
+    tenure::check_tokens(&tenures, &mut verdict);
+    verdict.figure("grants", tenures.len());
+    let ends = Ends::new(operations);
+    verdict.figure("sessions-lost", ends.lost.len());
+    for (lock, part) in partition(operations) {
+        let mut subjects: Vec<&Operation> = Vec::new();
+        let mut calls = Vec::new();
+        let mut owners = BTreeSet::new();
+        for operation in part {
+            let Some(owner) = operation.number("owner") else { continue };
+            if operation.is_possible()
+                && let Some(op) = op(operation, owner)
+            {
+                calls.push(Call {
+                    op,
+                    call: operation.call,
+                    complete: operation.is_ok().then_some(operation.complete),
+                });
+                subjects.push(operation);
+                owners.insert(owner);
+            }
+        }
+        // A lost session may have ended at any time since it was last of use.
+        for (owner, lost) in ends.lost.iter().filter(|(owner, _)| owners.contains(owner)) {
+            let begin = subjects.iter().filter(|op| op.number("owner") == Some(*owner)).map(|op| op.call).min();
+            let op = M::Op::from(CloseOf(*owner));
+            calls.push(Call { op, call: begin.unwrap_or(lost.call), complete: None });
+            subjects.push(lost);
+        }
+        search(lock, model, &spread(calls), &subjects, &mut verdict);
+    }
+    verdict
+}
+
+/// The end of a session that nobody asked for.
+struct CloseOf(u64);
+
+impl From<CloseOf> for LockOp {
+    fn from(CloseOf(owner): CloseOf) -> LockOp {
+        LockOp::Close(owner)
+    }
+}
+
+impl From<CloseOf> for ReentrantOp {
+    fn from(CloseOf(owner): CloseOf) -> ReentrantOp {
+        ReentrantOp::Close(owner)
+    }
+}
+
+impl From<CloseOf> for RwLockOp {
+    fn from(CloseOf(owner): CloseOf) -> RwLockOp {
+        RwLockOp::Close(owner)
+    }
+}
+
+/// Doubles all times, so that calls that were added can stand right behind those that they copy their time from.
+fn spread<O>(calls: Vec<Call<O>>) -> Vec<Call<O>> {
+    let mut taken = BTreeSet::new();
+    let spread = |call: Call<O>| {
+        let at = if taken.insert(call.call) { call.call * 2 } else { call.call * 2 + 1 };
+        Call { call: at, complete: call.complete.map(|complete| complete * 2), ..call }
+    };
+    calls.into_iter().map(spread).collect()
+}
+
+/// Operations by lock. A `close` belongs to every lock that its session asked for.
+fn partition(operations: &[Operation]) -> BTreeMap<&str, Vec<&Operation>> {
+    let mut locks: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    let mut of_owner: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+    for operation in operations {
+        let Some(owner) = operation.number("owner") else { continue };
+        match operation.text("lock") {
+            Some(lock) => {
+                locks.entry(lock).or_default().push(operation);
+                of_owner.entry(owner).or_default().insert(lock);
+            }
+            None => {
+                for lock in of_owner.get(&owner).into_iter().flatten() {
+                    locks.entry(lock).or_default().push(operation);
+                }
+            }
+        }
+    }
+    locks
+}
+
+fn search<M: Model<Op: Clone>>(
+    lock: &str,
+    model: &M,
+    calls: &[Call<M::Op>],
+    subjects: &[&Operation],
+    verdict: &mut Verdict,
+) {
+    match wgl::check(model, calls, CONFIGURATIONS_MAX) {
+        wgl::Verdict::Linearizable => {}
+        wgl::Verdict::NotLinearizable { stuck_at, .. } => {
+            let part = wgl::shrink(model, calls, &cycles(subjects), stuck_at, SHRINK_CONFIGURATIONS_MAX);
+            let part: Vec<&Operation> = part.into_iter().map(|i| subjects[i]).collect();
+            verdict.found("not-linearizable", format!("{lock} does not behave as a lock"), &part);
+        }
+        wgl::Verdict::Unknown { configurations } => {
+            verdict.doubt(format!("{lock}: gave up after {configurations} configurations"));
+        }
+    }
+}
+
+/// Acquires of one owner with the releases that undo them. A lock that is used less often is still a lock.
+fn cycles(subjects: &[&Operation]) -> Vec<Vec<usize>> {
+    let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    let mut cycles = Vec::new();
+    for (i, operation) in subjects.iter().enumerate() {
+        let Some(owner) = operation.number("owner") else { continue };
+        if operation.f == "close" || operation.outcome == Kind::Fail {
+            continue;
+        }
+        let cycle = open.entry(owner).or_default();
+        cycle.push(i);
+        if operation.f == "release" && operation.number("holds").unwrap_or(0) == 0 {
+            cycles.push(std::mem::take(cycle));
+        }
+    }
+    cycles.extend(open.into_values().filter(|cycle| !cycle.is_empty()));
+    cycles
+}

@@ -1,0 +1,133 @@
+//! The checkers: one for each workload, each with the promise that it judges.
+
+mod ephemeral;
+mod fenced;
+mod lock;
+mod multi;
+pub mod order;
+mod queue;
+mod register;
+mod sequential;
+mod session;
+mod set;
+pub mod tenure;
+mod watch;
+pub mod zones;
+
+use crate::history::{self, Entry, Operation};
+use crate::verdict::Verdict;
+
+/// What the harness can do to a cluster, and judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Workload {
+    /// Linearizable read, write and compare-and-set on many keys.
+    Register,
+    /// A linearizable mutex that knows its owner.
+    Lock,
+    /// Tokens rise, and nothing written under them is lost.
+    FencedLock,
+    /// The same without the guard: counts what is lost.
+    UnguardedLock,
+    /// A linearizable mutex that its owner may take again.
+    ReentrantLock,
+    /// A linearizable read/write lock.
+    RwLock,
+    /// Locks are granted in the order in which they were asked for.
+    Queue,
+    /// Sequence numbers are unique and rise.
+    Sequential,
+    /// Znodes live exactly as long as their sessions.
+    Ephemeral,
+    /// No event is lost, none comes twice or out of order.
+    Watch,
+    /// Transfers between accounts are strictly serializable.
+    Multi,
+    /// Reads never go back in time for one client.
+    Session,
+    /// A request that is sent again with its key happens once.
+    ExactlyOnce,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Workload; 13] = [
+        Workload::Register,
+        Workload::Lock,
+        Workload::FencedLock,
+        Workload::UnguardedLock,
+        Workload::ReentrantLock,
+        Workload::RwLock,
+        Workload::Queue,
+        Workload::Sequential,
+        Workload::Ephemeral,
+        Workload::Watch,
+        Workload::Multi,
+        Workload::Session,
+        Workload::ExactlyOnce,
+    ];
+
+    /// What it is called on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Register => "register",
+            Workload::Lock => "lock",
+            Workload::FencedLock => "fenced-lock",
+            Workload::UnguardedLock => "unguarded-lock",
+            Workload::ReentrantLock => "reentrant-lock",
+            Workload::RwLock => "rw-lock",
+            Workload::Queue => "queue",
+            Workload::Sequential => "sequential",
+            Workload::Ephemeral => "ephemeral",
+            Workload::Watch => "watch",
+            Workload::Multi => "multi",
+            Workload::Session => "session",
+            Workload::ExactlyOnce => "exactly-once",
+        }
+    }
+
+    /// The workload of that name.
+    pub fn from_name(name: &str) -> Option<Workload> {
+        Workload::ALL.into_iter().find(|workload| workload.name() == name)
+    }
+}
+
+/// Judges a history by the promise of its workload.
+pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
+    let operations = match history::operations(entries) {
+        Ok(operations) => operations,
+        Err(malformed) => {
+            let mut verdict = Verdict::default();
+            verdict.doubt(format!("this is no history: {malformed}"));
+            return verdict;
+        }
+    };
+    check_operations(workload, &operations)
+}
+
+/// The same for operations that are paired already.
+pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict {
+    match workload {
+        Workload::Register => {
+            let mut verdict = register::check(operations);
+            let is_read = |f: &str| match f {
+                "read" => Some(true),
+                "write" | "cas" => Some(false),
+                _ => None,
+            };
+            order::check_zxids(operations, is_read, &mut verdict);
+            verdict
+        }
+        Workload::Lock => lock::check_lock(operations),
+        Workload::FencedLock => fenced::check_fenced(operations),
+        Workload::UnguardedLock => fenced::check_unguarded(operations),
+        Workload::ReentrantLock => lock::check_reentrant(operations),
+        Workload::RwLock => lock::check_rw(operations),
+        Workload::Queue => queue::check(operations),
+        Workload::Sequential => sequential::check_sequential(operations),
+        Workload::Ephemeral => ephemeral::check(operations),
+        Workload::Watch => watch::check(operations),
+        Workload::Multi => multi::check(operations),
+        Workload::Session => session::check(operations),
+        Workload::ExactlyOnce => sequential::check_exactly_once(operations),
+    }
+}

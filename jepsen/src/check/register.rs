@@ -1,0 +1,110 @@
+//! `register`: every key is a linearizable register.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::zones::{self, ZoneVerdict};
+use crate::history::Operation;
+use crate::models::{RegisterModel, RegisterOp};
+use crate::verdict::Verdict;
+use crate::wgl::{self, Call};
+
+/// Configurations that one search may look at.
+const CONFIGURATIONS_MAX: usize = 200_000;
+/// A search that is only a second opinion gets so many.
+const SECOND_OPINION_MAX: usize = 20_000;
+/// Partitions up to this length get a second opinion.
+const SECOND_OPINION_OPS: usize = 300;
+
+/// Judges reads, writes and compare-and-sets of many keys, each key by itself: registers are linearizable together when
+/// each of them is.
+pub(super) fn check(operations: &[Operation]) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut keys: BTreeMap<String, Vec<&Operation>> = BTreeMap::new();
+    for operation in operations {
+        match operation.argument.get(0) {
+            Some(key) => keys.entry(key.to_string()).or_default().push(operation),
+            None => verdict.doubt(format!("an operation without a key: {}", operation.describe())),
+        }
+    }
+    verdict.figure("keys", keys.len());
+    for (key, operations) in keys {
+        check_key(&key, &operations, &mut verdict);
+    }
+    verdict
+}
+
+fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {
+    for operation in operations.iter().filter(|operation| operation.error.as_deref() == Some("no-node")) {
+        verdict.found("lost-create", format!("key {key}: the created znode is gone"), &[operation]);
+    }
+    let mut subjects = Vec::new();
+    let mut calls = Vec::new();
+    for operation in operations.iter().filter(|operation| operation.is_possible()) {
+        match op(operation) {
+            // A read without an answer says nothing.
+            Some(RegisterOp::Read(_)) if !operation.is_ok() => {}
+            Some(op) => {
+                let complete = operation.is_ok().then_some(operation.complete);
+                calls.push(Call { op, call: operation.call, complete });
+                subjects.push(*operation);
+            }
+            None => verdict.doubt(format!("key {key}: not understood: {}", operation.describe())),
+        }
+    }
+    match zones::decide(&calls) {
+        ZoneVerdict::Linearizable => second_opinion(key, &calls, true, verdict),
+        ZoneVerdict::NotLinearizable { kind, part } => {
+            let part: Vec<&Operation> = part.into_iter().map(|i| subjects[i]).collect();
+            verdict.found(kind, format!("key {key} is not linearizable"), &part);
+            second_opinion(key, &calls, false, verdict);
+        }
+        ZoneVerdict::NotApplicable => search(key, &calls, &subjects, verdict),
+    }
+}
+
+/// Two checkers that share no code must agree.
+fn second_opinion(key: &str, calls: &[Call<RegisterOp>], good: bool, verdict: &mut Verdict) {
+    if calls.len() > SECOND_OPINION_OPS {
+        return;
+    }
+    let disagrees = match wgl::check(&RegisterModel, calls, SECOND_OPINION_MAX) {
+        wgl::Verdict::Linearizable => !good,
+        wgl::Verdict::NotLinearizable { .. } => good,
+        wgl::Verdict::Unknown { .. } => false,
+    };
+    if disagrees {
+        verdict.doubt(format!("key {key}: the search and the zones disagree; one of the checkers is wrong"));
+    }
+}
+
+fn search(key: &str, calls: &[Call<RegisterOp>], subjects: &[&Operation], verdict: &mut Verdict) {
+    match wgl::check(&RegisterModel, calls, CONFIGURATIONS_MAX) {
+        wgl::Verdict::Linearizable => {}
+        wgl::Verdict::NotLinearizable { stuck_at, .. } => {
+            let is_read = |i: &usize| matches!(calls[*i].op, RegisterOp::Read(_));
+            let reads: Vec<Vec<usize>> = (0..calls.len()).filter(is_read).map(|i| vec![i]).collect();
+            let part = wgl::shrink(&RegisterModel, calls, &reads, stuck_at, SECOND_OPINION_MAX);
+            let part: Vec<&Operation> = part.into_iter().map(|i| subjects[i]).collect();
+            verdict.found("not-linearizable", format!("key {key} is not linearizable"), &part);
+        }
+        wgl::Verdict::Unknown { configurations } => {
+            verdict.doubt(format!("key {key}: gave up after {configurations} configurations"));
+        }
+    }
+}
+
+fn op(operation: &Operation) -> Option<RegisterOp> {
+    let argument = operation.argument.get(1)?;
+    match operation.f.as_str() {
+        "read" if !operation.is_ok() => Some(RegisterOp::Read(None)),
+        "read" => match operation.result.get(1)? {
+            Value::Null => Some(RegisterOp::Read(None)),
+            value => Some(RegisterOp::Read(Some(value.as_i64()?))),
+        },
+        "write" => Some(RegisterOp::Write(argument.as_i64()?)),
+        "cas" => Some(RegisterOp::Cas(argument.get(0)?.as_i64()?, argument.get(1)?.as_i64()?)),
+        _ => None,
+    }
+}

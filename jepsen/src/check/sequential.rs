@@ -1,0 +1,159 @@
+//! `sequential` and `exactly-once`: names are unique and rise, and each create, set and acquire happened as often as it
+//! was acknowledged.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::order::{self, Numbered};
+use super::tenure;
+use crate::history::{Kind, Operation};
+use crate::verdict::Verdict;
+
+/// Judges sequential creates: numbers unique and rising in real time, and the children at the end.
+pub(super) fn check_sequential(operations: &[Operation]) -> Verdict {
+    let mut verdict = Verdict::default();
+    check_creates(operations, &mut verdict);
+    order::check_zxids(operations, |f| matches!(f, "create" | "delete").then_some(false), &mut verdict);
+    verdict
+}
+
+/// Judges requests that were sent again with the same key after their answer was lost.
+pub(super) fn check_exactly_once(operations: &[Operation]) -> Verdict {
+    let mut verdict = Verdict::default();
+    check_creates(operations, &mut verdict);
+    check_counters(operations, &mut verdict);
+    check_cycles(operations, &mut verdict);
+    let tries: u64 = operations.iter().filter_map(|operation| operation.number("tries")).sum();
+    verdict.figure("tries", tries);
+    verdict
+}
+
+/// A child is called `e<element>-<ten digits>`.
+fn parse_name(name: &str) -> Option<(u64, u64)> {
+    let (element, number) = name.strip_prefix('e')?.split_once('-')?;
+    Some((element.parse().ok()?, number.parse().ok()?))
+}
+
+fn check_creates(operations: &[Operation], verdict: &mut Verdict) {
+    let mut parents: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| matches!(operation.f.as_str(), "create" | "delete")) {
+        parents.entry(operation.text("parent").unwrap_or_default()).or_default().push(operation);
+    }
+    for (parent, operations_of) in parents {
+        let mut numbers: BTreeMap<u64, &Operation> = BTreeMap::new();
+        let mut rising = Vec::new();
+        for operation in operations_of.iter().filter(|op| op.f == "create" && op.is_ok()) {
+            let Some(number) = operation.number("number") else { continue };
+            if let Some(other) = numbers.insert(number, operation) {
+                let detail = format!("{parent}: number {number} was given twice");
+                verdict.found("number-given-twice", detail, &[other, operation]);
+            }
+            rising.push(Numbered { operation, number, may_repeat: false });
+        }
+        order::check_rising("falling-number", "sequence number", &rising, verdict);
+        let is_list = |op: &&Operation| op.f == "list" && op.is_ok() && op.text("parent") == Some(parent);
+        match operations.iter().rev().find(is_list) {
+            Some(list) => check_children(parent, &operations_of, list, verdict),
+            None => verdict.doubt(format!("{parent}: the children were not listed at the end")),
+        }
+    }
+}
+
+fn check_children(parent: &str, operations: &[&Operation], list: &Operation, verdict: &mut Verdict) {
+    let names = list.result.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let mut there: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for (element, number) in names.filter_map(parse_name) {
+        there.entry(element).or_default().push(number);
+    }
+    verdict.figure("children", there.len());
+    let deletes: BTreeMap<u64, &Operation> =
+        operations.iter().filter(|op| op.f == "delete").filter_map(|op| Some((op.number("element")?, *op))).collect();
+    let mut known = BTreeMap::new();
+    for create in operations.iter().filter(|op| op.f == "create") {
+        let Some(element) = create.number("element") else { continue };
+        known.insert(element, *create);
+        let numbers = there.get(&element).map_or(&[][..], Vec::as_slice);
+        let delete = deletes.get(&element).copied();
+        if numbers.len() > 1 {
+            let detail = format!("{parent}: one create made {} children, {numbers:?}", numbers.len());
+            verdict.found("duplicated-create", detail, &[create, list]);
+        }
+        match (create.outcome, numbers, delete.map(|op| op.outcome)) {
+            (Kind::Ok, [], None | Some(Kind::Fail)) => {
+                let detail = format!("{parent}: the child of element {element} is gone");
+                verdict.found("lost-create", detail, &[create, list]);
+            }
+            (Kind::Ok, [number, ..], _) if create.number("number") != Some(*number) => {
+                let detail = format!("{parent}: the answer named another child than {number}");
+                verdict.found("wrong-answer", detail, &[create, list]);
+            }
+            (_, [_, ..], Some(Kind::Ok)) => {
+                let detail = format!("{parent}: the deleted child of element {element} is there");
+                verdict.found("lost-delete", detail, &[create, delete.unwrap_or(create), list]);
+            }
+            (Kind::Fail, [_, ..], _) => {
+                let detail = format!("{parent}: the refused child of element {element} is there");
+                verdict.found("refused-but-there", detail, &[create, list]);
+            }
+            _ => {}
+        }
+    }
+    for element in there.keys().filter(|element| !known.contains_key(element)) {
+        verdict.found("child-from-nowhere", format!("{parent}: nobody created element {element}"), &[list]);
+    }
+}
+
+/// A counter is a znode's version: every `add` sets the znode once.
+fn check_counters(operations: &[Operation], verdict: &mut Verdict) {
+    let mut counters: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| operation.f == "add") {
+        counters.entry(operation.text("counter").unwrap_or_default()).or_default().push(operation);
+    }
+    for (counter, adds) in counters {
+        let mut versions: BTreeMap<u64, &Operation> = BTreeMap::new();
+        for add in adds.iter().filter(|add| add.is_ok()) {
+            let Some(version) = add.number("version") else { continue };
+            if let Some(other) = versions.insert(version, add) {
+                verdict.found("version-given-twice", format!("{counter}: version {version}"), &[other, add]);
+            }
+        }
+        let is_count = |op: &&Operation| op.f == "count" && op.is_ok() && op.text("counter") == Some(counter);
+        let Some(count) = operations.iter().rev().find(is_count) else {
+            verdict.doubt(format!("{counter}: the version was not read at the end"));
+            continue;
+        };
+        let version = count.number("version").unwrap_or(0) as usize;
+        let sure = adds.iter().filter(|add| add.is_ok()).count();
+        let possible = adds.iter().filter(|add| add.is_possible()).count();
+        if version < sure || version > possible {
+            let kind = if version < sure { "lost-update" } else { "applied-twice" };
+            let detail = format!("{counter}: {sure} sets acknowledged, {possible} possible, version {version}");
+            verdict.found(kind, detail, &[count]);
+        }
+    }
+}
+
+/// An acquire that was sent several times holds once, and a release that was sent several times is answered as the first.
+fn check_cycles(operations: &[Operation], verdict: &mut Verdict) {
+    let lost = tenure::Ends::new(operations).lost;
+    for operation in operations {
+        let owner = operation.number("owner").unwrap_or(0);
+        match operation.f.as_str() {
+            "acquire" if operation.is_ok() && operation.number("holds").is_some_and(|holds| holds != 1) => {
+                verdict.found("counted-twice", format!("session {owner} holds more than once"), &[operation]);
+            }
+            "release" if operation.is_ok() && operation.number("holds").is_some_and(|holds| holds != 0) => {
+                verdict.found("counted-twice", format!("session {owner} holds after its release"), &[operation]);
+            }
+            "release" if operation.error.as_deref() == Some("ticket-gone") => {
+                let told = lost.get(&owner).is_some_and(|op| op.error.as_deref() == Some("session-expired"));
+                if !told {
+                    let detail = format!("session {owner}: the release was not answered as it was the first time");
+                    verdict.found("not-answered-again", detail, &[operation]);
+                }
+            }
+            _ => {}
+        }
+    }
+}

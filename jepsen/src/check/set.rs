@@ -1,0 +1,69 @@
+//! Elements that were added, and what was there at the end.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::history::{Kind, Operation};
+use crate::verdict::Verdict;
+
+/// The elements of a final read: field `elements`.
+pub(super) fn elements(operation: &Operation) -> Vec<u64> {
+    let items = operation.result.get("elements").and_then(Value::as_array);
+    items.into_iter().flatten().filter_map(Value::as_u64).collect()
+}
+
+/// What came of the additions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SetFigures {
+    /// Acknowledged and not there.
+    pub(super) lost: usize,
+    /// Acknowledged and there.
+    pub(super) kept: usize,
+    /// Of unknown outcome, and there.
+    pub(super) recovered: usize,
+}
+
+/// Compares additions with the elements at the end. Lost ones are findings only when `judge_lost`.
+pub(super) fn check(
+    what: &str,
+    additions: &[&Operation],
+    last: &Operation,
+    judge_lost: bool,
+    verdict: &mut Verdict,
+) -> SetFigures {
+    let mut figures = SetFigures::default();
+    let mut there: BTreeMap<u64, usize> = BTreeMap::new();
+    for element in elements(last) {
+        *there.entry(element).or_default() += 1;
+    }
+    let mut known = BTreeMap::new();
+    for addition in additions {
+        let Some(element) = addition.number("element") else { continue };
+        known.insert(element, *addition);
+        let count = there.get(&element).copied().unwrap_or(0);
+        if count > 1 {
+            verdict.found("duplicated", format!("{what}: {element} is there {count} times"), &[addition, last]);
+        }
+        match (addition.outcome, count) {
+            (Kind::Ok, 0) => {
+                figures.lost += 1;
+                if judge_lost {
+                    let detail = format!("{what}: {element} was acknowledged and is not there");
+                    verdict.found("lost-update", detail, &[addition, last]);
+                }
+            }
+            (Kind::Ok, _) => figures.kept += 1,
+            (Kind::Fail, 1..) => {
+                let detail = format!("{what}: {element} was refused and is there");
+                verdict.found("refused-but-there", detail, &[addition, last]);
+            }
+            (Kind::Info | Kind::Invoke, 1..) => figures.recovered += 1,
+            _ => {}
+        }
+    }
+    for element in there.keys().filter(|element| !known.contains_key(element)) {
+        verdict.found("element-from-nowhere", format!("{what}: nobody added {element}"), &[last]);
+    }
+    figures
+}

@@ -1,0 +1,144 @@
+//! `watch`: every watcher sees every change once and in order, across nodes and restarts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::history::Operation;
+use crate::verdict::Verdict;
+
+/// What happened to which path.
+type Change = (String, String);
+
+/// What one watcher was told.
+#[derive(Default)]
+struct Stream<'a> {
+    /// Where an answer ended and the next one must begin.
+    upto: Option<(u64, &'a Operation)>,
+    /// The last event.
+    last: Option<(u64, &'a Operation)>,
+    /// Stretches of history, first exclusive and last inclusive, that the watcher was told everything about.
+    covered: Vec<(u64, u64, &'a Operation)>,
+    events: BTreeMap<u64, BTreeSet<Change>>,
+    resets: usize,
+}
+
+/// Judges changes (`write`, `create`, `delete`, each with its zxid) and `poll`s, which answer `events` and `upto`.
+pub(super) fn check(operations: &[Operation]) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut streams: BTreeMap<u64, Stream<'_>> = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| operation.is_ok()) {
+        let Some(watcher) = operation.number("watcher") else { continue };
+        let stream = streams.entry(watcher).or_default();
+        match operation.f.as_str() {
+            "poll" => take_poll(watcher, stream, operation, &mut verdict),
+            "reset" => {
+                stream.resets += 1;
+                stream.upto = None;
+            }
+            _ => {}
+        }
+    }
+    let mut all: BTreeMap<u64, BTreeSet<Change>> = BTreeMap::new();
+    for stream in streams.values() {
+        for (zxid, changes) in &stream.events {
+            all.entry(*zxid).or_default().extend(changes.iter().cloned());
+        }
+    }
+    check_sources(operations, &mut all, &mut verdict);
+    for (watcher, stream) in &streams {
+        check_complete(*watcher, stream, &all, &mut verdict);
+    }
+    let told: usize = streams.values().flat_map(|stream| stream.events.values()).map(BTreeSet::len).sum();
+    verdict.figure("watchers", streams.len());
+    verdict.figure("events", told);
+    verdict.figure("resets", streams.values().map(|stream| stream.resets).sum::<usize>());
+    verdict
+}
+
+fn events(operation: &Operation) -> Vec<(u64, Change)> {
+    let list = operation.result.get("events").and_then(Value::as_array);
+    let one = |event: &Value| {
+        let text = |i| event.get(i).and_then(Value::as_str).map(str::to_owned);
+        Some((event.get(0)?.as_u64()?, (text(1)?, text(2)?)))
+    };
+    list.into_iter().flatten().filter_map(one).collect()
+}
+
+fn take_poll<'a>(watcher: u64, stream: &mut Stream<'a>, poll: &'a Operation, verdict: &mut Verdict) {
+    let since = poll.argument.get("since").and_then(Value::as_u64).unwrap_or(0);
+    let Some(upto) = poll.number("upto") else { return };
+    if let Some((before, earlier)) = stream.upto.filter(|(before, _)| *before != since) {
+        let detail = format!("watcher {watcher} went on at {since} instead of {before}: the harness is at fault");
+        verdict.doubt(format!("{detail}: {} {}", earlier.describe(), poll.describe()));
+    }
+    if upto < since {
+        let detail = format!("watcher {watcher}: the answer goes back from {since} to {upto}");
+        verdict.found("goes-back", detail, &[poll]);
+    }
+    for (zxid, change) in events(poll) {
+        if zxid <= since || zxid > upto {
+            let detail = format!("watcher {watcher}: an event of {zxid} in an answer about ({since}, {upto}]");
+            verdict.found("out-of-range", detail, &[poll]);
+        }
+        if let Some((last, earlier)) = stream.last.filter(|(last, _)| *last > zxid) {
+            let detail = format!("watcher {watcher}: the event of {zxid} came after that of {last}");
+            verdict.found("out-of-order", detail, &[earlier, poll]);
+        }
+        stream.last = Some((zxid, poll));
+        if !stream.events.entry(zxid).or_default().insert(change.clone()) {
+            let detail = format!("watcher {watcher}: {} of {} at {zxid} came twice", change.0, change.1);
+            verdict.found("event-twice", detail, &[poll]);
+        }
+    }
+    stream.upto = Some((upto, poll));
+    stream.covered.push((since, upto.max(since), poll));
+}
+
+fn kind_of(f: &str) -> Option<&'static str> {
+    match f {
+        "write" => Some("data_changed"),
+        "create" => Some("created"),
+        "delete" => Some("deleted"),
+        _ => None,
+    }
+}
+
+/// Every event has a change behind it that was made, or may have been. Acknowledged changes join the events to expect.
+fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
+    let mut known: BTreeSet<(u64, Change)> = BTreeSet::new();
+    let mut possible: BTreeSet<Change> = BTreeSet::new();
+    for operation in operations.iter().filter(|operation| operation.is_possible()) {
+        let (Some(kind), Some(path)) = (kind_of(&operation.f), operation.text("path")) else { continue };
+        let change = (kind.to_owned(), path.to_owned());
+        match operation.zxid.filter(|_| operation.is_ok()) {
+            Some(zxid) => _ = known.insert((zxid, change)),
+            None => _ = possible.insert(change),
+        }
+    }
+    for (zxid, changes) in &*all {
+        for change in changes.iter().filter(|(kind, _)| kind != "children_changed") {
+            if !known.contains(&(*zxid, change.clone())) && !possible.contains(change) {
+                let detail = format!("{} of {} at {zxid}: nobody did that", change.0, change.1);
+                verdict.found("event-from-nowhere", detail, &[]);
+            }
+        }
+    }
+    for (zxid, change) in known {
+        all.entry(zxid).or_default().insert(change);
+    }
+}
+
+/// A watcher saw everything in the stretches that it was told about.
+fn check_complete(watcher: u64, stream: &Stream<'_>, all: &BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
+    let none = BTreeSet::new();
+    for (since, upto, poll) in stream.covered.iter().filter(|(since, upto, _)| since < upto) {
+        for (zxid, changes) in all.range(since + 1..=*upto) {
+            let seen = stream.events.get(zxid).unwrap_or(&none);
+            for (kind, path) in changes.difference(seen) {
+                let detail = format!("watcher {watcher} was not told {kind} of {path} at {zxid}");
+                verdict.found("lost-event", detail, &[poll]);
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Linearizability of one register whose written values are all different, decided in O(n log n).
+//!
+//! Every read and every successful compare-and-set names the write it saw, so the operations fall into clusters, one for each
+//! value: its write and its readers. A compare-and-set from u to v ties the cluster of v right behind that of u; clusters
+//! tied together are a block. Blocks must follow each other without overlap. A block has a zone, from its first completion to its
+//! last invocation. Two blocks cannot be ordered exactly when each has an operation that completed before one of the
+//! other was invoked (Gibbons and Korach, Testing Shared Memories, 1997); any longer cycle of blocks contains such a pair.
+//!
+//! A write of unknown outcome whose value nobody saw may be left out: taking it out of an order leaves an order. One
+//! whose value was seen took effect before the first reader returned.
+
+use std::collections::BTreeMap;
+
+use crate::models::RegisterOp;
+use crate::wgl::Call;
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ZoneVerdict {
+    /// There is an order that explains every answer.
+    Linearizable,
+    /// There is none.
+    NotLinearizable {
+        /// What kind of contradiction.
+        kind: &'static str,
+        /// Positions of the operations that contradict each other.
+        part: Vec<usize>,
+    },
+    /// A value was written twice: ask another checker.
+    NotApplicable,
+}
+
+/// A time that a history can have, with room for the beginning before it.
+type Time = i128;
+
+/// The cluster of one value.
+#[derive(Clone, Debug, Default)]
+struct Cluster {
+    writer: Option<usize>,
+    readers: Vec<usize>,
+    /// The value that a compare-and-set made out of this one.
+    next: Option<i64>,
+}
+
+/// Zone of a block: its first completion and its last invocation, with their operations.
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    first_complete: (Time, Option<usize>),
+    last_call: (Time, Option<usize>),
+    writer: Option<usize>,
+}
+
+impl Zone {
+    fn empty() -> Zone {
+        Zone { first_complete: (Time::MAX, None), last_call: (Time::MIN, None), writer: None }
+    }
+
+    fn cover(&mut self, other: &Zone) {
+        self.first_complete = self.first_complete.min(other.first_complete);
+        self.last_call = self.last_call.max(other.last_call);
+        self.writer = self.writer.or(other.writer);
+    }
+
+    fn part(&self) -> impl Iterator<Item = usize> {
+        [self.writer, self.first_complete.1, self.last_call.1].into_iter().flatten()
+    }
+}
+
+/// Decides one register. Failed operations and reads of unknown outcome must have been left out.
+pub fn decide(calls: &[Call<RegisterOp>]) -> ZoneVerdict {
+    let Some(completes) = resolve(calls) else { return ZoneVerdict::NotApplicable };
+    let clusters = match clusters(calls, &completes) {
+        Ok(clusters) => clusters,
+        Err(verdict) => return verdict,
+    };
+    let zones = match blocks(calls, &completes, &clusters) {
+        Ok(zones) => zones,
+        Err(verdict) => return verdict,
+    };
+    conflict(zones).map_or(ZoneVerdict::Linearizable, |(a, b)| {
+        let stale = b.last_call.max(a.last_call).1.is_some_and(|op| matches!(calls[op].op, RegisterOp::Read(_)));
+        contradiction(if stale { "stale-read" } else { "no-order" }, a.part().chain(b.part()))
+    })
+}
+
+fn contradiction(kind: &'static str, part: impl IntoIterator<Item = usize>) -> ZoneVerdict {
+    let mut part: Vec<usize> = part.into_iter().collect();
+    part.sort_unstable();
+    part.dedup();
+    ZoneVerdict::NotLinearizable { kind, part }
+}
+
+fn written(op: &RegisterOp) -> Option<i64> {
+    match op {
+        RegisterOp::Read(_) => None,
+        RegisterOp::Write(value) | RegisterOp::Cas(_, value) => Some(*value),
+    }
+}
+
+fn seen(op: &RegisterOp) -> Option<Option<i64>> {
+    match op {
+        RegisterOp::Read(value) => Some(*value),
+        RegisterOp::Cas(old, _) => Some(Some(*old)),
+        RegisterOp::Write(_) => None,
+    }
+}
+
+/// When each operation must have taken effect; `None` for one that need not have. `None` altogether when a value
+/// was written twice.
+fn resolve(calls: &[Call<RegisterOp>]) -> Option<Vec<Option<Time>>> {
+    let mut writers = BTreeMap::new();
+    for (i, call) in calls.iter().enumerate() {
+        if let Some(value) = written(&call.op)
+            && writers.insert(value, i).is_some()
+        {
+            return None;
+        }
+    }
+    let mut completes: Vec<Option<Time>> = calls.iter().map(|call| call.complete.map(Time::from)).collect();
+    let mut to_visit: Vec<usize> = (0..calls.len()).filter(|i| completes[*i].is_some()).collect();
+    while let Some(reader) = to_visit.pop() {
+        let writer = seen(&calls[reader].op).flatten().and_then(|value| writers.get(&value).copied());
+        let Some(writer) = writer.filter(|writer| calls[*writer].complete.is_none()) else { continue };
+        if completes[writer].is_none_or(|known| completes[reader].is_some_and(|complete| complete < known)) {
+            completes[writer] = completes[reader];
+            to_visit.push(writer);
+        }
+    }
+    Some(completes)
+}
+
+fn clusters(
+    calls: &[Call<RegisterOp>],
+    completes: &[Option<Time>],
+) -> Result<BTreeMap<Option<i64>, Cluster>, ZoneVerdict> {
+    let mut clusters: BTreeMap<Option<i64>, Cluster> = BTreeMap::from([(None, Cluster::default())]);
+    let needed = || calls.iter().enumerate().filter(|(i, _)| completes[*i].is_some());
+    for (i, call) in needed() {
+        if let Some(value) = written(&call.op) {
+            clusters.entry(Some(value)).or_default().writer = Some(i);
+        }
+    }
+    for (i, call) in needed() {
+        let Some(value) = seen(&call.op) else { continue };
+        let cluster = clusters.get_mut(&value).ok_or_else(|| contradiction("value-from-nowhere", [i]))?;
+        if let Some(writer) = cluster.writer
+            && completes[i].is_some_and(|complete| complete < Time::from(calls[writer].call))
+        {
+            return Err(contradiction("value-from-the-future", [writer, i]));
+        }
+        match call.op {
+            RegisterOp::Cas(old, new) => {
+                if let Some(other) = cluster.next.replace(new) {
+                    let writer = cluster.writer;
+                    let other = clusters.get(&Some(other)).and_then(|cluster| cluster.writer);
+                    let kind = if old == new { "no-order" } else { "two-sets-of-one-value" };
+                    return Err(contradiction(kind, [Some(i), other, writer].into_iter().flatten()));
+                }
+            }
+            _ => cluster.readers.push(i),
+        }
+    }
+    Ok(clusters)
+}
+
+/// Walks the chains of clusters and gives the zone of each block.
+fn blocks(
+    calls: &[Call<RegisterOp>],
+    completes: &[Option<Time>],
+    clusters: &BTreeMap<Option<i64>, Cluster>,
+) -> Result<Vec<Zone>, ZoneVerdict> {
+    let is_cas = |cluster: &Cluster| cluster.writer.is_some_and(|i| matches!(calls[i].op, RegisterOp::Cas(..)));
+    let mut zones = Vec::new();
+    let mut visited = 0;
+    for (value, head) in clusters.iter().filter(|(_, cluster)| !is_cas(cluster)) {
+        let mut chain = vec![zone(calls, completes, value.is_none(), head)];
+        let mut next = head.next;
+        while let Some(cluster) = next.and_then(|value| clusters.get(&Some(value))) {
+            chain.push(zone(calls, completes, false, cluster));
+            next = cluster.next;
+        }
+        visited += chain.len();
+        zones.push(join(&chain)?);
+    }
+    if visited < clusters.len() {
+        // Compare-and-sets that feed each other: none of them can be the first.
+        let part = clusters.values().filter(|cluster| is_cas(cluster)).filter_map(|cluster| cluster.writer);
+        return Err(contradiction("circle-of-sets", part));
+    }
+    Ok(zones)
+}
+
+fn zone(calls: &[Call<RegisterOp>], completes: &[Option<Time>], initial: bool, cluster: &Cluster) -> Zone {
+    let mut zone = Zone { writer: cluster.writer, ..Zone::empty() };
+    if initial {
+        zone.first_complete = (-1, None);
+        zone.last_call = (-1, None);
+    }
+    for i in cluster.readers.iter().copied().chain(cluster.writer) {
+        let complete = completes[i].expect("only needed operations are in clusters");
+        zone.first_complete = zone.first_complete.min((complete, Some(i)));
+        zone.last_call = zone.last_call.max((Time::from(calls[i].call), Some(i)));
+    }
+    zone
+}
+
+/// The zone of a chain whose clusters can follow each other.
+fn join(chain: &[Zone]) -> Result<Zone, ZoneVerdict> {
+    let mut later = vec![Zone::empty(); chain.len()];
+    for k in (0..chain.len().saturating_sub(1)).rev() {
+        later[k] = later[k + 1];
+        later[k].cover(&chain[k + 1]);
+    }
+    let mut block = Zone::empty();
+    for (zone, later) in chain.iter().zip(&later) {
+        block.cover(zone);
+        if later.first_complete.0 < block.last_call.0 {
+            let part = [block.last_call.1, later.first_complete.1, zone.writer].into_iter().flatten();
+            return Err(contradiction("stale-read", part));
+        }
+    }
+    Ok(block)
+}
+
+/// Two blocks of which each would have to come before the other.
+fn conflict(zones: Vec<Zone>) -> Option<(Zone, Zone)> {
+    let (mut forward, backward): (Vec<Zone>, Vec<Zone>) =
+        zones.into_iter().partition(|zone| zone.first_complete.0 <= zone.last_call.0);
+    forward.sort_by_key(|zone| zone.first_complete);
+    for pair in forward.windows(2) {
+        if pair[1].first_complete.0 < pair[0].last_call.0 {
+            return Some((pair[0], pair[1]));
+        }
+    }
+    backward.into_iter().find_map(|inner| {
+        let before = forward.partition_point(|zone| zone.first_complete.0 < inner.last_call.0);
+        let outer = forward[..before].last()?;
+        (inner.first_complete.0 < outer.last_call.0).then_some((*outer, inner))
+    })
+}

@@ -1,0 +1,126 @@
+//! What a checker says.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::history::Operation;
+
+/// How many findings are written out; the rest is counted.
+const FINDINGS_MAX: usize = 20;
+
+/// Whether the promise was kept. Written as Jepsen does: `true`, `false` or `"unknown"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(from = "Value")]
+pub enum Validity {
+    /// It was kept in this history.
+    Valid,
+    /// The checker gave up.
+    Unknown,
+    /// It was broken.
+    Invalid,
+}
+
+impl Serialize for Validity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Validity::Valid => serializer.serialize_bool(true),
+            Validity::Invalid => serializer.serialize_bool(false),
+            Validity::Unknown => serializer.serialize_str("unknown"),
+        }
+    }
+}
+
+impl From<Value> for Validity {
+    fn from(value: Value) -> Validity {
+        match value {
+            Value::Bool(true) => Validity::Valid,
+            Value::Bool(false) => Validity::Invalid,
+            _ => Validity::Unknown,
+        }
+    }
+}
+
+/// One broken promise with the smallest part of the history that shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What kind: `stale-read`, `two-holders`, ...
+    pub kind: String,
+    /// The case in words.
+    pub detail: String,
+    /// The operations that show it, one a line, in order of invocation.
+    pub part: Vec<String>,
+}
+
+/// What the checkers of one workload say about one history.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// All in all.
+    pub valid: Validity,
+    /// What was found; at most twenty of them.
+    pub findings: Vec<Finding>,
+    /// How many were found.
+    pub finding_count: usize,
+    /// Why nothing can be said, when nothing can.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
+    /// Figures worth a look that decide nothing.
+    pub figures: BTreeMap<String, Value>,
+}
+
+impl Default for Verdict {
+    fn default() -> Self {
+        Verdict {
+            valid: Validity::Valid,
+            findings: Vec::new(),
+            finding_count: 0,
+            doubts: Vec::new(),
+            figures: BTreeMap::new(),
+        }
+    }
+}
+
+impl Verdict {
+    /// Notes a broken promise.
+    pub fn found(&mut self, kind: &str, detail: impl Into<String>, part: &[&Operation]) {
+        self.valid = Validity::Invalid;
+        self.finding_count += 1;
+        if self.findings.len() < FINDINGS_MAX {
+            let mut part = part.to_vec();
+            part.sort_by_key(|op| op.call);
+            part.dedup_by_key(|op| op.call);
+            let part = part.into_iter().map(Operation::describe).collect();
+            self.findings.push(Finding { kind: kind.to_owned(), detail: detail.into(), part });
+        }
+    }
+
+    /// Notes that something could not be decided.
+    pub fn doubt(&mut self, why: impl Into<String>) {
+        self.valid = self.valid.max(Validity::Unknown);
+        if self.doubts.len() < FINDINGS_MAX {
+            self.doubts.push(why.into());
+        }
+    }
+
+    /// Notes a figure.
+    pub fn figure(&mut self, name: &str, value: impl Into<Value>) {
+        self.figures.insert(name.to_owned(), value.into());
+    }
+
+    /// Takes in what another checker said.
+    pub fn join(&mut self, other: Verdict) {
+        self.valid = self.valid.max(other.valid);
+        self.finding_count += other.finding_count;
+        let room = FINDINGS_MAX.saturating_sub(self.findings.len());
+        self.findings.extend(other.findings.into_iter().take(room));
+        let room = FINDINGS_MAX.saturating_sub(self.doubts.len());
+        self.doubts.extend(other.doubts.into_iter().take(room));
+        self.figures.extend(other.figures);
+    }
+
+    /// Whether a finding of this kind was made.
+    pub fn has(&self, kind: &str) -> bool {
+        self.findings.iter().any(|finding| finding.kind == kind)
+    }
+}

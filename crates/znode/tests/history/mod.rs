@@ -1,0 +1,251 @@
+//! Random histories in a small world: few paths, few sessions and few keys, so that they meet often.
+
+use fastrand::Rng;
+use znode::{
+    Acl, Acquire, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Limits, LockGuard, LockMode,
+    LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, ZPath, ZnodeOp, Zxid, fingerprint_bytes,
+};
+
+use crate::model::{Model, number, zpath};
+
+const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
+const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
+const NAMES: [&str; 12] =
+    ["a", "b", "c", "l", "m", "x", "s-", "_c_1-lock-", "read-", "w-__WRIT__", "r-__READ__", "n-0000000001"];
+
+/// One history, made step by step from a seed.
+pub(crate) struct History {
+    rng: Rng,
+    at: LogPosition,
+    time_ms: u64,
+    attempts: u64,
+    /// Every session that was ever opened.
+    sessions: Vec<SessionId>,
+    /// The requests that carried a key, to retry.
+    keyed: Vec<Request>,
+}
+
+impl History {
+    pub(crate) fn new(seed: u64) -> History {
+        let at = LogPosition { term: Term(1), zxid: Zxid(0) };
+        let rng = Rng::with_seed(seed);
+        History { rng, at, time_ms: 1000, attempts: 0, sessions: Vec::new(), keyed: Vec::new() }
+    }
+
+    /// Limits that are often reached, or the ordinary ones.
+    pub(crate) fn limits(&mut self) -> Limits {
+        let small = |rng: &mut Rng, range: std::ops::Range<u32>| rng.u32(range);
+        let rng = &mut self.rng;
+        let mut limits = Limits { container_idle_ms: small(rng, 0..3000), ..Limits::default() };
+        if rng.bool() {
+            limits = Limits {
+                data_bytes_max: small(rng, 0..12),
+                path_bytes_max: small(rng, 40..120),
+                path_depth_max: small(rng, 1..5),
+                name_bytes_max: small(rng, 50..70),
+                label_bytes_max: small(rng, 0..8),
+                children_max: small(rng, 0..8),
+                waiters_max: small(rng, 0..5),
+                znodes_max: u64::from(small(rng, 1..20)),
+                state_bytes_max: u64::from(small(rng, 0..40)),
+                sessions_max: small(rng, 1..5),
+                ephemerals_max: small(rng, 0..5),
+                ops_max: small(rng, 0..5),
+                acl_entries_max: small(rng, 0..3),
+                holds_max: small(rng, 0..4),
+                replies_max: small(rng, 0..5),
+                used_keys_max: small(rng, 0..5),
+                session_timeout_min_ms: small(rng, 0..4000),
+                session_timeout_max_ms: small(rng, 0..4000),
+                lock_delay_max_ms: small(rng, 0..4000),
+                container_idle_ms: small(rng, 0..3000),
+            };
+        }
+        limits
+    }
+
+    /// The next entry of the log.
+    pub(crate) fn next(&mut self, model: &Model) -> (LogPosition, Txn) {
+        self.at.zxid.0 += self.rng.u64(1..3);
+        self.at.term.0 += u64::from(self.rng.u8(..30) == 0);
+        // Leaders' clocks differ: time on entries goes back now and then.
+        self.time_ms = (self.time_ms + self.rng.u64(0..900)).saturating_sub(u64::from(self.rng.u8(..10) == 0) * 2000);
+        let request = if !self.keyed.is_empty() && self.rng.u8(..8) == 0 { self.retry() } else { self.fresh(model) };
+        (self.at, Txn { time_ms: self.time_ms, request })
+    }
+
+    /// The same request again, perhaps with another body.
+    fn retry(&mut self) -> Request {
+        let index = self.rng.usize(..self.keyed.len());
+        let mut request = self.keyed[index].clone();
+        if let Op::Acquire(acquire) = &mut request.op {
+            self.attempts += 1;
+            acquire.attempt = Attempt(self.attempts);
+        }
+        if self.rng.u8(..10) == 0 {
+            request.idempotency = request.idempotency.map(|key| Idempotency { fingerprint: [7; 16], ..key });
+        }
+        request
+    }
+
+    fn fresh(&mut self, model: &Model) -> Request {
+        if self.sessions.is_empty() || self.rng.u8(..25) == 0 {
+            self.sessions.push(SessionId(self.at.zxid.0));
+            let label = self.word();
+            return Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms: self.rng.u32(0..6000), label });
+        }
+        let session = (self.rng.u8(..6) > 0).then(|| self.a_session(model));
+        let secret = if self.rng.u8(..40) == 0 { 2 } else { 1 };
+        let credential = session.map(|session| Credential { session, secret_hash: [secret; 32] });
+        let op = self.op(model, session);
+        let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
+        let mut request = Request { credential, idempotency: None, guard, op };
+        if matches!(request.op, Op::Acquire(_)) || self.rng.bool() {
+            let key = self.key();
+            let fold = |hash: u128, byte: &u8| hash.rotate_left(7) ^ u128::from(*byte);
+            let fingerprint = fingerprint_bytes(&request).iter().fold(0, fold).to_be_bytes();
+            request.idempotency = Some(Idempotency { key, fingerprint });
+            self.keyed.push(request.clone());
+        }
+        request
+    }
+
+    fn op(&mut self, model: &Model, session: Option<SessionId>) -> Op {
+        match self.rng.u8(..100) {
+            0..3 => Op::CloseSession { session: session.unwrap_or(SessionId(1)) },
+            3..7 => {
+                let stale = u64::from(self.rng.u8(..5) == 0);
+                let sessions = (0..self.rng.u8(..4)).map(|_| self.a_session(model)).collect();
+                Op::ExpireSessions { sessions, term: Term(self.at.term.0 + stale) }
+            }
+            7..35 => Op::Znode(self.znode_op(model)),
+            35..42 => Op::Multi((0..self.rng.u8(..4)).map(|_| self.znode_op(model)).collect()),
+            42..44 => {
+                let acl = self.acl();
+                Op::SetAcl { path: self.place(model), acl, version: self.rng.i32(-1..2) }
+            }
+            44..72 => Op::Acquire(self.acquire()),
+            72..82 => Op::Release { ticket: self.ticket(model) },
+            82..92 => {
+                let back = self.rng.u64(0..6);
+                let attempt = Attempt(self.attempts.saturating_sub(back));
+                Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
+            }
+            92..99 => Op::Reap { candidates: self.candidates(model) },
+            _ => Op::SetLimits(self.limits()),
+        }
+    }
+
+    fn znode_op(&mut self, model: &Model) -> ZnodeOp {
+        let version = if self.rng.bool() { -1 } else { self.rng.i32(-2..3) };
+        match self.rng.u8(..10) {
+            0..5 => ZnodeOp::Create(self.create(model)),
+            5..7 => ZnodeOp::Delete { path: self.place(model), version },
+            7..9 => ZnodeOp::SetData { path: self.place(model), data: self.word().into_bytes(), version },
+            _ => ZnodeOp::Check { path: self.place(model), version },
+        }
+    }
+
+    fn create(&mut self, model: &Model) -> Create {
+        let ttl_ms = [0, 1, 500, 2000, 1 << 40][self.rng.usize(..5)];
+        let mode = match self.rng.u8(..10) {
+            0..3 => CreateMode::Persistent,
+            3 => CreateMode::Ephemeral,
+            4 => CreateMode::PersistentSequential,
+            5..7 => CreateMode::EphemeralSequential,
+            7 => CreateMode::Container,
+            8 => CreateMode::PersistentTtl { ttl_ms },
+            _ => CreateMode::PersistentSequentialTtl { ttl_ms },
+        };
+        let mut name = self.pick(&NAMES).to_string();
+        match self.rng.u8(..12) {
+            0 => name += "0000000000",
+            1 => name = "..".into(),
+            2 => name = format!("_c_{}-lock-000000000{}", RequestKey([self.rng.u8(..12); 16]), self.rng.u8(..3)),
+            _ => {}
+        }
+        let parent = if self.rng.u8(..4) == 0 { self.place(model) } else { zpath(self.pick(&PLACES)) };
+        Create { parent, name, data: self.word().into_bytes(), mode, acl: self.acl() }
+    }
+
+    fn acquire(&mut self) -> Acquire {
+        self.attempts += 1;
+        Acquire {
+            lock: zpath(if self.rng.u8(..30) == 0 { "/" } else { self.pick(&LOCKS) }),
+            mode: [LockMode::Exclusive, LockMode::Read, LockMode::Write][self.rng.usize(..3)],
+            owner: self.pick(&["", "", "o", "p"]).into(),
+            label: if self.rng.bool() { String::new() } else { self.word() },
+            lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
+            attempt: Attempt(self.attempts),
+        }
+    }
+
+    fn acl(&mut self) -> Vec<Acl> {
+        match self.rng.u8(..12) {
+            0 => Vec::new(),
+            1 => vec![Acl { perms: 0, scheme: "world".into(), id: "anyone".into() }],
+            2 => vec![Acl { perms: 3, scheme: "digest".into(), id: "bob".into() }; 2],
+            _ => Acl::open(),
+        }
+    }
+
+    fn guard(&mut self, model: &Model) -> LockGuard {
+        let lock = self.pick(&LOCKS);
+        let tokens: Vec<u64> = model.contenders(lock).iter().map(|path| model.nodes[path].created.0.0).collect();
+        let token = if tokens.is_empty() { 3 } else { tokens[self.rng.usize(..tokens.len())] };
+        LockGuard { lock: zpath(lock), token: FencingToken(token) }
+    }
+
+    fn candidates(&mut self, model: &Model) -> Vec<ReapCandidate> {
+        let mut candidates = Vec::new();
+        for (path, node) in &model.nodes {
+            let due = model.due(path, self.time_ms.max(model.time_ms));
+            if self.rng.u8(..10) < if due { 8 } else { 1 } && path != "/" {
+                let other = u64::from(self.rng.u8(..10) == 0);
+                candidates.push(ReapCandidate { path: zpath(path), czxid: Zxid(node.created.0.0 + other) });
+            }
+        }
+        candidates
+    }
+
+    /// A lock node more often than not.
+    fn ticket(&mut self, model: &Model) -> ZPath {
+        let tickets: Vec<&String> = model.nodes.keys().filter(|path| number(path).is_some()).collect();
+        match self.rng.u8(..8) {
+            0 => self.place(model),
+            _ if tickets.is_empty() => zpath("/l/gone-0000000000"),
+            _ => zpath(tickets[self.rng.usize(..tickets.len())]),
+        }
+    }
+
+    /// A znode that exists, more often than not.
+    fn place(&mut self, model: &Model) -> ZPath {
+        if self.rng.u8(..4) == 0 {
+            return zpath(self.pick(&PLACES));
+        }
+        let index = self.rng.usize(..model.nodes.len());
+        zpath(model.nodes.keys().nth(index).unwrap())
+    }
+
+    /// A session that is open, more often than not.
+    fn a_session(&mut self, model: &Model) -> SessionId {
+        if model.sessions.is_empty() || self.rng.u8(..15) == 0 {
+            return self.sessions[self.rng.usize(..self.sessions.len())];
+        }
+        model.sessions[self.rng.usize(..model.sessions.len())].id
+    }
+
+    /// One of a few keys that are used again and again, or one of many.
+    fn key(&mut self) -> RequestKey {
+        let many = self.rng.u8(..4) > 0;
+        RequestKey([if many { self.rng.u8(12..) } else { self.rng.u8(..12) }; 16])
+    }
+
+    fn word(&mut self) -> String {
+        "word".repeat(self.rng.usize(..4))
+    }
+
+    fn pick(&mut self, words: &[&'static str]) -> &'static str {
+        words[self.rng.usize(..words.len())]
+    }
+}

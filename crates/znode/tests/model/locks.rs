@@ -1,0 +1,241 @@
+//! The model's locks.
+
+use znode::lock::LockStatus;
+use znode::{Acl, Acquire, Attempt, Error, FencingToken, LockMode, Reply, RequestKey, SessionId};
+
+use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
+
+/// Released holds that a ticket remembers at most.
+const RELEASED_MAX: usize = 64;
+
+impl Model {
+    pub(super) fn acquire(&mut self, acquire: &Acquire, session: Option<SessionId>, key: Option<RequestKey>) -> Answer {
+        let lock = acquire.lock.as_str();
+        let Some(id) = session else {
+            return refused(Error::SessionRequired, lock);
+        };
+        let Some(key) = key.filter(|_| lock != "/") else {
+            return refused(Error::BadArguments, lock);
+        };
+        let longest = acquire.label.len().max(acquire.owner.len());
+        if longest > self.limits.label_bytes_max as usize {
+            return refused(Error::DataTooLarge, lock);
+        }
+        if let Some(ticket) = self.counted_on(id, acquire, key) {
+            return self.stands(id, &ticket, key, acquire.attempt);
+        }
+        let again = self.tickets(id, acquire).into_iter().find(|_| !acquire.owner.is_empty());
+        let Some(ticket) = again else {
+            return self.enqueue(acquire, id, key);
+        };
+        let holds_max = self.limits.holds_max as usize;
+        let node = self.lock_node(&ticket);
+        if node.holds.len() - node.released >= holds_max {
+            return refused(Error::TooManyHolds, &ticket);
+        }
+        node.holds.push((key, acquire.attempt));
+        self.acquired(&ticket)
+    }
+
+    fn enqueue(&mut self, acquire: &Acquire, id: SessionId, key: RequestKey) -> Answer {
+        let lock = acquire.lock.as_str();
+        let mut to_make = Vec::new();
+        let mut base = lock.to_string();
+        while !self.nodes.contains_key(&base) {
+            to_make.insert(0, base.clone());
+            base = parent_of(&base).unwrap().to_string();
+        }
+        let family = match acquire.mode {
+            LockMode::Exclusive => "lock-",
+            LockMode::Read => "__READ__",
+            LockMode::Write => "__WRIT__",
+        };
+        let next = self.nodes.get(lock).map_or(0, |directory| directory.children_created);
+        let number = self.downgrade_number(acquire, id).unwrap_or(next);
+        let ticket = join(lock, &format!("_c_{key}-{family}{number:010}"));
+        if self.nodes.contains_key(&ticket) {
+            return refused(Error::NodeExists, &ticket);
+        }
+        let stay = Stay::Session(id);
+        if let Err(error) = self.room(&base, &ticket, acquire.label.len(), to_make.len() as u64 + 1, stay) {
+            return refused(error, lock);
+        }
+        if self.contenders(lock).len() >= self.limits.waiters_max as usize {
+            return refused(Error::TooManyWaiters, lock);
+        }
+        for directory in to_make {
+            self.put(&directory, Stay::Container, Vec::new(), Acl::open(), None);
+        }
+        let node = LockNode {
+            mode: acquire.mode,
+            owner: acquire.owner.clone(),
+            delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
+            holds: vec![(key, acquire.attempt)],
+            released: 0,
+            lingers_until_ms: None,
+        };
+        self.put(&ticket, stay, acquire.label.clone().into_bytes(), Acl::open(), Some(node));
+        self.acquired(&ticket)
+    }
+
+    /// The number of the write lock that the owner of a read holds at this moment.
+    fn downgrade_number(&self, acquire: &Acquire, id: SessionId) -> Option<u64> {
+        if acquire.mode != LockMode::Read || acquire.owner.is_empty() {
+            return None;
+        }
+        let writer = Acquire { mode: LockMode::Write, ..acquire.clone() };
+        let writer = self.tickets(id, &writer).into_iter().next()?;
+        matches!(self.status(&writer), Ok(LockStatus::Held { .. })).then(|| number(&writer).unwrap())
+    }
+
+    /// The tickets that a session has for an owner, in a mode, on a lock.
+    fn tickets(&self, id: SessionId, acquire: &Acquire) -> Vec<String> {
+        let fits = |path: &&String| {
+            let node = &self.nodes[*path];
+            parent_of(path) == Some(acquire.lock.as_str())
+                && node.stay == Stay::Session(id)
+                && node.lock.as_ref().is_some_and(|lock| lock.mode == acquire.mode && lock.owner == acquire.owner)
+        };
+        self.nodes.keys().filter(fits).cloned().collect()
+    }
+
+    /// The ticket that counts an acquire with this key already.
+    pub(super) fn counted_on(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<String> {
+        let counts = |path: &String| {
+            let lock = self.nodes[path].lock.as_ref().unwrap();
+            lock.holds.iter().any(|(other, _)| *other == key)
+        };
+        self.tickets(id, acquire).into_iter().find(counts)
+    }
+
+    /// A retried acquire: where its ticket stands.
+    pub(super) fn stands(&mut self, id: SessionId, ticket: &str, key: RequestKey, attempt: Attempt) -> Answer {
+        match self.nodes.get_mut(ticket) {
+            Some(node) if node.stay == Stay::Session(id) && node.lock.is_some() => {
+                let holds = &mut node.lock.as_mut().unwrap().holds;
+                holds.iter_mut().filter(|(other, _)| *other == key).for_each(|hold| hold.1 = attempt);
+                self.acquired(ticket)
+            }
+            _ => refused(Error::NoNode, ticket),
+        }
+    }
+
+    pub(super) fn release(&mut self, ticket: &str, session: Option<SessionId>) -> Answer {
+        if let Err(error) = self.may_give_back(ticket, session) {
+            return refused(error, ticket);
+        }
+        let mut left = 0;
+        if let Some(lock) = &mut self.nodes.get_mut(ticket).unwrap().lock {
+            lock.released += 1;
+            if lock.released > RELEASED_MAX {
+                lock.holds.remove(0);
+                lock.released -= 1;
+            }
+            left = lock.holds.len() - lock.released;
+        }
+        if left == 0 {
+            self.take_out(ticket);
+        }
+        Ok(Reply::Released { holds: left as u32 })
+    }
+
+    pub(super) fn withdraw(
+        &mut self,
+        ticket: &str,
+        attempt: Attempt,
+        if_waiting: bool,
+        session: Option<SessionId>,
+    ) -> Answer {
+        if let Err(error) = self.may_give_back(ticket, session) {
+            return refused(error, ticket);
+        }
+        let lock = self.nodes[ticket].lock.clone();
+        let Some((key, lock)) = lock.and_then(|lock| {
+            let hold = *lock.holds.iter().find(|hold| hold.1 == attempt)?;
+            Some((hold.0, lock))
+        }) else {
+            return Ok(Reply::Superseded);
+        };
+        let status = self.status(ticket).unwrap();
+        if if_waiting && matches!(status, LockStatus::Held { .. }) {
+            return Ok(Reply::StillHeld(status));
+        }
+        let session = self.sessions.iter_mut().find(|other| Some(other.id) == session).unwrap();
+        session.asked.retain(|asked| asked.key != key);
+        if lock.holds.len() - lock.released == 1 {
+            self.take_out(ticket);
+        } else {
+            let holds = &mut self.lock_node(ticket).holds;
+            let index = holds.iter().position(|hold| hold.1 == attempt).unwrap();
+            holds.remove(index);
+        }
+        Ok(Reply::Withdrawn)
+    }
+
+    fn may_give_back(&self, ticket: &str, session: Option<SessionId>) -> Result<(), Error> {
+        let id = session.ok_or(Error::SessionRequired)?;
+        let node = self.nodes.get(ticket).ok_or(Error::NoNode)?;
+        if node.stay != Stay::Session(id) {
+            return Err(Error::LockNotHeld);
+        }
+        number(ticket).map(drop).ok_or(Error::BadArguments)
+    }
+
+    fn acquired(&self, ticket: &str) -> Answer {
+        Ok(Reply::Acquired { ticket: zpath(ticket), status: self.status(ticket).unwrap() })
+    }
+
+    fn lock_node(&mut self, ticket: &str) -> &mut LockNode {
+        self.nodes.get_mut(ticket).unwrap().lock.as_mut().unwrap()
+    }
+
+    /// The paths of the children that queue under a path, in order.
+    pub(crate) fn contenders(&self, lock: &str) -> Vec<String> {
+        let queues = |path: &&String| parent_of(path) == Some(lock) && number(path).is_some();
+        let mut contenders: Vec<String> = self.nodes.keys().filter(queues).cloned().collect();
+        contenders.sort_by_key(|path| (number(path), self.nodes[path].created.0, name_of(path).to_string()));
+        contenders
+    }
+
+    /// Where a ticket stands, found by looking at everyone before it.
+    pub(crate) fn status(&self, ticket: &str) -> Result<LockStatus, Error> {
+        if number(ticket).is_none() {
+            return Err(Error::BadArguments);
+        }
+        let node = self.nodes.get(ticket).ok_or(Error::NoNode)?;
+        if node.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some()) {
+            return Err(Error::SessionExpired);
+        }
+        let contenders = self.contenders(parent_of(ticket).unwrap());
+        let mut in_the_way: Vec<String> = contenders.into_iter().take_while(|path| path != ticket).collect();
+        if reads(ticket) {
+            in_the_way.retain(|path| !reads(path));
+            // The writer that this reader is the downgrade of.
+            let own = |path: &mut String| {
+                let same_session = matches!(node.stay, Stay::Session(_)) && self.nodes[path].stay == node.stay;
+                same_session && number(path) == number(ticket)
+            };
+            in_the_way.pop_if(own);
+        }
+        Ok(match in_the_way.pop() {
+            Some(predecessor) => LockStatus::Waiting { predecessor: zpath(&predecessor) },
+            None => LockStatus::Held { token: FencingToken(node.created.0.0), holds: self.holds(ticket) },
+        })
+    }
+
+    pub(crate) fn holds(&self, ticket: &str) -> u32 {
+        self.nodes[ticket].lock.as_ref().map_or(1, |lock| lock.holds.len() - lock.released) as u32
+    }
+}
+
+/// The ten digits at the end of a name.
+pub(crate) fn number(path: &str) -> Option<u64> {
+    let name = name_of(path);
+    let digits = name.get(name.len().checked_sub(10)?..)?;
+    if digits.chars().all(|c| c.is_ascii_digit()) { digits.parse().ok() } else { None }
+}
+
+pub(crate) fn reads(path: &str) -> bool {
+    let name = name_of(path);
+    ["__READ__", "__rlock__", "-R-"].iter().any(|family| name.contains(family)) || name.starts_with("read-")
+}

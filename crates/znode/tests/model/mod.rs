@@ -1,0 +1,318 @@
+//! A second state machine, written only to be obviously right: one sorted map of znodes by path, one list of sessions,
+//! no index; every question is answered by looking at everything. It shares the words of the crate and none of its code.
+
+mod locks;
+mod tree;
+
+pub(crate) use locks::{number, reads};
+
+use std::collections::BTreeMap;
+
+use znode::lock::LockStatus;
+use znode::{
+    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Limits, LockMode, LogPosition, Op, Refusal, Reply,
+    Request, RequestKey, SessionId, Stat, Term, Txn, ZPath, Zxid,
+};
+
+/// What a refused step says.
+pub(crate) type Answer = Result<Reply, Refusal>;
+
+#[derive(Clone)]
+pub(crate) struct Model {
+    pub(crate) last_zxid: Zxid,
+    pub(crate) term: Term,
+    pub(crate) time_ms: u64,
+    pub(crate) limits: Limits,
+    pub(crate) nodes: BTreeMap<String, Node>,
+    pub(crate) sessions: Vec<Session>,
+    events: Vec<Event>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) stay: Stay,
+    pub(crate) data: Vec<u8>,
+    pub(crate) acl: Vec<Acl>,
+    pub(crate) created: (Zxid, u64),
+    pub(crate) set: (Zxid, u64),
+    pub(crate) children_changed: Zxid,
+    pub(crate) emptied_ms: u64,
+    pub(crate) version: i32,
+    pub(crate) aversion: i32,
+    pub(crate) children_created: u64,
+    pub(crate) children_deleted: u64,
+    pub(crate) lock: Option<LockNode>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Stay {
+    Persistent,
+    Session(SessionId),
+    Container,
+    Ttl(u64),
+}
+
+#[derive(Clone)]
+pub(crate) struct LockNode {
+    pub(crate) mode: LockMode,
+    pub(crate) owner: String,
+    pub(crate) delay_ms: u32,
+    pub(crate) holds: Vec<(RequestKey, Attempt)>,
+    pub(crate) released: usize,
+    pub(crate) lingers_until_ms: Option<u64>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) secret_hash: [u8; 32],
+    pub(crate) timeout_ms: u32,
+    pub(crate) label: String,
+    /// Oldest first.
+    pub(crate) asked: Vec<Asked>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) zxid: Zxid,
+    pub(crate) key: RequestKey,
+    pub(crate) fingerprint: [u8; 16],
+    pub(crate) answer: Option<Answer>,
+}
+
+impl Model {
+    pub(crate) fn new(limits: Limits) -> Model {
+        let mut nodes = BTreeMap::new();
+        nodes.insert("/".to_string(), Node::new(Stay::Persistent, Vec::new(), Acl::open(), Zxid(0), 0));
+        let (last_zxid, term) = (Zxid(0), Term(0));
+        Model { last_zxid, term, time_ms: 0, limits, nodes, sessions: Vec::new(), events: Vec::new() }
+    }
+
+    pub(crate) fn apply(&mut self, at: LogPosition, txn: Txn) -> Applied {
+        self.last_zxid = at.zxid;
+        self.term = at.term;
+        self.time_ms = self.time_ms.max(txn.time_ms);
+        self.events.clear();
+        let (zxid, reply) = self.request(txn.request);
+        Applied { zxid, reply, events: std::mem::take(&mut self.events) }
+    }
+
+    fn request(&mut self, request: Request) -> (Zxid, Answer) {
+        let now = self.last_zxid;
+        if let Some(credential) = request.credential
+            && let Err(error) = self.prove(credential)
+        {
+            return (now, Err(error.into()));
+        }
+        let session = request.credential.map(|credential| credential.session);
+        let Some(idempotency) = request.idempotency else {
+            return (now, self.guarded(&request, session));
+        };
+        let Some(id) = session else {
+            return (now, Err(Error::SessionRequired.into()));
+        };
+        let asked = self.session(id).unwrap().asked.iter().find(|asked| asked.key == idempotency.key).cloned();
+        if let Some(asked) = asked {
+            return match (&request.op, asked.answer) {
+                _ if asked.fingerprint != idempotency.fingerprint => (now, Err(Error::RequestKeyReused.into())),
+                (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                    (now, self.stands(id, ticket.as_str(), idempotency.key, acquire.attempt))
+                }
+                (Op::Acquire(acquire), None) => match self.counted_on(id, acquire, idempotency.key) {
+                    Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, acquire.attempt)),
+                    None => (now, Err(Error::RequestKeyEvicted.into())),
+                },
+                (_, None) => (now, Err(Error::RequestKeyEvicted.into())),
+                (_, Some(answer)) => (asked.zxid, answer),
+            };
+        }
+        let answer = self.guarded(&request, session);
+        let (replies_max, keys_max) = (self.limits.replies_max as usize, self.limits.used_keys_max as usize);
+        if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
+            let (key, fingerprint) = (idempotency.key, idempotency.fingerprint);
+            session.asked.push(Asked { zxid: now, key, fingerprint, answer: Some(answer.clone()) });
+            while session.asked.iter().filter(|asked| asked.answer.is_some()).count() > replies_max {
+                session.asked.iter_mut().find(|asked| asked.answer.is_some()).unwrap().answer = None;
+            }
+            while session.asked.iter().filter(|asked| asked.answer.is_none()).count() > keys_max {
+                let oldest = session.asked.iter().position(|asked| asked.answer.is_none()).unwrap();
+                session.asked.remove(oldest);
+            }
+        }
+        (now, answer)
+    }
+
+    fn guarded(&mut self, request: &Request, session: Option<SessionId>) -> Answer {
+        if let Some(guard) = &request.guard {
+            let lock = guard.lock.as_str();
+            let held = |path: &String| {
+                self.nodes[path].created.0.0 == guard.token.0
+                    && matches!(self.status(path), Ok(LockStatus::Held { .. }))
+            };
+            if !self.contenders(lock).iter().any(held) {
+                return refused(Error::LockNotHeld, lock);
+            }
+        }
+        let key = request.idempotency.map(|idempotency| idempotency.key);
+        match request.op.clone() {
+            Op::OpenSession { secret_hash, timeout_ms, label } => self.open(secret_hash, timeout_ms, label),
+            Op::CloseSession { session: id } => match session {
+                None => Err(Error::SessionRequired.into()),
+                Some(asking) if asking != id => Err(Error::AuthFailed.into()),
+                Some(_) => {
+                    self.end(id, &[]);
+                    Ok(Reply::Done)
+                }
+            },
+            Op::ExpireSessions { sessions, term } => self.expire(&sessions, term),
+            Op::Znode(op) => self.znode_op(op, session),
+            Op::Multi(ops) => self.multi(ops, session),
+            Op::SetAcl { path, acl, version } => self.set_acl(path.as_str(), acl, version),
+            Op::Acquire(acquire) => self.acquire(&acquire, session, key),
+            Op::Release { ticket } => self.release(ticket.as_str(), session),
+            Op::Withdraw { ticket, attempt, if_waiting } => {
+                self.withdraw(ticket.as_str(), attempt, if_waiting, session)
+            }
+            Op::Reap { candidates } => self.reap(&candidates),
+            Op::SetLimits(limits) => {
+                self.limits = limits;
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    fn prove(&self, credential: Credential) -> Result<(), Error> {
+        let session = self.session(credential.session).ok_or(Error::SessionExpired)?;
+        if session.secret_hash == credential.secret_hash { Ok(()) } else { Err(Error::AuthFailed) }
+    }
+
+    pub(crate) fn session(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.iter().find(|session| session.id == id)
+    }
+
+    fn open(&mut self, secret_hash: [u8; 32], timeout_ms: u32, label: String) -> Answer {
+        if label.len() > self.limits.label_bytes_max as usize {
+            return Err(Error::DataTooLarge.into());
+        }
+        if self.sessions.len() >= self.limits.sessions_max as usize {
+            return Err(Error::TooManySessions.into());
+        }
+        let timeout_ms = match timeout_ms.max(self.limits.session_timeout_min_ms) {
+            long if long > self.limits.session_timeout_max_ms => self.limits.session_timeout_max_ms,
+            good => good,
+        };
+        let id = SessionId(self.last_zxid.0);
+        self.sessions.push(Session { id, secret_hash, timeout_ms, label, asked: Vec::new() });
+        Ok(Reply::SessionOpened { session: id, timeout_ms })
+    }
+
+    fn expire(&mut self, sessions: &[SessionId], term: Term) -> Answer {
+        if term != self.term {
+            return Err(Error::StaleTerm.into());
+        }
+        let mut lingering = Vec::new();
+        for (path, node) in &self.nodes {
+            let named = matches!(node.stay, Stay::Session(id) if sessions.contains(&id) && self.session(id).is_some());
+            let delayed = node.lock.as_ref().is_some_and(|lock| lock.delay_ms > 0);
+            if named && delayed && matches!(self.status(path), Ok(LockStatus::Held { .. })) {
+                lingering.push(path.clone());
+            }
+        }
+        let mut count = 0;
+        for id in sessions {
+            if self.session(*id).is_some() {
+                self.end(*id, &lingering);
+                count += 1;
+            }
+        }
+        Ok(Reply::Removed { count })
+    }
+
+    fn end(&mut self, id: SessionId, lingering: &[String]) {
+        self.sessions.retain(|session| session.id != id);
+        let owned = |(path, node): (&String, &Node)| (node.stay == Stay::Session(id)).then(|| path.clone());
+        let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();
+        for path in owned {
+            let time_ms = self.time_ms;
+            match self.nodes.get_mut(&path).unwrap().lock.as_mut() {
+                Some(lock) if lingering.contains(&path) => {
+                    lock.lingers_until_ms = Some(time_ms + u64::from(lock.delay_ms));
+                }
+                _ => self.take_out(&path),
+            }
+        }
+    }
+
+    fn tell(&mut self, kind: EventKind, path: &str) {
+        let event = Event { zxid: self.last_zxid, kind, path: zpath(path) };
+        if kind != EventKind::ChildrenChanged || !self.events.contains(&event) {
+            self.events.push(event);
+        }
+    }
+}
+
+impl Node {
+    fn new(stay: Stay, data: Vec<u8>, acl: Vec<Acl>, zxid: Zxid, time_ms: u64) -> Node {
+        Node {
+            stay,
+            data,
+            acl,
+            created: (zxid, time_ms),
+            set: (zxid, time_ms),
+            children_changed: zxid,
+            emptied_ms: time_ms,
+            version: 0,
+            aversion: 0,
+            children_created: 0,
+            children_deleted: 0,
+            lock: None,
+        }
+    }
+
+    pub(crate) fn stat(&self, children: usize) -> Stat {
+        Stat {
+            czxid: self.created.0,
+            mzxid: self.set.0,
+            ctime_ms: self.created.1,
+            mtime_ms: self.set.1,
+            version: self.version,
+            cversion: (self.children_created + self.children_deleted) as i32,
+            aversion: self.aversion,
+            ephemeral_owner: match self.stay {
+                Stay::Persistent => 0,
+                Stay::Session(id) => id.0,
+                Stay::Container => 0x8000_0000_0000_0000,
+                Stay::Ttl(ttl_ms) => 0xff00_0000_0000_0000 + ttl_ms,
+            },
+            data_length: self.data.len() as u32,
+            num_children: children as u32,
+            pzxid: self.children_changed,
+        }
+    }
+}
+
+pub(crate) fn zpath(path: &str) -> ZPath {
+    ZPath::parse(path).unwrap()
+}
+
+fn refused(error: Error, path: &str) -> Answer {
+    Err(Refusal::at(error, &zpath(path)))
+}
+
+/// The parent of a path; the root has none.
+pub(crate) fn parent_of(path: &str) -> Option<&str> {
+    match path.rfind('/') {
+        _ if path == "/" => None,
+        Some(0) => Some("/"),
+        Some(slash) => Some(&path[..slash]),
+        None => panic!("{path} is not a path"),
+    }
+}
+
+pub(crate) fn name_of(path: &str) -> &str {
+    &path[path.rfind('/').unwrap() + 1..]
+}
+
+pub(crate) fn join(parent: &str, name: &str) -> String {
+    if parent == "/" { format!("/{name}") } else { format!("{parent}/{name}") }
+}

@@ -1,0 +1,246 @@
+//! The model's tree.
+
+use znode::{Acl, Create, CreateMode, Error, EventKind, ReapCandidate, Refusal, Reply, SessionId, ZPath, ZnodeOp};
+
+use super::{Answer, LockNode, Model, Node, Stay, join, name_of, parent_of, refused, zpath};
+
+impl Model {
+    pub(super) fn multi(&mut self, ops: Vec<ZnodeOp>, session: Option<SessionId>) -> Answer {
+        if ops.len() > self.limits.ops_max as usize {
+            return Err(Error::TooManyOps.into());
+        }
+        let before = self.clone();
+        let mut replies = Vec::new();
+        for (index, op) in ops.into_iter().enumerate() {
+            match self.znode_op(op, session) {
+                Ok(reply) => replies.push(reply),
+                Err(refusal) => {
+                    *self = before;
+                    return Err(Refusal { op_index: Some(index as u32), ..refusal });
+                }
+            }
+        }
+        Ok(Reply::Multi(replies))
+    }
+
+    pub(super) fn znode_op(&mut self, op: ZnodeOp, session: Option<SessionId>) -> Answer {
+        match op {
+            ZnodeOp::Create(create) => self.create(create, session),
+            ZnodeOp::Delete { path, version } => self.delete(path.as_str(), version),
+            ZnodeOp::SetData { path, data, version } => self.set_data(path.as_str(), data, version),
+            ZnodeOp::Check { path, version } => match self.nodes.get(path.as_str()) {
+                None => refused(Error::NoNode, path.as_str()),
+                Some(node) if version != -1 && version != node.version => refused(Error::BadVersion, path.as_str()),
+                Some(_) => Ok(Reply::Done),
+            },
+        }
+    }
+
+    fn create(&mut self, create: Create, session: Option<SessionId>) -> Answer {
+        let Create { parent, name, data, mode, acl } = create;
+        let parent = parent.as_str();
+        let stay = match (mode, session) {
+            (CreateMode::Persistent | CreateMode::PersistentSequential, _) => Stay::Persistent,
+            (CreateMode::Container, _) => Stay::Container,
+            (CreateMode::PersistentTtl { ttl_ms } | CreateMode::PersistentSequentialTtl { ttl_ms }, _) => {
+                if ttl_ms == 0 || ttl_ms > 0xff_ffff_ffff {
+                    return refused(Error::BadArguments, parent);
+                }
+                Stay::Ttl(ttl_ms)
+            }
+            (CreateMode::Ephemeral | CreateMode::EphemeralSequential, session) => {
+                Stay::Session(session.unwrap_or(SessionId(0)))
+            }
+        };
+        if !self.good_acl(&acl) {
+            return refused(Error::InvalidAcl, parent);
+        }
+        let Some(over) = self.nodes.get(parent) else {
+            return refused(Error::NoNode, parent);
+        };
+        let sequential = matches!(
+            mode,
+            CreateMode::PersistentSequential
+                | CreateMode::EphemeralSequential
+                | CreateMode::PersistentSequentialTtl { .. }
+        );
+        let name = if sequential { format!("{name}{:010}", over.children_created) } else { name };
+        if zpath(parent).child(&name).is_err() {
+            return refused(Error::BadArguments, parent);
+        }
+        let path = join(parent, &name);
+        if self.nodes.contains_key(&path) {
+            return refused(Error::NodeExists, &path);
+        }
+        if stay == Stay::Session(SessionId(0)) {
+            return refused(Error::SessionRequired, &path);
+        }
+        if let Err(error) = self.room(parent, &path, data.len(), 1, stay) {
+            return refused(error, &path);
+        }
+        self.put(&path, stay, data, acl, None);
+        Ok(Reply::Created { stat: self.stat(&path), path: zpath(&path) })
+    }
+
+    fn delete(&mut self, path: &str, version: i32) -> Answer {
+        match self.nodes.get(path) {
+            _ if path == "/" => refused(Error::BadArguments, path),
+            None => refused(Error::NoNode, path),
+            Some(node) if version != -1 && version != node.version => refused(Error::BadVersion, path),
+            Some(_) if !self.children(path).is_empty() => refused(Error::NotEmpty, path),
+            Some(_) => {
+                self.take_out(path);
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    fn set_data(&mut self, path: &str, data: Vec<u8>, version: i32) -> Answer {
+        let total = self.data_bytes();
+        let now = (self.last_zxid, self.time_ms);
+        let Some(node) = self.nodes.get_mut(path) else {
+            return refused(Error::NoNode, path);
+        };
+        if version != -1 && version != node.version {
+            return refused(Error::BadVersion, path);
+        }
+        if data.len() > self.limits.data_bytes_max as usize {
+            return refused(Error::DataTooLarge, path);
+        }
+        let grows = data.len() > node.data.len();
+        if grows && total - node.data.len() as u64 + data.len() as u64 > self.limits.state_bytes_max {
+            return refused(Error::QuotaExceeded, path);
+        }
+        node.data = data;
+        node.version += 1;
+        node.set = now;
+        self.tell(EventKind::DataChanged, path);
+        Ok(Reply::Set { stat: self.stat(path) })
+    }
+
+    pub(super) fn set_acl(&mut self, path: &str, acl: Vec<Acl>, version: i32) -> Answer {
+        let good = self.good_acl(&acl);
+        let Some(node) = self.nodes.get_mut(path) else {
+            return refused(Error::NoNode, path);
+        };
+        if version != -1 && version != node.aversion {
+            return refused(Error::BadVersion, path);
+        }
+        if !good {
+            return refused(Error::InvalidAcl, path);
+        }
+        node.acl = acl;
+        node.aversion += 1;
+        Ok(Reply::Set { stat: self.stat(path) })
+    }
+
+    pub(super) fn reap(&mut self, candidates: &[ReapCandidate]) -> Answer {
+        let mut count = 0;
+        for ReapCandidate { path, czxid } in candidates {
+            let same = self.nodes.get(path.as_str()).is_some_and(|node| node.created.0 == *czxid);
+            if same && self.due(path.as_str(), self.time_ms) {
+                self.take_out(path.as_str());
+                count += 1;
+            }
+        }
+        Ok(Reply::Removed { count })
+    }
+
+    /// Whether a znode could be collected at a time.
+    pub(crate) fn due(&self, path: &str, now_ms: u64) -> bool {
+        let node = &self.nodes[path];
+        let childless = self.children(path).is_empty();
+        let lingered = node.lock.as_ref().and_then(|lock| lock.lingers_until_ms).is_some_and(|until| until <= now_ms);
+        let by_kind = match node.stay {
+            Stay::Ttl(ttl_ms) => childless && node.set.1 + ttl_ms <= now_ms,
+            Stay::Container => {
+                let idle_ms = u64::from(self.limits.container_idle_ms);
+                childless && node.children_created > 0 && node.emptied_ms + idle_ms <= now_ms
+            }
+            Stay::Persistent | Stay::Session(_) => false,
+        };
+        by_kind || lingered
+    }
+
+    /// Whether `count` more znodes fit, the last of them at `path`.
+    pub(super) fn room(&self, over: &str, path: &str, data: usize, count: u64, stay: Stay) -> Result<(), Error> {
+        let limits = &self.limits;
+        let owns =
+            |node: &&Node| matches!((node.stay, stay), (Stay::Session(one), Stay::Session(other)) if one == other);
+        let long_name = path.split('/').any(|name| name.len() > limits.name_bytes_max as usize);
+        if matches!(self.nodes[over].stay, Stay::Session(_)) {
+            Err(Error::NoChildrenForEphemerals)
+        } else if path.len() > limits.path_bytes_max as usize
+            || path.split('/').count() - 1 > limits.path_depth_max as usize
+            || long_name
+        {
+            Err(Error::PathTooLong)
+        } else if data > limits.data_bytes_max as usize {
+            Err(Error::DataTooLarge)
+        } else if self.children(over).len() >= limits.children_max as usize {
+            Err(Error::TooManyChildren)
+        } else if self.nodes.len() as u64 + count > limits.znodes_max
+            || self.data_bytes() + data as u64 > limits.state_bytes_max
+        {
+            Err(Error::QuotaExceeded)
+        } else if self.nodes.values().filter(owns).count() >= limits.ephemerals_max as usize
+            && matches!(stay, Stay::Session(_))
+        {
+            Err(Error::TooManyEphemerals)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn good_acl(&self, acl: &[Acl]) -> bool {
+        let max = self.limits.name_bytes_max as usize;
+        !acl.is_empty()
+            && acl.len() <= self.limits.acl_entries_max as usize
+            && acl.iter().all(|entry| (1..32).contains(&entry.perms) && !entry.scheme.is_empty())
+            && acl.iter().all(|entry| entry.scheme.len() <= max && entry.id.len() <= max)
+    }
+
+    pub(super) fn put(&mut self, path: &str, stay: Stay, data: Vec<u8>, acl: Vec<Acl>, lock: Option<LockNode>) {
+        let parent = parent_of(path).unwrap();
+        let mut node = Node::new(stay, data, acl, self.last_zxid, self.time_ms);
+        node.lock = lock;
+        self.nodes.insert(path.into(), node);
+        let over = self.nodes.get_mut(parent).unwrap();
+        over.children_created += 1;
+        over.children_changed = self.last_zxid;
+        self.tell(EventKind::Created, path);
+        self.tell(EventKind::ChildrenChanged, parent);
+    }
+
+    pub(super) fn take_out(&mut self, path: &str) {
+        let parent = parent_of(path).unwrap();
+        self.nodes.remove(path).unwrap();
+        let over = self.nodes.get_mut(parent).unwrap();
+        over.children_deleted += 1;
+        over.children_changed = self.last_zxid;
+        over.emptied_ms = self.time_ms;
+        self.tell(EventKind::Deleted, path);
+        self.tell(EventKind::ChildrenChanged, parent);
+    }
+
+    /// The names of a znode's children, sorted.
+    pub(crate) fn children(&self, path: &str) -> Vec<&str> {
+        let child = |other: &&String| parent_of(other) == Some(path);
+        let mut names: Vec<&str> = self.nodes.keys().filter(child).map(|child| name_of(child)).collect();
+        names.sort_unstable();
+        names
+    }
+
+    pub(crate) fn stat(&self, path: &str) -> znode::Stat {
+        self.nodes[path].stat(self.children(path).len())
+    }
+
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.nodes.values().map(|node| node.data.len() as u64).sum()
+    }
+
+    /// The paths that a session owns, sorted.
+    pub(crate) fn owned_by(&self, id: SessionId) -> Vec<ZPath> {
+        self.nodes.iter().filter(|(_, node)| node.stay == Stay::Session(id)).map(|(path, _)| zpath(path)).collect()
+    }
+}

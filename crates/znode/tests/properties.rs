@@ -1,0 +1,237 @@
+//! Random histories against a model that is obviously right, and what must hold of each of them.
+//!
+//! Every failure names its seed. `ZNODE_SEED=17 cargo test -p znode --test properties` runs that history alone;
+//! `ZNODE_SEEDS=100000` runs that many.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod history;
+mod model;
+
+use std::collections::BTreeSet;
+
+use history::History;
+use model::{Model, Stay, number, reads, zpath};
+use znode::lock::{self, LockStatus};
+use znode::{FencingToken, SessionId, State, StateBuilder, ZPath};
+
+const SEEDS: u64 = 1500;
+const STEPS: usize = 80;
+
+/// Runs a property for every seed, or for the one that the environment names.
+fn for_seeds(count: u64, property: impl Fn(u64)) {
+    match (variable("ZNODE_SEED"), variable("ZNODE_SEEDS")) {
+        (Some(seed), _) => property(seed),
+        (None, seeds) => (0..seeds.unwrap_or(count)).for_each(property),
+    }
+}
+
+/// Whether one seed is run, to be looked at closely.
+fn alone() -> bool {
+    variable("ZNODE_SEED").is_some()
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap())
+}
+
+#[test]
+fn the_state_does_what_the_model_does() {
+    for_seeds(SEEDS, |seed| {
+        let mut history = History::new(seed);
+        let limits = history.limits();
+        let (mut state, mut model) = (State::new(limits.clone()), Model::new(limits));
+        for step in 0..STEPS {
+            let (at, txn) = history.next(&model);
+            let before = state.clone();
+            let what = format!("seed {seed} step {step}: {txn:?}");
+            let keyed = txn.request.idempotency.is_some();
+            let applied = state.apply(at, txn.clone());
+            assert_eq!(applied, model.apply(at, txn), "{what}");
+            if applied.reply.is_err() && !keyed {
+                assert_eq!(
+                    all_but_the_head(&before),
+                    all_but_the_head(&state),
+                    "{what} was refused and changed something"
+                );
+            }
+            // Looking at everything takes longest; a difference that nobody notices in four steps is noticed later.
+            if (seed + step as u64).is_multiple_of(4) || alone() {
+                state.check_invariants().unwrap_or_else(|error| panic!("{what}: {error}"));
+                same(&state, &model, &what);
+            }
+        }
+    });
+}
+
+#[test]
+fn histories_meet_every_answer() {
+    let mut met = BTreeSet::new();
+    for seed in 0..1000 {
+        let mut history = History::new(seed);
+        let mut model = Model::new(history.limits());
+        for _ in 0..STEPS {
+            let (at, txn) = history.next(&model);
+            let answer = match model.apply(at, txn).reply {
+                Ok(reply) => format!("{reply:?}"),
+                Err(refusal) => format!("{:?}", refusal.error),
+            };
+            met.insert(answer.split([' ', '(', '{']).next().unwrap().to_string());
+        }
+    }
+    // Not among them: NoAuth, as no ACL forbids yet, and SequenceExhausted, which needs 2^31 creates.
+    let all = "Acquired AuthFailed BadArguments BadVersion Created DataTooLarge Done InvalidAcl LockNotHeld Multi \
+               NoChildrenForEphemerals NoNode NodeExists NotEmpty PathTooLong QuotaExceeded Released Removed \
+               RequestKeyEvicted RequestKeyReused SessionExpired SessionOpened SessionRequired Set StaleTerm StillHeld \
+               Superseded TooManyChildren TooManyEphemerals TooManyHolds TooManyOps TooManySessions TooManyWaiters \
+               Withdrawn";
+    let missing: Vec<&str> = all.split_whitespace().filter(|answer| !met.contains(*answer)).collect();
+    assert!(missing.is_empty(), "no history gives {missing:?}; they give {met:?}");
+}
+
+#[test]
+fn a_replica_from_a_snapshot_goes_on_as_the_others() {
+    for_seeds(SEEDS / 3, |seed| {
+        let mut history = History::new(seed);
+        let limits = history.limits();
+        let mut model = Model::new(limits.clone());
+        let log: Vec<_> = (0..STEPS)
+            .map(|_| {
+                let (at, txn) = history.next(&model);
+                model.apply(at, txn.clone());
+                (at, txn)
+            })
+            .collect();
+        let mut whole = State::new(limits.clone());
+        let mut restored = State::new(limits);
+        let middle = seed as usize % STEPS;
+        for (step, (at, txn)) in log.into_iter().enumerate() {
+            if step == middle {
+                restored = restore(&restored);
+            }
+            let txn = znode::decode_txn(&znode::encode_txn(&txn)).unwrap();
+            assert_eq!(whole.apply(at, txn.clone()), restored.apply(at, txn), "seed {seed} step {step}");
+        }
+        let records: Vec<_> = whole.records().collect();
+        assert!(records == restored.records().collect::<Vec<_>>(), "seed {seed}: the records differ");
+        assert!(records == restore(&whole).records().collect::<Vec<_>>(), "seed {seed}: the snapshot differs");
+    });
+}
+
+#[test]
+fn a_gone_ticket_never_holds_again() {
+    for_seeds(SEEDS / 3, |seed| {
+        let mut history = History::new(seed);
+        let limits = history.limits();
+        let (mut state, mut model) = (State::new(limits.clone()), Model::new(limits));
+        let mut alive: BTreeSet<(ZPath, u64)> = BTreeSet::new();
+        let mut gone: BTreeSet<(ZPath, u64)> = BTreeSet::new();
+        for step in 0..STEPS {
+            let (at, txn) = history.next(&model);
+            state.apply(at, txn.clone());
+            model.apply(at, txn);
+            let tickets = |held: bool| {
+                let tickets = model.nodes.iter().filter(|(path, _)| number(path).is_some());
+                let tickets = tickets.map(|(path, node)| (zpath(path), node.created.0.0));
+                let holds =
+                    |ticket: &(ZPath, u64)| matches!(lock::status(&state, &ticket.0), Ok(LockStatus::Held { .. }));
+                tickets.filter(|ticket| !held || holds(ticket)).collect::<BTreeSet<_>>()
+            };
+            gone.extend(alive.difference(&tickets(false)).cloned());
+            alive = tickets(false);
+            if let Some(undead) = tickets(true).intersection(&gone).next() {
+                panic!("seed {seed} step {step}: {undead:?} holds again");
+            }
+            for (ticket, token) in &gone {
+                let lock = ticket.parent().unwrap();
+                let reused = model.contenders(lock.as_str()).iter().any(|path| model.nodes[path].created.0.0 == *token);
+                let held = lock::is_held_with(&state, &lock, FencingToken(*token));
+                assert!(reused || !held, "seed {seed} step {step}: token {token} of {ticket} is good again");
+            }
+        }
+    });
+}
+
+/// Everything that can be read of the state, against the model.
+#[track_caller]
+fn same(state: &State, model: &Model, what: &str) {
+    assert_eq!(state.znode_count(), model.nodes.len(), "{what}");
+    assert_eq!(state.data_bytes(), model.data_bytes(), "{what}");
+    assert_eq!((state.time_ms(), state.last_zxid()), (model.time_ms, model.last_zxid), "{what}");
+    for (path, expected) in &model.nodes {
+        let zpath = zpath(path);
+        let node = state.node(&zpath).unwrap();
+        assert_eq!(node.stat(), model.stat(path), "{what}: {path}");
+        assert_eq!((&**node.data(), &**node.acl()), (&*expected.data, &*expected.acl), "{what}: {path}");
+        assert!(state.children(&zpath).unwrap().eq(model.children(path)), "{what}: children of {path}");
+        assert_eq!(lock::status(state, &zpath), model.status(path), "{what}: {path}");
+        same_queue(state, model, path, what);
+    }
+    let ids: Vec<SessionId> = state.sessions_from(SessionId(0)).map(|session| session.id).collect();
+    assert_eq!(ids, model.sessions.iter().map(|session| session.id).collect::<Vec<_>>(), "{what}");
+    for expected in &model.sessions {
+        let session = state.session(expected.id).unwrap();
+        assert_eq!((session.timeout_ms, &*session.label), (expected.timeout_ms, &*expected.label), "{what}");
+        assert!(session.ephemerals().eq(&model.owned_by(expected.id)), "{what}: ephemerals of {}", expected.id);
+    }
+    for now_ms in [model.time_ms, model.time_ms + 1500, u64::MAX] {
+        let candidates = state.reap_candidates(now_ms, usize::MAX);
+        let found: BTreeSet<&str> = candidates.iter().map(|candidate| candidate.path.as_str()).collect();
+        let due = |path: &&String| model.due(path, now_ms);
+        assert_eq!(found, model.nodes.keys().filter(due).map(String::as_str).collect(), "{what}: due at {now_ms}");
+        assert_eq!(candidates.len(), found.len(), "{what}: a candidate twice");
+    }
+}
+
+#[track_caller]
+fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
+    let queue = lock::queue(state, &zpath(lock), 0, usize::MAX).unwrap();
+    let contenders = model.contenders(lock);
+    assert_eq!(queue.contenders as usize, contenders.len(), "{what}: {lock}");
+    assert!(queue.entries.iter().map(|entry| entry.ticket.as_str()).eq(&contenders), "{what}: {lock}");
+    for (index, entry) in queue.entries.iter().enumerate() {
+        let node = &model.nodes[entry.ticket.as_str()];
+        let held = matches!(model.status(entry.ticket.as_str()), Ok(LockStatus::Held { .. }));
+        assert_eq!((entry.position as usize, entry.held), (index, held), "{what}: {entry:?}");
+        assert_eq!(lock::position(state, &entry.ticket), Ok(index as u32), "{what}: {entry:?}");
+        assert_eq!(entry.holds, model.holds(entry.ticket.as_str()), "{what}: {entry:?}");
+        let owner = node.lock.as_ref().map_or("", |lock| &lock.owner);
+        assert_eq!((&*entry.owner, entry.token.0, entry.since_ms), (owner, node.created.0.0, node.created.1), "{what}");
+        let session = match node.stay {
+            Stay::Session(id) => Some(id),
+            _ => None,
+        };
+        assert_eq!(entry.session, session, "{what}: {entry:?}");
+        assert_eq!(entry.lingers_until_ms, node.lock.as_ref().and_then(|lock| lock.lingers_until_ms), "{what}");
+    }
+    one_writer_or_readers(model, &contenders, what);
+    let listed = lock::list(state, &zpath(lock), None, usize::MAX).unwrap();
+    let has_queue = |path: &&String| zpath(path).is_under(&zpath(lock)) && !model.contenders(path).is_empty();
+    let mut expected: Vec<&str> = model.nodes.keys().filter(has_queue).map(String::as_str).collect();
+    expected.sort_by_key(|path| *path != lock);
+    assert!(listed.iter().map(|entry| entry.lock.as_str()).eq(expected), "{what}: locks under {lock}");
+}
+
+/// At most one writer holds, and then nobody else but its own session's readers.
+#[track_caller]
+fn one_writer_or_readers(model: &Model, contenders: &[String], what: &str) {
+    let held = |path: &&String| matches!(model.status(path), Ok(LockStatus::Held { .. }));
+    let (readers, writers): (Vec<&String>, Vec<&String>) = contenders.iter().filter(held).partition(|path| reads(path));
+    assert!(writers.len() <= 1, "{what}: {writers:?} hold");
+    if let Some(writer) = writers.first() {
+        let strangers = readers.iter().any(|reader| model.nodes[*reader].stay != model.nodes[*writer].stay);
+        assert!(!strangers, "{what}: {writer} and {readers:?} hold");
+    }
+}
+
+fn all_but_the_head(state: &State) -> Vec<Vec<u8>> {
+    state.records().skip(1).collect()
+}
+
+fn restore(state: &State) -> State {
+    let mut builder = StateBuilder::new();
+    for record in state.records() {
+        builder.push(&record).unwrap();
+    }
+    builder.finish().unwrap()
+}

@@ -1,0 +1,100 @@
+//! What a node is told at start: one table of keys, read from flags, `ZLOCK_*` variables and a TOML file.
+//!
+//! [`KEYS`] is the only place where a key stands. Its flag, its variable, its line in the file, its default (that of
+//! the crate that uses the value), its help and its row in docs/operating.md all come from there.
+
+mod check;
+mod file;
+mod keys;
+mod load;
+pub mod value;
+
+use std::net::SocketAddr;
+
+pub use keys::{KEYS, Key};
+pub use load::{Given, Origin, flags, from_matches, load};
+
+/// Everything that a node is told. The places that [`KEYS`] point to.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The node's part in the ensemble.
+    pub replica: replica::Config,
+    /// The HTTP door's bounds.
+    pub rest: rest::RestConfig,
+    /// Where the HTTP door listens; the port of this node's `http_addr` when not given.
+    pub http_listen: Option<SocketAddr>,
+    /// Where peers connect to; the port of this node's `peer_addr` when not given.
+    pub peer_listen: Option<SocketAddr>,
+    /// What is logged: a filter of tracing-subscriber's `EnvFilter`.
+    pub log: String,
+    /// How long a clean stop may take before it is cut short.
+    pub stop_timeout_ms: u64,
+}
+
+/// Every key with its value, as a TOML file that says the same.
+pub fn effective(settings: &Settings) -> String {
+    let line = |key: &Key| format!("{} = {}\n", key.name, toml::Value::String((key.show)(settings)));
+    KEYS.iter().filter(|key| !(key.show)(settings).is_empty()).map(line).collect()
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // No default id: two nodes that both forgot theirs would be one node twice.
+        let replica = replica::Config { node_id: 0, ..replica::Config::default() };
+        Settings {
+            replica,
+            rest: rest::RestConfig::default(),
+            http_listen: None,
+            peer_listen: None,
+            log: "info,openraft=error,raft_log=warn,chunked_wal=warn,sled=warn".to_owned(),
+            stop_timeout_ms: 10_000,
+        }
+    }
+}
+
+/// Why a configuration is refused. Shown to the operator as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {file}: {source}")]
+    Read {
+        /// Which file.
+        file: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is no TOML.
+    #[error("{file}: {message}")]
+    Syntax {
+        /// Which file.
+        file: String,
+        /// What is wrong and where.
+        message: String,
+    },
+    /// A key that no version of the program knows.
+    #[error("{file}: unknown key `{key}`{}", nearest.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+    UnknownKey {
+        /// Which file.
+        file: String,
+        /// The unknown key.
+        key: String,
+        /// The known key that looks most like it.
+        nearest: Option<String>,
+    },
+    /// A value that does not fit its key.
+    #[error("{key} (from {origin}): {message}")]
+    Value {
+        /// Which key.
+        key: String,
+        /// Where the value was given.
+        origin: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Values that do not fit together.
+    #[error("{0}")]
+    Contradiction(String),
+}
+
+#[cfg(test)]
+mod tests;

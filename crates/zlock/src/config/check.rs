@@ -1,0 +1,108 @@
+//! Values that are fine alone and wrong together.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use replica::Member;
+
+use super::value::members::port;
+use super::{ConfigError, Settings};
+
+impl Settings {
+    /// Refuses contradictions, and fills in where to listen.
+    pub(super) fn check(&mut self) -> Result<(), ConfigError> {
+        let own = self.own_member()?.clone();
+        self.http_listen = Some(self.http_listen.unwrap_or_else(|| listen_like(&own.http_addr)));
+        let peer_listen = self.peer_listen.unwrap_or_else(|| listen_like(&own.peer_addr));
+        self.peer_listen = Some(peer_listen);
+        self.replica.peer_listen = peer_listen;
+        for (wrong, message) in self.contradictions() {
+            if wrong {
+                return Err(ConfigError::Contradiction(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn own_member(&self) -> Result<&Member, ConfigError> {
+        let members = &self.replica.members;
+        let refused = |message: String| Err(ConfigError::Contradiction(message));
+        if self.replica.node_id == 0 {
+            return refused("node_id is missing: give this node's id, 1 or more".to_owned());
+        }
+        if members.is_empty() {
+            return refused("members is missing: list every node's id, peer_addr and http_addr".to_owned());
+        }
+        let mut ids = BTreeSet::new();
+        let mut addrs = BTreeSet::new();
+        for member in members {
+            if member.id == 0 || !ids.insert(member.id) {
+                return refused(format!("members: the id {} is 0 or there twice", member.id));
+            }
+            for addr in [&member.peer_addr, &member.http_addr] {
+                if !addrs.insert(addr) {
+                    return refused(format!("members: the address {addr} is there twice"));
+                }
+            }
+        }
+        let own = members.iter().find(|member| member.id == self.replica.node_id);
+        own.map_or_else(|| refused(format!("node_id {} is not among the members", self.replica.node_id)), Ok)
+    }
+
+    fn contradictions(&self) -> Vec<(bool, String)> {
+        let replica = &self.replica;
+        let limits = &replica.limits;
+        let (least, most) = (replica.election_timeout_min_ms, replica.election_timeout_max_ms);
+        vec![
+            (least >= most, format!("election_timeout_min ({least}ms) must be below election_timeout_max ({most}ms)")),
+            (
+                replica.heartbeat_ms == 0 || replica.heartbeat_ms * 2 > least,
+                format!(
+                    "heartbeat ({}ms) must be above 0 and at most half of election_timeout_min ({least}ms), or followers stand for election while the leader lives",
+                    replica.heartbeat_ms
+                ),
+            ),
+            (
+                limits.session_timeout_min_ms > limits.session_timeout_max_ms,
+                format!(
+                    "session_timeout_min ({}ms) must not be above session_timeout_max ({}ms)",
+                    limits.session_timeout_min_ms, limits.session_timeout_max_ms
+                ),
+            ),
+            (
+                u64::from(limits.session_timeout_min_ms) < most * 2,
+                format!(
+                    "session_timeout_min ({}ms) must be at least twice election_timeout_max ({most}ms), or sessions end before a new leader can hear them",
+                    limits.session_timeout_min_ms
+                ),
+            ),
+            (
+                self.rest.body_bytes_max < limits.data_bytes_max as usize,
+                format!(
+                    "body_max ({}) must not be below data_max ({})",
+                    self.rest.body_bytes_max, limits.data_bytes_max
+                ),
+            ),
+            (
+                limits.name_bytes_max >= limits.path_bytes_max,
+                format!("name_max ({}) must be below path_max ({})", limits.name_bytes_max, limits.path_bytes_max),
+            ),
+            (
+                limits.waiters_max > limits.children_max,
+                format!(
+                    "waiters_max ({}) must not be above children_max ({}): waiters are children",
+                    limits.waiters_max, limits.children_max
+                ),
+            ),
+            (self.http_listen == self.peer_listen, "http_listen and peer_listen are the same address".to_owned()),
+        ]
+    }
+}
+
+/// Where to listen so that `addr` reaches this node: the address itself, or every interface when it is a name.
+fn listen_like(addr: &str) -> SocketAddr {
+    addr.parse().unwrap_or_else(|_| {
+        let port = port(addr).expect("members have ports, or their parser refused them");
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
+    })
+}

@@ -1,0 +1,123 @@
+//! The table of keys.
+
+use super::{Settings, value};
+
+/// One key: how it is called, what it holds, and how to set and show it.
+pub struct Key {
+    /// Its name in the file. The flag has `-` for `_`; the variable is `ZLOCK_` and the name in capitals.
+    pub name: &'static str,
+    /// The heading that it stands under in the help.
+    pub group: &'static str,
+    /// What kind of value it takes, as the help calls it.
+    pub kind: &'static str,
+    /// What it means, in one sentence.
+    pub help: &'static str,
+    pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
+    /// Its value, as text that reads back the same.
+    pub show: fn(&Settings) -> String,
+}
+
+impl Key {
+    /// The environment variable.
+    pub fn variable(&self) -> String {
+        format!("ZLOCK_{}", self.name.to_ascii_uppercase())
+    }
+
+    /// The flag, without its two dashes.
+    pub fn flag(&self) -> String {
+        self.name.replace('_', "-")
+    }
+}
+
+macro_rules! keys {
+    ($($group:literal { $($name:ident: $kind:ident = $($place:ident).+, $help:literal;)* })*) => {
+        /// Every key, in the order of the help.
+        pub static KEYS: &[Key] = &[$($(Key {
+            name: stringify!($name),
+            group: $group,
+            kind: value::$kind::NAME,
+            help: $help,
+            set: |settings, text| {
+                settings.$($place).+ = value::$kind::parse(text)?;
+                Ok(())
+            },
+            show: |settings| value::$kind::show(&settings.$($place).+),
+        },)*)*];
+    };
+}
+
+keys! {
+    "Node" {
+        node_id: count = replica.node_id, "This node's id, one of the members'.";
+        cluster_id: text = replica.cluster_id, "The cluster's name; nodes and data of another cluster are refused.";
+        members: members = replica.members, "All members, this node included; the same list on every node.";
+        data_dir: directory = replica.data_dir, "Where log, snapshots and node metadata live; made when missing.";
+        http_listen: listen = http_listen, "Where clients connect to; the port of this node's http_addr unless given.";
+        peer_listen: listen = peer_listen, "Where peers connect to; the port of this node's peer_addr unless given.";
+        log: text = log, "What is logged to stderr: error, warn, info, debug, trace, or a list such as `info,rest=debug`.";
+        stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short.";
+    }
+    "Raft" {
+        heartbeat: duration = replica.heartbeat_ms, "How often an idle leader is heard.";
+        election_timeout_min: duration = replica.election_timeout_min_ms, "A follower that hears no leader for this long, at the earliest, stands for election.";
+        election_timeout_max: duration = replica.election_timeout_max_ms, "And at the latest; the moment is random between the two.";
+        peer_timeout: duration = replica.peer_timeout_ms, "One round trip between peers, connecting included.";
+        tick: duration = replica.tick_ms, "How often the leader looks for silent sessions and for znodes to collect.";
+        reap_batch_max: count = replica.reap_batch_max, "Sessions or znodes that one entry of the leader may collect.";
+        ready_lag_max: count = replica.ready_lag_max, "A node that is more entries than this behind is not ready.";
+    }
+    "Disk" {
+        snapshot_log_entries: count = replica.snapshot_log_entries, "A snapshot is built when this many entries were applied since the last one ...";
+        snapshot_log_bytes: size = replica.snapshot_log_bytes, "... or this many bytes of entries.";
+        log_entries_kept: count = replica.log_entries_kept, "Entries that stay in the log behind a snapshot, for followers that are a little late.";
+        free_disk_min: size = replica.free_disk_min_bytes, "With less free space than this on the disk of data_dir, writes are refused.";
+    }
+    "Bounds of one node" {
+        proposals_max: count = replica.proposals_max, "Writes on their way at once.";
+        proposal_bytes_max: size = replica.proposal_bytes_max, "The same in bytes.";
+        reads_max: count = replica.reads_max, "Linearizable reads and heartbeats on their way at once.";
+        watches_max: count = replica.watches_max, "Waits at once: long-polls and watches.";
+        event_ring_max: count = replica.event_ring_max, "Events kept for watches that resume ...";
+        event_ring_bytes_max: size = replica.event_ring_bytes_max, "... and how many bytes of paths they may hold.";
+    }
+    "HTTP" {
+        connections_max: count = rest.connections_max, "Connections at once.";
+        waits_max: count = rest.waits_max, "Long-polls and waiting acquires at once.";
+        wait_max: duration = rest.wait_max_ms, "The longest wait that a request may ask for.";
+        body_max: size = rest.body_bytes_max, "A request's body.";
+        bodies_max: size = rest.bodies_bytes_max, "Bodies being read or served, together.";
+        body_read_timeout: duration = rest.body_read_timeout_ms, "From the first byte of a body to its last.";
+        uri_max: size = rest.uri_bytes_max, "A request's URI.";
+        header_max: size = rest.header_bytes_max, "Names and values of a request's headers together.";
+        headers_max: count = rest.headers_max, "The number of headers.";
+        header_read_timeout: duration = rest.header_read_timeout_ms, "For the head of a request; an idle connection is closed after it.";
+        write_timeout: duration = rest.write_timeout_ms, "How long a client may take nothing of its answer.";
+        propose_timeout: duration = rest.propose_timeout_ms, "How long a write may take until its outcome counts as unknown.";
+        read_timeout: duration = rest.read_timeout_ms, "How long a read may take.";
+        page_max: count = rest.page_max, "Children, sessions, waiters or locks in one answer.";
+        withdraw_timeout: duration = rest.withdraw_timeout_ms, "How long the node tries to take a waiter out of the queue whose client has gone.";
+        shutdown_timeout: duration = rest.shutdown_timeout_ms, "How long open requests may take to end at a clean stop.";
+        session_timeout_default: duration = rest.session_timeout_default_ms, "The timeout of a session whose client named none.";
+    }
+    "Bounds of the cluster, the same on every node; the leader's count" {
+        data_max: size = replica.limits.data_bytes_max, "Data of one znode.";
+        path_max: size = replica.limits.path_bytes_max, "A path.";
+        path_depth_max: count = replica.limits.path_depth_max, "Names in a path.";
+        name_max: size = replica.limits.name_bytes_max, "One name in a path.";
+        label_max: size = replica.limits.label_bytes_max, "Owner and label of a lock, label of a session.";
+        children_max: count = replica.limits.children_max, "Children of one znode, waiters included.";
+        waiters_max: count = replica.limits.waiters_max, "Contenders for one lock, holders included.";
+        znodes_max: count = replica.limits.znodes_max, "All znodes.";
+        state_max: size = replica.limits.state_bytes_max, "All data.";
+        sessions_max: count = replica.limits.sessions_max, "Open sessions.";
+        ephemerals_max: count = replica.limits.ephemerals_max, "Ephemeral znodes of one session.";
+        ops_max: count = replica.limits.ops_max, "Operations of one transaction.";
+        acl_entries_max: count = replica.limits.acl_entries_max, "Entries of one ACL.";
+        holds_max: count = replica.limits.holds_max, "How often one owner may take a lock that it holds.";
+        replies_max: count = replica.limits.replies_max, "Replies kept for repeated idempotency keys, for each session.";
+        used_keys_max: count = replica.limits.used_keys_max, "Idempotency keys remembered as used after their reply is gone, for each session.";
+        session_timeout_min: duration = replica.limits.session_timeout_min_ms, "The shortest session timeout; a shorter wish is raised to it.";
+        session_timeout_max: duration = replica.limits.session_timeout_max_ms, "The longest session timeout; a longer wish is cut to it.";
+        lock_delay_max: duration = replica.limits.lock_delay_max_ms, "The longest lock-delay; a longer wish is cut to it.";
+    }
+}

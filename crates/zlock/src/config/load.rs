@@ -1,0 +1,106 @@
+//! Flags before variables before the file before defaults.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+
+use super::{ConfigError, KEYS, Key, Settings, file};
+
+/// Where a value was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A flag, with its dashes.
+    Flag(String),
+    /// An environment variable.
+    Variable(String),
+    /// The configuration file.
+    File(PathBuf),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Flag(name) | Origin::Variable(name) => f.write_str(name),
+            Origin::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// A text for a key.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The key's name.
+    pub key: String,
+    /// The text.
+    pub text: String,
+    /// Where it was given.
+    pub origin: Origin,
+}
+
+/// Adds `--config` and a flag with its variable for every key.
+pub fn flags(command: Command) -> Command {
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .env("ZLOCK_CONFIG")
+        .value_parser(clap::value_parser!(PathBuf))
+        .help("A TOML file with any of the keys below");
+    let defaults = Settings::default();
+    KEYS.iter().fold(command.arg(config), |command, key| command.arg(flag(key, &defaults)))
+}
+
+fn flag(key: &Key, defaults: &Settings) -> Arg {
+    let default = (key.show)(defaults);
+    let known = !default.is_empty() && key.name != "node_id";
+    let help = if known { format!("{} [default: {default}]", key.help) } else { key.help.to_owned() };
+    Arg::new(key.name)
+        .long(key.flag())
+        .env(key.variable())
+        .value_name(key.kind)
+        .help_heading(key.group)
+        .hide_env_values(true)
+        .help(help)
+}
+
+/// Reads what [`flags`] declared.
+///
+/// # Errors
+/// See [`ConfigError`].
+pub fn from_matches(matches: &ArgMatches) -> Result<Settings, ConfigError> {
+    let file: Option<&PathBuf> = matches.get_one("config");
+    let given = KEYS.iter().filter_map(|key| {
+        let text = matches.get_one::<String>(key.name)?.clone();
+        let origin = match matches.value_source(key.name)? {
+            ValueSource::EnvVariable => Origin::Variable(key.variable()),
+            _ => Origin::Flag(format!("--{}", key.flag())),
+        };
+        Some(Given { key: key.name.to_owned(), text, origin })
+    });
+    load(file.map(PathBuf::as_path), given)
+}
+
+/// Puts a configuration together: defaults, then the file, then what was given besides, then the checks.
+///
+/// # Errors
+/// See [`ConfigError`].
+pub fn load(file: Option<&Path>, given: impl IntoIterator<Item = Given>) -> Result<Settings, ConfigError> {
+    let mut settings = Settings::default();
+    if let Some(path) = file {
+        for (key, text) in file::read(path)? {
+            set(&mut settings, &Given { key, text, origin: Origin::File(path.to_owned()) })?;
+        }
+    }
+    for one in given {
+        set(&mut settings, &one)?;
+    }
+    settings.check()?;
+    Ok(settings)
+}
+
+fn set(settings: &mut Settings, given: &Given) -> Result<(), ConfigError> {
+    let refused = |message| ConfigError::Value { key: given.key.clone(), origin: given.origin.to_string(), message };
+    let key = KEYS.iter().find(|key| key.name == given.key).ok_or_else(|| refused("unknown key".to_owned()))?;
+    (key.set)(settings, &given.text).map_err(refused)
+}

@@ -1,0 +1,151 @@
+use std::path::Path;
+
+use super::{ConfigError, Given, KEYS, Origin, Settings, load, value};
+
+const THREE: &str = r#"
+node_id = 2
+cluster_id = "orders"
+members = [
+    { id = 1, peer_addr = "10.0.0.1:7101", http_addr = "10.0.0.1:7001" },
+    { id = 2, peer_addr = "10.0.0.2:7101", http_addr = "10.0.0.2:7001" },
+    { id = 3, peer_addr = "node3.example:7101", http_addr = "node3.example:7001" },
+]
+"#;
+
+fn load_text(text: &str, given: &[(&str, &str)]) -> Result<Settings, ConfigError> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("node.toml");
+    std::fs::write(&file, text).unwrap();
+    let given = given.iter().map(|(key, text)| Given {
+        key: (*key).to_owned(),
+        text: (*text).to_owned(),
+        origin: Origin::Flag(format!("--{key}")),
+    });
+    load(Some(&file), given)
+}
+
+#[track_caller]
+fn refused(text: &str, part: &str) {
+    let message = load_text(text, &[]).expect_err("the configuration is wrong").to_string();
+    assert!(message.contains(part), "{message}");
+}
+
+#[test]
+fn a_file_with_the_members_is_enough() {
+    let settings = load_text(THREE, &[]).unwrap();
+    assert_eq!(settings.replica.cluster_id, "orders");
+    assert_eq!(settings.replica.members.len(), 3);
+    assert_eq!(settings.http_listen, Some("10.0.0.2:7001".parse().unwrap()));
+    assert_eq!(settings.replica.peer_listen, "10.0.0.2:7101".parse().unwrap());
+}
+
+#[test]
+fn a_member_with_a_name_listens_on_every_interface() {
+    let settings = load_text(THREE, &[("node_id", "3")]).unwrap();
+    assert_eq!(settings.http_listen, Some("0.0.0.0:7001".parse().unwrap()));
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let text = format!("{THREE}heartbeat = \"50ms\"\n");
+    assert_eq!(load_text(&text, &[]).unwrap().replica.heartbeat_ms, 50);
+    assert_eq!(load_text(&text, &[("heartbeat", "70")]).unwrap().replica.heartbeat_ms, 70);
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_file_and_the_nearest_known_one() {
+    refused(&format!("{THREE}heart_beat = 5\n"), "unknown key `heart_beat`; did you mean `heartbeat`?");
+    refused(&format!("{THREE}heart_beat = 5\n"), "node.toml");
+    refused(&THREE.replacen("peer_addr", "peer_adr", 1), "did you mean `members.peer_addr`?");
+    refused("zzz = 1", "unknown key `zzz`");
+}
+
+#[test]
+fn a_value_that_does_not_fit_is_refused_with_its_origin() {
+    refused(&format!("{THREE}heartbeat = \"soon\"\n"), "`soon` is not a duration");
+    refused(&format!("{THREE}data_max = \"6GiB\"\n"), "`6GiB` is too large");
+    refused(&format!("{THREE}watches_max = -1\n"), "`-1` is not a whole number");
+    refused(&format!("{THREE}log = [1]\n"), "a value of type array does not fit here");
+    let message = load_text(THREE, &[("heartbeat", "x")]).unwrap_err().to_string();
+    assert!(message.contains("(from --heartbeat)"), "{message}");
+}
+
+#[test]
+fn contradictions_are_refused() {
+    refused("", "node_id is missing");
+    refused("node_id = 1", "members is missing");
+    refused(&THREE.replace("node_id = 2", "node_id = 9"), "node_id 9 is not among the members");
+    refused(&THREE.replace("id = 3", "id = 1"), "the id 1 is 0 or there twice");
+    refused(&THREE.replace("10.0.0.2:7101", "10.0.0.1:7101"), "the address 10.0.0.1:7101 is there twice");
+    refused(&format!("{THREE}election_timeout_min = \"2s\"\n"), "must be below election_timeout_max");
+    refused(&format!("{THREE}heartbeat = \"200ms\"\n"), "at most half of election_timeout_min");
+    refused(&format!("{THREE}session_timeout_min = \"1s\"\n"), "at least twice election_timeout_max");
+    refused(&format!("{THREE}session_timeout_max = \"1s\"\n"), "must not be above session_timeout_max");
+    refused(&format!("{THREE}children_max = 10\n"), "waiters are children");
+    refused(&THREE.replace("10.0.0.1:7101", "10.0.0.1"), "`10.0.0.1` of member 1 is not `HOST:PORT`");
+}
+
+#[test]
+fn a_file_that_is_not_there_or_no_toml_is_named() {
+    let message = load(Some(Path::new("/nowhere/node.toml")), []).unwrap_err().to_string();
+    assert!(message.starts_with("cannot read /nowhere/node.toml: "), "{message}");
+    refused("node_id = = 1", "node.toml: ");
+}
+
+#[test]
+fn every_default_reads_back_as_itself() {
+    let defaults = Settings::default();
+    for key in KEYS {
+        let shown = (key.show)(&defaults);
+        if shown.is_empty() {
+            continue;
+        }
+        let mut again = Settings::default();
+        (key.set)(&mut again, &shown).unwrap();
+        assert_eq!((key.show)(&again), shown, "{}", key.name);
+    }
+}
+
+#[test]
+fn durations_and_sizes_take_units() {
+    let table = [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("1500", 1500), ("1_000", 1000)];
+    for (text, want) in table {
+        assert_eq!(value::duration::parse::<u64>(text), Ok(want), "{text}");
+    }
+    for (text, want) in [("64MiB", 64 << 20), ("16 KiB", 16 << 10), ("1GiB", 1 << 30), ("12", 12), ("12B", 12)] {
+        assert_eq!(value::size::parse::<u64>(text), Ok(want), "{text}");
+    }
+    for text in ["", "s", "1.5s", "-1s", "1 year", "99999999999999999999s", "18446744073709551615s"] {
+        assert!(value::duration::parse::<u64>(text).is_err(), "{text}");
+    }
+}
+
+const BEGIN: &str = "<!-- begin of the table of keys -->\n";
+const END: &str = "<!-- end of the table of keys -->\n";
+
+/// `UPDATE_GOLDENFILES=1 cargo test -p zlock` writes the table.
+#[test]
+fn the_table_of_keys_in_the_documentation_is_current() {
+    let mut table = String::new();
+    let defaults = Settings::default();
+    let mut group = "";
+    for key in KEYS {
+        if key.group != group {
+            group = key.group;
+            table.push_str(&format!("\n**{group}**\n\n| key | takes | default | |\n|---|---|---|---|\n"));
+        }
+        let default = (key.show)(&defaults);
+        let default = if default.is_empty() || key.name == "node_id" { String::new() } else { format!("`{default}`") };
+        table.push_str(&format!("| `{}` | {} | {default} | {} |\n", key.name, key.kind.to_lowercase(), key.help));
+    }
+    table.push('\n');
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating.md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("the page has the first mark");
+    let (found, after) = rest.split_once(END).expect("the page has the second mark");
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        std::fs::write(file, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+    } else {
+        assert_eq!(found, table, "UPDATE_GOLDENFILES=1 cargo test -p zlock writes the table");
+    }
+}

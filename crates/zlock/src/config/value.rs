@@ -1,0 +1,196 @@
+//! The kinds of values. Each reads one text, wherever it was given, and shows a value so that it reads back the same.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use replica::Member;
+
+/// A whole number.
+pub mod count {
+    /// What help calls it.
+    pub const NAME: &str = "COUNT";
+
+    /// Reads a whole number; `_` may part its digits.
+    ///
+    /// # Errors
+    /// When it is none, or too large for its key.
+    pub fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+        let number: u64 =
+            text.replace('_', "").parse().map_err(|_| format!("`{text}` is not a whole number, 0 or more"))?;
+        super::fit(number, text)
+    }
+
+    /// As `parse` reads it.
+    pub fn show<T: ToString>(value: &T) -> String {
+        value.to_string()
+    }
+}
+
+/// A length of time; milliseconds inside.
+pub mod duration {
+    const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+    /// What help calls it.
+    pub const NAME: &str = "DURATION";
+
+    /// Reads `250ms`, `30s`, `5m`, `1h`, or plain milliseconds.
+    ///
+    /// # Errors
+    /// When it is none, or too long for its key.
+    pub fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+        super::scaled(text, &UNITS, "a duration such as `250ms`, `30s` or `5m`")
+    }
+
+    /// As `parse` reads it.
+    pub fn show<T: Copy + TryInto<u64>>(value: &T) -> String {
+        super::in_largest_unit(*value, &UNITS)
+    }
+}
+
+/// A number of bytes.
+pub mod size {
+    const UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+
+    /// What help calls it.
+    pub const NAME: &str = "SIZE";
+
+    /// Reads `64MiB`, `16KiB`, `1GiB`, or plain bytes.
+    ///
+    /// # Errors
+    /// When it is none, or too large for its key.
+    pub fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+        super::scaled(text, &UNITS, "a size such as `64MiB`, `16KiB` or plain bytes")
+    }
+
+    /// As `parse` reads it.
+    pub fn show<T: Copy + TryInto<u64>>(value: &T) -> String {
+        super::in_largest_unit(*value, &UNITS)
+    }
+}
+
+/// Any text but an empty one.
+pub mod text {
+    /// What help calls it.
+    pub const NAME: &str = "TEXT";
+
+    /// Takes the text as it is.
+    ///
+    /// # Errors
+    /// When it is empty.
+    pub fn parse(text: &str) -> Result<String, String> {
+        if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &str) -> String {
+        value.to_owned()
+    }
+}
+
+/// A directory.
+pub mod directory {
+    use super::PathBuf;
+
+    /// What help calls it.
+    pub const NAME: &str = "DIR";
+
+    /// Takes the path as it is; relative ones start where the program was started.
+    ///
+    /// # Errors
+    /// When it is empty.
+    pub fn parse(text: &str) -> Result<PathBuf, String> {
+        if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(PathBuf::from(text)) }
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &std::path::Path) -> String {
+        value.display().to_string()
+    }
+}
+
+/// An address to listen on, when given.
+pub mod listen {
+    use super::SocketAddr;
+
+    /// What help calls it.
+    pub const NAME: &str = "IP:PORT";
+
+    /// Reads `127.0.0.1:7001` or `[::1]:7001`.
+    ///
+    /// # Errors
+    /// When it is none; names are not resolved.
+    pub fn parse(text: &str) -> Result<Option<SocketAddr>, String> {
+        text.parse()
+            .map(Some)
+            .map_err(|_| format!("`{text}` is not an IP address with a port, such as `127.0.0.1:7001`"))
+    }
+
+    /// As `parse` reads it; nothing when not given.
+    pub fn show(value: &Option<SocketAddr>) -> String {
+        value.map(|addr| addr.to_string()).unwrap_or_default()
+    }
+}
+
+/// The ensemble.
+pub mod members {
+    use super::Member;
+
+    /// What help calls it.
+    pub const NAME: &str = "ID=PEER/HTTP,...";
+
+    /// Reads `1=host:peer_port/host:http_port,2=...`.
+    ///
+    /// # Errors
+    /// When a part is missing.
+    pub fn parse(text: &str) -> Result<Vec<Member>, String> {
+        text.split(',').map(str::trim).filter(|one| !one.is_empty()).map(member).collect()
+    }
+
+    fn member(text: &str) -> Result<Member, String> {
+        let wrong = || format!("`{text}` is not `ID=PEER_HOST:PORT/HTTP_HOST:PORT`");
+        let (id, addrs) = text.split_once('=').ok_or_else(wrong)?;
+        let (peer_addr, http_addr) = addrs.split_once('/').ok_or_else(wrong)?;
+        let id = id.trim().parse().map_err(|_| wrong())?;
+        for addr in [peer_addr, http_addr] {
+            port(addr).ok_or_else(|| format!("`{addr}` of member {id} is not `HOST:PORT`"))?;
+        }
+        Ok(Member { id, peer_addr: peer_addr.to_owned(), http_addr: http_addr.to_owned() })
+    }
+
+    /// The port of `host:port`.
+    pub(in crate::config) fn port(addr: &str) -> Option<u16> {
+        let (host, port) = addr.rsplit_once(':')?;
+        if host.is_empty() { None } else { port.parse().ok().filter(|port| *port != 0) }
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &[Member]) -> String {
+        let one = |member: &Member| format!("{}={}/{}", member.id, member.peer_addr, member.http_addr);
+        value.iter().map(one).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// A number with a unit behind it; the first unit is that of a plain number.
+fn scaled<T: TryFrom<u64>>(text: &str, units: &[(&str, u64)], what: &str) -> Result<T, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim();
+    let factor = if unit.is_empty() { Some(1) } else { units.iter().find(|(name, _)| *name == unit).map(|(_, f)| *f) };
+    let number = number.replace('_', "").parse::<u64>().ok();
+    let (Some(factor), Some(number)) = (factor, number) else {
+        return Err(format!("`{text}` is not {what}"));
+    };
+    fit(number.checked_mul(factor).ok_or_else(|| format!("`{text}` is too large"))?, text)
+}
+
+fn fit<T: TryFrom<u64>>(number: u64, text: &str) -> Result<T, String> {
+    T::try_from(number).map_err(|_| format!("`{text}` is too large"))
+}
+
+fn in_largest_unit<T: TryInto<u64>>(value: T, units: &[(&str, u64)]) -> String {
+    let Ok(value) = value.try_into() else {
+        return String::new();
+    };
+    let best = units.iter().rev().find(|(_, factor)| value % factor == 0 && value >= *factor);
+    best.map_or_else(|| value.to_string(), |(name, factor)| format!("{}{name}", value / factor))
+}

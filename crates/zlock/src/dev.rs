@@ -1,0 +1,106 @@
+//! A whole ensemble on this machine: real node processes on loopback, stopped together.
+//!
+//! The nodes run `serve --until-stdin-ends` with a pipe from here as stdin. Closing it is how they are told to stop, and
+//! the kernel closes it for us if this process is killed, so no node outlives it. They are in process groups of their
+//! own, so that a Ctrl-C in the terminal reaches this process only, which then stops them in order.
+
+mod child;
+mod http;
+mod layout;
+mod proof;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use child::Child;
+use layout::Layout;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+use crate::{Exit, refuse, say};
+
+/// How long the nodes may take until one of them leads.
+const LEADER_WAIT: Duration = Duration::from_secs(30);
+
+/// What the command line asks for.
+pub(crate) struct Options {
+    /// How many nodes; `None` is 3, or as many as the data has.
+    pub(crate) nodes: Option<u64>,
+    /// Where configuration and data live.
+    pub(crate) data: PathBuf,
+    /// Node 1's HTTP port; `None` is 7001, or the data's; 0 is any free ports.
+    pub(crate) base_port: Option<u16>,
+    /// More flags for every node.
+    pub(crate) serve_args: Vec<OsString>,
+}
+
+/// Runs the ensemble until a signal.
+pub(crate) fn run(options: Options) -> Exit {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return refuse(&format!("cannot start: {error}")),
+    };
+    runtime.block_on(dev(&options)).unwrap_or_else(|reason| refuse(&reason))
+}
+
+async fn dev(options: &Options) -> Result<Exit, String> {
+    let signals = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
+    let mut interrupt = signals(SignalKind::interrupt())?;
+    let mut terminate = signals(SignalKind::terminate())?;
+    let layout = Layout::open_or_make(&options.data, options.nodes, options.base_port)?;
+    layout.check_ports_are_free()?;
+    let mut children =
+        layout.nodes.iter().map(|node| Child::start(node, &options.serve_args)).collect::<Result<Vec<_>, _>>()?;
+
+    let ended = tokio::select! {
+        ended = run_until_ended(&layout, &mut children) => ended,
+        _ = interrupt.recv() => Ok(Exit::Clean),
+        _ = terminate.recv() => Ok(Exit::Clean),
+    };
+    say("stopping all nodes");
+    let stopped = tokio::select! {
+        stopped = stop(children) => stopped,
+        // Asked twice: the children are dropped, which kills them.
+        _ = interrupt.recv() => Exit::Failed,
+    };
+    let exit = ended?;
+    say("stopped");
+    Ok(if exit == Exit::Clean { stopped } else { exit })
+}
+
+/// Waits for a leader, shows that a lock can be taken, then watches the nodes until the last one is gone.
+async fn run_until_ended(layout: &Layout, children: &mut [Child]) -> Result<Exit, String> {
+    let leader = tokio::select! {
+        leader = proof::wait_for_leader(layout, Instant::now() + LEADER_WAIT) => leader?,
+        (id, status) = child::next_end(children) => {
+            return Err(format!("node {id} ended with {status} instead of starting; its lines above say why"));
+        }
+    };
+    for (node, child) in layout.nodes.iter().zip(&*children) {
+        let leads = if node.id == leader { "  leader" } else { "" };
+        say(&format!("node {}  http://{}  pid {}{leads}", node.id, node.http_addr, child.pid()));
+    }
+    say(&proof::take_a_lock(layout).await?);
+    say(&proof::lines_to_paste(layout));
+    for _ in 0..children.len() {
+        let (id, status) = child::next_end(children).await;
+        let config = layout.node(id).config.display();
+        say(&format!("node {id} ended with {status}; `zlock serve --config {config}` starts it again"));
+    }
+    Err("no node is left".to_owned())
+}
+
+/// Stops all nodes at once and waits for each.
+async fn stop(mut children: Vec<Child>) -> Exit {
+    for child in &mut children {
+        child.close_stdin();
+    }
+    let mut exit = Exit::Clean;
+    for child in &mut children {
+        if !child.ended_cleanly().await {
+            exit = Exit::Failed;
+        }
+    }
+    exit
+}

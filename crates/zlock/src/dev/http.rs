@@ -1,0 +1,51 @@
+//! Just enough of an HTTP client: one request on one connection, an answer in JSON.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::Request;
+use hyper::client::conn::http1::handshake;
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One request.
+pub(super) struct Call<'a> {
+    pub(super) method: &'static str,
+    pub(super) node: &'a str,
+    pub(super) path: &'a str,
+    pub(super) session: Option<&'a str>,
+    pub(super) body: &'static str,
+}
+
+/// Sends it once. `Err` says what went wrong.
+pub(super) async fn call<T: DeserializeOwned>(call: &Call<'_>) -> Result<T, String> {
+    let name = format!("{} http://{}{}", call.method, call.node, call.path);
+    match tokio::time::timeout(TIMEOUT, exchange(call)).await {
+        Ok(Ok((status, body))) if (200..300).contains(&status) => {
+            serde_json::from_slice(&body).map_err(|error| format!("{name}: {error}"))
+        }
+        Ok(Ok((status, body))) => Err(format!("{name}: {status}: {}", String::from_utf8_lossy(&body))),
+        Ok(Err(error)) => Err(format!("{name}: {error}")),
+        Err(_) => Err(format!("{name}: no answer in time")),
+    }
+}
+
+async fn exchange(call: &Call<'_>) -> Result<(u16, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TcpStream::connect(call.node).await?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(call.method).uri(call.path).header("host", call.node);
+    if let Some(session) = call.session {
+        request = request.header(protocol::headers::SESSION, session);
+    }
+    if !call.body.is_empty() {
+        request = request.header("content-type", "application/json");
+    }
+    let response = sender.send_request(request.body(Full::new(Bytes::from(call.body)))?).await?;
+    let status = response.status().as_u16();
+    Ok((status, response.into_body().collect().await?.to_bytes()))
+}

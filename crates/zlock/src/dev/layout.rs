@@ -1,0 +1,173 @@
+//! Where the nodes' configuration and data live, and on which ports they are.
+
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use crate::config;
+
+const NODES: u64 = 3;
+const BASE_PORT: u16 = 7001;
+/// Peer ports lie this far above HTTP ports.
+const PEER_PORTS: u16 = 100;
+
+/// One node's place.
+pub(super) struct Node {
+    pub(super) id: u64,
+    pub(super) http_addr: String,
+    pub(super) peer_addr: String,
+    pub(super) config: PathBuf,
+    pub(super) data_dir: PathBuf,
+}
+
+/// All places. The configuration files are the record: what they say is what started last time.
+pub(super) struct Layout {
+    pub(super) nodes: Vec<Node>,
+}
+
+impl Layout {
+    /// Reads the layout of `dir`, or makes one. `None` takes what is there, or the default.
+    pub(super) fn open_or_make(dir: &Path, nodes: Option<u64>, base_port: Option<u16>) -> Result<Layout, String> {
+        std::fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
+        let first = config_file(&dir, 1);
+        if !first.exists() {
+            let addrs = addrs(nodes.unwrap_or(NODES), base_port.unwrap_or(BASE_PORT))?;
+            let layout = Layout::new(&dir, addrs);
+            layout.write()?;
+            return Ok(layout);
+        }
+        let settings = config::load(Some(&first), []).map_err(|error| error.to_string())?;
+        let addrs: Vec<_> =
+            settings.replica.members.into_iter().map(|member| (member.http_addr, member.peer_addr)).collect();
+        let found = addrs.len() as u64;
+        if let Some(asked) = nodes.filter(|asked| *asked != found) {
+            return Err(format!(
+                "{} holds a cluster of {found} nodes, not {asked}: leave out --nodes, or give another --data",
+                dir.display()
+            ));
+        }
+        let layout = Layout::new(&dir, addrs);
+        let there = layout.nodes[0].http_addr.clone();
+        match base_port {
+            Some(port) if port != 0 && there != format!("127.0.0.1:{port}") => Err(format!(
+                "{} holds a cluster whose node 1 is at {there}: leave out --base-port, or give another --data",
+                dir.display()
+            )),
+            _ => Ok(layout),
+        }
+    }
+
+    /// The node with this id.
+    pub(super) fn node(&self, id: u64) -> &Node {
+        self.nodes.iter().find(|node| node.id == id).expect("ids come from this layout")
+    }
+
+    /// Says which port is taken, and what to do, before any node is started.
+    pub(super) fn check_ports_are_free(&self) -> Result<(), String> {
+        for node in &self.nodes {
+            for addr in [&node.http_addr, &node.peer_addr] {
+                TcpListener::bind(addr.as_str()).map_err(|error| {
+                    format!(
+                        "node {} cannot listen on {addr}: {error}. Is another `zlock dev` running? --base-port with another --data starts one beside it",
+                        node.id
+                    )
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn new(dir: &Path, addrs: Vec<(String, String)>) -> Layout {
+        let node = |(id, (http_addr, peer_addr))| Node {
+            id,
+            http_addr,
+            peer_addr,
+            config: config_file(dir, id),
+            data_dir: dir.join(format!("node{id}")),
+        };
+        Layout { nodes: (1..).zip(addrs).map(node).collect() }
+    }
+
+    fn write(&self) -> Result<(), String> {
+        let mut members = String::new();
+        for node in &self.nodes {
+            let _ = writeln!(
+                members,
+                "    {{ id = {}, peer_addr = \"{}\", http_addr = \"{}\" }},",
+                node.id, node.peer_addr, node.http_addr
+            );
+        }
+        // Node 1's file says that there is a layout, so it is written last.
+        for node in self.nodes.iter().rev() {
+            let data_dir = toml::Value::String(node.data_dir.display().to_string());
+            let text = format!(
+                "# Written by `zlock dev`.\nnode_id = {}\ncluster_id = \"dev\"\ndata_dir = {data_dir}\nmembers = [\n{members}]\n",
+                node.id
+            );
+            std::fs::write(&node.config, text).map_err(|error| format!("{}: {error}", node.config.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn config_file(dir: &Path, id: u64) -> PathBuf {
+    dir.join(format!("node{id}.toml"))
+}
+
+/// HTTP and peer addresses of `nodes` nodes.
+fn addrs(nodes: u64, base_port: u16) -> Result<Vec<(String, String)>, String> {
+    let loopback = |port| format!("127.0.0.1:{port}");
+    if base_port == 0 {
+        return free_addrs(nodes).map_err(|error| format!("cannot find free ports: {error}"));
+    }
+    (0..nodes)
+        .map(|node| {
+            let http = u16::try_from(node).ok().and_then(|node| base_port.checked_add(node));
+            let peer = http.and_then(|http| http.checked_add(PEER_PORTS));
+            let (http, peer) = http.zip(peer).ok_or_else(|| format!("--base-port {base_port} is too high"))?;
+            Ok((loopback(http), loopback(peer)))
+        })
+        .collect()
+}
+
+/// Ports that are free now. All are held until the last is found, so no two are the same.
+fn free_addrs(nodes: u64) -> std::io::Result<Vec<(String, String)>> {
+    let held = (0..nodes * 2).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
+    let addrs = held.iter().map(|held| Ok(held.local_addr()?.to_string())).collect::<std::io::Result<Vec<_>>>()?;
+    Ok(addrs.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_that_was_made_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = Layout::open_or_make(dir.path(), None, Some(0)).unwrap();
+        let found = Layout::open_or_make(dir.path(), None, None).unwrap();
+        assert_eq!(made.nodes.len(), 3);
+        for (made, found) in made.nodes.iter().zip(&found.nodes) {
+            assert_eq!((&made.http_addr, &made.peer_addr), (&found.http_addr, &found.peer_addr));
+            let settings = config::load(Some(&found.config), []).unwrap();
+            assert_eq!((settings.replica.node_id, &settings.replica.data_dir), (made.id, &made.data_dir));
+        }
+    }
+
+    #[test]
+    fn a_layout_is_not_changed_in_passing() {
+        let dir = tempfile::tempdir().unwrap();
+        Layout::open_or_make(dir.path(), Some(1), Some(7501)).unwrap();
+        let error = |nodes, port| Layout::open_or_make(dir.path(), nodes, port).err().unwrap();
+        assert!(error(Some(3), None).contains("holds a cluster of 1 nodes, not 3"));
+        assert!(error(None, Some(7601)).contains("whose node 1 is at 127.0.0.1:7501"));
+        assert!(Layout::open_or_make(dir.path(), Some(1), Some(7501)).is_ok());
+    }
+
+    #[test]
+    fn a_base_port_without_room_above_is_refused() {
+        assert!(addrs(3, 65_534).is_err());
+        assert_eq!(addrs(1, 7001).unwrap(), [("127.0.0.1:7001".to_owned(), "127.0.0.1:7101".to_owned())]);
+    }
+}

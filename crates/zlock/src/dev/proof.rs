@@ -1,0 +1,85 @@
+//! Shows that the ensemble works: a leader is there, a lock is taken and released.
+
+use std::time::Duration;
+
+use protocol::{Cluster, Released, SessionOpened, Ticket};
+use tokio::time::Instant;
+
+use super::http::{Call, call};
+use super::layout::Layout;
+
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Waits until every node is ready and they name the same leader.
+pub(super) async fn wait_for_leader(layout: &Layout, deadline: Instant) -> Result<u64, String> {
+    loop {
+        let problem = match common_leader(layout).await {
+            Ok(leader) => return Ok(leader),
+            Err(problem) => problem,
+        };
+        if Instant::now() >= deadline {
+            return Err(format!("no leader yet, so something is wrong: {problem}"));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn common_leader(layout: &Layout) -> Result<u64, String> {
+    let mut leader = None;
+    for node in &layout.nodes {
+        let seen: Cluster =
+            call(&Call { method: "GET", node: &node.http_addr, path: "/v1/cluster", session: None, body: "" }).await?;
+        if seen.ready != "ready" || leader.is_some_and(|leader| seen.leader != Some(leader)) {
+            return Err(format!("node {} is {}, its leader {:?}", node.id, seen.ready, seen.leader));
+        }
+        leader = seen.leader;
+    }
+    leader.ok_or_else(|| "nobody leads".to_owned())
+}
+
+/// Opens a session on the first node, takes a lock on the next, releases it on the one after that.
+pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
+    let node = |turn: usize| layout.nodes[turn % layout.nodes.len()].http_addr.as_str();
+    let began = Instant::now();
+    let open = Call {
+        method: "POST",
+        node: node(0),
+        path: "/v1/sessions",
+        session: None,
+        body: r#"{"timeout_ms":10000,"label":"zlock dev"}"#,
+    };
+    let opened: SessionOpened = call(&open).await?;
+    let session = Some(opened.session.as_str());
+    let acquire = Call { method: "POST", node: node(1), path: "/v1/locks/hello?wait=5s", session, body: "" };
+    let Ticket::Held { ticket, fencing_token, .. } = call(&acquire).await? else {
+        return Err("the lock /hello is held by somebody else".to_owned());
+    };
+    let path = format!("/v1/tickets{ticket}");
+    let _: Released = call(&Call { method: "DELETE", node: node(2), path: &path, session, body: "" }).await?;
+    let path = format!("/v1/sessions/{}", opened.id);
+    let _: serde_json::Value = call(&Call { method: "DELETE", node: node(0), path: &path, session, body: "" }).await?;
+    Ok(format!(
+        "a lock was taken with fencing token {fencing_token} and released, {} ms in all",
+        began.elapsed().as_millis()
+    ))
+}
+
+/// The first lock, for a shell.
+pub(super) fn lines_to_paste(layout: &Layout) -> String {
+    let node = |turn: usize| layout.nodes[turn % layout.nodes.len()].http_addr.as_str();
+    format!(
+        r#"
+paste this to take a lock, and the last line to release it:
+
+S=$(curl -s -X POST {}/v1/sessions -d '{{"timeout_ms":60000,"label":"me"}}' | sed 's/.*"session":"\([^"]*\)".*/\1/')
+curl -s -X POST '{}/v1/locks/orders?wait=30s' -H "Zlock-Session: $S" | tee /tmp/ticket.json; echo
+T=$(sed 's/.*"ticket":"\([^"]*\)".*/\1/' /tmp/ticket.json)
+curl -s -X DELETE "{}/v1/tickets$T" -H "Zlock-Session: $S"; echo
+
+Ctrl-C stops all nodes.
+"#,
+        node(0),
+        node(1),
+        node(2)
+    )
+}

@@ -1,0 +1,143 @@
+//! The one program: `zlock serve` runs a node, `zlock dev` runs a whole ensemble on this machine. Wiring only: what a
+//! node does is decided in `replica`, what its HTTP door says in `rest`.
+//!
+//! | file | has |
+//! |---|---|
+//! | `config.rs` | the table of keys; flags, variables and file become [`config::Settings`] |
+//! | `serve.rs` | one node, from its settings to its exit code |
+//! | `dev.rs` | an ensemble of child processes that run `serve` |
+//!
+//! The program is a library with a small `main` so that the integration tests can build it as a binary of their own.
+
+pub mod config;
+mod dev;
+mod logging;
+mod serve;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+/// How the program ends. The numbers are promised in docs/operating.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    /// It was asked to stop, and stopped.
+    Clean = 0,
+    /// It did not start: the configuration, an address or the data directory is refused. Starting again will not help.
+    Refused = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// It ran and cannot go on: the disk failed, or a clean stop took too long.
+    Failed = 3,
+}
+
+/// Runs the program with its arguments, the program's name first.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let exit = match command().try_get_matches_from(args) {
+        Ok(matches) => dispatch(&matches),
+        Err(error) => {
+            // Help and version come as errors too, and are none.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Clean };
+            let _ = error.print();
+            exit
+        }
+    };
+    ExitCode::from(exit as u8)
+}
+
+fn dispatch(matches: &ArgMatches) -> Exit {
+    match matches.subcommand() {
+        Some(("serve", matches)) => match config::from_matches(matches) {
+            Ok(settings) if matches.get_flag("print-config") => {
+                say(config::effective(&settings).trim_end());
+                Exit::Clean
+            }
+            Ok(settings) => serve::run(settings, matches.get_flag("until-stdin-ends")),
+            Err(error) => refuse(&error.to_string()),
+        },
+        Some(("dev", matches)) => dev::run(dev::Options {
+            nodes: matches.get_one("nodes").copied(),
+            data: matches.get_one::<PathBuf>("data").expect("it has a default").clone(),
+            base_port: matches.get_one("base-port").copied(),
+            serve_args: matches.get_many("serve-args").map(|args| args.cloned().collect()).unwrap_or_default(),
+        }),
+        _ => {
+            say(&format!("zlock {}", env!("CARGO_PKG_VERSION")));
+            Exit::Clean
+        }
+    }
+}
+
+fn command() -> Command {
+    let serve = config::flags(Command::new("serve").about("Runs one node of a cluster"))
+        .arg(
+            Arg::new("print-config")
+                .long("print-config")
+                .action(ArgAction::SetTrue)
+                .help("Prints every key with its value in effect, checks them, and exits"),
+        )
+        .arg(
+            Arg::new("until-stdin-ends")
+                .long("until-stdin-ends")
+                .action(ArgAction::SetTrue)
+                .help("Stops cleanly when stdin ends: the node goes when the program that started it goes"),
+        );
+    Command::new("zlock")
+        .about("A lock service: a quorum of nodes replicates ZooKeeper's znode model and serves locks over HTTP")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(serve)
+        .subcommand(dev_command())
+        .subcommand(Command::new("version").about("Prints the version"))
+}
+
+fn dev_command() -> Command {
+    Command::new("dev")
+        .about("Runs a cluster of real node processes on this machine, until Ctrl-C; started again it finds its data")
+        .arg(
+            Arg::new("nodes")
+                .long("nodes")
+                .value_name("COUNT")
+                .value_parser(clap::value_parser!(u64).range(1..=9))
+                .help("How many nodes [default: 3, or as many as the data has]"),
+        )
+        .arg(
+            Arg::new("data")
+                .long("data")
+                .value_name("DIR")
+                .default_value("zlock-data")
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("Where the nodes' configuration and data live"),
+        )
+        .arg(
+            Arg::new("base-port")
+                .long("base-port")
+                .value_name("PORT")
+                .value_parser(clap::value_parser!(u16))
+                .help("Node 1's HTTP port; the others follow, peer ports lie 100 above; 0 takes free ones [default: 7001, or those that the data has]"),
+        )
+        .arg(
+            Arg::new("serve-args")
+                .value_name("SERVE FLAG")
+                .num_args(..)
+                .last(true)
+                .value_parser(clap::value_parser!(OsString))
+                .help("Flags for every node's `zlock serve`, behind `--`"),
+        )
+}
+
+/// Prints a line for people. When nobody reads any more, there is nobody to tell.
+fn say(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+/// Says why the program does not start.
+fn refuse(reason: &str) -> Exit {
+    let _ = writeln!(std::io::stderr(), "zlock: {reason}");
+    Exit::Refused
+}

@@ -1,0 +1,7 @@
+//! See the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    zlock::run(std::env::args_os())
+}

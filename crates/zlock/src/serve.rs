@@ -1,0 +1,129 @@
+//! One node, from its settings to its exit code.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use replica::Replica;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+
+use crate::config::Settings;
+use crate::{Exit, logging, refuse, say};
+
+/// Runs a node until it is told to stop, or fails.
+pub(crate) fn run(settings: Settings, until_stdin_ends: bool) -> Exit {
+    if let Err(reason) = logging::start(&settings.log) {
+        return refuse(&reason);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return refuse(&format!("cannot start threads: {error}")),
+    };
+    let exit = match runtime.block_on(serve(settings, until_stdin_ends)) {
+        Ok(exit) => exit,
+        Err(reason) => refuse(&reason),
+    };
+    // What is still running has had its time.
+    runtime.shutdown_background();
+    exit
+}
+
+/// Who may end this node.
+struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    stdin_ended: Option<oneshot::Receiver<()>>,
+}
+
+impl StopSignals {
+    fn listen(until_stdin_ends: bool) -> Result<StopSignals, String> {
+        let listen = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
+        Ok(StopSignals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            stdin_ended: until_stdin_ends.then(stdin_ended),
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        let stdin_ended = async {
+            match &mut self.stdin_ended {
+                Some(ended) => drop(ended.await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+            () = stdin_ended => "end of stdin",
+        }
+    }
+}
+
+/// Reads stdin to its end on a thread of its own: a runtime would wait for that read when it stops.
+fn stdin_ended() -> oneshot::Receiver<()> {
+    let (tx, rx) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = tx.send(());
+    });
+    rx
+}
+
+/// `Err` says why the node did not start.
+async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, String> {
+    let mut stop = StopSignals::listen(until_stdin_ends)?;
+    let http_listen = settings.http_listen.expect("checked settings have it");
+    let http = listen("http_listen", http_listen)?;
+    let peers = listen("peer_listen", settings.replica.peer_listen)?;
+    let http = tokio::net::TcpListener::from_std(http).map_err(|error| format!("http_listen: {error}"))?;
+    let node_id = settings.replica.node_id;
+    let cluster_id = settings.replica.cluster_id.clone();
+    let replica = tokio::select! {
+        started = Replica::start_on(settings.replica, peers) => started.map_err(|error| error.to_string())?,
+        reason = stop.next() => {
+            info!(reason, "stopped while starting");
+            return Ok(Exit::Clean);
+        }
+    };
+    let failed = replica.failed();
+    let (stop_http, http_stops) = oneshot::channel::<()>();
+    let door = tokio::spawn(rest::serve(http, replica.clone(), settings.rest, async {
+        let _ = http_stops.await;
+    }));
+    say(&format!("zlock node {node_id} of cluster {cluster_id} serves on http://{http_listen}"));
+
+    let failure = tokio::select! {
+        reason = failed => Some(reason),
+        reason = stop.next() => {
+            info!(reason, "stopping");
+            None
+        }
+    };
+    let stopped = async {
+        let _ = stop_http.send(());
+        replica.shutdown().await;
+        let _ = door.await;
+    };
+    let in_time = tokio::time::timeout(Duration::from_millis(settings.stop_timeout_ms), stopped).await.is_ok();
+    match failure {
+        Some(reason) => {
+            error!(reason, "this node cannot go on");
+            Ok(Exit::Failed)
+        }
+        None if in_time => Ok(Exit::Clean),
+        None => {
+            warn!(stop_timeout_ms = settings.stop_timeout_ms, "the clean stop took too long and was cut short");
+            Ok(Exit::Failed)
+        }
+    }
+}
+
+fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {
+    let listener = TcpListener::bind(addr).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listener.map_err(|error| format!("{key}: cannot listen on {addr}: {error}"))
+}

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{StatusCode, request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -77,13 +77,13 @@ impl Call {
 
     /// The body, bounded in bytes and time. The permit is for as long as the body, or what became of it, is kept.
     pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, OwnedSemaphorePermit), Problem> {
-        let announced = self.parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        if announced.is_some_and(|bytes: usize| bytes > max) {
+        let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let announced = body.size_hint().upper().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        if announced.is_some_and(|bytes| bytes > max) {
             return Err(too_large(max));
         }
         let permit = self.door.body_permit(announced.unwrap_or(max))?;
-        let body =
-            Limited::new(std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner)), max).collect();
+        let body = Limited::new(body, max).collect();
         let deadline = Duration::from_millis(self.door.config().body_read_timeout_ms);
         match tokio::time::timeout(deadline, body).await {
             Ok(Ok(body)) => Ok((body.to_bytes(), permit)),

@@ -1,0 +1,177 @@
+//! Each bound with its answer.
+
+use axum::body::Body;
+use axum::http::{Method, Request};
+use rest::RestConfig;
+use znode::Limits;
+
+use crate::node::Node;
+
+async fn limited(edit: impl FnOnce(&mut Limits)) -> Node {
+    Node::start_with(RestConfig::default(), |config| edit(&mut config.limits)).await
+}
+
+#[tokio::test]
+async fn a_body_has_a_bound() {
+    let node = limited(|limits| limits.data_bytes_max = 8).await;
+    node.post("/v1/znodes/a", "12345678").await.expect(201);
+    node.post("/v1/znodes/b", "123456789").await.expect_problem(413, "body-too-large");
+    node.put("/v1/znodes/a", "123456789").await.expect_problem(413, "body-too-large");
+    // Without an announced length it is counted as it comes.
+    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("12345"), Ok("6789")]);
+    let request = Request::post("/v1/znodes/c").body(Body::from_stream(pieces)).unwrap();
+    node.send(request).await.expect_problem(413, "body-too-large");
+    let ops = r#"{"ops":[{"op":"create","path":"/d","data":"123456789"}]}"#;
+    node.post("/v1/txn", ops).await.expect_problem(413, "body-too-large");
+
+    let config = RestConfig { body_bytes_max: 100, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    node.post("/v1/txn", &" ".repeat(101)).await.expect_problem(413, "body-too-large");
+}
+
+#[tokio::test]
+async fn bodies_together_have_a_bound() {
+    let config = RestConfig { bodies_bytes_max: 1024, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    node.post("/v1/znodes/a", "x").await.expect(201);
+    // One whose length is not announced needs room for the longest.
+    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("x")]);
+    let refused = node.send(Request::post("/v1/znodes/b").body(Body::from_stream(pieces)).unwrap()).await;
+    let refused = refused.expect_problem(503, "unavailable");
+    assert_eq!((refused.header("retry-after"), &refused.body["outcome"]), ("1", &"unavailable".into()));
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_given_up() {
+    let config = RestConfig { body_read_timeout_ms: 50, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let never = futures_util::stream::pending::<Result<&'static str, std::io::Error>>();
+    let request = Request::post("/v1/znodes/a").body(Body::from_stream(never)).unwrap();
+    node.send(request).await.expect_problem(408, "request-timeout");
+}
+
+#[tokio::test]
+async fn the_head_has_bounds() {
+    let node = Node::start().await;
+    let uri = format!("/v1/znodes/{}", "a".repeat(9_000));
+    node.get(&uri).await.expect_problem(414, "uri-too-long");
+    let long = "x".repeat(17_000);
+    let refused = node.call(Method::GET, "/v1/znodes", &[("x-long", &long)], b"").await;
+    refused.expect_problem(431, "headers-too-large");
+    let many: Vec<String> = (0..65).map(|at| format!("x-{at}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|name| (&**name, "1")).collect();
+    let refused = node.call(Method::GET, "/v1/znodes", &many, b"").await.expect_problem(431, "headers-too-large");
+    assert_eq!(refused.header("zlock-node"), "1");
+}
+
+#[tokio::test]
+async fn paths_and_their_families_have_bounds() {
+    let edit = |limits: &mut Limits| {
+        (limits.path_bytes_max, limits.path_depth_max, limits.name_bytes_max) = (20, 3, 10);
+        limits.children_max = 2;
+    };
+    let node = limited(edit).await;
+    node.post("/v1/znodes/12345678901", "").await.expect_problem(414, "uri-too-long");
+    node.post("/v1/znodes/a", "").await.expect(201);
+    node.post("/v1/znodes/a/b", "").await.expect(201);
+    node.post("/v1/znodes/a/b/c", "").await.expect(201);
+    node.post("/v1/znodes/a/b/c/d", "").await.expect_problem(414, "uri-too-long");
+    node.post("/v1/znodes/a/b/d", "").await.expect(201);
+    let refused = node.post("/v1/znodes/a/b/e", "").await.expect_problem(409, "limit-reached");
+    assert_eq!((&refused.body["name"], &refused.body["code"]), (&"TooManyChildren".into(), &(-1006).into()));
+}
+
+#[tokio::test]
+async fn sessions_waiters_and_ephemerals_have_bounds() {
+    let edit = |limits: &mut Limits| (limits.sessions_max, limits.waiters_max, limits.ephemerals_max) = (2, 2, 2);
+    let node = limited(edit).await;
+    let (first, second) = (node.session().await, node.session().await);
+    let refused = node.post("/v1/sessions", "").await.expect_problem(429, "too-many");
+    assert_eq!((refused.header("retry-after"), &refused.body["name"]), ("1", &"TooManySessions".into()));
+    node.acquire(&first, "/l?keep").await.expect(200);
+    node.acquire(&first, "/l?keep").await.expect(202);
+    let refused = node.acquire(&second, "/l?keep").await.expect_problem(429, "too-many");
+    assert_eq!((refused.header("retry-after"), &refused.body["name"]), ("1", &"TooManyWaiters".into()));
+    let refused = node.in_session(&first, Method::POST, "/v1/znodes/e?mode=ephemeral").await;
+    let refused = refused.expect_problem(409, "limit-reached");
+    assert_eq!(refused.body["name"], "TooManyEphemerals");
+}
+
+#[tokio::test]
+async fn operations_of_a_txn_have_a_bound() {
+    let node = limited(|limits| limits.ops_max = 2).await;
+    let check = r#"{"op":"check","path":"/"}"#;
+    let two = format!(r#"{{"ops":[{check},{check}]}}"#);
+    node.post("/v1/txn", &two).await.expect(200);
+    let three = format!(r#"{{"ops":[{check},{check},{check}]}}"#);
+    node.post("/v1/txn", &three).await.expect_problem(413, "limit-reached");
+}
+
+#[tokio::test]
+async fn waiting_requests_have_a_bound() {
+    let config = RestConfig { waits_max: 1, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    let bounded = async {
+        loop {
+            // Busy as soon as the other request waits; a look without a wait is always possible.
+            let queue = node.get("/v1/locks/l").await.expect(200);
+            if queue.body["contenders"] == 2 {
+                break;
+            }
+        }
+        let refused = node.get("/v1/znodes/a?watch=data&wait=1s").await.expect_problem(429, "too-many");
+        assert_eq!((refused.header("retry-after"), &refused.body["outcome"]), ("1", &"unavailable".into()));
+        node.acquire(&first, "/other").await.expect_problem(429, "too-many");
+        node.get("/v1/znodes/a?watch=data").await.expect(200);
+    };
+    tokio::select! {
+        answer = node.acquire(&second, "/l?wait=20s") => panic!("{}", answer.body),
+        () = bounded => {}
+    }
+    // The place comes back when the waiter has left.
+    while node.get("/v1/znodes/a?watch=data&wait=1ms").await.status == 429 {}
+    assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 1);
+}
+
+#[tokio::test]
+async fn watches_of_the_node_have_a_bound() {
+    let node = Node::start_with(RestConfig::default(), |config| config.watches_max = 0).await;
+    let refused = node.get("/v1/znodes/a?watch=data&wait=1s").await.expect_problem(429, "too-many");
+    assert_eq!(refused.header("retry-after"), "1");
+}
+
+#[tokio::test]
+async fn waits_and_pages_have_bounds() {
+    let config = RestConfig { wait_max_ms: 1_000, page_max: 2, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let session = node.session().await;
+    node.acquire(&session, "/l?wait=2s").await.expect_problem(400, "bad-request");
+    node.get("/v1/znodes/a?watch=data&wait=2s").await.expect_problem(400, "bad-request");
+    node.get("/v1/tickets/l/x-0000000000?wait=2s").await.expect_problem(400, "bad-request");
+    for path in ["/a", "/b", "/c"] {
+        node.post(&format!("/v1/znodes{path}"), "").await.expect(201);
+    }
+    let page = node.get("/v1/znodes?children&limit=100").await.expect(200);
+    assert_eq!(page.body["children"].as_array().unwrap().len(), 2);
+    assert!(page.body["next"].is_string());
+}
+
+#[tokio::test]
+async fn proposals_on_their_way_have_a_bound() {
+    let node = Node::start_with(RestConfig::default(), |config| config.proposals_max = 1).await;
+    let (mut done, mut refused) = (0, 0);
+    let node = &node;
+    let posts = (0..32).map(|at| async move { node.post(&format!("/v1/znodes/n{at}"), "").await });
+    for answer in futures_util::future::join_all(posts).await {
+        if answer.status == 201 {
+            done += 1;
+        } else {
+            let answer = answer.expect_problem(503, "unavailable");
+            assert_eq!((answer.header("retry-after"), &answer.body["outcome"]), ("1", &"unavailable".into()));
+            refused += 1;
+        }
+    }
+    assert!(done >= 1 && refused >= 1, "{done} done, {refused} refused");
+}

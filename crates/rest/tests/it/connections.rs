@@ -1,0 +1,201 @@
+//! Connections: real sockets, slow clients, full houses, clients that go away.
+
+use std::time::Duration;
+
+use rest::RestConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::node::{Node, PATIENCE, number, text};
+
+/// A node behind a port.
+struct Server {
+    node: Node,
+    addr: std::net::SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Server {
+    async fn start(config: RestConfig) -> Server {
+        let node = Node::start().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async {
+            // A dropped sender stops the server as well.
+            let _ = stopped.await;
+        };
+        let task = tokio::spawn(rest::serve(listener, node.replica.clone(), config, shutdown));
+        Server { node, addr, stop, task }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.addr).await.unwrap()
+    }
+
+    /// Until a connection is served: the server has seen the one before go.
+    async fn until_there_is_room(&self) {
+        let served = timeout(PATIENCE, async {
+            let request = "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+            while !read_to_end(self.send(request).await).await.starts_with("HTTP/1.1 200") {}
+        });
+        served.await.expect("room in time");
+    }
+
+    async fn send(&self, request: &str) -> TcpStream {
+        let mut stream = self.connect().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+}
+
+/// Everything until the server closes.
+async fn read_to_end(mut stream: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    // A reset after the answer is a close, too.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the server closes in time");
+    String::from_utf8(bytes).unwrap()
+}
+
+/// The next answer of a connection that stays open, as far as its headers.
+async fn read_head(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\r\n\r\n") {
+        bytes.push(timeout(PATIENCE, stream.read_u8()).await.expect("an answer in time").unwrap());
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+fn acquire(session: &str, lock_and_query: &str) -> String {
+    format!("POST /v1/locks{lock_and_query} HTTP/1.1\r\nhost: x\r\nzlock-session: {session}\r\n\r\n")
+}
+
+#[tokio::test]
+async fn requests_are_served_one_after_another_on_one_connection() {
+    let server = Server::start(RestConfig::default()).await;
+    let mut stream = server.connect().await;
+    for _ in 0..3 {
+        stream.write_all(b"HEAD /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let head = read_head(&mut stream).await;
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("zlock-node: 1\r\n"), "{head}");
+    }
+    let close = server.send("GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    assert!(read_to_end(close).await.ends_with(r#"{"live":true}"#));
+}
+
+#[tokio::test]
+async fn a_full_house_says_so() {
+    let server = Server::start(RestConfig { connections_max: 1, ..RestConfig::default() }).await;
+    let mut first = server.send("HEAD /livez HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    read_head(&mut first).await;
+    let refused = read_to_end(server.connect().await).await;
+    assert!(refused.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{refused}");
+    assert!(refused.contains("retry-after: 1\r\n") && refused.contains("too many connections"), "{refused}");
+    assert!(refused.contains("zlock-node: 1\r\n"), "{refused}");
+    drop(first);
+    server.until_there_is_room().await;
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
+    let config = RestConfig { connections_max: 1, write_timeout_ms: 100, ..RestConfig::default() };
+    let server = Server::start(config).await;
+    server.node.post("/v1/znodes/large", &"x".repeat(1_000_000)).await.expect(201);
+    // More than the sockets' buffers take.
+    let requests = "GET /v1/znodes/large HTTP/1.1\r\nhost: x\r\n\r\n".repeat(64);
+    let stalled = server.send(&requests).await;
+    server.until_there_is_room().await;
+    drop(stalled);
+}
+
+#[tokio::test]
+async fn slow_heads_and_idle_connections_are_closed() {
+    let server = Server::start(RestConfig { header_read_timeout_ms: 100, ..RestConfig::default() }).await;
+    // Never sent, half a head, and idle after an answer.
+    assert_eq!(read_to_end(server.connect().await).await, "");
+    let half = read_to_end(server.send("GET /livez HTTP/1.1\r\nhost:").await).await;
+    assert!(half.is_empty() || half.starts_with("HTTP/1.1 408"), "{half}");
+    let idle = read_to_end(server.send("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await).await;
+    assert!(idle.starts_with("HTTP/1.1 200 OK"), "{idle}");
+    // A request that waits is not idle.
+    let wait = "GET /v1/znodes/a?watch=data&wait=300ms HTTP/1.1\r\nhost: x\r\n\r\n";
+    let waited = read_to_end(server.send(wait).await).await;
+    assert!(waited.starts_with("HTTP/1.1 200 OK"), "{waited}");
+}
+
+#[tokio::test]
+async fn half_a_body_is_given_up() {
+    let server = Server::start(RestConfig { body_read_timeout_ms: 100, ..RestConfig::default() }).await;
+    let request = "POST /v1/znodes/a HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
+    let answer = read_to_end(server.send(request).await).await;
+    assert!(answer.starts_with("HTTP/1.1 408 Request Timeout"), "{answer}");
+    assert!(answer.contains("request-timeout"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_head_that_is_far_too_large_is_cut_off() {
+    let server = Server::start(RestConfig::default()).await;
+    let many: String = (0..400).map(|at| format!("x-{at}: 1\r\n")).collect();
+    let answer = read_to_end(server.send(&format!("GET /livez HTTP/1.1\r\n{many}\r\n")).await).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    let long = "a".repeat(20_000);
+    let answer = read_to_end(server.send(&format!("GET /{long} HTTP/1.1\r\nconnection: close\r\n\r\n")).await).await;
+    assert!(answer.starts_with("HTTP/1.1 414"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_leaves_the_queue() {
+    let server = Server::start(RestConfig::default()).await;
+    let node = &server.node;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/l").await.expect(200);
+    let waiting = server.send(&acquire(&second, "/l?wait=20s")).await;
+    node.until_contenders("/l", 2).await;
+    drop(waiting);
+    node.until_contenders("/l", 1).await;
+    node.release(&first, text(&held, "ticket")).await.expect(200);
+    node.until_contenders("/l", 0).await;
+}
+
+#[tokio::test]
+async fn a_grant_that_was_delivered_is_kept() {
+    let server = Server::start(RestConfig::default()).await;
+    let node = &server.node;
+    let session = node.session().await;
+    let mut stream = server.send(&acquire(&session, "/l")).await;
+    let head = read_head(&mut stream).await;
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    drop(stream);
+    // The withdrawal of another waiter that left comes after everything the first connection could have started.
+    let waiting = server.send(&acquire(&session, "/l?wait=20s")).await;
+    node.until_contenders("/l", 2).await;
+    drop(waiting);
+    node.until_contenders("/l", 1).await;
+    assert_eq!(node.get("/v1/locks/l").await.expect(200).body["holders"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn shutdown_ends_waits_and_withdraws() {
+    let Server { node, addr, stop, task } = Server::start(RestConfig::default()).await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    let mut waiting = TcpStream::connect(addr).await.unwrap();
+    waiting.write_all(acquire(&second, "/l?wait=20s").as_bytes()).await.unwrap();
+    let mut watching = TcpStream::connect(addr).await.unwrap();
+    watching.write_all(b"GET /v1/znodes/a?watch=data&wait=20s HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    node.until_contenders("/l", 2).await;
+    stop.send(()).unwrap();
+    for stream in [waiting, watching] {
+        let answer = read_to_end(stream).await;
+        // A request that had not been read yet is not answered.
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503"), "{answer}");
+    }
+    timeout(Duration::from_secs(10), task).await.expect("it ends in time").unwrap().unwrap();
+    let queue = node.get("/v1/locks/l").await.expect(200);
+    assert_eq!(number(&queue, "contenders"), 1);
+    assert!(TcpStream::connect(addr).await.is_err());
+}

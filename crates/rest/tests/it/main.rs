@@ -1,0 +1,13 @@
+//! The HTTP door in front of a real single node: every route, every bound, every way to leave.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod bounds;
+mod connections;
+mod locks;
+mod node;
+mod problems;
+mod sessions;
+mod waits;
+mod watches;
+mod znodes;

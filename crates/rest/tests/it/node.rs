@@ -1,0 +1,183 @@
+//! A node to ask, and what it answers.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::{Router, response::Response};
+use http_body_util::BodyExt;
+use replica::{Config, Consistency, Member, Replica};
+use rest::RestConfig;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::Instant;
+use tower::ServiceExt;
+use znode::Limits;
+
+/// No step of a test may take longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One node with its door, gone with its directory.
+pub(crate) struct Node {
+    pub(crate) replica: Replica,
+    pub(crate) router: Router,
+    _dir: TempDir,
+}
+
+/// An answer, read to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Vec<u8>,
+    /// Null when it is not JSON.
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn zxid(&self) -> u64 {
+        self.header("zlock-zxid").parse().unwrap()
+    }
+
+    /// The last part of the problem's type, or nothing.
+    pub(crate) fn problem(&self) -> &str {
+        self.body["type"].as_str().and_then(|uri| uri.strip_prefix(protocol::PROBLEM_TYPE_BASE)).unwrap_or_default()
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Answer {
+        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.bytes));
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_problem(self, status: u16, problem: &str) -> Answer {
+        assert_eq!((self.status, self.problem()), (status, problem), "{}", String::from_utf8_lossy(&self.bytes));
+        self
+    }
+}
+
+impl Node {
+    pub(crate) async fn start() -> Node {
+        Node::start_with(RestConfig::default(), |_| {}).await
+    }
+
+    pub(crate) async fn start_with(rest: RestConfig, edit: impl FnOnce(&mut Config)) -> Node {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer_addr = listener.local_addr().unwrap();
+        let member = Member { id: 1, peer_addr: peer_addr.to_string(), http_addr: "127.0.0.1:2379".into() };
+        let mut config = Config {
+            members: vec![member],
+            data_dir: dir.path().join("data"),
+            peer_listen: peer_addr,
+            free_disk_min_bytes: 0,
+            ..Config::default()
+        };
+        edit(&mut config);
+        let limits = config.limits.clone();
+        let replica = Replica::start_on(config, listener).await.unwrap();
+        let router = rest::router(replica.clone(), rest);
+        let node = Node { replica, router, _dir: dir };
+        node.wait_until_it_leads(&limits).await;
+        node
+    }
+
+    /// Until it leads and its limits count.
+    async fn wait_until_it_leads(&self, limits: &Limits) {
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(error) = self.replica.read(Consistency::Linearizable, deadline).await {
+            assert!(Instant::now() < deadline, "{error}");
+            tokio::task::yield_now().await;
+        }
+        while self.replica.state().limits() != limits {
+            assert!(Instant::now() < deadline, "the limits do not come");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(crate) async fn call(&self, method: Method, uri: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request.body(Body::from(body.to_vec())).unwrap()).await
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let answer = tokio::time::timeout(PATIENCE, self.router.clone().oneshot(request));
+        read(answer.await.expect("an answer in time").unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, uri: &str) -> Answer {
+        self.call(Method::GET, uri, &[], b"").await
+    }
+
+    pub(crate) async fn post(&self, uri: &str, body: &str) -> Answer {
+        self.call(Method::POST, uri, &[], body.as_bytes()).await
+    }
+
+    pub(crate) async fn put(&self, uri: &str, body: &str) -> Answer {
+        self.call(Method::PUT, uri, &[], body.as_bytes()).await
+    }
+
+    pub(crate) async fn delete(&self, uri: &str) -> Answer {
+        self.call(Method::DELETE, uri, &[], b"").await
+    }
+
+    /// The value of `Zlock-Session` for a new session.
+    pub(crate) async fn session(&self) -> String {
+        let opened = self.post("/v1/sessions", r#"{"timeout_ms":"30s"}"#).await.expect(201);
+        opened.body["session"].as_str().unwrap().to_owned()
+    }
+
+    /// A call in a session.
+    pub(crate) async fn in_session(&self, session: &str, method: Method, uri: &str) -> Answer {
+        self.call(method, uri, &[("zlock-session", session)], b"").await
+    }
+
+    pub(crate) async fn acquire(&self, session: &str, lock_and_query: &str) -> Answer {
+        self.in_session(session, Method::POST, &format!("/v1/locks{lock_and_query}")).await
+    }
+
+    pub(crate) async fn release(&self, session: &str, ticket: &str) -> Answer {
+        self.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}")).await
+    }
+
+    /// Waits until the queue of a lock has so many contenders.
+    pub(crate) async fn until_contenders(&self, lock: &str, count: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let queue = self.get(&format!("/v1/locks{lock}")).await.expect(200);
+            if queue.body["contenders"] == count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{} has {}, not {count}", lock, queue.body["contenders"]);
+            // The next change under the lock, or a moment when it came in between.
+            self.get(&format!("/v1/znodes{lock}?watch=children&since={}&wait=100ms", queue.zxid())).await;
+        }
+    }
+}
+
+/// The text of a field.
+pub(crate) fn text<'a>(answer: &'a Answer, field: &str) -> &'a str {
+    answer.body[field].as_str().unwrap_or_else(|| panic!("{field} in {}", answer.body))
+}
+
+/// The number in a field.
+pub(crate) fn number(answer: &Answer, field: &str) -> u64 {
+    answer.body[field].as_u64().unwrap_or_else(|| panic!("{field} in {}", answer.body))
+}
+
+pub(crate) async fn read(response: Response) -> Answer {
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes().to_vec();
+    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    assert_ne!(parts.status, StatusCode::INTERNAL_SERVER_ERROR, "{body}");
+    Answer { status: parts.status.as_u16(), headers: parts.headers, bytes, body }
+}

@@ -1,0 +1,125 @@
+//! Bad requests, and what belongs to every answer.
+
+use axum::http::Method;
+use serde_json::json;
+
+use crate::node::Node;
+
+#[tokio::test]
+async fn what_is_not_there_is_a_problem_too() {
+    let node = Node::start().await;
+    for uri in ["/", "/v1", "/v2/znodes", "/v1/znode/a", "/v1/tickets", "/v1/sessions/1/2"] {
+        let missing = node.get(uri).await.expect_problem(404, "no-route");
+        assert_eq!((missing.header("zlock-node"), missing.zxid() > 0), ("1", true));
+        assert_eq!(missing.header("content-type"), "application/problem+json");
+    }
+    for (method, uri, allow) in [
+        (Method::PATCH, "/v1/znodes/a", "DELETE,GET,HEAD,POST,PUT"),
+        (Method::PUT, "/v1/locks/a", "GET,HEAD,POST"),
+        (Method::POST, "/v1/tickets/a", "DELETE,GET,HEAD"),
+        (Method::GET, "/v1/txn", "POST"),
+        (Method::DELETE, "/v1/cluster", "GET,HEAD"),
+    ] {
+        let refused = node.call(method, uri, &[], b"").await.expect_problem(405, "method-not-allowed");
+        let mut methods: Vec<&str> = refused.header("allow").split(',').collect();
+        methods.sort_unstable();
+        assert_eq!(methods.join(","), allow, "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_breaks_a_rule_is_refused() {
+    let node = Node::start().await;
+    for path in ["//", "/a/", "/a//b", "/a/../b", "/%2e%2e/b", "/a%2fb", "/a%2F..%2Fb", "/a%00", "/%ff", "/a%7f", "/."]
+    {
+        for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
+            let refused = node.call(method, &format!("/v1/znodes{path}"), &[], b"").await;
+            let refused = refused.expect_problem(400, "bad-request");
+            assert_eq!((&refused.body["name"], &refused.body["code"]), (&json!("BadArguments"), &json!(-8)));
+        }
+        node.get(&format!("/v1/locks{path}")).await.expect_problem(400, "bad-request");
+    }
+    let created = node.post("/v1/znodes/a%20b%252f%E6%BC%A2", "").await.expect(201);
+    assert_eq!(created.body["path"], "/a b%2f漢");
+    assert_eq!(created.header("location"), "/v1/znodes/a%20b%252f%E6%BC%A2");
+    node.get(created.header("location")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_parameter_that_is_unknown_or_bad_is_named() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    for (method, uri, name) in [
+        (Method::GET, "/v1/znodes/a?chidlren", "chidlren"),
+        (Method::GET, "/v1/znodes/a?children=all", "children"),
+        (Method::GET, "/v1/znodes/a?limit=5", "limit"),
+        (Method::POST, "/v1/znodes/a?mode=forever", "mode"),
+        (Method::POST, "/v1/znodes/a?ttl=5s", "ttl"),
+        (Method::POST, "/v1/znodes/a?mode=persistent-ttl", "ttl"),
+        (Method::POST, "/v1/znodes/a?acl=all", "acl"),
+        (Method::POST, "/v1/locks/a?wiat=5s", "wiat"),
+        (Method::POST, "/v1/locks/a?wait=soon", "wait"),
+        (Method::POST, "/v1/locks/a?mode=shared", "mode"),
+        (Method::POST, "/v1/locks/a?keep=maybe", "keep"),
+        (Method::POST, "/v1/locks/a?lock_delay=-1", "lock_delay"),
+        (Method::GET, "/v1/locks/a?from=-1", "from"),
+        (Method::GET, "/v1/sessions?after=x", "after"),
+        (Method::GET, "/v1/sessions?limit=0", "limit"),
+        (Method::GET, "/v1/sessions/x", "id"),
+        (Method::GET, "/v1/cluster?x=1", "x"),
+        (Method::GET, "/livez?x", "x"),
+        (Method::POST, "/v1/txn?a=1&a=2", "a"),
+    ] {
+        let refused = node.in_session(&session, method, uri).await.expect_problem(400, "bad-request");
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(detail.starts_with(&format!("{name}: ")), "{uri}: {detail}");
+    }
+    node.get("/v1/znodes/a").await.expect_problem(404, "no-node");
+}
+
+#[tokio::test]
+async fn the_node_tells_about_itself() {
+    let node = Node::start().await;
+    node.session().await;
+    let cluster = node.get("/v1/cluster").await.expect(200);
+    let members = cluster.body["members"].as_array().unwrap();
+    assert_eq!((members.len(), &members[0]["role"]), (1, &json!("leader")));
+    for (field, value) in [
+        ("node_id", json!(1)),
+        ("role", json!("leader")),
+        ("leader", json!(1)),
+        ("sessions", json!(1)),
+        ("ready", json!("ready")),
+        ("applied_zxid", json!(cluster.zxid())),
+    ] {
+        assert_eq!(cluster.body[field], value, "{field}");
+    }
+    assert_eq!(node.get("/livez").await.expect(200).body, json!({"live": true}));
+    assert_eq!(node.get("/readyz").await.expect(200).body, json!({"ready": "ready"}));
+    let version = json!({"name": "zlock", "version": env!("CARGO_PKG_VERSION")});
+    assert_eq!(node.get("/version").await.expect(200).body, version);
+}
+
+#[tokio::test]
+async fn the_description_is_of_what_is_there() {
+    let node = Node::start().await;
+    let described = node.get("/openapi.json").await.expect(200);
+    assert_eq!(described.body["openapi"], "3.1.0");
+    let mut operations = 0;
+    for (path, item) in described.body["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys() {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let uri = path.replace("{id}", "1").replace("{path}", "a").replace("{ticket}", "a");
+            let answer = node.call(method.clone(), &uri, &[], b"").await;
+            assert!(!matches!(answer.problem(), "no-route" | "method-not-allowed"), "{method} {path}");
+            let responses = &item[method.as_str().to_lowercase()]["responses"];
+            let documented = responses.get(answer.status.to_string()).or(responses.get("default"));
+            assert!(documented.is_some(), "{method} {path}: {}", answer.status);
+            operations += 1;
+        }
+    }
+    assert_eq!(operations, 19);
+    for schema in ["Problem", "Ticket", "ZnodeInfo", "Children", "Events", "LockQueue", "TokenCheck", "Txn"] {
+        assert!(described.body["components"]["schemas"][schema].is_object(), "{schema}");
+    }
+}

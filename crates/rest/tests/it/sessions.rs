@@ -1,0 +1,117 @@
+//! `/v1/sessions`.
+
+use axum::http::Method;
+use serde_json::json;
+
+use crate::node::{Node, number, text};
+
+#[tokio::test]
+async fn a_session_is_opened_kept_alive_shown_and_closed() {
+    let node = Node::start().await;
+    let opened = node.post("/v1/sessions", r#"{"timeout_ms":"30s","label":"it"}"#).await.expect(201);
+    let (id, secret) = (number(&opened, "id"), text(&opened, "secret").to_owned());
+    let session = format!("{id}.{secret}");
+    let expected = json!({"id": id, "secret": secret, "session": session, "timeout_ms": 30_000, "safe_for_ms": 29_400});
+    assert_eq!(opened.body, expected);
+    assert_eq!((secret.len(), opened.zxid()), (32, id));
+    assert_eq!(opened.header("location"), format!("/v1/sessions/{id}"));
+
+    let uri = format!("/v1/sessions/{id}");
+    let kept = node.in_session(&session, Method::POST, &format!("{uri}/keepalive")).await.expect(200);
+    assert_eq!(kept.body, json!({"id": id, "timeout_ms": 30_000, "safe_for_ms": 29_400}));
+
+    let shown = node.get(&uri).await.expect(200);
+    let opened_ms = number(&shown, "opened_ms");
+    let expected = json!({"id": id, "timeout_ms": 30_000, "label": "it", "opened_ms": opened_ms, "ephemeral_count": 0});
+    assert_eq!(shown.body, expected);
+
+    let closed = node.in_session(&session, Method::DELETE, &uri).await.expect(200);
+    assert_eq!(closed.body, json!({"zxid": closed.zxid()}));
+    node.get(&uri).await.expect_problem(404, "no-session");
+    node.in_session(&session, Method::POST, &format!("{uri}/keepalive")).await.expect_problem(410, "session-expired");
+    node.in_session(&session, Method::DELETE, &uri).await.expect_problem(410, "session-expired");
+}
+
+#[tokio::test]
+async fn timeouts_are_agreed_within_the_bounds() {
+    let node = Node::start().await;
+    for (wish, agreed) in [
+        ("", 30_000),
+        ("{}", 30_000),
+        (r#"{"timeout_ms":1}"#, 2_000),
+        (r#"{"timeout_ms":"1h"}"#, 300_000),
+        (r#"{"timeout_ms":18446744073709551615}"#, 300_000),
+    ] {
+        let opened = node.post("/v1/sessions", wish).await.expect(201);
+        assert_eq!(number(&opened, "timeout_ms"), agreed, "{wish}");
+    }
+    for bad in ["{", r#"{"timeout_ms":-1}"#, r#"{"timeout_ms":"soon"}"#, r#"{"timeuot_ms":1}"#] {
+        node.post("/v1/sessions", bad).await.expect_problem(400, "bad-request");
+    }
+}
+
+#[tokio::test]
+async fn only_the_secret_opens_a_session() {
+    let node = Node::start().await;
+    let (session, other) = (node.session().await, node.session().await);
+    let (id, _) = session.split_once('.').unwrap();
+    let (_, other_secret) = other.split_once('.').unwrap();
+    let uri = format!("/v1/sessions/{id}");
+    let wrong = format!("{id}.{other_secret}");
+    node.in_session(&wrong, Method::POST, &format!("{uri}/keepalive")).await.expect_problem(403, "auth-failed");
+    node.in_session(&wrong, Method::DELETE, &uri).await.expect_problem(403, "auth-failed");
+    node.in_session(&other, Method::DELETE, &uri).await.expect_problem(400, "bad-request");
+    let missing = node.delete(&uri).await.expect_problem(401, "session-required");
+    assert_eq!(missing.header("www-authenticate"), "Zlock-Session");
+    node.acquire(&wrong, "/l").await.expect_problem(403, "auth-failed");
+    for malformed in ["5", "5.", "x.y", "0.00000000000000000000000000000000"] {
+        node.in_session(malformed, Method::GET, &uri).await.expect_problem(400, "bad-request");
+    }
+    // No answer ever shows a secret again.
+    let list = node.get("/v1/sessions").await.expect(200);
+    assert!(!String::from_utf8_lossy(&list.bytes).contains(other_secret));
+}
+
+#[tokio::test]
+async fn sessions_and_their_ephemerals_come_in_pages() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    for path in ["/c", "/a", "/b"] {
+        node.in_session(&session, Method::POST, &format!("/v1/znodes{path}?mode=ephemeral")).await.expect(201);
+    }
+    let (id, _) = session.split_once('.').unwrap();
+    let page = node.get(&format!("/v1/sessions/{id}?limit=2")).await.expect(200);
+    assert_eq!((&page.body["ephemerals"], &page.body["next"]), (&json!(["/a", "/b"]), &json!("/b")));
+    let page = node.get(&format!("/v1/sessions/{id}?limit=2&after=/b")).await.expect(200);
+    assert_eq!((&page.body["ephemerals"], &page.body["next"]), (&json!(["/c"]), &json!(null)));
+
+    node.session().await;
+    let mut ids = Vec::new();
+    let mut after = 0;
+    loop {
+        let page = node.get(&format!("/v1/sessions?limit=1&after={after}")).await.expect(200);
+        ids.extend(page.body["sessions"].as_array().unwrap().iter().map(|session| session["id"].as_u64().unwrap()));
+        match page.body["next"].as_u64() {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    let all = node.get("/v1/sessions").await.expect(200);
+    let all: Vec<u64> = all.body["sessions"].as_array().unwrap().iter().map(|s| s["id"].as_u64().unwrap()).collect();
+    assert_eq!((ids.len(), &ids), (2, &all));
+}
+
+#[tokio::test]
+async fn closing_a_session_takes_its_ephemerals_and_wakes_who_waits_for_its_lock() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    let waiting = node.acquire(&second, "/l?wait=20s");
+    let closing = async {
+        node.until_contenders("/l", 2).await;
+        let (id, _) = first.split_once('.').unwrap();
+        node.in_session(&first, Method::DELETE, &format!("/v1/sessions/{id}")).await.expect(200)
+    };
+    let (held, closed) = tokio::join!(waiting, closing);
+    assert_eq!(held.expect(200).zxid(), closed.zxid());
+}

@@ -1,0 +1,136 @@
+//! How a wait can end: granted, over, left, expired.
+
+use axum::http::Method;
+use futures_util::FutureExt;
+
+use crate::node::{Node, number, text};
+
+#[tokio::test]
+async fn a_client_that_hangs_up_while_waiting_leaves_no_ghost() {
+    let node = Node::start().await;
+    let (first, second, third) = (node.session().await, node.session().await, node.session().await);
+    let held = node.acquire(&first, "/l").await.expect(200);
+    tokio::select! {
+        answer = node.acquire(&second, "/l?wait=20s") => panic!("{}", answer.body),
+        () = node.until_contenders("/l", 2) => {}
+    }
+    node.until_contenders("/l", 1).await;
+    let (next, _) = tokio::join!(node.acquire(&third, "/l?wait=20s"), node.release(&first, text(&held, "ticket")));
+    next.expect(200);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_at_once_leaves_no_ghost() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    for _ in 0..20 {
+        // Polled once, so that the proposal is on its way and its outcome is nobody's to see.
+        assert!(node.acquire(&session, "/l?wait=20s").now_or_never().is_none());
+    }
+    // Behind twenty proposals in the log, and before their withdrawals or after them.
+    let other = node.session().await;
+    let held = node.acquire(&other, "/l?wait=20s").await.expect(200);
+    node.until_contenders("/l", 1).await;
+    node.release(&other, text(&held, "ticket")).await.expect(200);
+    node.until_contenders("/l", 0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_keeps_its_place_if_it_said_so() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/l").await.expect(200);
+    let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    tokio::select! {
+        answer = node.call(Method::POST, "/v1/locks/l?wait=20s&keep", &key, b"") => panic!("{}", answer.body),
+        () = node.until_contenders("/l", 2) => {}
+    }
+    node.release(&first, text(&held, "ticket")).await.expect(200);
+    let held = node.call(Method::POST, "/v1/locks/l?wait=20s&keep", &key, b"").await.expect(200);
+    assert_eq!(number(&held, "holds"), 1);
+}
+
+#[tokio::test]
+async fn a_retry_with_the_same_key_takes_the_place_over() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/l").await.expect(200);
+    let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let first_try = node.call(Method::POST, "/v1/locks/l?wait=300ms", &key, b"");
+    let retry = async {
+        node.until_contenders("/l", 2).await;
+        node.call(Method::POST, "/v1/locks/l?wait=20s", &key, b"").await
+    };
+    let release = async {
+        // Only when the first try has given up is the lock free.
+        first_try.await.expect_problem(409, "superseded");
+        node.release(&first, text(&held, "ticket")).await.expect(200);
+    };
+    let (granted, ()) = tokio::join!(retry, release);
+    assert_eq!(number(&granted.expect(200), "holds"), 1);
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_its_ticket_goes() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    let waiting = node.acquire(&second, "/l?wait=20s");
+    let closing = async {
+        node.until_contenders("/l", 2).await;
+        let id = second.split_once('.').unwrap().0;
+        node.in_session(&second, Method::DELETE, &format!("/v1/sessions/{id}")).await.expect(200);
+    };
+    let (gone, ()) = tokio::join!(waiting, closing);
+    gone.expect_problem(410, "ticket-gone");
+    node.acquire(&second, "/l?wait=20s").await.expect_problem(410, "session-expired");
+}
+
+#[tokio::test]
+async fn a_poll_alone_keeps_no_session_alive() {
+    let node = Node::start().await;
+    let first = node.session().await;
+    node.acquire(&first, "/l").await.expect(200);
+    let opened = node.post("/v1/sessions", r#"{"timeout_ms":"2s"}"#).await.expect(201);
+    // Nothing but this wait is heard of the session, so it expires while it waits.
+    node.acquire(text(&opened, "session"), "/l?wait=20s").await.expect_problem(410, "ticket-gone");
+    node.until_contenders("/l", 1).await;
+}
+
+#[tokio::test]
+async fn a_ticket_is_waited_for_until_it_goes() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    let queued = node.acquire(&second, "/l?keep=true").await.expect(202);
+    let uri = format!("/v1/tickets{}?wait=20s", text(&queued, "ticket"));
+    let (gone, released) = tokio::join!(node.get(&uri), node.release(&second, text(&queued, "ticket")));
+    gone.expect_problem(410, "ticket-gone");
+    released.expect(200);
+}
+
+#[tokio::test]
+async fn many_waiters_get_the_lock_one_after_another() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let cycle = async || {
+        let held = node.acquire(&session, "/l?wait=20s").await.expect(200);
+        let token = number(&held, "fencing_token");
+        node.release(&session, text(&held, "ticket")).await.expect(200);
+        token
+    };
+    let mut cycles: Vec<_> = (0..64).map(|_| Box::pin(cycle())).collect();
+    let mut tokens = Vec::new();
+    while !cycles.is_empty() {
+        let (token, _, rest) = futures_util::future::select_all(cycles).await;
+        tokens.push(token);
+        cycles = rest;
+    }
+    let sorted = {
+        let mut sorted = tokens.clone();
+        sorted.sort_unstable();
+        sorted
+    };
+    assert_eq!(tokens, sorted, "tokens rise from holder to holder");
+    node.until_contenders("/l", 0).await;
+}

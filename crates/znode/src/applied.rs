@@ -1,6 +1,8 @@
 //! What comes out of the state machine: a reply to the one who asked, events for those who watch.
 
-use bincode::{Decode, Encode};
+use bincode::de::{BorrowDecoder, Decoder};
+use bincode::error::DecodeError;
+use bincode::{BorrowDecode, Decode, Encode};
 
 use crate::lock::LockStatus;
 use crate::{Refusal, SessionId, Stat, ZPath, Zxid};
@@ -16,8 +18,8 @@ pub struct Applied {
     pub events: Vec<Event>,
 }
 
-/// An answer. The order of variants is the format on disk: append only.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+/// An answer. The order of variants is the format on disk: append only, and read it in [`Reply::read`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode)]
 pub enum Reply {
     /// Done, with nothing to tell: delete, check, close, set limits.
     Done,
@@ -65,6 +67,53 @@ pub enum Reply {
         /// How many of the candidates.
         count: u32,
     },
+}
+
+impl Reply {
+    /// Reads one. By hand, because the derived way would follow a multi in a multi in a multi, which never is but which
+    /// damaged bytes can say, until the stack ends.
+    fn read<D: Decoder>(decoder: &mut D, in_multi: bool) -> Result<Reply, DecodeError>
+    where
+        Stat: Decode<D::Context>,
+        LockStatus: Decode<D::Context>,
+        SessionId: Decode<D::Context>,
+    {
+        Ok(match u32::decode(decoder)? {
+            0 => Reply::Done,
+            1 => Reply::Created { path: Decode::decode(decoder)?, stat: Decode::decode(decoder)? },
+            2 => Reply::Set { stat: Decode::decode(decoder)? },
+            3 => Reply::SessionOpened { session: Decode::decode(decoder)?, timeout_ms: Decode::decode(decoder)? },
+            4 if !in_multi => {
+                let count = usize::decode(decoder)?;
+                decoder.claim_container_read::<Reply>(count)?;
+                let mut replies = Vec::with_capacity(count);
+                for _ in 0..count {
+                    decoder.unclaim_bytes_read(size_of::<Reply>());
+                    replies.push(Reply::read(decoder, true)?);
+                }
+                Reply::Multi(replies)
+            }
+            5 => Reply::Acquired { ticket: Decode::decode(decoder)?, status: Decode::decode(decoder)? },
+            6 => Reply::Released { holds: Decode::decode(decoder)? },
+            7 => Reply::Withdrawn,
+            8 => Reply::StillHeld(Decode::decode(decoder)?),
+            9 => Reply::Superseded,
+            10 => Reply::Removed { count: Decode::decode(decoder)? },
+            _ => return Err(DecodeError::Other("not a reply")),
+        })
+    }
+}
+
+impl<C> Decode<C> for Reply {
+    fn decode<D: Decoder<Context = C>>(decoder: &mut D) -> Result<Self, DecodeError> {
+        Reply::read(decoder, false)
+    }
+}
+
+impl<'de, C> BorrowDecode<'de, C> for Reply {
+    fn borrow_decode<D: BorrowDecoder<'de, Context = C>>(decoder: &mut D) -> Result<Self, DecodeError> {
+        Reply::read(decoder, false)
+    }
 }
 
 /// A change, as watchers see it.

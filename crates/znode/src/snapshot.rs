@@ -140,7 +140,9 @@ impl StateBuilder {
                     tickets: imbl::OrdMap::new(),
                     requests: Requests::default(),
                 };
-                state.sessions.insert(id, Arc::new(session));
+                if state.sessions.insert(id, Arc::new(session)).is_some() {
+                    return Err(damaged("a session twice"));
+                }
             }
             Record::Request { session, key, answered } => {
                 let session = state.sessions.get_mut(&session).ok_or_else(|| damaged("a request of no session"))?;
@@ -165,7 +167,7 @@ impl StateBuilder {
     /// [`DecodeError`] when the last record was not pushed.
     pub fn finish(self) -> Result<State, DecodeError> {
         match self.state {
-            Some(state) if self.finished => Ok(state),
+            Some(state) if self.finished && state.nodes.contains_key(&ZPath::root()) => Ok(state),
             _ => Err(damaged("the last record is missing")),
         }
     }
@@ -193,13 +195,23 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
     if state.nodes.contains_key(&path) {
         return Err(damaged("a znode twice"));
     }
+    if node.contender().is_some_and(|contender| contender.count() == 0) {
+        return Err(damaged("a ticket of nobody"));
+    }
+    // Only a lingering lock node outlives its session.
+    let owned = node.owner().is_none_or(|owner| state.sessions.contains_key(&owner));
+    if !owned && node.lingers_until_ms().is_none() {
+        return Err(damaged("an ephemeral znode of no session"));
+    }
     match path.parent() {
         None => {
             state.data_bytes += node.data.len() as u64;
             state.nodes.insert(path, Arc::new(node));
         }
-        Some(parent) if state.nodes.contains_key(&parent) => state.link(&path, &parent, node),
-        Some(_) => return Err(damaged("a znode without its parent")),
+        Some(parent) if state.node(&parent).is_some_and(|parent| parent.owner().is_none()) => {
+            state.link(&path, &parent, node);
+        }
+        Some(_) => return Err(damaged("a znode without a parent that can have it")),
     }
     Ok(())
 }

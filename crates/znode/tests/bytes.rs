@@ -1,0 +1,348 @@
+//! The bytes of transactions and snapshot records: frozen, and safe to read when they are damaged.
+//!
+//! The files in `golden/` are never written anew. A new variant adds a line; a new format adds a file.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use fastrand::Rng;
+use znode::{
+    Acl, Acquire, Attempt, Create, CreateMode, Credential, DecodeError, FencingToken, Idempotency, Limits, LockGuard,
+    LockMode, LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, ZPath,
+    ZnodeOp, Zxid, decode_txn, encode_txn,
+};
+
+const TXNS: &str = include_str!("golden/txns-v1.hex");
+const RECORDS: &str = include_str!("golden/records-v1.hex");
+
+#[test]
+fn transactions_keep_their_bytes() {
+    let frozen: Vec<(&str, Vec<u8>)> = TXNS.lines().map(|line| line.split_once(' ').unwrap()).map(named).collect();
+    let samples = samples();
+    for (name, txn) in &samples {
+        let bytes = encode_txn(txn);
+        let Some((_, expected)) = frozen.iter().find(|(other, _)| other == name) else {
+            panic!("freeze the new sample:\n{name} {}", hex(&bytes));
+        };
+        assert_eq!(hex(&bytes), hex(expected), "{name}");
+        assert_eq!(decode_txn(expected).as_ref(), Ok(txn), "{name}");
+    }
+    assert_eq!(frozen.len(), samples.len(), "a frozen sample is no longer made");
+}
+
+#[test]
+fn snapshots_keep_their_bytes() {
+    let frozen = frozen_records();
+    let kinds: BTreeSet<u8> = frozen.iter().map(|record| record[1]).collect();
+    assert_eq!(kinds, (0..5).collect(), "one of the kinds of record is not frozen");
+    let state = build(&frozen).unwrap();
+    state.check_invariants().unwrap();
+    let written: Vec<String> = state.records().map(|record| hex(&record)).collect();
+    assert_eq!(written, RECORDS.lines().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_state_that_is_frozen_can_be_made_today() {
+    let made: Vec<String> = everything().records().map(|record| hex(&record)).collect();
+    assert_eq!(made.join("\n"), RECORDS.trim_end(), "what a log means has changed, or the samples have");
+}
+
+#[test]
+fn bytes_of_another_version_are_refused_by_name() {
+    let mut bytes = encode_txn(&samples()[0].1);
+    bytes[0] = 2;
+    assert_eq!(decode_txn(&bytes), Err(DecodeError::Version(2)));
+    let mut record = frozen_records()[0].clone();
+    record[0] = 0;
+    assert_eq!(StateBuilder::new().push(&record), Err(DecodeError::Version(0)));
+}
+
+#[test]
+fn cut_or_lengthened_bytes_are_refused() {
+    for (name, txn) in samples() {
+        let mut bytes = encode_txn(&txn);
+        for length in 0..bytes.len() {
+            assert!(decode_txn(&bytes[..length]).is_err(), "{name} cut to {length} bytes");
+        }
+        bytes.push(0);
+        assert!(decode_txn(&bytes).is_err(), "{name} with a byte more");
+    }
+    let frozen = frozen_records();
+    for (index, record) in frozen.iter().enumerate() {
+        for length in 0..record.len() {
+            let mut builder = StateBuilder::new();
+            frozen[..index].iter().for_each(|before| builder.push(before).unwrap());
+            assert!(builder.push(&record[..length]).is_err(), "record {index} cut to {length} bytes");
+        }
+    }
+}
+
+#[test]
+fn flipped_bits_never_panic() {
+    let mut rng = Rng::with_seed(7);
+    let bytes: Vec<Vec<u8>> = samples().iter().map(|(_, txn)| encode_txn(txn)).collect();
+    for _ in 0..20_000 {
+        let mut damaged = bytes[rng.usize(..bytes.len())].clone();
+        damage(&mut damaged, &mut rng);
+        // What can still be read is another transaction; it must apply like any other.
+        if let Ok(txn) = decode_txn(&damaged) {
+            assert_eq!(decode_txn(&encode_txn(&txn)).as_ref(), Ok(&txn));
+            everything_once().apply(LogPosition { term: Term(1), zxid: Zxid(1000) }, txn);
+        }
+    }
+    let frozen = frozen_records();
+    for _ in 0..2_000 {
+        let mut records = frozen.clone();
+        let index = rng.usize(..records.len());
+        damage(&mut records[index], &mut rng);
+        let _ = build(&records);
+    }
+}
+
+#[test]
+fn missing_doubled_and_shuffled_records_are_refused() {
+    let frozen = frozen_records();
+    let mut rng = Rng::with_seed(7);
+    for index in 0..frozen.len() {
+        let mut missing = frozen.clone();
+        missing.remove(index);
+        assert!(build(&missing).is_err(), "without record {index}");
+        let mut doubled = frozen.clone();
+        doubled.insert(index, frozen[index].clone());
+        assert!(build(&doubled).is_err(), "record {index} twice");
+        let mut shuffled = frozen.clone();
+        shuffled.swap(index, rng.usize(..frozen.len()));
+        if let Ok(state) = build(&shuffled) {
+            assert!(state.records().eq(frozen.iter().cloned()), "record {index} elsewhere made another state");
+        }
+    }
+    assert!(StateBuilder::new().finish().is_err());
+}
+
+#[test]
+fn lengths_beyond_all_bounds_are_refused_unread() {
+    // A transaction is: version, time, no credential, no key, no guard, then the operation.
+    let start = [1, 0, 0, 0, 0];
+    for length in [[253, 255, 255, 255, 255, 255, 255, 255, 255].as_slice(), &[252, 255, 255, 255, 255]] {
+        // A multi of that many operations, and an expiry of that many sessions.
+        for variant in [4, 2] {
+            let bytes = [&start, [variant].as_slice(), length].concat();
+            assert!(matches!(decode_txn(&bytes), Err(DecodeError::Damaged(_))), "{bytes:?}");
+        }
+    }
+}
+
+#[test]
+fn a_multi_in_a_multi_is_refused_before_the_stack_ends() {
+    let record = frozen_records().into_iter().find(|record| record[1] == 2 && record.ends_with(&[4, 0])).unwrap();
+    let nested = [&record[..record.len() - 2], &[4, 1].repeat(1_000_000), &[4, 0]].concat();
+    let mut builder = StateBuilder::new();
+    frozen_records().iter().take_while(|record| record[1] < 2).for_each(|before| builder.push(before).unwrap());
+    assert!(matches!(builder.push(&nested), Err(DecodeError::Damaged(_))));
+}
+
+fn damage(bytes: &mut [u8], rng: &mut Rng) {
+    for _ in 0..rng.usize(1..4) {
+        let index = rng.usize(..bytes.len());
+        bytes[index] = if rng.bool() {
+            bytes[index] ^ (1 << rng.u8(..8))
+        } else {
+            [0, 1, 250, 251, 252, 253, 255][rng.usize(..7)]
+        };
+    }
+}
+
+fn build(records: &[Vec<u8>]) -> Result<State, DecodeError> {
+    let mut builder = StateBuilder::new();
+    for record in records {
+        builder.push(record)?;
+    }
+    builder.finish()
+}
+
+fn path(path: &str) -> ZPath {
+    ZPath::parse(path).unwrap()
+}
+
+fn create(parent: &str, name: &str, mode: CreateMode) -> ZnodeOp {
+    let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
+    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data: b"data".to_vec(), mode, acl })
+}
+
+fn acquire(lock: &str, mode: LockMode, owner: &str, attempt: u64) -> Op {
+    let (owner, label) = (owner.into(), "label".into());
+    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 1500, attempt: Attempt(attempt) })
+}
+
+/// Limits as they were when the bytes were frozen: defaults may change, formats may not.
+fn limits() -> Limits {
+    Limits {
+        data_bytes_max: 1_047_552,
+        path_bytes_max: 1024,
+        path_depth_max: 64,
+        name_bytes_max: 255,
+        label_bytes_max: 256,
+        children_max: 1_000_000,
+        waiters_max: 200_000,
+        znodes_max: 5_000_000,
+        state_bytes_max: 1 << 30,
+        sessions_max: 200_000,
+        ephemerals_max: 10_000,
+        ops_max: 128,
+        acl_entries_max: 64,
+        holds_max: 1024,
+        replies_max: 12,
+        used_keys_max: 1024,
+        session_timeout_min_ms: 2_000,
+        session_timeout_max_ms: 300_000,
+        lock_delay_max_ms: 60_000,
+        container_idle_ms: 60_000,
+    }
+}
+
+/// Every operation, and every part of one.
+fn samples() -> Vec<(&'static str, Txn)> {
+    let all_modes = vec![
+        create("/", "p", CreateMode::Persistent),
+        create("/", "e", CreateMode::Ephemeral),
+        create("/", "s-", CreateMode::PersistentSequential),
+        create("/", "es-", CreateMode::EphemeralSequential),
+        create("/", "c", CreateMode::Container),
+        create("/", "t", CreateMode::PersistentTtl { ttl_ms: 5000 }),
+        create("/", "ts-", CreateMode::PersistentSequentialTtl { ttl_ms: (1 << 40) - 1 }),
+    ];
+    let ticket = path("/l/_c_00000000-0000-0000-0000-000000000007-lock-0000000000");
+    let ops = vec![
+        ("open", Op::OpenSession { secret_hash: [0xab; 32], timeout_ms: 10_000, label: "worker".into() }),
+        ("close", Op::CloseSession { session: SessionId(7) }),
+        ("expire", Op::ExpireSessions { sessions: vec![SessionId(7), SessionId(1 << 40)], term: Term(3) }),
+        ("create", Op::Znode(all_modes[0].clone())),
+        ("delete", Op::Znode(ZnodeOp::Delete { path: path("/a/b"), version: -1 })),
+        ("set", Op::Znode(ZnodeOp::SetData { path: path("/a"), data: vec![0, 255], version: i32::MAX })),
+        ("check", Op::Znode(ZnodeOp::Check { path: path("/"), version: i32::MIN })),
+        ("multi", Op::Multi(all_modes)),
+        ("set_acl", Op::SetAcl { path: path("/ü"), acl: Acl::open(), version: 0 }),
+        ("acquire_exclusive", acquire("/l", LockMode::Exclusive, "", u64::MAX)),
+        ("acquire_read", acquire("/l/m", LockMode::Read, "owner", 1)),
+        ("acquire_write", acquire("/l", LockMode::Write, "owner", 300)),
+        ("release", Op::Release { ticket: ticket.clone() }),
+        ("withdraw", Op::Withdraw { ticket: ticket.clone(), attempt: Attempt(9), if_waiting: true }),
+        ("reap", Op::Reap { candidates: vec![ReapCandidate { path: path("/l"), czxid: Zxid(70_000) }] }),
+        ("set_limits", Op::SetLimits(limits())),
+    ];
+    let txn = |op| Txn { time_ms: 1_763_700_000_000, request: Request::new(op) };
+    let mut samples: Vec<_> = ops.into_iter().map(|(name, op)| (name, txn(op))).collect();
+    let mut full = txn(Op::Release { ticket });
+    full.request.credential = Some(Credential { session: SessionId(300), secret_hash: [1; 32] });
+    full.request.idempotency = Some(Idempotency { key: RequestKey([2; 16]), fingerprint: [3; 16] });
+    full.request.guard = Some(LockGuard { lock: path("/l"), token: FencingToken(1 << 33) });
+    samples.push(("full_request", full));
+    samples
+}
+
+/// A state with everything in it that a record can say.
+fn everything() -> State {
+    let mut state = State::new(limits());
+    let ops = [
+        (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: "one".into() }),
+        (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 20_000, label: String::new() }),
+        (1, 1, Op::Multi(Vec::new())),
+        (1, 2, Op::Znode(create("/", "p", CreateMode::Persistent))),
+        (1, 3, Op::Znode(create("/p", "e", CreateMode::Ephemeral))),
+        (1, 4, Op::Znode(ZnodeOp::SetData { path: path("/p"), data: vec![0, 255], version: 0 })),
+        (
+            1,
+            5,
+            Op::Multi(vec![
+                create("/p", "s-", CreateMode::PersistentSequential),
+                create("/p", "c", CreateMode::Container),
+            ]),
+        ),
+        (1, 6, Op::Znode(create("/p", "t", CreateMode::PersistentTtl { ttl_ms: 5000 }))),
+        (1, 7, acquire("/l", LockMode::Write, "o", 1)),
+        (1, 8, acquire("/l", LockMode::Write, "o", 2)),
+        (1, 9, acquire("/l", LockMode::Read, "o", 3)),
+        (2, 1, acquire("/l", LockMode::Exclusive, "", 4)),
+        (1, 10, Op::Release { ticket: path("/l/_c_07070707-0707-0707-0707-070707070707-__WRIT__0000000000") }),
+        (1, 11, Op::Znode(ZnodeOp::Delete { path: path("/missing"), version: -1 })),
+        (
+            1,
+            12,
+            Op::SetAcl {
+                path: path("/p"),
+                acl: vec![Acl { perms: 1, scheme: "digest".into(), id: "x".into() }],
+                version: 0,
+            },
+        ),
+        (1, 13, Op::Multi(vec![ZnodeOp::Check { path: path("/p"), version: 9 }])),
+        (
+            1,
+            14,
+            Op::Withdraw {
+                ticket: path("/l/_c_07070707-0707-0707-0707-070707070707-__WRIT__0000000000"),
+                attempt: Attempt(99),
+                if_waiting: true,
+            },
+        ),
+        (
+            1,
+            15,
+            Op::Withdraw {
+                ticket: path("/l/_c_07070707-0707-0707-0707-070707070707-__WRIT__0000000000"),
+                attempt: Attempt(2),
+                if_waiting: true,
+            },
+        ),
+        (1, 16, acquire("/d", LockMode::Exclusive, "", 5)),
+        (
+            1,
+            17,
+            Op::Withdraw {
+                ticket: path("/d/_c_10101010-1010-1010-1010-101010101010-lock-0000000000"),
+                attempt: Attempt(5),
+                if_waiting: false,
+            },
+        ),
+        (1, 18, Op::Reap { candidates: Vec::new() }),
+        (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 1, label: String::new() }),
+        (22, 1, acquire("/z", LockMode::Read, "", 6)),
+        (0, 0, Op::ExpireSessions { sessions: vec![SessionId(22)], term: Term(300) }),
+    ];
+    for ((session, key, op), zxid) in ops.into_iter().zip(1..) {
+        let mut request = Request::new(op);
+        if session > 0 {
+            request.credential = Some(Credential { session: SessionId(session), secret_hash: [1; 32] });
+            request.idempotency = Some(Idempotency { key: RequestKey([key; 16]), fingerprint: [key; 16] });
+        }
+        let txn = Txn { time_ms: 1_763_700_000_000 + zxid, request };
+        state.apply(LogPosition { term: Term(300), zxid: Zxid(zxid) }, txn);
+    }
+    state
+}
+
+/// The same, made once: a clone costs nothing.
+fn everything_once() -> State {
+    static STATE: std::sync::OnceLock<State> = std::sync::OnceLock::new();
+    STATE.get_or_init(everything).clone()
+}
+
+fn frozen_records() -> Vec<Vec<u8>> {
+    RECORDS.lines().map(bytes).collect()
+}
+
+fn named<'a>((name, hex): (&'a str, &str)) -> (&'a str, Vec<u8>) {
+    (name, bytes(hex))
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}

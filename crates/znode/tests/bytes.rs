@@ -242,10 +242,10 @@ fn samples() -> Vec<(&'static str, Txn)> {
     samples
 }
 
-/// A state with everything in it that a record can say.
-fn everything() -> State {
-    let mut state = State::new(limits());
-    let ops = [
+/// Operations that leave a state with everything in it that a record can say: the session, 0 for none, the idempotency
+/// key, and what is asked.
+fn operations() -> Vec<(u64, u8, Op)> {
+    vec![
         (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: "one".into() }),
         (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 20_000, label: String::new() }),
         (1, 1, Op::Multi(Vec::new())),
@@ -309,8 +309,13 @@ fn everything() -> State {
         (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 1, label: String::new() }),
         (22, 1, acquire("/z", LockMode::Read, "", 6)),
         (0, 0, Op::ExpireSessions { sessions: vec![SessionId(22)], term: Term(300) }),
-    ];
-    for ((session, key, op), zxid) in ops.into_iter().zip(1..) {
+    ]
+}
+
+/// A state with everything in it that a record can say.
+fn everything() -> State {
+    let mut state = State::new(limits());
+    for ((session, key, op), zxid) in operations().into_iter().zip(1..) {
         let mut request = Request::new(op);
         if session > 0 {
             request.credential = Some(Credential { session: SessionId(session), secret_hash: [1; 32] });

@@ -155,12 +155,11 @@ impl Node {
     /// How far this node is, for those who found or join.
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.metrics();
-        let leads = self.leader_term(&metrics).is_some();
         Standing {
             fresh: metrics.last_log_index.is_none_or(|index| index == 0) && metrics.snapshot.is_none(),
             joined: self.gate.joined(),
             term: metrics.current_term,
-            leads,
+            leads: self.leader_term(&metrics).is_some(),
             last_log: metrics.last_log_index.unwrap_or(0),
         }
     }

@@ -57,7 +57,11 @@ impl Reign {
 /// A proposal that the leader makes of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Duty {
-    Expire(Vec<SessionId>),
+    /// Judged in this term, and worth nothing in another.
+    Expire {
+        sessions: Vec<SessionId>,
+        term: Term,
+    },
     Reap,
     SetLimits,
 }
@@ -71,9 +75,8 @@ impl Node {
 
     /// Notes heartbeats, if this node is sure to lead.
     pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
-        let metrics = self.metrics();
-        let term = self.leader_term(&metrics).ok_or("this node does not lead")?;
-        if !self.is_followed(&metrics) {
+        let (term, followed) = self.reign().ok_or("this node does not lead")?;
+        if !followed {
             return Err("the leader has no quorum".into());
         }
         let state = self.view.state();
@@ -86,12 +89,11 @@ impl Node {
 
     /// Moves the sessions' clock on. Returns what there is to do.
     fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
-        let metrics = self.metrics();
-        let leads = self.leader_term(&metrics).map(Term);
+        let reign = self.reign().map(|(term, followed)| (Term(term), followed));
         let now = Instant::now();
         let mut sessions = self.sessions();
         // Until the first entry of its own term is applied, a leader may not know of all sessions that were opened.
-        let Some(term) = leads.filter(|term| state.last_term() == *term) else {
+        let Some((term, listening)) = reign.filter(|(term, _)| state.last_term() == *term) else {
             sessions.reign = None;
             return Vec::new();
         };
@@ -100,7 +102,6 @@ impl Node {
             sessions.reign = Some(Reign::begin(term, state, now, self.tick()));
         }
         let reign = sessions.reign.as_mut().expect("set just above");
-        let listening = self.is_followed(&metrics);
         reign.tracker.tick(now, listening);
         reign.watch_new(state, now);
         reign.ticks += 1;
@@ -113,7 +114,7 @@ impl Node {
         let mut duties = Vec::new();
         let expired = reign.tracker.expire(self.config.reap_batch_max);
         if !expired.is_empty() {
-            duties.push(Duty::Expire(expired));
+            duties.push(Duty::Expire { sessions: expired, term });
         }
         let reapable = || !state.reap_candidates(reap_time(state), 1).is_empty();
         if !busy.contains(&Duty::Reap) && reapable() {
@@ -133,12 +134,9 @@ impl Node {
     async fn fulfil(self: Arc<Self>, duty: Duty) -> Duty {
         let state = self.view.state();
         let op = match &duty {
-            Duty::Expire(sessions) => {
-                tracing::info!(?sessions, "sessions were silent for their whole timeout");
-                let Some(term) = self.sessions().reign.as_ref().map(|reign| reign.term) else {
-                    return duty;
-                };
-                Op::ExpireSessions { sessions: sessions.clone(), term }
+            Duty::Expire { sessions, term } => {
+                tracing::info!(?sessions, %term, "sessions were silent for their whole timeout");
+                Op::ExpireSessions { sessions: sessions.clone(), term: *term }
             }
             Duty::Reap => {
                 let candidates = state.reap_candidates(reap_time(&state), self.config.reap_batch_max);
@@ -146,7 +144,8 @@ impl Node {
             }
             Duty::SetLimits => Op::SetLimits(self.config.limits.clone()),
         };
-        let write = self.raft.client_write(command(Request::new(op)));
+        let (command, _) = command(Request::new(op));
+        let write = self.raft.client_write(command);
         match timeout(DUTY_MAX, write).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::debug!(?duty, %error, "a leader's own proposal was not taken"),
@@ -156,7 +155,7 @@ impl Node {
     }
 
     fn settle(&self, duty: &Duty) {
-        if let Duty::Expire(expired) = duty {
+        if let Duty::Expire { sessions: expired, .. } = duty {
             let state = self.view.state();
             if let Some(reign) = &mut self.sessions().reign {
                 reign.tracker.settle(expired, |session| state.session(session).is_some());

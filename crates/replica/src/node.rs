@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::metrics::{RaftMetrics, RaftServerMetrics};
+use openraft::metrics::{RaftDataMetrics, RaftMetrics, RaftServerMetrics};
 use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{Instant as _, ServerState, SnapshotPolicy};
 use storage::{NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
@@ -53,9 +53,12 @@ pub(crate) struct Node {
     pub(crate) heartbeats: mpsc::Sender<Heartbeat>,
     pub(crate) indexes: mpsc::Sender<IndexWaiter>,
     pub(crate) disk_low: AtomicBool,
+    /// When this node last took something from a leader.
+    pub(crate) leader_heard: Mutex<Option<Instant>>,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
+    data_metrics: WatchReceiverOf<TypeConfig, RaftDataMetrics<TypeConfig>>,
     /// What must be applied again after a restart before this node knows what it knew.
-    recover_to: Zxid,
+    pub(crate) recover_to: Zxid,
     unsaved_bytes: Arc<AtomicU64>,
     stop: watch::Sender<bool>,
     failure: watch::Sender<Option<String>>,
@@ -103,6 +106,10 @@ impl Drop for Place<'_> {
 pub(crate) struct Stopped(watch::Receiver<bool>);
 
 impl Stopped {
+    pub(crate) fn of(stop: &watch::Sender<bool>) -> Stopped {
+        Stopped(stop.subscribe())
+    }
+
     pub(crate) async fn wait(&mut self) {
         // An error means that the node is gone, which is a stop too.
         let _ = self.0.wait_for(|stop| *stop).await;
@@ -126,7 +133,8 @@ impl Node {
             node_id: config.node_id,
             members: members.into(),
         };
-        let peers = Peers::new(&identity, &config.members, config.silence());
+        let stop = watch::Sender::new(false);
+        let peers = Peers::new(&identity, &config.members, config.silence(), &stop);
         let limits = ViewLimits {
             watches_max: config.watches_max,
             events_max: config.event_ring_max,
@@ -155,6 +163,7 @@ impl Node {
         let node = Arc::new(Node {
             identity,
             server_metrics: raft.server_metrics(),
+            data_metrics: raft.data_metrics(),
             raft,
             peers,
             view,
@@ -168,9 +177,10 @@ impl Node {
             heartbeats,
             indexes,
             disk_low: AtomicBool::new(false),
+            leader_heard: Mutex::new(None),
             recover_to,
             unsaved_bytes,
-            stop: watch::Sender::new(false),
+            stop,
             failure: watch::Sender::new(None),
             tasks: Mutex::new(JoinSet::new()),
             storage: Mutex::new(Some(storage)),
@@ -239,7 +249,15 @@ impl Node {
     }
 
     pub(crate) fn stopped(&self) -> Stopped {
-        Stopped(self.stop.subscribe())
+        Stopped::of(&self.stop)
+    }
+
+    /// Why nothing can be asked of this node any more.
+    pub(crate) fn end(&self) -> Option<String> {
+        if self.is_stopped() {
+            return Some("the node is shutting down".into());
+        }
+        self.failure.borrow().as_ref().map(|reason| format!("the node has failed: {reason}"))
     }
 
     /// How long a peer that owes an answer may say nothing.
@@ -272,11 +290,19 @@ impl Node {
         self.server_metrics.clone()
     }
 
-    /// Whether a quorum followed this leader just now: no other can have been elected meanwhile.
-    pub(crate) fn is_followed(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
+    /// The term in which this node leads, and whether a quorum followed it just now, so that no other can have been
+    /// elected meanwhile. Copies nothing, for those who ask often.
+    pub(crate) fn reign(&self) -> Option<(u64, bool)> {
+        let term = {
+            let metrics = self.server_metrics.borrow_watched();
+            let vote = &metrics.vote;
+            let leads = metrics.state == ServerState::Leader && vote.committed;
+            (leads && vote.leader_id.voted_for == self.config.node_id).then_some(vote.leader_id.term)?
+        };
+        let acked = self.data_metrics.borrow_watched().last_quorum_acked.map(|acked| acked.into_inner());
         let recent = Duration::from_millis(self.config.election_timeout_min_ms);
-        let acked = metrics.last_quorum_acked.map(|acked| acked.into_inner());
-        self.config.members.len() == 1 || acked.is_some_and(|acked| acked.elapsed() < recent)
+        let followed = self.config.members.len() == 1 || acked.is_some_and(|acked| acked.elapsed() < recent);
+        Some((term, followed))
     }
 
     pub(crate) fn has_recovered(&self) -> bool {

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::{ClientWriteError, ForwardReason, RaftError};
 use storage::Command;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-use znode::{Applied, Request, Txn, Zxid, encode_txn};
+use tokio::time::{Instant, timeout, timeout_at};
+use znode::{Applied, BYTES_MAX, Request, Txn, Zxid, decode_request, encode_request, encode_txn};
 
 use crate::Error;
 use crate::node::{Node, leader_deadline};
@@ -30,7 +31,7 @@ enum Try {
 
 impl Node {
     /// See [`crate::Replica::propose`].
-    pub(crate) async fn propose(&self, request: Request, deadline: Instant) -> Result<Applied, Error> {
+    pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
         let bytes = request_bytes(&request);
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(_place) = self.proposals.take(bytes, count_max, bytes_max) else {
@@ -40,7 +41,11 @@ impl Node {
         let give_up = leader_deadline(&self.config, deadline);
         loop {
             let tried = match self.leader() {
-                Some(leader) if leader == self.config.node_id => self.propose_here(request.clone(), deadline).await,
+                Some(leader) if leader == self.config.node_id => {
+                    let (command, again) = command(request);
+                    request = again;
+                    self.propose_here(command, deadline).await
+                }
                 Some(leader) => self.propose_there(leader, &request, deadline).await,
                 None => Try::Again("no leader is known".into()),
             };
@@ -55,15 +60,15 @@ impl Node {
                 Try::Again(reason) if Instant::now() + RETRY >= give_up => return Err(Error::unavailable(reason)),
                 Try::Again(_) => self.wait_for_change().await,
             }
-            if self.is_stopped() {
-                return Err(Error::unavailable("the node is shutting down"));
+            if let Some(end) = self.end() {
+                return Err(Error::unavailable(end));
             }
         }
     }
 
     /// A peer's proposal. It is not passed on: the peer finds the leader itself.
-    pub(crate) async fn propose_for_peer(&self, request: Request, deadline: Instant) -> Answer {
-        let bytes = request_bytes(&request);
+    pub(crate) async fn propose_for_peer(&self, request: &[u8], deadline: Instant) -> Answer {
+        let bytes = request.len();
         // Every other member may have as many under way as this node itself.
         let others = self.config.members.len().max(2) - 1;
         let (count_max, bytes_max) = (self.config.proposals_max * others, self.config.proposal_bytes_max * others);
@@ -71,19 +76,24 @@ impl Node {
             None => Error::unavailable("too many writes under way at the leader"),
             Some(_place) => match self.writable() {
                 Err(error) => error,
-                Ok(()) => return self.propose_as_leader(request, deadline).await,
+                Ok(()) => match decode_request(request) {
+                    Ok(request) => return self.propose_as_leader(request, deadline).await,
+                    Err(error) => Error::unavailable(format!("the leader cannot read the request: {error}")),
+                },
             },
         };
         Answer::Propose(refused.into())
     }
 
-    async fn propose_as_leader(&self, request: Request, deadline: Instant) -> Answer {
+    async fn propose_as_leader(&self, mut request: Request, deadline: Instant) -> Answer {
         let give_up = leader_deadline(&self.config, deadline);
         loop {
             if self.leader() != Some(self.config.node_id) {
                 return Answer::NotLeader(self.leader());
             }
-            match self.propose_here(request.clone(), deadline).await {
+            let (command, again) = command(request);
+            request = again;
+            match self.propose_here(command, deadline).await {
                 Try::Applied { at, applied } => return Answer::Propose(ProposeAnswer::Applied { at: at.0, applied }),
                 Try::Failed(error) => return Answer::Propose(error.into()),
                 Try::Again(reason) if Instant::now() + RETRY >= give_up => {
@@ -95,11 +105,15 @@ impl Node {
     }
 
     /// Proposes to this node's own Raft.
-    async fn propose_here(&self, request: Request, deadline: Instant) -> Try {
+    async fn propose_here(&self, command: Command, deadline: Instant) -> Try {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
-        let write = self.raft.client_write(command(request));
+        // No replica could read it back, so none may get it.
+        if command.0.len() > BYTES_MAX {
+            return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
+        }
+        let write = self.raft.client_write(command);
         let Ok(written) = timeout_at(deadline, write).await else {
             return Try::Failed(Error::unknown("not committed before the deadline"));
         };
@@ -132,12 +146,13 @@ impl Node {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-        let ask = Ask::Propose { request: request.clone(), within_ms };
+        let ask = Ask::Propose { request: encode_request(request), within_ms };
         match peer.forward.ask(ask, deadline).await {
             Ok(Answer::Propose(ProposeAnswer::Applied { at, applied })) => Try::Applied { at: Zxid(at), applied },
             Ok(Answer::Propose(ProposeAnswer::Unavailable { reason, retry_after_ms })) => {
                 Try::Failed(Error::Unavailable { reason, retry_after_ms })
             }
+            Ok(Answer::Propose(ProposeAnswer::Refused(error))) => Try::Failed(Error::Refused(error)),
             Ok(Answer::Propose(ProposeAnswer::Unknown(reason))) => Try::Failed(Error::Unknown { reason }),
             Ok(Answer::NotLeader(_)) => Try::Again(format!("node {leader} does not lead any more")),
             Ok(Answer::Refused(reason)) | Err(ChannelError::NotSent(reason)) => Try::Again(reason),
@@ -148,8 +163,8 @@ impl Node {
 
     /// Whether clients may write.
     fn writable(&self) -> Result<(), Error> {
-        if self.is_stopped() {
-            return Err(Error::unavailable("the node is shutting down"));
+        if let Some(end) = self.end() {
+            return Err(Error::unavailable(end));
         }
         if self.disk_low.load(std::sync::atomic::Ordering::Relaxed) {
             let reason = "the disk is low on free space; this node takes no writes".into();
@@ -160,19 +175,14 @@ impl Node {
 
     /// Waits a little, or less when roles change.
     pub(crate) async fn wait_for_change(&self) {
-        let pause = sleep_until(Instant::now() + RETRY);
-        let mut changes = self.role_changes();
-        tokio::select! {
-            () = pause => {}
-            _ = timeout(RETRY, openraft::async_runtime::watch::WatchReceiver::changed(&mut changes)) => {}
-        }
+        let _ = timeout(RETRY, self.role_changes().changed()).await;
     }
 }
 
-/// The bytes of an entry, with this node's time on it.
-pub(crate) fn command(request: Request) -> Command {
+/// The bytes of an entry, with this node's time on it. The request comes back, for another try.
+pub(crate) fn command(request: Request) -> (Command, Request) {
     let txn = Txn { time_ms: wall_clock_ms(), request };
-    Command(encode_txn(&txn).into())
+    (Command(encode_txn(&txn).into()), txn.request)
 }
 
 /// Milliseconds since 1970.
@@ -203,8 +213,7 @@ impl From<Error> for ProposeAnswer {
         match error {
             Error::Unavailable { reason, retry_after_ms } => ProposeAnswer::Unavailable { reason, retry_after_ms },
             Error::Unknown { reason } => ProposeAnswer::Unknown(reason),
-            // A proposal is never refused: a refusal is an answer.
-            Error::Refused(error) => ProposeAnswer::Unknown(error.to_string()),
+            Error::Refused(error) => ProposeAnswer::Refused(error),
         }
     }
 }

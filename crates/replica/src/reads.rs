@@ -36,17 +36,21 @@ impl Drop for Reading<'_> {
 impl Node {
     /// See [`crate::Replica::read`].
     pub(crate) async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
+        // After a restart a node first gets back to where it was, so that what it tells does not go back either.
+        let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
+        if let Consistency::Local { min_zxid } = consistency
+            && self.view.applied() >= local(min_zxid)
+        {
+            return Ok(self.view.state());
+        }
+        let under_way = self.reads.fetch_add(1, Ordering::Relaxed);
+        let _reading = Reading(self);
+        if under_way >= self.config.reads_max {
+            return Err(Error::unavailable("too many reads under way on this node"));
+        }
         let zxid = match consistency {
-            Consistency::Local { min_zxid } if self.view.applied() >= min_zxid => return Ok(self.view.state()),
-            Consistency::Local { min_zxid } => min_zxid,
-            Consistency::Linearizable => {
-                let under_way = self.reads.fetch_add(1, Ordering::Relaxed);
-                let _reading = Reading(self);
-                if under_way >= self.config.reads_max {
-                    return Err(Error::unavailable("too many reads under way on this node"));
-                }
-                self.read_index(deadline).await?
-            }
+            Consistency::Local { min_zxid } => local(min_zxid),
+            Consistency::Linearizable => self.read_index(deadline).await?,
         };
         if self.view.applied_at_least(zxid, deadline).await {
             return Ok(self.view.state());

@@ -34,7 +34,7 @@ pub struct Touch {
     pub timeout_ms: u32,
 }
 
-/// One node of the ensemble. Clones are the same node.
+/// One node of the ensemble. Clones are the same node, which runs until [`Replica::shutdown`].
 #[derive(Clone)]
 pub struct Replica {
     node: Arc<Node>,
@@ -97,7 +97,8 @@ impl Replica {
     /// Dropping the future does not take the proposal back.
     ///
     /// # Errors
-    /// `Unavailable` when nothing was proposed, `Unknown` when it may have been; never `Refused`: a refusal is `Applied`.
+    /// `Unavailable` when nothing was proposed, `Unknown` when it may have been. A refusal by the state machine is
+    /// `Applied`; `Refused` is only a request that is too long to be an entry at all.
     pub async fn propose(&self, request: Request, deadline: Instant) -> Result<Applied, Error> {
         self.node.propose(request, deadline).await
     }

@@ -25,7 +25,9 @@ const CONNECTIONS_MAX: usize = 256;
 /// Appends that wait for the disk, for each connection. Beyond: they wait in the socket.
 const APPENDS_MAX: usize = 64;
 /// Questions under way, for each connection. Beyond: they wait in the socket.
-const ASKS_MAX: usize = 4_096;
+const ASKS_MAX: usize = 8_192;
+/// Bytes of answers that a peer may leave unread before nothing more is read from it.
+const UNREAD_BYTES_MAX: usize = 16 << 20;
 
 /// Accepts peers until the node stops.
 pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
@@ -71,20 +73,25 @@ async fn connection(node: Arc<Node>, stream: TcpStream) {
 async fn append(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
     let mut under_way: FuturesOrdered<BoxFuture<'_, io::Result<AppendAnswer>>> = FuturesOrdered::new();
     loop {
+        // At the bound nothing is read, so nothing would flush the answers either.
+        let room = under_way.len() < APPENDS_MAX;
+        if !room {
+            flush(node, &mut framed).await?;
+        }
         tokio::select! {
             biased;
             Some(done) = under_way.next(), if !under_way.is_empty() => framed.queue(&done?)?,
-            exchange = framed.exchange::<AppendFrame>(), if under_way.len() < APPENDS_MAX => match exchange? {
+            exchange = framed.exchange::<AppendFrame>(), if room => match exchange? {
                 Exchange::Message(frame) => under_way.push_back(Box::pin(append_one(node, frame))),
                 Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
             },
         }
-        // At the bound nothing is read, so nothing would flush the answers either.
-        if under_way.len() >= APPENDS_MAX {
-            timeout(node.silence(), framed.flush()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        }
     }
+}
+
+async fn flush(node: &Node, framed: &mut Framed) -> io::Result<()> {
+    timeout(node.silence(), framed.flush()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 async fn append_one(node: &Node, frame: AppendFrame) -> io::Result<AppendAnswer> {
@@ -100,7 +107,11 @@ async fn append_one(node: &Node, frame: AppendFrame) -> io::Result<AppendAnswer>
         entries,
         leader_commit: frame.leader_commit.map(LogId::from),
     };
-    let result = match node.raft.append_entries(request).await {
+    let response = node.raft.append_entries(request).await;
+    if !matches!(response, Ok(AppendEntriesResponse::HigherVote(_)) | Err(_)) {
+        *node.leader_heard.lock().expect("nothing panics under this guard") = Some(Instant::now());
+    }
+    let result = match response {
         Ok(AppendEntriesResponse::Success) => AppendResult::Success,
         Ok(AppendEntriesResponse::PartialSuccess(id)) => AppendResult::PartialSuccess(id.as_ref().map(Into::into)),
         Ok(AppendEntriesResponse::Conflict) => AppendResult::Conflict,
@@ -114,16 +125,17 @@ async fn append_one(node: &Node, frame: AppendFrame) -> io::Result<AppendAnswer>
 async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
     let mut under_way: FuturesUnordered<BoxFuture<'_, Numbered<Answer>>> = FuturesUnordered::new();
     loop {
+        let room = under_way.len() < ASKS_MAX && framed.queued_bytes() < UNREAD_BYTES_MAX;
+        if !room {
+            flush(node, &mut framed).await?;
+        }
         tokio::select! {
             Some(answer) = under_way.next(), if !under_way.is_empty() => framed.queue(&answer)?,
-            exchange = framed.exchange::<Numbered<Ask>>(), if under_way.len() < ASKS_MAX => match exchange? {
+            exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
                 Exchange::Message(ask) => under_way.push(Box::pin(answer_one(node, ask))),
                 Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
             },
-        }
-        if under_way.len() >= ASKS_MAX {
-            timeout(node.silence(), framed.flush()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         }
     }
 }
@@ -137,7 +149,7 @@ async fn answer_one(node: &Arc<Node>, ask: Numbered<Ask>) -> Numbered<Answer> {
         Ask::TransferLeader(frame) => transfer_leader(node, frame).await,
         Ask::Propose { request, within_ms } => {
             let deadline = Instant::now() + Duration::from_millis(within_ms);
-            node.propose_for_peer(request, deadline).await
+            node.propose_for_peer(&request, deadline).await
         }
         Ask::Touch(credentials) => node.touch_for_peer(&credentials),
         Ask::ReadIndex => node.read_index_for_peer().await,

@@ -1,6 +1,7 @@
 //! What a node tells about itself.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use openraft::ServerState;
 use openraft::metrics::RaftMetrics;
@@ -137,6 +138,13 @@ impl Node {
         }
     }
 
+    /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node followed.
+    fn hears_leader(&self) -> bool {
+        let silence = Duration::from_millis(2 * self.config.election_timeout_max_ms);
+        let heard = *self.leader_heard.lock().expect("nothing panics under this guard");
+        heard.is_some_and(|heard| heard.elapsed() < silence)
+    }
+
     fn role(&self, state: ServerState) -> Role {
         match state {
             _ if self.is_stopped() => Role::Stopped,
@@ -155,8 +163,8 @@ impl Node {
         if !self.has_recovered() {
             return Readiness::Recovering;
         }
-        let leads = self.leader_term(metrics).is_some();
-        if metrics.current_leader.is_none() || (leads && !self.is_followed(metrics)) {
+        let connected = self.reign().map_or_else(|| self.hears_leader(), |(_, followed)| followed);
+        if metrics.current_leader.is_none() || !connected {
             return Readiness::NoQuorum;
         }
         if committed.0.saturating_sub(applied.0) > self.config.ready_lag_max {

@@ -105,11 +105,10 @@ impl View {
             }
             let (open, gate) = oneshot::channel();
             let waiting = guarded.gates.entry(zxid).or_default();
-            waiting.retain(|sender| !sender.is_closed());
             waiting.push(open);
-            gate
+            Gate { view: self, zxid, opened: gate }
         };
-        matches!(timeout_at(deadline, gate).await, Ok(Ok(())))
+        gate.open(deadline).await
     }
 
     /// See [`crate::Replica::wait_for`].
@@ -195,6 +194,35 @@ impl View {
 
     fn lock(&self) -> MutexGuard<'_, Guarded> {
         self.guarded.lock().expect("no code panics while it holds this guard")
+    }
+}
+
+/// Takes its place in the table back when the wait is given up.
+struct Gate<'a> {
+    view: &'a View,
+    zxid: Zxid,
+    opened: oneshot::Receiver<()>,
+}
+
+impl Gate<'_> {
+    async fn open(mut self, deadline: Instant) -> bool {
+        matches!(timeout_at(deadline, &mut self.opened).await, Ok(Ok(())))
+    }
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        if self.view.applied() >= self.zxid {
+            return;
+        }
+        self.opened.close();
+        let mut guarded = self.view.lock();
+        if let Some(waiting) = guarded.gates.get_mut(&self.zxid) {
+            waiting.retain(|sender| !sender.is_closed());
+            if waiting.is_empty() {
+                guarded.gates.remove(&self.zxid);
+            }
+        }
     }
 }
 

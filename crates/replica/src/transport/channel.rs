@@ -14,11 +14,13 @@ use tokio::time::{Instant, interval, timeout_at};
 use super::connect::Target;
 use super::frame::{Exchange, FRAME_BYTES_MAX, Framed};
 use super::messages::{Answer, Ask, Numbered};
+use crate::node::Stopped;
 
 /// Questions that wait for the connection's task. Beyond: the caller waits, up to its deadline.
 const QUEUE_MAX: usize = 1024;
-/// Questions under way on one connection. Beyond: they stay in the queue.
-const PENDING_MAX: usize = 16_384;
+/// Questions under way on one connection; fewer than the peer works on, so that it always reads our pings. Beyond: they
+/// stay in the queue.
+const PENDING_MAX: usize = 8_000;
 /// Bytes that are gathered before the socket must take some.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The number of a ping, which nobody waits for.
@@ -40,7 +42,7 @@ struct Question {
     reply: oneshot::Sender<Result<Answer, ChannelError>>,
 }
 
-/// The asking end. Clones share the connection; the task ends with the last of them.
+/// The asking end. Clones share the connection; the task ends with the last of them, or with the node.
 #[derive(Clone)]
 pub(crate) struct Channel {
     questions: mpsc::Sender<Question>,
@@ -49,9 +51,14 @@ pub(crate) struct Channel {
 impl Channel {
     /// Starts the connection's task on the current runtime. `silence` is how long a peer that owes answers may say
     /// nothing before the connection counts as lost.
-    pub(crate) fn open(target: Target, silence: Duration) -> Channel {
+    pub(crate) fn open(target: Target, silence: Duration, mut stopped: Stopped) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
-        tokio::spawn(Task { target, silence, queue, retry_at: None }.run());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stopped.wait() => {}
+                () = Task { target, silence, queue, retry_at: None }.run() => {}
+            }
+        });
         Channel { questions }
     }
 

@@ -4,9 +4,11 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bincode::{Decode, Encode};
 use bytes::{Buf, Bytes, BytesMut};
+use socket2::{SockRef, TcpKeepalive};
 use storage::codec;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
@@ -16,6 +18,9 @@ pub(crate) const FRAME_BYTES_MAX: usize = 32 << 20;
 
 /// How much is read from the socket at once.
 const READ_BYTES: usize = 64 << 10;
+
+/// How long a connection is idle before the kernel asks whether the peer is still there, and between two such questions.
+const KEEPALIVE: Duration = Duration::from_secs(5);
 
 const PREFIX_BYTES: usize = size_of::<u32>();
 
@@ -40,6 +45,8 @@ pub(crate) struct Framed {
 impl Framed {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Framed> {
         stream.set_nodelay(true)?;
+        // A peer whose machine is gone never closes its connections.
+        SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
         Ok(Framed { stream, input: BytesMut::new(), output: BytesMut::new() })
     }
 

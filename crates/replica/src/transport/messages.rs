@@ -3,7 +3,7 @@
 use bincode::{Decode, Encode};
 use storage::Manifest;
 use storage::codec::{EntryRecord, LogIdRecord, VoteRecord};
-use znode::{Applied, Credential, Request};
+use znode::{Applied, Credential};
 
 /// The version of everything in this file.
 pub(crate) const PROTOCOL_VERSION: u32 = 1;
@@ -108,8 +108,8 @@ pub(crate) enum Ask {
     TransferLeader(TransferFrame),
     /// Write this, within so many milliseconds.
     Propose {
-        /// What to write.
-        request: Request,
+        /// What to write, as `znode::encode_request` gives it.
+        request: Vec<u8>,
         /// How long the asker waits.
         within_ms: u64,
     },
@@ -228,6 +228,8 @@ pub(crate) enum ProposeAnswer {
     },
     /// It may have happened.
     Unknown(String),
+    /// It cannot be an entry at all.
+    Refused(znode::Error),
 }
 
 /// What became of a session's heartbeat.

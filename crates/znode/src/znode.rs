@@ -210,8 +210,9 @@ impl Family {
     pub(crate) fn insert(&mut self, name: &Arc<str>, czxid: Zxid) {
         let new = self.names.insert(name.clone()).is_none();
         assert!(new, "the name was checked to be free");
-        if let Some(place) = Place::of(name, czxid) {
-            self.tokens.insert((czxid, place.name.clone()));
+        if let Some(number) = sequence_of(name) {
+            let place = Place { number, czxid, name: name.clone() };
+            self.tokens.insert((czxid, name.clone()));
             if !is_shared(name) {
                 self.writers.insert(place.clone());
             }

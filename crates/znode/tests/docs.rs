@@ -1,0 +1,62 @@
+//! docs/znode-model.md says what the code does.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+
+use znode::{Error, Limits};
+
+const MODEL: &str = include_str!("../../../docs/znode-model.md");
+
+#[test]
+fn every_error_stands_in_the_table_with_its_number() {
+    let all = [
+        Error::BadArguments,
+        Error::NoNode,
+        Error::NoAuth,
+        Error::BadVersion,
+        Error::NoChildrenForEphemerals,
+        Error::NodeExists,
+        Error::NotEmpty,
+        Error::SessionExpired,
+        Error::InvalidAcl,
+        Error::AuthFailed,
+        Error::QuotaExceeded,
+        Error::SessionRequired,
+        Error::LockNotHeld,
+        Error::RequestKeyReused,
+        Error::RequestKeyEvicted,
+        Error::SequenceExhausted,
+        Error::TooManyChildren,
+        Error::TooManyWaiters,
+        Error::TooManySessions,
+        Error::TooManyEphemerals,
+        Error::TooManyHolds,
+        Error::TooManyOps,
+        Error::DataTooLarge,
+        Error::PathTooLong,
+        Error::StaleTerm,
+    ];
+    for error in all {
+        let row = format!("| `{error:?}` | {} |", error.code());
+        assert!(MODEL.contains(&row), "no row {row}");
+    }
+    let rows = MODEL.lines().filter(|line| line.starts_with("| `") && line.contains("` | -")).count();
+    assert_eq!(rows, all.len(), "a row too many, or an error that this test does not know");
+}
+
+#[test]
+fn every_limit_stands_in_the_table() {
+    for field in format!("{:?}", Limits::default()).split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':')) {
+        assert!(MODEL.contains(&format!("`{field}`")), "no limit {field}");
+    }
+}
+
+#[test]
+fn every_script_that_a_rule_names_exists() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+    let names = MODEL.lines().flat_map(|line| line.split('*').skip(1).step_by(2)).flat_map(|names| names.split(", "));
+    for name in names.filter(|name| name.contains('/')) {
+        assert!(scripts.join(name).exists(), "no script {name}");
+    }
+}

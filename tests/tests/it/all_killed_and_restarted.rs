@@ -1,0 +1,66 @@
+//! kill -9 of all nodes at once, in the middle of writes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use protocol::{Ticket, ZnodeInfo};
+
+use crate::harness::{Call, Client, Cluster, until};
+
+/// Writes znodes of its own, and notes each that was acknowledged.
+async fn write(endpoint: String, writer: u64, stop: Arc<AtomicBool>, acknowledged: Arc<Mutex<Vec<String>>>) {
+    let mut client = Client::new(&endpoint);
+    for n in 0..u64::MAX {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let path = format!("/w{writer}-{n}");
+        match client.send(Call::post(format!("/v1/znodes{path}")).body(path.clone())).await {
+            Ok(answer) if answer.status == 201 => acknowledged.lock().unwrap().push(path),
+            // The nodes are being killed.
+            _ => return,
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_when_every_node_is_killed() {
+    let mut cluster = Cluster::start().await;
+    let mut client = cluster.client(1);
+    let session = client.open_session(120_000).await;
+    let held: Ticket = client.send(Call::post("/v1/locks/kept?wait=5s").session(&session)).await.unwrap().json();
+    let Ticket::Held { fencing_token, .. } = held else { panic!("the lock is free") };
+
+    let rounds = AtomicU64::new(0);
+    for _ in 0..3 {
+        let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged = Arc::new(Mutex::new(Vec::new()));
+        let writer = |n| {
+            let endpoint = cluster.endpoint(1 + n % 3).to_owned();
+            let name = rounds.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(write(endpoint, name, Arc::clone(&stop), Arc::clone(&acknowledged)))
+        };
+        let writers: Vec<_> = (0..6u64).map(writer).collect();
+        until("writes are acknowledged", async || (acknowledged.lock().unwrap().len() > 100).then_some(())).await;
+        for id in cluster.ids() {
+            cluster.kill(id);
+        }
+        stop.store(true, Ordering::Relaxed);
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        for id in cluster.ids() {
+            cluster.restart(id);
+        }
+        cluster.all_ready().await;
+        let paths = std::mem::take(&mut *acknowledged.lock().unwrap());
+        eprintln!("{} acknowledged writes before the kill", paths.len());
+        for (n, path) in (0..).zip(paths) {
+            let mut client = cluster.client(1 + n % 3);
+            let found: ZnodeInfo = client.send(Call::get(format!("/v1/znodes{path}"))).await.unwrap().json();
+            assert_eq!(found.data.as_deref(), Some(path.as_str()));
+        }
+    }
+    let check = Call::get(format!("/v1/locks/kept?fencing_token={fencing_token}"));
+    assert!(cluster.client(2).send(check).await.unwrap().json::<protocol::TokenCheck>().held);
+}

@@ -1,0 +1,240 @@
+//! An ensemble of processes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::node::Node;
+use super::{Call, Client, Ports, Proxy, Rule, until};
+
+/// Within this long a node says how it is, or counts as unable to.
+const SOON: Duration = Duration::from_secs(2);
+
+/// How to build an ensemble.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    /// How many nodes.
+    pub(crate) nodes: u64,
+    /// More lines for every node's configuration.
+    pub(crate) settings: &'static str,
+    /// Whether peers talk through proxies, so that they can be cut off.
+    pub(crate) proxied: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { nodes: 3, settings: "", proxied: false }
+    }
+}
+
+/// A running ensemble. Dropping it kills every process; its files stay when the test failed.
+pub(crate) struct Cluster {
+    nodes: Vec<Node>,
+    proxies: BTreeMap<u64, Proxy>,
+    /// Which process is which node: how a proxy knows who connects.
+    pids: Arc<Mutex<BTreeMap<u64, u32>>>,
+    dir: Option<TempDir>,
+    _ports: Ports,
+}
+
+impl Cluster {
+    /// Three nodes, ready to serve.
+    pub(crate) async fn start() -> Cluster {
+        Cluster::start_with(Options::default()).await
+    }
+
+    /// An ensemble, ready to serve.
+    pub(crate) async fn start_with(options: Options) -> Cluster {
+        let mut cluster = Cluster::prepare(options).await;
+        for id in cluster.ids() {
+            cluster.restart(id);
+        }
+        cluster.all_ready().await;
+        cluster
+    }
+
+    /// An ensemble of which no node runs yet.
+    pub(crate) async fn prepare(options: Options) -> Cluster {
+        let dir = tempfile::Builder::new().prefix("zlock-test-").tempdir().unwrap();
+        let ports = Ports::claim();
+        let pids = Arc::new(Mutex::new(BTreeMap::new()));
+        let mut members = String::new();
+        let mut proxies = BTreeMap::new();
+        for (id, n) in (1..=options.nodes).zip(0..) {
+            let (http_addr, mut peer_addr) = (ports.addr(2 * n), ports.addr(2 * n + 1));
+            if options.proxied {
+                let proxy = Proxy::start(&peer_addr, Some(Arc::clone(&pids))).await;
+                peer_addr = proxy.addr().to_owned();
+                proxies.insert(id, proxy);
+            }
+            let _ = writeln!(members, "  {{ id = {id}, peer_addr = \"{peer_addr}\", http_addr = \"{http_addr}\" }},");
+        }
+        let node = |(id, n): (u64, u16)| {
+            let node = Node {
+                id,
+                http_addr: ports.addr(2 * n),
+                config: dir.path().join(format!("node{id}.toml")),
+                data_dir: dir.path().join(format!("data{id}")),
+                log: dir.path().join(format!("node{id}.log")),
+                process: None,
+            };
+            let text = format!(
+                "node_id = {id}\ncluster_id = \"test\"\npeer_listen = \"{}\"\ndata_dir = {:?}\nfree_disk_min = \"1MiB\"\nmembers = [\n{members}]\n{}\n",
+                ports.addr(2 * n + 1),
+                node.data_dir,
+                options.settings,
+            );
+            std::fs::write(&node.config, text).unwrap();
+            node
+        };
+        let nodes = (1..=options.nodes).zip(0..).map(node).collect();
+        Cluster { nodes, proxies, pids, dir: Some(dir), _ports: ports }
+    }
+
+    /// Every node's id.
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.nodes.iter().map(|node| node.id).collect()
+    }
+
+    /// Every node's HTTP address.
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.http_addr.clone()).collect()
+    }
+
+    /// A client of one node.
+    pub(crate) fn client(&self, id: u64) -> Client {
+        Client::new(&self.node(id).http_addr)
+    }
+
+    /// A node's HTTP address.
+    pub(crate) fn endpoint(&self, id: u64) -> &str {
+        &self.node(id).http_addr
+    }
+
+    /// A node's configuration file.
+    pub(crate) fn config(&self, id: u64) -> &std::path::Path {
+        &self.node(id).config
+    }
+
+    /// Starts a node that does not run.
+    pub(crate) fn restart(&mut self, id: u64) {
+        let pid = self.node_mut(id).start();
+        self.pids.lock().unwrap().insert(id, pid);
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(&mut self, id: u64) {
+        self.node_mut(id).kill();
+    }
+
+    /// SIGSTOP: the process neither runs nor ends, and its sockets stay open.
+    pub(crate) fn pause(&self, id: u64) {
+        self.node(id).signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self, id: u64) {
+        self.node(id).signal(Signal::CONT);
+    }
+
+    /// Removes everything that a node that does not run has stored.
+    pub(crate) fn wipe(&self, id: u64) {
+        assert!(self.node(id).process.is_none(), "node {id} runs");
+        std::fs::remove_dir_all(&self.node(id).data_dir).unwrap();
+    }
+
+    /// Cuts a node off from its peers, both ways. Clients still reach it.
+    pub(crate) fn isolate(&self, id: u64) {
+        for (other, proxy) in &self.proxies {
+            if *other == id {
+                proxy.set(Rule::Cut);
+            } else {
+                proxy.set(Rule::CutFrom(id));
+            }
+        }
+    }
+
+    /// Ends every isolation.
+    pub(crate) fn heal(&self) {
+        for proxy in self.proxies.values() {
+            proxy.set(Rule::Pass);
+        }
+    }
+
+    /// Waits until every node that runs says that it is ready.
+    pub(crate) async fn all_ready(&mut self) {
+        let began = Instant::now();
+        for n in 0..self.nodes.len() {
+            let node = &mut self.nodes[n];
+            if node.process.is_none() {
+                continue;
+            }
+            let mut client = Client::new(&node.http_addr);
+            let what = format!("node {} is ready", node.id);
+            until(&what, async || {
+                node.assert_runs();
+                client
+                    .send(Call::get("/readyz").within(SOON))
+                    .await
+                    .ok()
+                    .filter(|answer| answer.status == 200)
+                    .map(drop)
+            })
+            .await;
+        }
+        eprintln!("all nodes ready after {} ms", began.elapsed().as_millis());
+    }
+
+    /// What a node says about itself and the ensemble, if it answers.
+    pub(crate) async fn status(&self, id: u64) -> Option<protocol::Cluster> {
+        Some(self.client(id).send(Call::get("/v1/cluster").within(SOON)).await.ok()?.json())
+    }
+
+    /// Waits until the given nodes agree on a leader that is one of them.
+    pub(crate) async fn leader_among(&self, ids: &[u64]) -> u64 {
+        until("a leader is agreed on", async || {
+            let mut leaders = Vec::new();
+            for id in ids {
+                leaders.push(self.status(*id).await?.leader?);
+            }
+            let first = leaders[0];
+            (leaders.iter().all(|leader| *leader == first) && ids.contains(&first)).then_some(first)
+        })
+        .await
+    }
+
+    /// The leader that all nodes agree on.
+    pub(crate) async fn leader(&self) -> u64 {
+        self.leader_among(&self.ids()).await
+    }
+
+    /// Waits until a node has applied what another one has applied now.
+    pub(crate) async fn catches_up(&self, id: u64, with: u64) {
+        let goal = until("the other node answers", async || self.status(with).await).await.applied_zxid;
+        let what = format!("node {id} has applied {goal}");
+        until(&what, async || self.status(id).await.filter(|status| status.applied_zxid >= goal)).await;
+    }
+
+    fn node(&self, id: u64) -> &Node {
+        self.nodes.iter().find(|node| node.id == id).expect("the id is a node's")
+    }
+
+    fn node_mut(&mut self, id: u64) -> &mut Node {
+        self.nodes.iter_mut().find(|node| node.id == id).expect("the id is a node's")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.nodes.iter_mut().for_each(Node::kill);
+        if std::thread::panicking()
+            && let Some(dir) = self.dir.take()
+        {
+            eprintln!("logs and data of the nodes stay in {}", dir.keep().display());
+        }
+    }
+}

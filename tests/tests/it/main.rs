@@ -1,0 +1,18 @@
+//! What a cluster of real processes does when its nodes are killed, paused, wiped and cut off. One property in each file;
+//! `harness` starts the processes and ends all of them, however a test ends.
+
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+mod all_killed_and_restarted;
+mod answer_lost_then_retried;
+mod dev_starts_and_stops;
+mod hand_over_on_three_nodes;
+mod herd;
+mod leader_killed_under_load;
+mod leader_paused;
+mod partitioned_follower_catches_up;
+mod session_expiry;
+mod start_refused;
+mod wiped_node_returns_by_snapshot;

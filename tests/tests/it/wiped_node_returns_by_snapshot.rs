@@ -1,0 +1,47 @@
+//! A node that has lost its disk comes back with an empty one.
+
+use protocol::ZnodeInfo;
+
+use crate::harness::{Call, Cluster, Options, until};
+
+/// Snapshots soon, so that the log's beginning is gone when the node returns.
+const SETTINGS: &str = "snapshot_log_entries = 100\nlog_entries_kept = 10";
+
+async fn write(cluster: &Cluster, node: u64, range: std::ops::Range<u64>) {
+    let mut client = cluster.client(node);
+    for n in range {
+        let answer = client.send(Call::post(format!("/v1/znodes/n{n}")).body(format!("data {n}"))).await.unwrap();
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wiped_node_gets_a_snapshot_and_serves_again() {
+    let mut cluster = Cluster::start_with(Options { settings: SETTINGS, ..Options::default() }).await;
+    let leader = cluster.leader().await;
+    let wiped = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
+    write(&cluster, leader, 0..300).await;
+    until("the leader has a snapshot", async || {
+        cluster.status(leader).await.filter(|status| status.snapshot.zxid >= 100)
+    })
+    .await;
+    cluster.kill(wiped);
+    cluster.wipe(wiped);
+    write(&cluster, leader, 300..350).await;
+
+    cluster.restart(wiped);
+    cluster.all_ready().await;
+    cluster.catches_up(wiped, leader).await;
+    let status = cluster.status(wiped).await.unwrap();
+    assert!(status.snapshot.zxid >= 100, "it came by snapshot: {status:?}");
+    let mut client = cluster.client(wiped);
+    for n in 0..350 {
+        let found: ZnodeInfo =
+            client.send(Call::get(format!("/v1/znodes/n{n}?consistency=local"))).await.unwrap().json();
+        assert_eq!(found.data, Some(format!("data {n}")));
+    }
+    // It is a full member again: with one other node down, the two left are a quorum.
+    let other = cluster.ids().into_iter().find(|id| *id != leader && *id != wiped).unwrap();
+    cluster.kill(other);
+    write(&cluster, leader, 350..360).await;
+}

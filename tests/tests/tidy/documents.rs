@@ -1,0 +1,97 @@
+//! Links between documents.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use crate::{none, root, texts};
+
+/// The targets of the Markdown links in a text, code blocks left out.
+fn links(text: &str) -> Vec<String> {
+    let mut code = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            code = !code;
+        }
+        if code {
+            continue;
+        }
+        for (start, _) in line.match_indices("](") {
+            let rest = &line[start + 2..];
+            if let Some(end) = rest.find(')') {
+                found.push(rest[..end].to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// The anchors that GitHub makes of a text's headings.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| {
+            let title = line.trim_start_matches('#').trim().to_lowercase();
+            let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        })
+        .collect()
+}
+
+/// A link's path from the root, `..` resolved.
+fn resolve(from: &str, target: &str) -> PathBuf {
+    let mut path = PathBuf::new();
+    for part in Path::new(from).parent().unwrap().join(target).components() {
+        match part {
+            Component::ParentDir => {
+                path.pop();
+            }
+            Component::Normal(part) => path.push(part),
+            _ => {}
+        }
+    }
+    path
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let mut findings = Vec::new();
+    for file in texts(".md") {
+        for link in links(&file.text).into_iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+            let (target, anchor) = link.split_once('#').map_or((link.as_str(), None), |(path, tag)| (path, Some(tag)));
+            let path = if target.is_empty() { PathBuf::from(&file.path) } else { resolve(&file.path, target) };
+            let full = root().join(&path);
+            if !full.exists() {
+                findings.push(format!("{}: {link}", file.path));
+            } else if let Some(anchor) = anchor
+                && full.extension().is_some_and(|extension| extension == "md")
+                && !anchors(&std::fs::read_to_string(full).unwrap()).contains(anchor)
+            {
+                findings.push(format!("{}: {link} has no such heading", file.path));
+            }
+        }
+    }
+    none(findings);
+}
+
+#[test]
+fn every_page_is_reached_from_the_readme() {
+    let pages: BTreeMap<String, Vec<String>> =
+        texts(".md").into_iter().map(|file| (file.path, links(&file.text))).collect();
+    let mut reached = BTreeSet::from(["README.md".to_owned()]);
+    let mut open = vec!["README.md".to_owned()];
+    while let Some(page) = open.pop() {
+        for link in &pages[&page] {
+            let target = link.split('#').next().unwrap();
+            let mut path = resolve(&page, target);
+            if root().join(&path).is_dir() {
+                path.push("README.md");
+            }
+            let path = path.display().to_string();
+            if pages.contains_key(&path) && reached.insert(path.clone()) {
+                open.push(path);
+            }
+        }
+    }
+    none(pages.keys().filter(|page| page.starts_with("docs/") && !reached.contains(*page)).cloned().collect());
+}

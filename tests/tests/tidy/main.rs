@@ -1,0 +1,48 @@
+//! The rules of docs/architecture.md and docs/style.md that a machine can check.
+
+#![allow(clippy::unwrap_used)]
+
+mod documents;
+mod manifests;
+mod sources;
+
+use std::path::{Path, PathBuf};
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// A file of the repository: its path from the root, and its text.
+struct Text {
+    path: String,
+    text: String,
+}
+
+/// Every text file below the root whose name ends in `ending`, sorted by path. Hidden directories are skipped but for
+/// `.ci`, and so is what cargo builds.
+fn texts(ending: &str) -> Vec<Text> {
+    let (root, mut found, mut dirs) = (root(), Vec::new(), vec![root()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && (!name.starts_with('.') || name == ".ci") && !["target", "zlock-data"].contains(&&*name)
+            {
+                dirs.push(path);
+            } else if path.is_file() && name.ends_with(ending) {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push(Text { path: path.strip_prefix(&root).unwrap().display().to_string(), text });
+            }
+        }
+    }
+    found.sort_by(|left, right| left.path.cmp(&right.path));
+    assert!(!found.is_empty(), "no file ends in {ending}");
+    found
+}
+
+/// Fails with every finding at once.
+#[track_caller]
+fn none(findings: Vec<String>) {
+    assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
+}

@@ -1,0 +1,119 @@
+//! Which crate may use which.
+
+use std::collections::BTreeMap;
+
+use toml::Table;
+
+use crate::{none, root, texts};
+
+/// Crates of this workspace and those of them that they may use. The table in docs/architecture.md says the same.
+const EDGES: &[(&str, &[&str])] = &[
+    ("znode", &[]),
+    ("storage", &[]),
+    ("replica", &["znode", "storage"]),
+    ("protocol", &[]),
+    ("rest", &["replica", "protocol", "znode"]),
+    ("zlock", &["rest", "replica", "znode", "protocol"]),
+    ("bench", &["protocol"]),
+    ("tests", &["zlock", "protocol"]),
+    ("jepsen", &["protocol"]),
+];
+
+/// Libraries that stand for a layer, and the only crates that may name them.
+const OWNED: &[(&str, &[&str])] = &[
+    ("openraft", &["storage", "replica"]),
+    ("raft-log", &["storage"]),
+    ("sled", &["storage"]),
+    ("axum", &["rest"]),
+    ("tower", &["rest"]),
+    ("imbl", &["znode"]),
+    ("toml", &["zlock", "tests"]),
+];
+
+/// All that the pure core may use: nothing that could do IO, read a clock or draw a random number.
+const PURE: &[&str] = &["bincode", "imbl", "sha2", "subtle", "thiserror"];
+
+/// The dependencies of every crate by its name; those of tests too when asked for.
+fn dependencies(with_tests: bool) -> BTreeMap<String, Vec<String>> {
+    let mut crates = BTreeMap::new();
+    for manifest in texts("Cargo.toml") {
+        let table: Table = manifest.text.parse().unwrap();
+        let Some(package) = table.get("package") else { continue };
+        let sections = ["dependencies", "build-dependencies", "dev-dependencies"];
+        let sections = sections.iter().take(if with_tests { 3 } else { 2 });
+        let names = sections.filter_map(|section| table.get(*section)?.as_table()).flat_map(Table::keys).cloned();
+        crates.insert(package["name"].as_str().unwrap().to_owned(), names.collect());
+    }
+    crates
+}
+
+#[test]
+fn crates_use_each_other_only_as_the_table_says() {
+    let crates = dependencies(false);
+    let mut findings = Vec::new();
+    for (name, used) in &crates {
+        let Some((_, allowed)) = EDGES.iter().find(|(edge, _)| edge == name) else {
+            findings.push(format!("{name}: not in the table of tests/tests/tidy/manifests.rs"));
+            continue;
+        };
+        for used in used.iter().filter(|used| crates.contains_key(*used) && !allowed.contains(&used.as_str())) {
+            findings.push(format!("{name} must not use {used}"));
+        }
+    }
+    none(findings);
+}
+
+#[test]
+fn a_library_that_stands_for_a_layer_stays_in_it() {
+    let mut findings = Vec::new();
+    for (name, used) in dependencies(true) {
+        for (library, owners) in OWNED {
+            if used.iter().any(|used| used == library) && !owners.contains(&name.as_str()) {
+                findings.push(format!("{name} must not use {library}: only {} may", owners.join(" and ")));
+            }
+        }
+    }
+    none(findings);
+}
+
+#[test]
+fn the_state_machine_has_no_way_to_be_impure() {
+    let used = &dependencies(false)["znode"];
+    none(used.iter().filter(|used| !PURE.contains(&used.as_str())).map(|used| format!("znode uses {used}")).collect());
+}
+
+#[test]
+fn the_table_in_the_architecture_names_every_edge() {
+    let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let crates = dependencies(false);
+    let mut findings = Vec::new();
+    for (name, allowed) in EDGES.iter().filter(|(name, _)| crates.contains_key(*name)) {
+        let Some(row) = text.lines().find(|line| line.starts_with(&format!("| `{name}` |"))) else {
+            findings.push(format!("{name} has no row in docs/architecture.md"));
+            continue;
+        };
+        for used in crates[*name].iter().filter(|used| allowed.contains(&used.as_str())) {
+            if !row.contains(&format!("`{used}`")) {
+                findings.push(format!("the row of {name} in docs/architecture.md does not list {used}"));
+            }
+        }
+    }
+    none(findings);
+}
+
+#[test]
+fn versions_stand_in_the_root_manifest_only() {
+    let mut findings = Vec::new();
+    for manifest in texts("Cargo.toml") {
+        let table: Table = manifest.text.parse().unwrap();
+        for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            for (name, how) in table.get(section).and_then(|table| table.as_table()).into_iter().flatten() {
+                // A crate may ask itself for a feature in its tests.
+                if how.get("workspace").is_none() && how.get("path").and_then(|path| path.as_str()) != Some(".") {
+                    findings.push(format!("{}: {name} has a version of its own", manifest.path));
+                }
+            }
+        }
+    }
+    none(findings);
+}

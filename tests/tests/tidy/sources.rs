@@ -1,0 +1,122 @@
+//! How long files and functions are, and what must not be left behind.
+
+use crate::{Text, none, texts};
+
+const FILE_LINES_MAX: usize = 500;
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Words that must not be committed. Written in halves, so that this file does not contain them.
+const LEFT_OVERS: &[&str] = &[
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+    concat!("db", "g!("),
+    concat!("#[ig", "nore"),
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X "),
+    concat!("/wo", "rk/"),
+    concat!("sha", "red/design"),
+    concat!("<<<<", "<<< "),
+];
+
+/// Where the test code of a file begins.
+fn tests_begin(file: &Text) -> usize {
+    let is_test = file.path.contains("tests/") || file.path.ends_with("tests.rs");
+    let lines = file.text.lines().count();
+    if is_test { 0 } else { file.text.lines().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(lines) }
+}
+
+#[test]
+fn no_file_is_longer_than_its_bound() {
+    let mut findings = Vec::new();
+    for file in texts(".rs") {
+        let lines = file.text.lines().count();
+        // A file of tests counts in full.
+        let counted = if tests_begin(&file) == 0 { lines } else { tests_begin(&file) };
+        if counted > FILE_LINES_MAX {
+            findings.push(format!("{}: {counted} lines", file.path));
+        }
+    }
+    none(findings);
+}
+
+#[test]
+fn no_function_is_longer_than_its_bound() {
+    let mut findings = Vec::new();
+    for file in texts(".rs") {
+        let lines: Vec<&str> = file.text.lines().collect();
+        for (first, line) in lines.iter().enumerate() {
+            let Some(name) = function(line) else { continue };
+            // rustfmt puts the closing brace where the function begins; a declaration in a trait has none.
+            let indent = line.len() - line.trim_start().len();
+            let end = format!("{}}}", " ".repeat(indent));
+            let length =
+                lines[first..].iter().position(|line| *line == end || line.ends_with(';') && indent_of(line) == indent);
+            let length = length.map_or(1, |length| length + 1);
+            if length > FUNCTION_LINES_MAX {
+                findings.push(format!("{}:{}: {name} has {length} lines", file.path, first + 1));
+            }
+        }
+    }
+    none(findings);
+}
+
+fn indent_of(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// The name of the function that begins on this line.
+fn function(line: &str) -> Option<&str> {
+    let mut words = line.trim_start();
+    for modifier in ["pub(crate) ", "pub(super) ", "pub ", "const ", "async ", "unsafe "] {
+        words = words.strip_prefix(modifier).unwrap_or(words);
+    }
+    let name = words.strip_prefix("fn ")?;
+    name.split(['(', '<']).next()
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let mut findings = Vec::new();
+    for file in [".rs", ".md", ".toml", ".sh", "run"].into_iter().flat_map(texts) {
+        for (number, line) in file.text.lines().enumerate() {
+            for left in LEFT_OVERS.iter().filter(|left| line.contains(**left)) {
+                // The style guide names what it forbids.
+                if file.path != "docs/style.md" {
+                    findings.push(format!("{}:{}: {left}", file.path, number + 1));
+                }
+            }
+        }
+    }
+    none(findings);
+}
+
+#[test]
+fn tests_wait_for_conditions_and_not_for_time() {
+    let sleep = concat!("sle", "ep(");
+    let mut findings = Vec::new();
+    for file in texts(".rs") {
+        let begin = tests_begin(&file);
+        for (number, line) in file.text.lines().enumerate().skip(begin).filter(|(_, line)| line.contains(sleep)) {
+            findings.push(format!("{}:{}: {}", file.path, number + 1, line.trim()));
+        }
+    }
+    none(findings);
+}
+
+#[test]
+fn libraries_print_nothing() {
+    let mut findings = Vec::new();
+    for file in texts(".rs") {
+        let library = ["znode", "storage", "replica", "protocol", "rest"];
+        if !library.iter().any(|library| file.path.starts_with(&format!("crates/{library}/src/"))) {
+            continue;
+        }
+        for (number, line) in file.text.lines().take(tests_begin(&file)).enumerate() {
+            if line.trim_start().starts_with("println!") || line.trim_start().starts_with("eprintln!") {
+                findings.push(format!("{}:{}: {}", file.path, number + 1, line.trim()));
+            }
+        }
+    }
+    none(findings);
+}

@@ -30,6 +30,7 @@ impl Database {
     /// Opens the database in `dir`, or makes one.
     pub(crate) fn open(dir: &Path, fatal: &Fatal) -> io::Result<Database> {
         explain_panics();
+        remove_unfinished(dir)?;
         // No flusher thread: its flush is no durability, and ours come where they are needed.
         let config =
             sled::Config::new().path(dir).mode(sled::Mode::LowSpace).cache_capacity(CACHE_BYTES).flush_every_ms(None);
@@ -137,6 +138,16 @@ impl Database {
     }
 }
 
+impl Drop for Database {
+    /// After a failed write sled can wait for ever for that write when it is closed. So it is then left open; the
+    /// process has to end anyway.
+    fn drop(&mut self) {
+        if self.fatal.reason().is_some() {
+            std::mem::forget(self.db.clone());
+        }
+    }
+}
+
 fn is_locked(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.to_string().contains("could not acquire lock")
 }
@@ -159,6 +170,18 @@ fn explain_panics() {
             next(panic);
         }));
     });
+}
+
+/// Removes recovery snapshots that sled had begun to write when it was stopped. It would take such a half file for the
+/// newest one, and find the whole database corrupt.
+fn remove_unfinished(dir: &Path) -> io::Result<()> {
+    if !dir.exists() {
+        return Ok(());
+    }
+    for path in files(dir)?.iter().filter(|path| path.extension().is_some_and(|end| end == "generating")) {
+        fs::remove_file(path)?;
+    }
+    Ok(())
 }
 
 /// Every file below `dir`. One that vanishes meanwhile was renamed or removed by sled and is none.

@@ -17,7 +17,7 @@ use crate::codec::EntryRecord;
 use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::types::{Entry, LogId, TypeConfig, Vote};
-use crate::wal::{self, Done, WalCallback, WalLogId, WalTypes, WalVote};
+use crate::wal::{self, Done, WalCallback, WalLogId, WalOwner, WalTypes, WalVote};
 
 /// A chunk is the unit in which purged log is given back to the disk.
 const CHUNK_BYTES_MAX: usize = 64 << 20;
@@ -86,7 +86,7 @@ impl LogStore {
 
     /// Whose log this is; none when it was never begun.
     pub(crate) fn owner(&self) -> Option<String> {
-        self.read().log_state().user_data.clone()
+        self.read().log_state().user_data.clone().map(|owner| owner.0)
     }
 
     /// Writes the owner into the log. Durable on return. Blocking.
@@ -94,7 +94,7 @@ impl LogStore {
         let (opener, flushed) = std::sync::mpsc::sync_channel(1);
         {
             let mut log = self.write()?;
-            log.save_user_data(Some(owner))?;
+            log.save_user_data(Some(WalOwner(owner)))?;
             log.flush(true, Some(self.callback(Done::Opener(opener))))?;
         }
         flushed.recv().map_err(|_| io::Error::other("the flush thread is gone"))?
@@ -266,5 +266,85 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         })
         .await?;
         self.fatal.note("purging the Raft log", failpoint::pass("log.purged"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use crate::types::Command;
+    use crate::types::Payload;
+
+    use super::*;
+
+    fn entries() -> Vec<Entry> {
+        let payload = |index: u64| Payload::Normal(Command(vec![index as u8; 9].into()));
+        (0..6).map(|index| Entry { log_id: LogId::new_term_index(2, index), payload: payload(index) }).collect()
+    }
+
+    /// A log of a vote, six entries and a purge of none, and its one file.
+    fn written(dir: &Path) -> std::path::PathBuf {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut log = LogStore::open(dir, Fatal::new()).unwrap();
+        log.begin("test/1".into()).unwrap();
+        runtime.block_on(async {
+            log.save_vote(&Vote::new_committed(2, 1)).await.unwrap();
+            log.append(entries(), IOFlushed::noop()).await.unwrap();
+            // Durable, so that what was appended before is as well.
+            log.save_vote(&Vote::new_committed(3, 1)).await.unwrap();
+        });
+        let mut files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        files.find(|path| path.extension().is_some_and(|extension| extension == "wal")).unwrap()
+    }
+
+    fn memory() -> tempfile::TempDir {
+        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    }
+
+    /// Opens the log with `bytes` in the place of its file: what it holds, or that it is refused.
+    fn reopened(bytes: &[u8], name: &std::ffi::OsStr) -> io::Result<(Option<Vote>, Vec<Entry>, Option<String>)> {
+        let dir = memory();
+        fs::write(dir.path().join(name), bytes).unwrap();
+        let log = LogStore::open(dir.path(), Fatal::new())?;
+        Ok((log.vote(), log.entries(0, u64::MAX, u64::MAX)?, log.owner()))
+    }
+
+    #[test]
+    fn no_flipped_bit_goes_unnoticed() {
+        let dir = memory();
+        let path = written(dir.path());
+        let name = path.file_name().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let whole = (Some(Vote::new_committed(3, 1)), entries(), Some("test/1".to_string()));
+        assert_eq!(reopened(&bytes, name).unwrap(), whole);
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let error = reopened(&damaged, name).err().unwrap_or_else(|| panic!("bit {bit} of {}", bytes.len() * 8));
+            assert_eq!(error.raw_os_error(), None, "bit {bit}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_torn_tail_costs_no_more_than_the_torn_record() {
+        let dir = memory();
+        let path = written(dir.path());
+        let name = path.file_name().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let mut held = 0;
+        for cut in 1..bytes.len() {
+            let (vote, entries, _) = reopened(&bytes[..cut], name).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+            assert!(entries.len() >= held, "cut {cut}");
+            held = entries.len();
+            assert_eq!(entries[..], self::entries()[..held]);
+            assert!(held == 0 || vote.is_some(), "cut {cut}: what was written before an entry is there with it");
+        }
+        assert_eq!(held, 6);
+        // Blocks that were given to the file but never written.
+        let zeros = [bytes.clone(), vec![0; 5_000]].concat();
+        assert_eq!(reopened(&zeros, name).unwrap().1.len(), 6);
+        // Bytes that nobody wrote.
+        assert!(reopened(&[bytes, vec![0x5a; 50]].concat(), name).is_err());
     }
 }

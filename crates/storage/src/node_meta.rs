@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bincode::{Decode, Encode};
 
 use crate::codec::{self, CodecError};
-use crate::database::Database;
+use crate::database::{Database, Tree};
 use crate::error::{Doing, Error};
 use crate::failpoint;
 
@@ -42,7 +42,7 @@ struct IdentityRecord {
 #[derive(Clone, Debug)]
 pub struct NodeMeta {
     database: Database,
-    tree: sled::Tree,
+    tree: Tree,
     identity: Identity,
     zxid_base: u64,
     joined: Arc<AtomicBool>,
@@ -55,7 +55,7 @@ impl NodeMeta {
         let Identity { cluster_id, node_id } = identity.clone();
         failpoint::pass("meta.create")?;
         let record = IdentityRecord { format: FORMAT, cluster_id, node_id, zxid_base: 0 };
-        database.tree(NODE)?.insert(IDENTITY, codec::seal(&record))?;
+        database.tree(NODE)?.insert(IDENTITY, &codec::seal(&record))?;
         database.flush_durably()?;
         failpoint::pass("meta.created")
     }
@@ -131,7 +131,7 @@ impl NodeMeta {
     fn mark(&self, doing: &str, failpoint: &'static str, key: &str) -> io::Result<()> {
         self.database.fatal().check()?;
         let written = failpoint::pass(failpoint)
-            .and_then(|()| self.tree.insert(key, codec::seal(&true)).map(drop).map_err(io::Error::from));
+            .and_then(|()| self.tree.insert(key, &codec::seal(&true)));
         self.database.fatal().note(doing, written)?;
         self.database.flush_durably()
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::codec;
+use crate::database::Tree;
 use crate::fatal::Fatal;
 use crate::manifest::{Manifest, Tally, unpack_chunk};
 use crate::types::SnapshotMeta;
@@ -18,7 +19,7 @@ pub(crate) struct Parts {
     pub(crate) number: u64,
     pub(crate) manifest: Manifest,
     pub(crate) meta: SnapshotMeta,
-    pub(crate) tree: sled::Tree,
+    pub(crate) tree: Tree,
     pub(crate) fatal: Fatal,
 }
 
@@ -63,9 +64,9 @@ impl Snapshot {
     /// `InvalidData` if it is not what was written; the node must stop then, and [`Fatal`] says so.
     pub fn chunk(&self, index: u32) -> io::Result<Vec<u8>> {
         let Parts { tree, fatal, .. } = &*self.0;
-        let found = tree.get(index.to_be_bytes()).map_err(io::Error::from);
+        let found = tree.get(index.to_be_bytes());
         let found = found.and_then(|chunk| chunk.ok_or_else(|| damaged(format!("chunk {index} is missing"))));
-        fatal.note("reading a snapshot", found).map(|chunk| chunk.to_vec())
+        fatal.note("reading a snapshot", found)
     }
 
     /// The records in the order in which they were pushed. Blocking; memory for one chunk and one record.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::database::Tree;
 use crate::failpoint;
 use crate::manifest::{Manifest, unpack_chunk};
 use crate::snapshot::{Snapshot, damaged};
@@ -22,7 +23,7 @@ impl SnapshotReceiver {
     pub(crate) fn new(
         store: SnapshotStore,
         number: u64,
-        tree: sled::Tree,
+        tree: Tree,
         manifest: Manifest,
         meta: SnapshotMeta,
     ) -> Self {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bincode::{Decode, Encode};
 
 use crate::codec;
-use crate::database::Database;
+use crate::database::{Database, Tree};
 use crate::failpoint;
 use crate::manifest::Manifest;
 use crate::snapshot::{Parts, Snapshot, damaged};
@@ -41,7 +41,7 @@ pub struct SnapshotStore(Arc<Shared>);
 
 struct Shared {
     database: Database,
-    pointers: sled::Tree,
+    pointers: Tree,
     current: RwLock<Option<Snapshot>>,
     // Flips and removals, one at a time.
     shelf: Mutex<Shelf>,
@@ -136,7 +136,7 @@ impl SnapshotStore {
         &self.0.database
     }
 
-    fn begin(&self) -> io::Result<(u64, sled::Tree)> {
+    fn begin(&self) -> io::Result<(u64, Tree)> {
         let number = self.0.database.fresh_number()?;
         Ok((number, self.0.database.tree(&tree_name(number))?))
     }
@@ -156,7 +156,7 @@ impl SnapshotStore {
         let snapshot = open_snapshot(&self.0.database, number, manifest.clone())?;
         fatal.note("finishing a snapshot", failpoint::pass("snapshot.flip"))?;
         let pointer = codec::seal(&Pointer { number, manifest });
-        fatal.note("finishing a snapshot", self.0.pointers.insert(CURRENT, pointer).map_err(io::Error::from))?;
+        fatal.note("finishing a snapshot", self.0.pointers.insert(CURRENT, &pointer))?;
         self.0.database.flush_durably()?;
         fatal.note("finishing a snapshot", failpoint::pass("snapshot.flipped"))?;
         let replaced = {

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::codec;
+use crate::database::Tree;
 use crate::failpoint;
 use crate::manifest::{CHUNK_RAW_BYTES, Tally, pack_chunk};
 use crate::snapshot::Snapshot;
@@ -21,7 +22,7 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    pub(crate) fn new(store: SnapshotStore, number: u64, tree: sled::Tree) -> Self {
+    pub(crate) fn new(store: SnapshotStore, number: u64, tree: Tree) -> Self {
         let raw = Vec::with_capacity(CHUNK_RAW_BYTES);
         SnapshotWriter { chunks: ChunkWriter::new(store, number, tree, "snapshot.chunk"), raw, records: 0 }
     }
@@ -76,7 +77,7 @@ impl SnapshotWriter {
 pub(crate) struct ChunkWriter {
     store: SnapshotStore,
     number: u64,
-    tree: sled::Tree,
+    tree: Tree,
     pub(crate) tally: Tally,
     since_flush: u64,
     failpoint: &'static str,
@@ -84,7 +85,7 @@ pub(crate) struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    pub(crate) fn new(store: SnapshotStore, number: u64, tree: sled::Tree, failpoint: &'static str) -> Self {
+    pub(crate) fn new(store: SnapshotStore, number: u64, tree: Tree, failpoint: &'static str) -> Self {
         ChunkWriter { store, number, tree, tally: Tally::default(), since_flush: 0, failpoint, flipped: false }
     }
 
@@ -93,7 +94,7 @@ impl ChunkWriter {
         fatal.check()?;
         let key = self.tally.chunk_count.to_be_bytes();
         let result = failpoint::pass(self.failpoint);
-        let result = result.and_then(|()| self.tree.insert(key, chunk).map(drop).map_err(io::Error::from));
+        let result = result.and_then(|()| self.tree.insert(key, chunk));
         fatal.note("writing a snapshot", result)?;
         self.tally.add(chunk);
         self.since_flush += chunk.len() as u64;

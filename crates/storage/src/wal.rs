@@ -19,7 +19,7 @@ impl raft_log::Types for WalTypes {
     type LogPayload = WalPayload;
     type Vote = WalVote;
     type Callback = WalCallback;
-    type UserData = String;
+    type UserData = WalOwner;
 
     fn log_index(id: &WalLogId) -> u64 {
         id.0.index
@@ -46,6 +46,10 @@ pub(crate) struct WalPayload(pub(crate) PayloadRecord);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalVote(pub(crate) VoteRecord);
 
+/// Whose log it is: cluster and node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WalOwner(pub(crate) String);
+
 impl PartialOrd for WalVote {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Vote::from(self.0).partial_cmp(&Vote::from(other.0))
@@ -57,30 +61,32 @@ pub(crate) fn split(record: EntryRecord) -> (WalLogId, WalPayload) {
     (WalLogId(record.log_id), WalPayload(record.payload))
 }
 
-/// Writes a length and a record.
+/// Writes a length, its complement, and a record.
 fn write_record<T: bincode::Encode>(value: &T, mut writer: impl Write) -> io::Result<usize> {
     let record = codec::encode(value);
     let len = u32::try_from(record.len()).map_err(|_| io::Error::other("a log record beyond 4 GiB"))?;
     writer.write_all(&len.to_be_bytes())?;
+    writer.write_all(&(!len).to_be_bytes())?;
     writer.write_all(&record)?;
-    Ok(4 + record.len())
+    Ok(8 + record.len())
 }
 
-/// Reads a length and a record.
+/// Reads what [`write_record`] wrote.
 ///
 /// A short input must come back as `UnexpectedEof` and nothing else: by that kind raft-log tells a torn tail, which it
-/// cuts off, from damage, which it refuses. `read_exact` and the explicit check below both say so.
+/// cuts off, from damage, which it refuses. The other way round a damaged length must not look like a short input, or
+/// everything behind it would be cut off in silence; hence the complement.
 fn read_record<T: bincode::Decode<()>>(mut reader: impl Read) -> io::Result<T> {
-    let mut len = [0; 4];
-    reader.read_exact(&mut len)?;
-    let len = u32::from_be_bytes(len) as usize;
-    if len > codec::RECORD_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a log record claims {len} bytes")));
+    let mut header = [[0; 4]; 2];
+    reader.read_exact(header.as_flattened_mut())?;
+    let [len, complement] = header.map(u32::from_be_bytes);
+    if len != !complement || len as usize > codec::RECORD_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the length of a log record is damaged"));
     }
-    // `take` and not one allocation of `len`: a torn length claims what is not there.
+    // `take` and not one allocation of `len`: a torn tail claims what is not there.
     let mut record = Vec::new();
-    reader.take(len as u64).read_to_end(&mut record)?;
-    if record.len() < len {
+    reader.take(u64::from(len)).read_to_end(&mut record)?;
+    if record.len() < len as usize {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(codec::decode(&record)?)
@@ -102,7 +108,7 @@ macro_rules! codeq_record {
     )*};
 }
 
-codeq_record!(WalLogId, WalPayload, WalVote);
+codeq_record!(WalLogId, WalPayload, WalVote, WalOwner);
 
 /// Whom raft-log's flush thread tells that records are on disk.
 pub(crate) struct WalCallback {

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod crashes;
+mod damage;
 mod faulty_disk;
 mod harness;
 mod log_store;
 mod node_meta;
 mod openraft_suite;
+mod small_disk;
 mod snapshots;
 mod workload;

@@ -7,13 +7,19 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
-use storage::{Storage, Vote};
+use storage::{Storage, StorageConfig, Vote};
 
-use crate::harness::{append, block_on, bytes_of, entry, log_id, meta, open, read_snapshot, records, write_snapshot};
+use crate::harness::{
+    append, block_on, bytes_of, config, entry, log_id, meta, open, read_snapshot, records, write_snapshot,
+};
 
+/// No child needs nearly as long between a test's two looks at it.
+const HANGS_AFTER: Duration = Duration::from_secs(60);
+const BALLAST: &str = "ZLOCK_STORAGE_CHILD_BALLAST";
 const DIR: &str = "ZLOCK_STORAGE_CHILD_DIR";
 const CYCLES: &str = "ZLOCK_STORAGE_CHILD_CYCLES";
 const KILL_AT: &str = "ZLOCK_STORAGE_CHILD_KILL_AT";
@@ -31,6 +37,8 @@ pub(crate) struct Run<'a> {
     pub(crate) fail_at: Option<(&'a str, u32)>,
     /// It finds its database bloated and rebuilds it.
     pub(crate) bloated: bool,
+    /// Ballast that it lays.
+    pub(crate) ballast_bytes: u64,
     /// More of its environment.
     pub(crate) env: Vec<(&'a str, String)>,
 }
@@ -45,6 +53,7 @@ impl Run<'_> {
                 command.env(name, format!("{failpoint} {nth}"));
             }
         }
+        command.env(BALLAST, self.ballast_bytes.to_string());
         if self.bloated {
             command.env(BLOATED, "1");
         }
@@ -63,6 +72,7 @@ pub(crate) struct Running {
 impl Running {
     /// Takes note of everything that it says, up to `lines_max` lines, then kills it or waits for its end.
     pub(crate) fn watch(mut self, told: &mut Told, lines_max: usize) -> Ended {
+        let _watchdog = Watchdog::new(&self.child);
         let mut line = String::new();
         let mut heard = 0;
         while heard < lines_max && self.lines.read_line(&mut line).unwrap() > 0 {
@@ -84,6 +94,30 @@ impl Running {
         }
         let output = self.child.wait_with_output().unwrap();
         Ended { ok: output.status.success(), stderr: String::from_utf8_lossy(&output.stderr).into_owned() }
+    }
+}
+
+/// Kills a child that hangs, so that the test fails and does not hang with it.
+struct Watchdog(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
+
+impl Watchdog {
+    fn new(child: &Child) -> Watchdog {
+        let pid = rustix::process::Pid::from_child(child);
+        let (done, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            if ended.recv_timeout(HANGS_AFTER) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                let _gone = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        });
+        Watchdog(Some((done, thread)))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let (done, thread) = self.0.take().unwrap();
+        drop(done);
+        thread.join().unwrap();
     }
 }
 
@@ -123,6 +157,11 @@ impl Told {
             "joined" => self.joined = true,
             other => panic!("the child said {other:?}"),
         }
+    }
+
+    /// The last entry that was acknowledged or found.
+    pub(crate) fn last_entry(&self) -> Option<(u64, u64)> {
+        self.entries.last_key_value().map(|(&index, &term)| (index, term))
     }
 
     /// Opens `dir` and finds everything that was acknowledged.
@@ -173,13 +212,17 @@ fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
     let cycles = std::env::var(CYCLES).unwrap().parse().unwrap();
     set_up_failpoints();
-    let storage = match open(&dir) {
+    let ballast_bytes = std::env::var(BALLAST).unwrap().parse().unwrap();
+    let storage = match Storage::open(StorageConfig { ballast_bytes, ..config(&dir) }) {
         Ok(storage) => storage,
         Err(error) => {
             eprintln!("refused: {error}");
             std::process::exit(3);
         }
     };
+    if cycles == 0 {
+        return block_on(look(&storage));
+    }
     if let Err(error) = block_on(work(&storage, cycles)) {
         // Sticky: nothing may be written any more, by whatever way.
         let reason = storage.fatal().reason();
@@ -221,6 +264,22 @@ fn set_up_failpoints() {
         let before = nth.parse::<u32>().unwrap() - 1;
         let actions = if before == 0 { "1*return".into() } else { format!("{before}*off->1*return") };
         fail::cfg(name, &actions).unwrap();
+    }
+}
+
+/// Compares what is found with what it should be by its own account, and tells of it.
+async fn look(storage: &Storage) {
+    let mut log = storage.log.clone();
+    let first = log.purged().map_or(0, |id| id.index + 1);
+    for (next, found) in (first..).zip(log.try_get_log_entries(..).await.unwrap()) {
+        let (term, index) = (found.log_id.committed_leader_id().term, found.log_id.index);
+        assert_eq!(index, next, "a gap in the log");
+        assert_eq!(bytes_of(&found), content(term, index));
+        tell(&format!("appended {term} {index} {}", index + 1));
+    }
+    if let Some(snapshot) = storage.snapshots.current() {
+        let at = snapshot.manifest().meta.last_log_id.unwrap().index;
+        assert_eq!(read_snapshot(&snapshot), records(at, RECORDS), "snapshot {at}");
     }
 }
 

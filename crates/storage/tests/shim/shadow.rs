@@ -2,6 +2,7 @@
 //!
 //! Included by the preloaded library, which records, and by the tests, which restore.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -22,33 +23,48 @@ pub(crate) fn record(shadow: &Path, path: &Path) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     let unfinished = shadow.join(format!("unfinished-{}", std::process::id()));
     if metadata.is_dir() {
-        let mut names = String::new();
-        for entry in fs::read_dir(path)? {
-            let entry = entry?;
-            let Ok(metadata) = entry.metadata() else { continue };
-            let kind = if metadata.is_dir() { "dir" } else { "file" };
-            names += &format!("{} {kind} {}\n", key(&metadata), entry.file_name().to_string_lossy());
-        }
-        fs::write(&unfinished, names)?;
+        fs::write(&unfinished, names(path)?)?;
     } else {
         fs::copy(path, &unfinished)?;
     }
-    fs::rename(&unfinished, place(shadow, &key(&metadata)))
+    fs::rename(&unfinished, shadow.join(key(&metadata)))
 }
 
-/// Builds in `to` what was durable of the directory whose key is `root`.
+/// Builds in `to` what a power loss could leave of `live`, whose process is gone. `keep` says of each file, and of the
+/// names of each directory, whether the disk had also taken what was never fsynced: a kernel may write anything at any
+/// time.
 #[allow(dead_code)]
-pub(crate) fn restore(shadow: &Path, root: &str, to: &Path) -> io::Result<()> {
+pub(crate) fn restore(shadow: &Path, live: &Path, to: &Path, keep: &mut dyn FnMut() -> bool) -> io::Result<()> {
+    let mut lives = BTreeMap::new();
+    walk(live, &mut |path, metadata| {
+        lives.insert(key(metadata), path.to_path_buf());
+    })?;
+    restore_dir(shadow, &lives, &key(&fs::metadata(live)?), to, keep)
+}
+
+fn restore_dir(
+    shadow: &Path,
+    lives: &BTreeMap<String, PathBuf>,
+    dir: &str,
+    to: &Path,
+    keep: &mut dyn FnMut() -> bool,
+) -> io::Result<()> {
     fs::create_dir(to)?;
-    let Ok(names) = fs::read_to_string(place(shadow, root)) else { return Ok(()) };
+    let names = match lives.get(dir).filter(|_| keep()) {
+        Some(live) => names(live)?,
+        None => fs::read_to_string(shadow.join(dir)).unwrap_or_default(),
+    };
     for line in names.lines() {
         let mut words = line.splitn(3, ' ');
         let (key, kind, name) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let to = to.join(name);
         if kind == "dir" {
-            restore(shadow, key, &to.join(name))?;
-        } else if fs::copy(place(shadow, key), to.join(name)).is_err() {
+            restore_dir(shadow, lives, key, &to, keep)?;
+        } else if let Some(live) = lives.get(key).filter(|_| keep()) {
+            fs::copy(live, to)?;
+        } else if fs::copy(shadow.join(key), &to).is_err() {
             // The name was made durable, the bytes never were.
-            fs::write(to.join(name), [])?;
+            fs::write(to, [])?;
         }
     }
     Ok(())
@@ -57,14 +73,30 @@ pub(crate) fn restore(shadow: &Path, root: &str, to: &Path) -> io::Result<()> {
 /// Records everything in and below `dir`.
 #[allow(dead_code)]
 pub(crate) fn record_all(shadow: &Path, dir: &Path) -> io::Result<()> {
-    record(shadow, dir)?;
+    let mut paths = Vec::new();
+    walk(dir, &mut |path, _| paths.push(path.to_path_buf()))?;
+    paths.iter().try_for_each(|path| record(shadow, path))
+}
+
+/// Calls `see` for everything below `dir`.
+fn walk(dir: &Path, see: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result<()> {
+    see(dir, &fs::metadata(dir)?);
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.is_dir() { record_all(shadow, &path)? } else { record(shadow, &path)? }
+        let metadata = fs::metadata(&path)?;
+        if metadata.is_dir() { walk(&path, see)? } else { see(&path, &metadata) }
     }
     Ok(())
 }
 
-fn place(shadow: &Path, key: &str) -> PathBuf {
-    shadow.join(key)
+/// A line for each name in a directory.
+fn names(dir: &Path) -> io::Result<String> {
+    let mut names = String::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let Ok(metadata) = entry.metadata() else { continue };
+        let kind = if metadata.is_dir() { "dir" } else { "file" };
+        names += &format!("{} {kind} {}\n", key(&metadata), entry.file_name().to_string_lossy());
+    }
+    Ok(names)
 }

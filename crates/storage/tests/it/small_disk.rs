@@ -1,0 +1,64 @@
+//! A disk that is really full. Needs the right to mount a tmpfs; without it only the preloaded faults are tested.
+
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::workload::{Run, Told};
+
+/// A tmpfs of its own, gone with the value.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn mount(size: &str) -> Option<SmallDisk> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={size}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(dir.path()).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(SmallDisk(dir))
+    }
+
+    /// Takes all space that is left.
+    fn fill(&self) {
+        let mut filler = fs::File::create(self.0.path().join("filler")).unwrap();
+        for block in [vec![1; 1 << 16], vec![1; 1 << 10], vec![1; 1]] {
+            while filler.write(&block).is_ok_and(|written| written > 0) {}
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+#[test]
+fn a_node_with_ballast_starts_on_a_full_disk() {
+    let Some(disk) = SmallDisk::mount("24m") else { return };
+    let dir = disk.0.path().join("data");
+    let mut told = Told::default();
+    let mut run =
+        |cycles| Run { cycles, ballast_bytes: 4 << 20, ..Run::default() }.spawn(&dir).watch(&mut told, usize::MAX);
+    assert!(run(2).ok);
+    assert!(dir.join("ballast").exists());
+
+    disk.fill();
+    let ended = run(0);
+    assert!(ended.ok, "the ballast is given up: {ended:?}");
+    assert!(!dir.join("ballast").exists());
+
+    // What that freed is filled by a node that goes on writing; it stops.
+    let ended = run(10_000);
+    assert!(ended.stderr.contains("refused afterwards: true"), "{ended:?}");
+
+    disk.fill();
+    let ended = run(0);
+    assert!(ended.stderr.contains("is full, and opening needs some space"), "{ended:?}");
+
+    // The operator makes room.
+    fs::remove_file(disk.0.path().join("filler")).unwrap();
+    told.check(&dir, "after the disk was full");
+}

@@ -118,3 +118,100 @@ impl<T: Write + Unpin> Write for Delivering<T> {
         self.watch(poll, cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use replica::{Config, Consistency, Member, Replica, Step, WatchKey};
+    use tokio_util::sync::CancellationToken;
+    use tower::ServiceExt;
+    use znode::lock::queue;
+    use znode::{Op, Request, ZPath};
+
+    use super::*;
+    use crate::RestConfig;
+    use crate::door::Door;
+    use crate::routes::routes;
+
+    /// A client that sent one request and cannot be written to any more.
+    struct Gone(Option<String>);
+
+    impl Read for Gone {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            mut buffer: ReadBufCursor<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            match self.0.take() {
+                Some(request) => {
+                    buffer.put_slice(request.as_bytes());
+                    Poll::Ready(Ok(()))
+                }
+                // Silent, not closed: only writing can tell.
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    impl Write for Gone {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<std::io::Result<usize>> {
+            Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    async fn start(dir: &std::path::Path) -> Replica {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer_addr = listener.local_addr().unwrap().to_string();
+        let members = vec![Member { id: 1, peer_addr, http_addr: String::new() }];
+        let config = Config { members, data_dir: dir.join("data"), free_disk_min_bytes: 0, ..Config::default() };
+        let replica = Replica::start_on(config, listener).await.unwrap();
+        while replica.read(Consistency::Linearizable, soon()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        replica
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_cannot_be_delivered_is_withdrawn() {
+        let dir = tempfile::tempdir().unwrap();
+        let replica = start(dir.path()).await;
+        let key = protocol::SessionKey { id: 0, secret: [7; 16] };
+        let secret_hash = crate::caller::secret_hash(&key);
+        let op = Op::OpenSession { secret_hash, timeout_ms: 60_000, label: String::new() };
+        let id = replica.propose(Request::new(op), soon()).await.unwrap().zxid.0;
+        let key = protocol::SessionKey { id, ..key };
+        let request = format!("POST /v1/locks/l HTTP/1.1\r\nhost: x\r\nzlock-session: {key}\r\n\r\n");
+
+        let router = routes(Door::new(replica.clone(), RestConfig::default(), CancellationToken::new()));
+        let delivery = Delivery::default();
+        let io = Delivering::new(Gone(Some(request)), delivery.clone(), Duration::from_secs(20));
+        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(delivery.clone());
+            router.clone().oneshot(request)
+        });
+        let served = http1::Builder::new().serve_connection(io, service).await;
+        assert!(served.is_err());
+
+        let lock = ZPath::parse("/l").unwrap();
+        let left = replica.wait_for(soon(), |state| match queue(state, &lock, 0, 1) {
+            Ok(queue) if queue.contenders == 0 => Step::Ready(()),
+            _ => Step::Watch(WatchKey::Children(lock.clone())),
+        });
+        left.await.expect("it leaves the queue");
+    }
+}

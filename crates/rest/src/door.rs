@@ -12,6 +12,7 @@ use replica::Replica;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 use znode::Zxid;
 
 use crate::RestConfig;
@@ -135,8 +136,12 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
     if let Ok(Some(credential)) = credential(request.headers()) {
         door.replica().touch_soon(credential);
     }
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     request.extensions_mut().insert(arrival);
-    door.finish(next.run(request).await)
+    let response = door.finish(next.run(request).await);
+    let elapsed_ms = arrival.0.elapsed().as_millis();
+    debug!(%method, path, status = response.status().as_u16(), elapsed_ms, "request");
+    response
 }
 
 fn head_problem(config: &RestConfig, uri: &Uri, headers: &HeaderMap) -> Option<Problem> {

@@ -39,6 +39,8 @@ enum Stage {
     Nothing,
 }
 
+/// For one try of a withdrawal that nobody waits for: longer than an election.
+const TRY: Duration = Duration::from_secs(5);
 /// Between two tries of a withdrawal that found no leader.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -77,7 +79,8 @@ impl Waiter {
 
     /// Takes the waiter out of the queue, unless it holds by now: the log decides.
     pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<Applied, replica::Error> {
-        withdraw(&self.door, self.credential, ticket, self.attempt, true).await
+        let deadline = self.door.propose_deadline();
+        withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
     }
 
     /// The client has its answer, or keeps its place.
@@ -139,7 +142,8 @@ impl Leave {
         };
         let Some(ticket) = ticket else { return };
         loop {
-            match withdraw(&self.door, self.credential, &ticket, self.attempt, false).await {
+            let until = Instant::now() + TRY;
+            match withdraw(&self.door, self.credential, &ticket, self.attempt, WithdrawIf::Either, until).await {
                 Ok(applied) => {
                     debug!(%ticket, zxid = applied.zxid.0, "withdrew for a client that had gone");
                     return;
@@ -156,7 +160,7 @@ impl Leave {
     /// Looks for the ticket of an attempt whose outcome is unknown: it may yet be applied.
     async fn find(&self, deadline: Instant) -> Option<ZPath> {
         loop {
-            let read = self.door.replica().read(Consistency::Linearizable, self.door.read_deadline()).await;
+            let read = self.door.replica().read(Consistency::Linearizable, Instant::now() + TRY).await;
             if let Ok(state) = read {
                 match self.look(&state) {
                     Look::Found(ticket) => return Some(ticket),
@@ -191,14 +195,24 @@ async fn outcome(task: &mut JoinHandle<Result<Applied, replica::Error>>) -> Resu
     task.await.unwrap_or_else(|error| Err(replica::Error::Unknown { reason: error.to_string() }))
 }
 
+/// Which attempts a withdrawal ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WithdrawIf {
+    /// One that waits. The client is there to be told of a grant.
+    Waiting,
+    /// One that waits or holds. The client has gone.
+    Either,
+}
+
 async fn withdraw(
     door: &Door,
     credential: Credential,
     ticket: &ZPath,
     attempt: Attempt,
-    if_waiting: bool,
+    end: WithdrawIf,
+    deadline: Instant,
 ) -> Result<Applied, replica::Error> {
-    let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting };
+    let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: end == WithdrawIf::Waiting };
     let request = Request { credential: Some(credential), ..Request::new(op) };
-    door.replica().propose(request, door.propose_deadline()).await
+    door.replica().propose(request, deadline).await
 }

@@ -2,6 +2,7 @@
 
 use axum::http::Method;
 use futures_util::FutureExt;
+use rest::RestConfig;
 
 use crate::node::{Node, number, text};
 
@@ -33,6 +34,44 @@ async fn a_client_that_hangs_up_at_once_leaves_no_ghost() {
     node.until_contenders("/l", 1).await;
     node.release(&other, text(&held, "ticket")).await.expect(200);
     node.until_contenders("/l", 0).await;
+}
+
+#[tokio::test]
+async fn an_acquire_that_ran_out_of_time_leaves_no_ghost() {
+    // Less than a write to the disk takes, most of the time: the outcome is unknown, and is found out later.
+    let node = Node::start_with(RestConfig { propose_timeout_ms: 1, ..RestConfig::default() }, |_| {}).await;
+    let opened = loop {
+        let opened = node.post("/v1/sessions", "").await;
+        if opened.status == 201 {
+            break opened;
+        }
+        opened.expect_problem(504, "outcome-unknown");
+    };
+    let (session, mut held) = (text(&opened, "session"), 0);
+    for _ in 0..20 {
+        match node.acquire(session, "/l").await {
+            answer if answer.status == 200 => held += 1,
+            answer if answer.status == 409 => assert_eq!(answer.problem(), "not-acquired"),
+            answer => assert_eq!(answer.expect_problem(504, "outcome-unknown").body["outcome"], "unknown"),
+        }
+    }
+    node.until_contenders("/l", held.min(1)).await;
+}
+
+#[tokio::test]
+async fn a_retry_after_a_hang_up_queues_afresh() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/l").await.expect(200);
+    let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    tokio::select! {
+        answer = node.call(Method::POST, "/v1/locks/l?wait=20s", &key, b"") => panic!("{}", answer.body),
+        () = node.until_contenders("/l", 2) => {}
+    }
+    node.until_contenders("/l", 1).await;
+    node.release(&first, text(&held, "ticket")).await.expect(200);
+    let held = node.call(Method::POST, "/v1/locks/l?wait=20s", &key, b"").await.expect(200);
+    assert!(text(&held, "ticket").ends_with("0000000002"), "{}", held.body);
 }
 
 #[tokio::test]

@@ -3,9 +3,15 @@
 //! `history.rs` is Jepsen's format, `wgl.rs` decides linearizability by search, `models/` says what operations mean,
 //! `check/` judges each workload.
 
+pub mod answer;
 pub mod check;
+pub mod client;
+pub mod cluster;
 mod edn;
 pub mod history;
+pub mod http;
 pub mod models;
+pub mod recorder;
 pub mod verdict;
 pub mod wgl;
+pub mod workload;

@@ -139,6 +139,13 @@ fn check_cycles(operations: &[Operation], verdict: &mut Verdict) {
     let lost = tenure::Ends::new(operations).lost;
     for operation in operations {
         let owner = operation.number("owner").unwrap_or(0);
+        if operation.error.as_deref() == Some("idempotency-key-reused") {
+            verdict.found(
+                "taken-for-another",
+                format!("session {owner}: the repeated request was refused"),
+                &[operation],
+            );
+        }
         match operation.f.as_str() {
             "acquire" if operation.is_ok() && operation.number("holds").is_some_and(|holds| holds != 1) => {
                 verdict.found("counted-twice", format!("session {owner} holds more than once"), &[operation]);
@@ -146,7 +153,7 @@ fn check_cycles(operations: &[Operation], verdict: &mut Verdict) {
             "release" if operation.is_ok() && operation.number("holds").is_some_and(|holds| holds != 0) => {
                 verdict.found("counted-twice", format!("session {owner} holds after its release"), &[operation]);
             }
-            "release" if operation.error.as_deref() == Some("ticket-gone") => {
+            "release" if matches!(operation.error.as_deref(), Some("ticket-gone" | "no-node")) => {
                 let told = lost.get(&owner).is_some_and(|op| op.error.as_deref() == Some("session-expired"));
                 if !told {
                     let detail = format!("session {owner}: the release was not answered as it was the first time");

@@ -71,7 +71,8 @@ impl<'a> Ends<'a> {
         let mut ends = Ends { releases: BTreeMap::new(), closes: BTreeMap::new(), lost: BTreeMap::new() };
         for operation in operations {
             let Some(owner) = operation.number("owner") else { continue };
-            if operation.error.as_deref().is_some_and(|error| LOSSES.contains(&error)) {
+            let no_ticket = operation.f == "release" && operation.error.as_deref() == Some("no-node");
+            if no_ticket || operation.error.as_deref().is_some_and(|error| LOSSES.contains(&error)) {
                 ends.lost.entry(owner).or_insert(operation);
             }
             match (operation.f.as_str(), operation.text("lock")) {

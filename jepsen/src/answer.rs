@@ -1,0 +1,177 @@
+//! The one table that says which answer is `ok`, `fail` or `info`.
+//!
+//! | what came back | a write is | a read is |
+//! |---|---|---|
+//! | 2xx with a body that can be read | ok | ok |
+//! | a problem with `outcome: refused` or `unavailable` | fail | fail |
+//! | a problem with `outcome: unknown` | info | fail |
+//! | no connection: nothing was sent | fail | fail |
+//! | the connection broke after sending, or no answer in time | info | fail |
+//! | anything else: no problem+json, a body that cannot be read, a status nobody promised | info | fail |
+//!
+//! A read that has no answer changed nothing, so it counts as failed. For a write doubt is always `info`.
+
+use bytes::Bytes;
+use protocol::{Outcome, Problem};
+use serde::de::DeserializeOwned;
+
+use crate::history::Kind;
+
+/// How a request ended, before anybody has judged it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// There was no connection and so nothing was sent.
+    NotSent(String),
+    /// It was sent, or partly, and then there was nothing more.
+    Broken(String),
+    /// It was sent and nothing came in time.
+    TimedOut,
+    /// An answer.
+    Answered {
+        /// The HTTP status.
+        status: u16,
+        /// The whole body.
+        body: Bytes,
+    },
+}
+
+/// Whether the request can have had an effect of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It only looks.
+    Read,
+    /// It changes something.
+    Write,
+}
+
+/// A judged answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// `Ok`, `Fail` or `Info`.
+    pub outcome: Kind,
+    /// The problem's name, or what went wrong in words.
+    pub error: Option<String>,
+    /// The HTTP status; 0 when there was no answer.
+    pub status: u16,
+    /// The body of an answer that is `Ok`.
+    pub body: Bytes,
+    /// `Zlock-Zxid`.
+    pub zxid: Option<u64>,
+    /// The node that was asked, from 1.
+    pub node: u64,
+}
+
+/// The table.
+pub fn judge(effect: Effect, ending: Ending, zxid: Option<u64>, node: u64) -> Answer {
+    let (status, body) = match &ending {
+        Ending::Answered { status, body } => (*status, body.clone()),
+        _ => (0, Bytes::new()),
+    };
+    let (outcome, error) = match ending {
+        Ending::NotSent(why) => (Kind::Fail, Some(format!("not-sent: {why}"))),
+        Ending::Broken(why) => (Kind::Info, Some(format!("broken: {why}"))),
+        Ending::TimedOut => (Kind::Info, Some("timed-out".to_owned())),
+        Ending::Answered { status: 200..=299, .. } => (Kind::Ok, None),
+        Ending::Answered { status, body } => problem(status, &body),
+    };
+    let outcome = match (effect, outcome) {
+        (Effect::Read, Kind::Info) => Kind::Fail,
+        (_, outcome) => outcome,
+    };
+    Answer { outcome, error, status, body, zxid, node }
+}
+
+fn problem(status: u16, body: &Bytes) -> (Kind, Option<String>) {
+    let Ok(problem) = serde_json::from_slice::<Problem>(body) else {
+        return (Kind::Info, Some(format!("status-{status}")));
+    };
+    let name = problem.type_uri.strip_prefix(protocol::PROBLEM_TYPE_BASE).unwrap_or(&problem.type_uri).to_owned();
+    let outcome = match problem.outcome {
+        Outcome::Refused | Outcome::Unavailable => Kind::Fail,
+        Outcome::Unknown => Kind::Info,
+    };
+    (outcome, Some(name))
+}
+
+impl Answer {
+    /// Whether it is `Ok`.
+    pub fn is_ok(&self) -> bool {
+        self.outcome == Kind::Ok
+    }
+
+    /// Whether it is the problem of that name.
+    pub fn is_problem(&self, name: &str) -> bool {
+        self.error.as_deref() == Some(name)
+    }
+
+    /// The body as what it should be. An `Ok` whose body cannot be read becomes `Info`, of a read `Fail`.
+    pub fn read<T: DeserializeOwned>(&mut self, effect: Effect) -> Option<T> {
+        if !self.is_ok() {
+            return None;
+        }
+        match serde_json::from_slice(&self.body) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.outcome = if effect == Effect::Read { Kind::Fail } else { Kind::Info };
+                self.error = Some(format!("unreadable: {error}"));
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::ProblemType;
+
+    use super::*;
+
+    fn problem(outcome: Outcome) -> Ending {
+        let problem = Problem {
+            type_uri: ProblemType::BadVersion.uri(),
+            title: String::new(),
+            status: 412,
+            detail: String::new(),
+            outcome,
+            name: None,
+            code: None,
+            path: None,
+            op_index: None,
+            zxid: 1,
+        };
+        Ending::Answered { status: 412, body: serde_json::to_vec(&problem).unwrap().into() }
+    }
+
+    fn plain(status: u16) -> Ending {
+        Ending::Answered { status, body: Bytes::from_static(b"{}") }
+    }
+
+    #[test]
+    fn the_table_holds() {
+        let table = [
+            (plain(200), Kind::Ok, Kind::Ok),
+            (plain(202), Kind::Ok, Kind::Ok),
+            (problem(Outcome::Refused), Kind::Fail, Kind::Fail),
+            (problem(Outcome::Unavailable), Kind::Fail, Kind::Fail),
+            (problem(Outcome::Unknown), Kind::Info, Kind::Fail),
+            (Ending::NotSent("refused".into()), Kind::Fail, Kind::Fail),
+            (Ending::Broken("reset".into()), Kind::Info, Kind::Fail),
+            (Ending::TimedOut, Kind::Info, Kind::Fail),
+            (plain(404), Kind::Info, Kind::Fail),
+            (plain(500), Kind::Info, Kind::Fail),
+            (plain(302), Kind::Info, Kind::Fail),
+        ];
+        for (ending, write, read) in table {
+            assert_eq!(judge(Effect::Write, ending.clone(), None, 1).outcome, write, "{ending:?}");
+            assert_eq!(judge(Effect::Read, ending.clone(), None, 1).outcome, read, "{ending:?}");
+        }
+        assert!(judge(Effect::Write, problem(Outcome::Refused), None, 1).is_problem("bad-version"));
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_doubtful() {
+        let mut answer = judge(Effect::Write, plain(200), None, 1);
+        assert_eq!(answer.read::<protocol::Created>(Effect::Write), None);
+        assert_eq!(answer.outcome, Kind::Info);
+    }
+}

@@ -1,0 +1,211 @@
+//! A logical single-threaded client: what a worker of a workload acts through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use protocol::{Millis, OpenSession, SessionOpened};
+use serde_json::Value;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::answer::{Answer, Effect};
+use crate::history::{Entry, Kind, Process};
+use crate::http::{Call, Http};
+use crate::recorder::Recorder;
+
+/// How long setting something up may take before the run is given up.
+const SETUP_MAX: Duration = Duration::from_secs(60);
+
+/// A client. It is one process of the history until an operation of unknown outcome; then it goes on as another.
+pub struct Client {
+    /// Its random choices.
+    pub rng: fastrand::Rng,
+    /// Its connections.
+    pub http: Http,
+    recorder: Arc<Recorder>,
+    endpoints: Vec<String>,
+    process: u64,
+    crashed: bool,
+}
+
+impl Client {
+    /// A client of these nodes.
+    pub fn new(endpoints: &[String], recorder: &Arc<Recorder>, seed: u64) -> Client {
+        Client {
+            rng: fastrand::Rng::with_seed(seed),
+            http: Http::new(endpoints),
+            recorder: recorder.clone(),
+            endpoints: endpoints.to_vec(),
+            process: recorder.new_process(),
+            crashed: false,
+        }
+    }
+
+    /// Whether the last operation was of unknown outcome. Asking forgets it.
+    pub fn take_crashed(&mut self) -> bool {
+        std::mem::take(&mut self.crashed)
+    }
+
+    /// Nanoseconds since the run began.
+    pub fn now_ns(&self) -> u64 {
+        self.recorder.now_ns()
+    }
+
+    /// A node at random, from 1.
+    pub fn any_node(&mut self) -> u64 {
+        self.rng.u64(1..=self.http.node_count())
+    }
+
+    /// Begins an operation.
+    pub fn invoke(&mut self, f: &str, value: Value) {
+        self.note(Kind::Invoke, f, value, None, None, None);
+    }
+
+    /// Ends an operation.
+    pub fn end(&mut self, outcome: Kind, f: &str, value: Value, error: Option<String>, answer: Option<&Answer>) {
+        let node = answer.map(|answer| answer.node);
+        let zxid = answer.and_then(|answer| answer.zxid).filter(|_| outcome == Kind::Ok);
+        self.note(outcome, f, value, error, node, zxid);
+        if outcome == Kind::Info {
+            self.process = self.recorder.new_process();
+            self.crashed = true;
+        }
+    }
+
+    /// Ends an operation as its answer says.
+    pub fn end_as(&mut self, answer: &Answer, f: &str, value: Value) {
+        self.end(answer.outcome, f, value, answer.error.clone(), Some(answer));
+    }
+
+    /// An operation that is one request to any node. `result` makes the value of an `Ok` out of the answer; `None` for one
+    /// that cannot be read.
+    pub async fn operate(
+        &mut self,
+        f: &str,
+        value: Value,
+        call: Call,
+        result: impl FnOnce(&mut Answer) -> Option<Value>,
+    ) -> (Answer, Value) {
+        self.invoke(f, value.clone());
+        let node = self.any_node();
+        let mut answer = self.http.send(node, call).await;
+        let done = if answer.is_ok() { result(&mut answer) } else { None };
+        let value = done.unwrap_or(value);
+        self.end_as(&answer, f, value.clone());
+        (answer, value)
+    }
+
+    fn note(&self, kind: Kind, f: &str, value: Value, error: Option<String>, node: Option<u64>, zxid: Option<u64>) {
+        let process = Process::Client(self.process);
+        self.recorder.record(Entry { index: 0, time: 0, process, kind, f: f.to_owned(), value, error, node, zxid });
+    }
+
+    /// Sends a request that is no part of the history until it is answered, to one node after the other.
+    ///
+    /// `settled` says which answers, refusals among them, are as good as `Ok`.
+    ///
+    /// # Errors
+    /// The last answer's error, when a minute was not enough.
+    pub async fn insist(&mut self, call: Call, settled: impl Fn(&Answer) -> bool) -> Result<Answer, String> {
+        let deadline = Instant::now() + SETUP_MAX;
+        loop {
+            let node = self.any_node();
+            let answer = self.http.send(node, call.clone()).await;
+            if answer.is_ok() || settled(&answer) {
+                return Ok(answer);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{call:?}: {}", answer.error.unwrap_or_default()));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Makes a persistent znode with this data unless it is there.
+    ///
+    /// # Errors
+    /// When a minute was not enough.
+    pub async fn ensure(&mut self, path: &str, data: &str) -> Result<(), String> {
+        let call = Call::post(format!("/v1/znodes{path}")).body(data.to_owned());
+        self.insist(call, |answer| answer.is_problem("node-exists")).await.map(|_| ())
+    }
+
+    /// Opens a session that a task of its own keeps alive until it is dropped or told to be quiet.
+    ///
+    /// # Errors
+    /// When a minute was not enough.
+    pub async fn open_session(&mut self, timeout_ms: u64) -> Result<Session, String> {
+        let wish = OpenSession { timeout_ms: Some(Millis(timeout_ms)), label: "jepsen".into() };
+        let mut answer = self.insist(Call::post("/v1/sessions").json(&wish), |_| false).await?;
+        let opened: SessionOpened = answer.read(Effect::Write).ok_or("the session cannot be read")?;
+        let seed = self.rng.u64(..);
+        Ok(Session::keep(opened, &self.endpoints, seed))
+    }
+}
+
+/// A session with the task that keeps it alive.
+pub struct Session {
+    /// Its id: the owner in histories.
+    pub id: u64,
+    /// What the header says.
+    pub key: String,
+    /// The agreed timeout.
+    pub timeout: Duration,
+    quiet: Arc<AtomicBool>,
+    keeper: AbortHandle,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+impl Session {
+    fn keep(opened: SessionOpened, endpoints: &[String], seed: u64) -> Session {
+        let quiet = Arc::new(AtomicBool::new(false));
+        let timeout = Duration::from_millis(u64::from(opened.timeout_ms));
+        let keeper = tokio::spawn(keep_alive(
+            opened.id,
+            opened.session.clone(),
+            timeout,
+            Http::new(endpoints),
+            quiet.clone(),
+            seed,
+        ));
+        Session { id: opened.id, key: opened.session, timeout, quiet, keeper: keeper.abort_handle() }
+    }
+
+    /// Stops or resumes the heartbeats: a client that is paused sends none.
+    pub fn set_quiet(&self, quiet: bool) {
+        self.quiet.store(quiet, Ordering::SeqCst);
+    }
+
+    /// The request that closes it.
+    pub fn close_call(&self) -> Call {
+        Call::delete(format!("/v1/sessions/{}", self.id)).session(&self.key)
+    }
+}
+
+async fn keep_alive(id: u64, key: String, timeout: Duration, mut http: Http, quiet: Arc<AtomicBool>, seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut node = rng.u64(1..=http.node_count());
+    loop {
+        tokio::time::sleep(timeout / 5).await;
+        let until = Instant::now() + timeout / 5;
+        // A node that does not answer is left for the next, and the next, as a client library would.
+        while !quiet.load(Ordering::SeqCst) {
+            let call = Call::post(format!("/v1/sessions/{id}/keepalive")).session(&key);
+            let answer = http.send(node, call).await;
+            if answer.is_ok() || Instant::now() > until {
+                break;
+            }
+            if answer.is_problem("session-expired") {
+                return;
+            }
+            node = node % http.node_count() + 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! One node: a `zlock serve` process with its configuration, data and log.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Plan;
+
+/// A node of an own cluster.
+pub struct Node {
+    /// Its id, from 1.
+    pub id: u64,
+    /// Where its data lives.
+    pub data_dir: PathBuf,
+    program: PathBuf,
+    config: PathBuf,
+    log: PathBuf,
+    faketime: Option<(PathBuf, PathBuf)>,
+    process: Option<Process>,
+    paused: bool,
+}
+
+struct Process {
+    child: Child,
+    /// The node stops when this end is closed, so it never outlives the harness.
+    _stdin: Option<ChildStdin>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Node {
+    /// Writes the configuration.
+    ///
+    /// # Errors
+    /// When files cannot be written.
+    pub fn prepare(plan: &Plan, id: u64, peer_listen: &str, members: &str) -> io::Result<Node> {
+        let dir = fs::canonicalize(&plan.dir)?.join(format!("node{id}"));
+        fs::create_dir_all(&dir)?;
+        let elsewhere = plan.data_dirs.get(id as usize - 1).cloned().flatten();
+        let data_dir = elsewhere.unwrap_or_else(|| dir.join("data"));
+        let config = dir.join("node.toml");
+        let text = format!(
+            "node_id = {id}\ncluster_id = \"jepsen\"\ndata_dir = \"{}\"\npeer_listen = \"{peer_listen}\"\n{}\nmembers = [\n{members}]\n",
+            data_dir.display(),
+            plan.settings,
+        );
+        fs::write(&config, text)?;
+        let faketime = match &plan.faketime {
+            Some(library) => {
+                let offset = dir.join("clock");
+                fs::write(&offset, "+0\n")?;
+                Some((library.clone(), offset))
+            }
+            None => None,
+        };
+        let log = dir.join("log");
+        Ok(Node { id, data_dir, program: plan.program.clone(), config, log, faketime, process: None, paused: false })
+    }
+
+    /// Starts the process; its log goes on in the same file.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn start(&mut self) -> io::Result<()> {
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        let mut command = Command::new(&self.program);
+        command.arg("serve").arg("--config").arg(&self.config).arg("--until-stdin-ends");
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        if let Some((library, offset)) = &self.faketime {
+            // Only the wall clock: a monotonic clock that jumps makes the standard library's waits hang.
+            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", offset);
+            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        let mut child = command.spawn()?;
+        let stdin = child.stdin.take();
+        self.process = Some(Process { child, _stdin: stdin });
+        self.paused = false;
+        Ok(())
+    }
+
+    /// The process id; 0 when it does not run.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().map_or(0, |process| process.child.id())
+    }
+
+    /// Whether it was started and not killed.
+    pub fn runs(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// kill -9; returns when the process is gone.
+    pub fn kill(&mut self) {
+        // A stopped process dies of SIGKILL too.
+        self.process = None;
+        self.paused = false;
+    }
+
+    /// SIGSTOP or SIGCONT.
+    pub fn pause(&mut self, pause: bool) {
+        let signal = if pause { Signal::STOP } else { Signal::CONT };
+        if let Some(process) = &self.process
+            && let Some(pid) = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw)
+            && kill_process(pid, signal).is_ok()
+        {
+            self.paused = pause;
+        }
+    }
+
+    /// Whether it stands still.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// How it ended, if it ended by itself since it was started. Forgets the process then.
+    pub fn ended(&mut self) -> Option<String> {
+        let status = self.process.as_mut()?.child.try_wait().ok()??;
+        self.process = None;
+        Some(status.to_string())
+    }
+
+    /// Throws the data of a stopped node away.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub fn wipe(&mut self) -> io::Result<()> {
+        self.kill();
+        if self.data_dir.exists() { remove_inside(&self.data_dir) } else { Ok(()) }
+    }
+
+    /// Sets the wall clock so many seconds off. False when the node runs without libfaketime.
+    ///
+    /// # Errors
+    /// When the file that libfaketime reads cannot be written.
+    pub fn set_clock(&mut self, offset_s: i64) -> io::Result<bool> {
+        let Some((_, file)) = &self.faketime else { return Ok(false) };
+        let next = file.with_extension("next");
+        fs::write(&next, format!("{offset_s:+}\n"))?;
+        fs::rename(next, file)?;
+        Ok(true)
+    }
+
+    /// Lines of the log that tell of a bug.
+    pub fn alarms(&self) -> Vec<String> {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let alarm = |line: &&str| line.contains("panicked at") || line.contains("assertion");
+        log.lines().filter(alarm).map(|line| format!("node {}: {line}", self.id)).take(20).collect()
+    }
+}
+
+/// Empties a directory that may be a mount point.
+fn remove_inside(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            fs::remove_dir_all(path)?;
+        } else {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}

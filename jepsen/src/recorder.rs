@@ -1,0 +1,124 @@
+//! Takes the history down while it happens.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::history::{Entry, Kind, NemesisTag, Process};
+
+/// How many operations ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Happened.
+    pub ok: u64,
+    /// Did not happen.
+    pub fail: u64,
+    /// Nobody knows.
+    pub info: u64,
+}
+
+struct Tape {
+    entries: Vec<Entry>,
+    file: BufWriter<File>,
+    counts: Counts,
+    next_process: u64,
+    /// The first failure to write the file.
+    error: Option<io::Error>,
+}
+
+/// The history of a run. An entry's index and time are given under one lock, so both rise together.
+pub struct Recorder {
+    began: Instant,
+    tape: Mutex<Tape>,
+}
+
+impl Recorder {
+    /// Begins a history that is also written to `history.jsonl` in `dir`, line by line.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn create(dir: &Path) -> io::Result<Recorder> {
+        let file = BufWriter::new(File::create(dir.join("history.jsonl"))?);
+        let tape = Tape { entries: Vec::new(), file, counts: Counts::default(), next_process: 0, error: None };
+        Ok(Recorder { began: Instant::now(), tape: Mutex::new(tape) })
+    }
+
+    fn tape(&self) -> MutexGuard<'_, Tape> {
+        self.tape.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nanoseconds since the run began.
+    pub fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// A process that was never used.
+    pub fn new_process(&self) -> u64 {
+        let mut tape = self.tape();
+        tape.next_process += 1;
+        tape.next_process - 1
+    }
+
+    /// Takes an entry down.
+    pub fn record(&self, mut entry: Entry) {
+        let mut tape = self.tape();
+        entry.index = tape.entries.len() as u64;
+        entry.time = self.now_ns();
+        if matches!(entry.process, Process::Client(_)) {
+            match entry.kind {
+                Kind::Ok => tape.counts.ok += 1,
+                Kind::Fail => tape.counts.fail += 1,
+                Kind::Info => tape.counts.info += 1,
+                Kind::Invoke => {}
+            }
+        }
+        let mut line = serde_json::to_vec(&entry).expect("an entry is JSON");
+        line.push(b'\n');
+        if let Err(error) = tape.file.write_all(&line) {
+            tape.error.get_or_insert(error);
+        }
+        tape.entries.push(entry);
+    }
+
+    /// Takes down what the nemesis does: both sides, at one moment.
+    pub fn nemesis(&self, f: &str, value: Value) {
+        self.record(Entry {
+            index: 0,
+            time: 0,
+            process: Process::Nemesis(NemesisTag::Nemesis),
+            kind: Kind::Info,
+            f: f.to_owned(),
+            value,
+            error: None,
+            node: None,
+            zxid: None,
+        });
+    }
+
+    /// How many operations ended how, so far.
+    pub fn counts(&self) -> Counts {
+        self.tape().counts
+    }
+
+    /// Writes `history.edn` and gives the whole history.
+    ///
+    /// # Errors
+    /// When a file could not be written.
+    pub fn finish(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+        let mut tape = self.tape();
+        tape.file.flush()?;
+        if let Some(error) = tape.error.take() {
+            return Err(error);
+        }
+        let mut edn = BufWriter::new(File::create(dir.join("history.edn"))?);
+        for entry in &tape.entries {
+            writeln!(edn, "{}", entry.to_edn())?;
+        }
+        edn.flush()?;
+        Ok(tape.entries.clone())
+    }
+}

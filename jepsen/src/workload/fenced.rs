@@ -1,0 +1,245 @@
+//! `fenced-lock` and `unguarded-lock`: read, think, write back, under a lock whose holder may be paused for too long.
+//!
+//! Two things are written under the lock: a resource outside of zlock, here in memory, and a znode. With the guard
+//! the resource refuses tokens below the highest it has seen, and the znode is written with `If-Lock`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use protocol::{ZnodeInfo, headers};
+use serde_json::json;
+
+use super::locks::held;
+use super::{Made, Work, epoch, final_read, make_root};
+use crate::answer::Effect;
+use crate::client::{Client, Session};
+use crate::history::Kind;
+use crate::http::Call;
+
+/// As short as zlock allows: pauses are to be longer.
+const SESSION_TIMEOUT_MS: u64 = 2_000;
+const WAIT: Duration = Duration::from_millis(500);
+const EPOCH: Duration = Duration::from_secs(20);
+/// Writes under one hold.
+const USES: u32 = 3;
+/// One write in so many is interrupted by a pause.
+const PAUSE_ONE_IN: u32 = 12;
+
+/// What the lock protects, outside of zlock.
+#[derive(Default)]
+struct Resource {
+    highest_token: u64,
+    elements: Vec<u64>,
+    writes: u64,
+}
+
+/// Locks with something to protect.
+pub struct Fenced {
+    guarded: bool,
+    count: u64,
+    next_element: AtomicU64,
+    resources: Mutex<BTreeMap<String, Resource>>,
+    used: Mutex<BTreeSet<String>>,
+    made: Made,
+}
+
+/// A worker, its session and the lock that it believes to hold.
+#[derive(Default)]
+pub struct User {
+    session: Option<Session>,
+    held: Option<Held>,
+}
+
+struct Held {
+    lock: String,
+    ticket: String,
+    token: u64,
+    uses_left: u32,
+}
+
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Fenced {
+    /// Locks for so many workers, with or without the guard.
+    pub fn new(guarded: bool, concurrency: usize) -> Fenced {
+        Fenced {
+            guarded,
+            count: (concurrency as u64 / 4).max(1),
+            next_element: AtomicU64::new(0),
+            resources: Mutex::default(),
+            used: Mutex::default(),
+            made: Made::default(),
+        }
+    }
+
+    fn root(&self) -> String {
+        format!("{}/{}", super::ROOT, if self.guarded { "fenced-lock" } else { "unguarded-lock" })
+    }
+
+    fn data_url(&self, lock: &str) -> String {
+        format!("/v1/znodes{lock}-data")
+    }
+
+    async fn acquire(&self, user: &mut User, session: &Session, client: &mut Client) -> Result<(), String> {
+        let lock = format!("{}/{}-{}", self.root(), epoch(client, EPOCH), client.rng.u64(..self.count));
+        self.made.ensure(client, &format!("{lock}-data"), "").await?;
+        lock_of(&self.used).insert(lock.clone());
+        let mut value = json!({"lock": lock, "owner": session.id});
+        let call = Call::post(format!("/v1/locks{lock}?wait={}ms", WAIT.as_millis()));
+        let mut grant = None;
+        let result = |answer: &mut crate::answer::Answer| {
+            let (ticket, token, _) = held(answer)?;
+            value["token"] = token.into();
+            grant = Some((ticket, token));
+            Some(value)
+        };
+        client
+            .operate(
+                "acquire",
+                json!({"lock": lock, "owner": session.id}),
+                call.session(&session.key).waiting(WAIT),
+                result,
+            )
+            .await;
+        user.held = grant.map(|(ticket, token)| Held { lock, ticket, token, uses_left: USES });
+        Ok(())
+    }
+
+    /// A pause of the client: no heartbeats, no progress, for longer than its session may live without them.
+    async fn maybe_pause(&self, session: &Session, client: &mut Client) {
+        if client.rng.u32(..PAUSE_ONE_IN) == 0 {
+            session.set_quiet(true);
+            tokio::time::sleep(session.timeout.mul_f64(1.2 + client.rng.f64())).await;
+            session.set_quiet(false);
+        }
+    }
+
+    /// Reads the resource's set, thinks, and writes it back with one element more.
+    async fn use_resource(&self, held: &Held, session: &Session, client: &mut Client) {
+        let element = self.next_element.fetch_add(1, Ordering::Relaxed);
+        let mut value = json!({"lock": held.lock, "owner": session.id, "token": held.token, "element": element});
+        client.invoke("use", value.clone());
+        let seen = self.with_resource(held, |resource| resource.elements.clone());
+        let Some(mut elements) = seen else {
+            return client.end(Kind::Fail, "use", value, Some("stale-token".into()), None);
+        };
+        self.maybe_pause(session, client).await;
+        elements.push(element);
+        let written = self.with_resource(held, |resource| {
+            resource.elements = elements;
+            resource.writes += 1;
+            resource.writes
+        });
+        match written {
+            Some(seq) => {
+                value["seq"] = seq.into();
+                client.end(Kind::Ok, "use", value, None, None);
+            }
+            None => client.end(Kind::Fail, "use", value, Some("stale-token".into()), None),
+        }
+    }
+
+    /// Looks at the resource, or changes it; with the guard only for a token that is not below the highest seen.
+    fn with_resource<T>(&self, held: &Held, work: impl FnOnce(&mut Resource) -> T) -> Option<T> {
+        let mut resources = lock_of(&self.resources);
+        let resource = resources.entry(held.lock.clone()).or_default();
+        if self.guarded && held.token < resource.highest_token {
+            return None;
+        }
+        resource.highest_token = resource.highest_token.max(held.token);
+        Some(work(resource))
+    }
+
+    /// The same with a znode.
+    async fn append(&self, held: &Held, session: &Session, client: &mut Client) {
+        let element = self.next_element.fetch_add(1, Ordering::Relaxed);
+        let value = json!({"lock": held.lock, "owner": session.id, "token": held.token, "element": element});
+        client.invoke("append", value.clone());
+        let url = self.data_url(&held.lock);
+        let node = client.any_node();
+        let mut look = client.http.send(node, Call::get(&url)).await;
+        let Some(node) = look.read::<ZnodeInfo>(Effect::Read) else {
+            return client.end(Kind::Fail, "append", value, look.error.clone(), None);
+        };
+        self.maybe_pause(session, client).await;
+        let mut data = node.data.unwrap_or_default();
+        if !data.is_empty() {
+            data.push(',');
+        }
+        data.push_str(&element.to_string());
+        let mut call = Call::put(&url).body(data);
+        if self.guarded {
+            call = call.header(headers::IF_LOCK, format!("{};{}", held.lock, held.token));
+        }
+        let node = client.any_node();
+        let answer = client.http.send(node, call).await;
+        client.end_as(&answer, "append", value);
+    }
+
+    async fn release(&self, held: Held, session: &Session, client: &mut Client) -> bool {
+        let value = json!({"lock": held.lock, "owner": session.id, "token": held.token});
+        let call = Call::delete(format!("/v1/tickets{}", held.ticket)).session(&session.key);
+        let (answer, _) = client.operate("release", value, call, |_| None).await;
+        answer.is_ok()
+    }
+}
+
+impl Work for Fenced {
+    type Worker = User;
+
+    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
+        make_root(client, self.root().rsplit('/').next().unwrap_or_default()).await.map(|_| ())
+    }
+
+    fn worker(&self, _index: usize) -> User {
+        User::default()
+    }
+
+    async fn step(&self, user: &mut User, client: &mut Client) -> Result<(), String> {
+        let session = match user.session.take() {
+            Some(session) => session,
+            None => client.open_session(SESSION_TIMEOUT_MS).await?,
+        };
+        let mut keep = true;
+        match user.held.take() {
+            None => self.acquire(user, &session, client).await?,
+            Some(held) if held.uses_left == 0 => keep = self.release(held, &session, client).await,
+            Some(mut held) => {
+                held.uses_left -= 1;
+                self.use_resource(&held, &session, client).await;
+                self.append(&held, &session, client).await;
+                user.held = Some(held);
+            }
+        }
+        // A session with anything doubtful in it is left to expire.
+        if !client.take_crashed() && keep && !(user.held.is_none() && client.rng.u8(..10) == 0) {
+            user.session = Some(session);
+        } else {
+            user.held = None;
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, client: &mut Client) -> Result<(), String> {
+        let locks: Vec<String> = lock_of(&self.used).iter().cloned().collect();
+        for lock in locks {
+            let elements = lock_of(&self.resources).get(&lock).map(|resource| resource.elements.clone());
+            let value = json!({"lock": lock});
+            client.invoke("resource-read", value.clone());
+            let done = json!({"lock": lock, "elements": elements.unwrap_or_default()});
+            client.end(Kind::Ok, "resource-read", done, None, None);
+            final_read(client, "read-all", value, Call::get(self.data_url(&lock)), |answer| {
+                let node = serde_json::from_slice::<ZnodeInfo>(&answer.body).ok();
+                let data = node.and_then(|node| node.data).unwrap_or_default();
+                let elements: Vec<u64> = data.split(',').filter_map(|text| text.parse().ok()).collect();
+                json!({"lock": lock, "elements": elements})
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! What clients do: one file for each kind of promise.
+//!
+//! A workload is prepared once, then its workers take steps, one operation or a few each, at the pace of the run. After the
+//! last fault is healed each worker settles and the workload reads what is left.
+
+mod bank;
+mod ephemerals;
+mod fenced;
+mod locks;
+mod queue;
+mod register;
+mod retries;
+mod sequences;
+mod sessions;
+mod watchers;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use crate::client::Client;
+use crate::http::Call;
+
+pub use bank::Bank;
+pub use ephemerals::Ephemerals;
+pub use fenced::Fenced;
+pub use locks::{LockKind, Locks};
+pub use queue::Queue;
+pub use register::Registers;
+pub use retries::Retries;
+pub use sequences::Sequences;
+pub use sessions::Sessions;
+pub use watchers::Watchers;
+
+/// Everything that the harness makes lies below this znode.
+pub const ROOT: &str = "/jepsen";
+
+/// What clients do.
+pub trait Work: Send + Sync + Sized + 'static {
+    /// What one worker remembers from step to step.
+    type Worker: Send + 'static;
+
+    /// Makes what all workers need.
+    fn prepare(&self, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// A worker that has done nothing yet.
+    fn worker(&self, index: usize) -> Self::Worker;
+
+    /// The next thing that a worker does.
+    fn step(&self, worker: &mut Self::Worker, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// What a worker does once everything is healed.
+    fn settle(&self, _worker: Self::Worker, _client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Reads what is left, when all workers have settled.
+    fn finish(&self, _client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
+        async { Ok(()) }
+    }
+}
+
+/// Znodes that are known to be there, so that each is made once.
+#[derive(Default)]
+pub(crate) struct Made {
+    paths: Mutex<BTreeSet<String>>,
+}
+
+impl Made {
+    /// Makes the znode unless that was done before.
+    pub(crate) async fn ensure(&self, client: &mut Client, path: &str, data: &str) -> Result<(), String> {
+        if self.paths.lock().await.contains(path) {
+            return Ok(());
+        }
+        client.ensure(path, data).await?;
+        self.paths.lock().await.insert(path.to_owned());
+        Ok(())
+    }
+}
+
+/// Makes `/jepsen` and a znode below it.
+pub(crate) async fn make_root(client: &mut Client, name: &str) -> Result<String, String> {
+    client.ensure(ROOT, "").await?;
+    let path = format!("{ROOT}/{name}");
+    client.ensure(&path, "").await?;
+    Ok(path)
+}
+
+/// Which of the stretches of this length the run is in. Names with it keep the parts that a checker looks at small.
+pub(crate) fn epoch(client: &Client, length: Duration) -> u64 {
+    Duration::from_nanos(client.now_ns()).as_secs() / length.as_secs().max(1)
+}
+
+/// Records a read that goes on until it is answered: the last look at what is left.
+pub(crate) async fn final_read(
+    client: &mut Client,
+    f: &str,
+    value: Value,
+    call: Call,
+    result: impl FnOnce(&crate::answer::Answer) -> Value,
+) -> Result<(), String> {
+    client.invoke(f, value);
+    let answer = client.insist(call, |answer| answer.is_problem("no-node")).await?;
+    let value = result(&answer);
+    client.end(crate::history::Kind::Ok, f, value, None, Some(&answer));
+    Ok(())
+}

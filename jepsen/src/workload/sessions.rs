@@ -1,0 +1,63 @@
+//! `session`: local reads at any node by clients that show the last zxid they saw.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use protocol::{ZnodeInfo, headers};
+use serde_json::{Value, json};
+
+use super::{Work, make_root};
+use crate::answer::{Answer, Effect};
+use crate::client::Client;
+use crate::http::Call;
+
+const KEYS: u64 = 5;
+
+/// Znodes that are read locally.
+#[derive(Default)]
+pub struct Sessions {
+    next_element: AtomicU64,
+}
+
+fn path(key: u64) -> String {
+    format!("{}/session/k{key}", super::ROOT)
+}
+
+impl Work for Sessions {
+    /// The last zxid that the client saw.
+    type Worker = u64;
+
+    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
+        make_root(client, "session").await?;
+        for key in 0..KEYS {
+            client.ensure(&path(key), "0").await?;
+        }
+        Ok(())
+    }
+
+    fn worker(&self, _index: usize) -> u64 {
+        0
+    }
+
+    async fn step(&self, last: &mut u64, client: &mut Client) -> Result<(), String> {
+        let key = client.rng.u64(..KEYS);
+        let url = format!("/v1/znodes{}", path(key));
+        let name = format!("k{key}");
+        let answer = if client.rng.u8(..4) == 0 {
+            let element = self.next_element.fetch_add(1, Ordering::Relaxed) + 1;
+            let call = Call::put(url).body(element.to_string());
+            client.operate("write", json!({"key": name, "element": element}), call, |_| None).await.0
+        } else {
+            let call = Call::get(format!("{url}?consistency=local")).header(headers::MIN_ZXID, *last);
+            let result = |answer: &mut Answer| -> Option<Value> {
+                let node: ZnodeInfo = answer.read(Effect::Read)?;
+                let element: Option<u64> = node.data.and_then(|data| data.parse().ok());
+                Some(json!({"key": name, "element": element, "mzxid": node.stat.mzxid}))
+            };
+            client.operate("local-read", json!({"key": name, "min_zxid": last}), call, result).await.0
+        };
+        if let Some(zxid) = answer.zxid.filter(|_| answer.is_ok()) {
+            *last = (*last).max(zxid);
+        }
+        Ok(())
+    }
+}

@@ -1,4 +1,4 @@
-//! sled, with a flush that means it.
+//! sled, with a flush that means it; or, for simulations, a database in memory.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::failpoint;
 use crate::fatal::Fatal;
+use crate::memory::{MemoryDatabase, MemoryTree};
 
 /// sled's page cache. It is a soft bound; snapshots pass through it once and need little.
 const CACHE_BYTES: u64 = 16 << 20;
@@ -18,12 +19,40 @@ const CLOSING_MAX: Duration = Duration::from_secs(5);
 /// How many threads are inside sled's recovery; see [`explain_panics`].
 static RECOVERING: AtomicUsize = AtomicUsize::new(0);
 
-/// An open sled database. Clones share it. Blocking: not for async tasks.
+/// An open database. Clones share it. Blocking: not for async tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Database {
-    db: sled::Db,
-    dir: Arc<Path>,
+    engine: Engine,
     fatal: Fatal,
+}
+
+#[derive(Clone, Debug)]
+enum Engine {
+    Sled { db: sled::Db, dir: Arc<Path> },
+    Memory(MemoryDatabase),
+}
+
+/// One tree of a [`Database`].
+#[derive(Clone, Debug)]
+pub(crate) enum Tree {
+    Sled(sled::Tree),
+    Memory(MemoryTree),
+}
+
+impl Tree {
+    pub(crate) fn get(&self, key: impl AsRef<[u8]>) -> io::Result<Option<Vec<u8>>> {
+        match self {
+            Tree::Sled(tree) => Ok(tree.get(key)?.map(|value| value.to_vec())),
+            Tree::Memory(tree) => tree.get(key.as_ref()),
+        }
+    }
+
+    pub(crate) fn insert(&self, key: impl AsRef<[u8]>, value: &[u8]) -> io::Result<()> {
+        match self {
+            Tree::Sled(tree) => Ok(tree.insert(key, value).map(drop)?),
+            Tree::Memory(tree) => tree.insert(key.as_ref(), value),
+        }
+    }
 }
 
 impl Database {
@@ -49,7 +78,12 @@ impl Database {
                 Err(error) => return Err(error),
             }
         };
-        Ok(Database { db, dir: dir.into(), fatal: fatal.clone() })
+        Ok(Database { engine: Engine::Sled { db, dir: dir.into() }, fatal: fatal.clone() })
+    }
+
+    /// A database in memory.
+    pub(crate) fn in_memory(database: MemoryDatabase, fatal: &Fatal) -> Database {
+        Database { engine: Engine::Memory(database), fatal: fatal.clone() }
     }
 
     /// Where errors of this database come together.
@@ -58,26 +92,42 @@ impl Database {
     }
 
     /// The tree `name`, made when missing.
-    pub(crate) fn tree(&self, name: &str) -> io::Result<sled::Tree> {
+    pub(crate) fn tree(&self, name: &str) -> io::Result<Tree> {
         self.fatal.check()?;
-        self.fatal.note("opening a tree", self.db.open_tree(name).map_err(io::Error::from))
+        let opened = match &self.engine {
+            Engine::Sled { db, .. } => db.open_tree(name).map(Tree::Sled).map_err(io::Error::from),
+            Engine::Memory(database) => Ok(Tree::Memory(database.tree(name))),
+        };
+        self.fatal.note("opening a tree", opened)
     }
 
     /// The names of all trees.
     pub(crate) fn tree_names(&self) -> Vec<String> {
-        self.db.tree_names().iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+        match &self.engine {
+            Engine::Sled { db, .. } => {
+                db.tree_names().iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+            }
+            Engine::Memory(database) => database.tree_names(),
+        }
     }
 
     /// A number that was never used before in this database.
     pub(crate) fn fresh_number(&self) -> io::Result<u64> {
-        self.fatal.note("numbering a snapshot", self.db.generate_id().map_err(io::Error::from))
+        let number = match &self.engine {
+            Engine::Sled { db, .. } => db.generate_id().map_err(io::Error::from),
+            Engine::Memory(database) => Ok(database.fresh_number()),
+        };
+        self.fatal.note("numbering a snapshot", number)
     }
 
     /// Removes a tree and what it holds.
     ///
     /// Its keys go first: sled gives the space of a tree that is dropped as a whole back only in part.
     pub(crate) fn drop_tree(&self, name: &str) -> io::Result<()> {
-        let tree = self.tree(name)?;
+        let tree = match self.tree(name)? {
+            Tree::Sled(tree) => tree,
+            Tree::Memory(tree) => return self.fatal.note("removing a snapshot", tree.remove_all()),
+        };
         let mut since_flush = 0;
         for key in tree.iter().keys() {
             let removed = key.and_then(|key| tree.remove(key)).map_err(io::Error::from);
@@ -89,14 +139,19 @@ impl Database {
         }
         drop(tree);
         self.flush()?;
-        self.fatal.note("removing a snapshot", self.db.drop_tree(name).map_err(io::Error::from))?;
+        if let Engine::Sled { db, .. } = &self.engine {
+            self.fatal.note("removing a snapshot", db.drop_tree(name).map_err(io::Error::from))?;
+        }
         self.flush()
     }
 
     /// Hands everything written so far to the kernel. Survives the end of the process, not of the machine.
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.fatal.check()?;
-        let result = failpoint::pass("db.flush").and_then(|()| self.db.flush().map(drop).map_err(io::Error::from));
+        let result = failpoint::pass("db.flush").and_then(|()| match &self.engine {
+            Engine::Sled { db, .. } => db.flush().map(drop).map_err(io::Error::from),
+            Engine::Memory(_) => Ok(()),
+        });
         self.fatal.note("flushing sled", result)
     }
 
@@ -106,7 +161,10 @@ impl Database {
     /// file that sled has is fsynced behind it, and their directory, since sled renames files.
     pub(crate) fn flush_durably(&self) -> io::Result<()> {
         self.flush()?;
-        let result = failpoint::pass("db.fsync").and_then(|()| sync_tree(&self.dir));
+        let result = failpoint::pass("db.fsync").and_then(|()| match &self.engine {
+            Engine::Sled { dir, .. } => sync_tree(dir),
+            Engine::Memory(database) => database.sync(),
+        });
         self.fatal.note("fsyncing sled's files", result)?;
         self.fatal.note("fsyncing sled's files", failpoint::pass("db.fsynced"))
     }
@@ -118,10 +176,11 @@ impl Database {
         let mut since_flush = 0;
         for name in self.tree_names() {
             let (from, to) = (self.tree(&name)?, copy.tree(&name)?);
+            let Tree::Sled(from) = from else { continue };
             for item in from.iter() {
                 let (key, value) = item?;
                 since_flush += value.len();
-                to.insert(key, value)?;
+                to.insert(key, &value)?;
                 if since_flush >= 8 << 20 {
                     since_flush = 0;
                     copy.flush()?;
@@ -134,16 +193,21 @@ impl Database {
 
     /// Bytes that the database occupies.
     pub(crate) fn disk_bytes(&self) -> io::Result<u64> {
-        disk_bytes(&self.dir)
+        match &self.engine {
+            Engine::Sled { dir, .. } => disk_bytes(dir),
+            Engine::Memory(_) => Ok(0),
+        }
     }
 }
 
+// After a failed write sled can wait for ever for that write when it is closed. So it is then left open, whichever
+// handle goes last; the process has to end anyway.
 impl Drop for Database {
-    /// After a failed write sled can wait for ever for that write when it is closed. So it is then left open; the
-    /// process has to end anyway.
     fn drop(&mut self) {
-        if self.fatal.reason().is_some() {
-            std::mem::forget(self.db.clone());
+        if let Engine::Sled { db, .. } = &self.engine
+            && self.fatal.reason().is_some()
+        {
+            std::mem::forget(db.clone());
         }
     }
 }

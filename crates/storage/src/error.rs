@@ -97,9 +97,3 @@ impl<T> Doing<T> for io::Result<T> {
         self.map_err(|source| Error::Io { doing: what(), source })
     }
 }
-
-impl<T> Doing<T> for sled::Result<T> {
-    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error> {
-        self.map_err(|source| Error::Io { doing: what(), source: source.into() })
-    }
-}

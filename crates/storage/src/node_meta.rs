@@ -130,8 +130,7 @@ impl NodeMeta {
 
     fn mark(&self, doing: &str, failpoint: &'static str, key: &str) -> io::Result<()> {
         self.database.fatal().check()?;
-        let written = failpoint::pass(failpoint)
-            .and_then(|()| self.tree.insert(key, &codec::seal(&true)));
+        let written = failpoint::pass(failpoint).and_then(|()| self.tree.insert(key, &codec::seal(&true)));
         self.database.fatal().note(doing, written)?;
         self.database.flush_durably()
     }

@@ -20,13 +20,7 @@ pub struct SnapshotReceiver {
 }
 
 impl SnapshotReceiver {
-    pub(crate) fn new(
-        store: SnapshotStore,
-        number: u64,
-        tree: Tree,
-        manifest: Manifest,
-        meta: SnapshotMeta,
-    ) -> Self {
+    pub(crate) fn new(store: SnapshotStore, number: u64, tree: Tree, manifest: Manifest, meta: SnapshotMeta) -> Self {
         SnapshotReceiver { chunks: ChunkWriter::new(store, number, tree, "receive.chunk"), manifest, meta }
     }
 

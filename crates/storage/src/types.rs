@@ -14,6 +14,7 @@ openraft::declare_raft_types!(
         NodeId = u64,
         Node = Member,
         LeaderId = openraft::impls::leader_id_std::LeaderId<Self::Term, Self::NodeId>,
+        AsyncRuntime = crate::runtime::Runtime,
 );
 
 /// The position of an entry: term and index.

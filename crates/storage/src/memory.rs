@@ -1,0 +1,206 @@
+//! A disk in memory that loses at a crash what was not synced: for simulations.
+//!
+//! Snapshots and the node's identity are written to it by the same code, in the same order and with the same syncs, as
+//! to sled. The Raft log is the simulation's own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::database::Database;
+use crate::error::Error;
+use crate::fatal::Fatal;
+use crate::node_meta::{Identity, NodeMeta};
+use crate::snapshot_store::SnapshotStore;
+
+type Trees = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+/// What outlives the process that has it open. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDisk(Arc<Mutex<Contents>>);
+
+#[derive(Debug, Default)]
+struct Contents {
+    /// As the process sees it.
+    trees: Trees,
+    synced: Trees,
+    /// What is in `trees` and not in `synced`, in order.
+    unsynced: VecDeque<Write>,
+    last_number: u64,
+    /// Raised at each crash: what a dead process still holds is of no more use to it.
+    boot: u64,
+}
+
+#[derive(Debug)]
+enum Write {
+    Insert { tree: String, key: Vec<u8>, value: Vec<u8> },
+    RemoveAll { tree: String },
+}
+
+/// What [`MemoryDisk::open`] opened.
+#[derive(Clone)]
+pub struct MemoryParts {
+    /// The snapshots.
+    pub snapshots: SnapshotStore,
+    /// Whose data this is.
+    pub meta: NodeMeta,
+    /// Where errors of both come together.
+    pub fatal: Fatal,
+}
+
+impl MemoryDisk {
+    /// Opens the disk of a node, or begins it.
+    ///
+    /// # Errors
+    /// Any [`Error`] of damaged data, which a crash must never bring about.
+    pub fn open(&self, identity: Identity) -> Result<MemoryParts, Error> {
+        let boot = self.lock().boot;
+        let fatal = Fatal::new();
+        let database = Database::in_memory(MemoryDatabase { disk: self.clone(), boot }, &fatal);
+        let dir = Path::new("memory");
+        let io = |source| Error::Io { doing: "opening a disk in memory".into(), source };
+        if self.lock().trees.is_empty() {
+            NodeMeta::create(&database, &identity).map_err(io)?;
+        }
+        let meta = NodeMeta::open(&database, dir, identity)?;
+        let snapshots = SnapshotStore::open(&database).map_err(io)?;
+        Ok(MemoryParts { snapshots, meta, fatal })
+    }
+
+    /// Writes that a loss of power now would lose, or not: the disk may have written any number of the first of them.
+    pub fn unsynced(&self) -> usize {
+        self.lock().unsynced.len()
+    }
+
+    /// Loses power with the first `kept` unsynced writes on the platter. Whoever has it open gets errors from now on.
+    pub fn crash(&self, kept: usize) {
+        let mut contents = self.lock();
+        contents.boot += 1;
+        contents.unsynced.truncate(kept);
+        contents.sync();
+        contents.trees = contents.synced.clone();
+    }
+
+    /// Loses everything.
+    pub fn wipe(&self) {
+        let mut contents = self.lock();
+        *contents = Contents { boot: contents.boot + 1, ..Contents::default() };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contents {
+    fn sync(&mut self) {
+        for write in std::mem::take(&mut self.unsynced) {
+            apply(&mut self.synced, write);
+        }
+    }
+}
+
+fn apply(trees: &mut Trees, write: Write) {
+    match write {
+        Write::Insert { tree, key, value } => drop(trees.entry(tree).or_default().insert(key, value)),
+        Write::RemoveAll { tree } => drop(trees.remove(&tree)),
+    }
+}
+
+/// One process's hold on a [`MemoryDisk`].
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryDatabase {
+    disk: MemoryDisk,
+    boot: u64,
+}
+
+impl MemoryDatabase {
+    pub(crate) fn tree(&self, name: &str) -> MemoryTree {
+        MemoryTree { database: self.clone(), name: name.into() }
+    }
+
+    pub(crate) fn tree_names(&self) -> Vec<String> {
+        self.disk.lock().trees.keys().cloned().collect()
+    }
+
+    pub(crate) fn fresh_number(&self) -> u64 {
+        let mut contents = self.disk.lock();
+        contents.last_number += 1;
+        contents.last_number
+    }
+
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.open()?.sync();
+        Ok(())
+    }
+
+    fn open(&self) -> io::Result<MutexGuard<'_, Contents>> {
+        let contents = self.disk.lock();
+        if contents.boot == self.boot { Ok(contents) } else { Err(io::Error::other("the machine has lost power")) }
+    }
+
+    fn write(&self, now: Write, later: Write) -> io::Result<()> {
+        let mut contents = self.open()?;
+        apply(&mut contents.trees, now);
+        contents.unsynced.push_back(later);
+        Ok(())
+    }
+}
+
+/// One tree of a [`MemoryDatabase`].
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryTree {
+    database: MemoryDatabase,
+    name: String,
+}
+
+impl MemoryTree {
+    pub(crate) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let contents = self.database.open()?;
+        Ok(contents.trees.get(&self.name).and_then(|tree| tree.get(key)).cloned())
+    }
+
+    pub(crate) fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let write = || Write::Insert { tree: self.name.clone(), key: key.into(), value: value.into() };
+        self.database.write(write(), write())
+    }
+
+    pub(crate) fn remove_all(&self) -> io::Result<()> {
+        let write = || Write::RemoveAll { tree: self.name.clone() };
+        self.database.write(write(), write())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::types::SnapshotMeta;
+
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity { cluster_id: "c".into(), node_id: 1 }
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_what_was_not_synced() {
+        let disk = MemoryDisk::default();
+        let parts = disk.open(identity()).unwrap();
+        parts.meta.set_joined().unwrap();
+        let mut writer = parts.snapshots.writer().unwrap();
+        writer.push(b"one").unwrap();
+        let snapshot = writer.finish(&SnapshotMeta::default()).unwrap();
+        let mut writer = parts.snapshots.writer().unwrap();
+        writer.push(&[7; 100_000]).unwrap();
+        let unsynced = disk.unsynced();
+        assert!(unsynced > 1);
+        disk.crash(unsynced - 1);
+        assert!(writer.push(&[7; 100_000]).is_err());
+        let again = disk.open(identity()).unwrap();
+        assert!(again.meta.joined());
+        assert_eq!(again.snapshots.current().unwrap().manifest(), snapshot.manifest());
+        assert_eq!(disk.lock().trees.len(), 3, "what the crash left of the second snapshot is gone");
+        disk.wipe();
+        assert!(disk.open(identity()).unwrap().snapshots.current().is_none());
+    }
+}

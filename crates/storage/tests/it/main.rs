@@ -6,6 +6,7 @@
 mod crashes;
 mod damage;
 mod faulty_disk;
+mod golden;
 mod harness;
 mod log_store;
 mod node_meta;

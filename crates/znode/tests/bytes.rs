@@ -136,11 +136,26 @@ fn lengths_beyond_all_bounds_are_refused_unread() {
 
 #[test]
 fn a_multi_in_a_multi_is_refused_before_the_stack_ends() {
-    let record = frozen_records().into_iter().find(|record| record[1] == 2 && record.ends_with(&[4, 0])).unwrap();
-    let nested = [&record[..record.len() - 2], &[4, 1].repeat(1_000_000), &[4, 0]].concat();
-    let mut builder = StateBuilder::new();
-    frozen_records().iter().take_while(|record| record[1] < 2).for_each(|before| builder.push(before).unwrap());
-    assert!(matches!(builder.push(&nested), Err(DecodeError::Damaged(_))));
+    let mut state = State::new(limits());
+    let open = Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: String::new() });
+    let mut multi = Request::new(Op::Multi(Vec::new()));
+    multi.credential = Some(Credential { session: SessionId(1), secret_hash: [1; 32] });
+    multi.idempotency = Some(Idempotency { key: RequestKey([2; 16]), fingerprint: [3; 16] });
+    for (request, zxid) in [open, multi].into_iter().zip(1..) {
+        state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { time_ms: 0, request });
+    }
+    let records: Vec<_> = state.records().collect();
+    let (start, end) = records[2].split_at(records[2].len() - 5);
+    assert_eq!(end, [3, 1, 0, 4, 0], "the fingerprint, an answer, good, a multi, of nothing");
+    let nested = |depth: usize| {
+        let mut builder = StateBuilder::new();
+        records[..2].iter().for_each(|before| builder.push(before).unwrap());
+        builder.push(&[start, &[3, 1, 0], &[4, 1].repeat(depth), &[4, 0]].concat())
+    };
+    assert_eq!(nested(0), Ok(()));
+    for depth in [1, 1_000_000] {
+        assert!(matches!(nested(depth), Err(DecodeError::Damaged(_))), "{depth} deep");
+    }
 }
 
 fn damage(bytes: &mut [u8], rng: &mut Rng) {

@@ -1,5 +1,6 @@
 //! The cluster under test: real `zlock serve` processes on this machine, or an own cluster that is only talked to.
 
+pub mod disk;
 mod links;
 mod process;
 

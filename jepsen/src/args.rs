@@ -1,0 +1,159 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use jepsen::check::Workload;
+use jepsen::nemesis::{Fault, Pace};
+use jepsen::runner::Options;
+use protocol::Millis;
+
+/// Breaks a zlock cluster while clients use it, and judges what they saw.
+#[derive(Debug, Parser)]
+#[command(name = "jepsen", version)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs one workload under faults. Exit code: 0 valid, 1 invalid, 2 unknown or the harness failed.
+    Test(Test),
+    /// Judges a stored history again.
+    Check {
+        /// A directory with `history.jsonl`.
+        dir: PathBuf,
+        /// The workload, when the directory does not say.
+        #[arg(long)]
+        workload: Option<String>,
+    },
+    /// Runs workloads under faults, one after the other, and prints a table.
+    All(All),
+}
+
+/// How to run.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Common {
+    /// Nodes of the cluster that is started.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=9))]
+    pub(crate) nodes: u64,
+    /// How long clients work, such as 60s or 5m.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub(crate) time: Duration,
+    /// Clients at the same time.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) concurrency: usize,
+    /// Steps a second, of all clients together.
+    #[arg(long, default_value_t = 100.0)]
+    pub(crate) rate: f64,
+    /// Of every random choice; taken from the clock when not given, and printed.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Where results go.
+    #[arg(long, default_value = "store")]
+    pub(crate) store: PathBuf,
+    /// The program `zlock`; the one beside this program unless given.
+    #[arg(long)]
+    pub(crate) zlock: Option<PathBuf>,
+    /// Time between faults.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub(crate) calm: Duration,
+    /// How long a fault lasts, more or less.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub(crate) fault: Duration,
+    /// A line for the configuration of every node, such as 'snapshot_log_entries = 500'. May be repeated.
+    #[arg(long)]
+    pub(crate) set: Vec<String>,
+}
+
+/// `jepsen test`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Test {
+    /// register, lock, fenced-lock, unguarded-lock, reentrant-lock, rw-lock, queue, sequential, ephemeral, watch, multi,
+    /// session or exactly-once.
+    #[arg(long)]
+    workload: String,
+    /// none, or any of kill, kill-leader, kill-majority, kill-all, pause, pause-leader, partition (halves, isolate-leader, ring,
+    /// one-way), slow, loss, wipe, clock, disk-full, fsync; separated by commas.
+    #[arg(long, default_value = "none", value_delimiter = ',')]
+    nemesis: Vec<String>,
+    /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis none` fits.
+    #[arg(long, value_delimiter = ',')]
+    endpoints: Vec<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// `jepsen all`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct All {
+    /// Only these workloads.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) workloads: Vec<String>,
+    /// Only these faults, each by itself; `a+b` is both in one run.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) nemeses: Vec<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    text.parse().map(|Millis(ms)| Duration::from_millis(ms)).map_err(|error| format!("{error}"))
+}
+
+/// The faults behind names.
+pub(crate) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
+    let mut faults = Vec::new();
+    for name in names {
+        faults.extend(Fault::from_name(name).ok_or_else(|| format!("no fault is called `{name}`; see --help"))?);
+    }
+    faults.sort_unstable();
+    faults.dedup();
+    Ok(faults)
+}
+
+/// The workload of that name.
+pub(crate) fn workload(name: &str) -> Result<Workload, String> {
+    Workload::from_name(name).ok_or_else(|| format!("no workload is called `{name}`; see --help"))
+}
+
+impl Common {
+    /// The options of one run.
+    pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Options {
+        Options {
+            workload,
+            faults,
+            nodes: self.nodes,
+            time: self.time,
+            concurrency: self.concurrency.max(1),
+            rate: self.rate,
+            seed,
+            store: self.store.clone(),
+            zlock: self.zlock.clone(),
+            endpoints: Vec::new(),
+            pace: Pace { calm: self.calm, fault: self.fault },
+            settings: self.set.join("\n"),
+        }
+    }
+
+    /// The seed, or a fresh one.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000))
+    }
+}
+
+impl Test {
+    /// The options of the run.
+    pub(crate) fn options(&self) -> Result<Options, String> {
+        let faults = faults(&self.nemesis)?;
+        if !self.endpoints.is_empty() && !faults.is_empty() {
+            return Err("a cluster that was there before is not broken: leave --nemesis or --endpoints out".into());
+        }
+        let mut options = self.common.options(workload(&self.workload)?, faults, self.common.seed());
+        options.endpoints.clone_from(&self.endpoints);
+        Ok(options)
+    }
+}

@@ -1,0 +1,115 @@
+//! Small disks that can be filled: a tmpfs for each node, and for failing fsyncs an ext4 image that is larger than the tmpfs it lies on.
+//!
+//! Needs root. A filled tmpfs answers writes with "no space". The image promises its filesystem space that is not
+//! there, so writes succeed and the fsync behind them fails: what a dying disk does.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Of the tmpfs.
+const DISK_BYTES: u64 = 256 << 20;
+/// Of the image, as its filesystem sees it.
+const IMAGE_BYTES: u64 = 512 << 20;
+/// The name of the file that takes the space.
+const FILLER: &str = ".jepsen-filler";
+
+/// Mounts that are undone when this is dropped.
+#[derive(Default)]
+pub struct Disks {
+    mounted: Vec<PathBuf>,
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        while let Some(dir) = self.mounted.pop() {
+            // Lazily: a node that is just being killed may still have files open.
+            let _ = run(Command::new("umount").arg("-l").arg(&dir));
+        }
+    }
+}
+
+impl Disks {
+    /// Gives a node a disk of its own at `dir/disk` and returns where its data goes.
+    ///
+    /// # Errors
+    /// When mounting is not permitted, or a tool is missing.
+    pub fn mount(&mut self, dir: &Path, failing_fsync: bool) -> io::Result<PathBuf> {
+        let disk = dir.join("disk");
+        fs::create_dir_all(&disk)?;
+        let disk = fs::canonicalize(disk)?;
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES}"), "jepsen"]).arg(&disk))?;
+        self.mounted.push(disk.clone());
+        if !failing_fsync {
+            let data = disk.join("data");
+            fs::create_dir_all(&data)?;
+            return Ok(data);
+        }
+        let image = disk.join("image");
+        File::create(&image)?.set_len(IMAGE_BYTES)?;
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", "^has_journal"]).arg(&image))?;
+        let inner = disk.join("inner");
+        fs::create_dir_all(&inner)?;
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&inner))?;
+        self.mounted.push(inner.clone());
+        let data = inner.join("data");
+        fs::create_dir_all(&data)?;
+        Ok(data)
+    }
+}
+
+/// Takes all the space of the disk that `data_dir` lies on.
+///
+/// # Errors
+/// When the filler cannot be written for another reason than that the disk is full.
+pub fn fill(data_dir: &Path) -> io::Result<()> {
+    fill_file(&data_dir.parent().unwrap_or(data_dir).join(FILLER))
+}
+
+/// Takes the space from under the image that `data_dir` lies in.
+///
+/// # Errors
+/// As `fill`.
+pub fn fill_below(data_dir: &Path) -> io::Result<()> {
+    let disk = data_dir.parent().and_then(Path::parent).unwrap_or(data_dir);
+    fill_file(&disk.join(FILLER))
+}
+
+/// Gives the space back.
+///
+/// # Errors
+/// When the filler cannot be removed.
+pub fn mend(data_dir: &Path) -> io::Result<()> {
+    for dir in data_dir.ancestors().skip(1).take(2) {
+        match fs::remove_file(dir.join(FILLER)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn fill_file(path: &Path) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    for block in [1 << 20, 4 << 10, 1] {
+        let zeros = vec![0; block];
+        loop {
+            match file.write_all(&zeros) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => break,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(io::Error::other(format!("{command:?}: {why}")))
+}

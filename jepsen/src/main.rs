@@ -1,0 +1,157 @@
+//! `jepsen test`, `jepsen check`, `jepsen all`.
+
+mod args;
+mod matrix;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use jepsen::check::{self, Workload};
+use jepsen::history;
+use jepsen::report;
+use jepsen::runner::{self, Options, Progress, Results};
+use jepsen::verdict::{Validity, Verdict};
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return harness_failed(&error.to_string()),
+    };
+    let code = match args.command {
+        Command::Test(test) => match test.options() {
+            Ok(options) => runtime.block_on(run_one(&options)),
+            Err(why) => harness_failed(&why),
+        },
+        Command::Check { dir, workload } => check_stored(&dir, workload.as_deref()),
+        Command::All(all) => runtime.block_on(matrix::run(&all)),
+    };
+    runtime.shutdown_background();
+    code
+}
+
+/// Valid is 0, invalid is 1, anything else is 2.
+fn exit_code(valid: Validity) -> ExitCode {
+    match valid {
+        Validity::Valid => ExitCode::SUCCESS,
+        Validity::Invalid => ExitCode::from(1),
+        Validity::Unknown => ExitCode::from(2),
+    }
+}
+
+fn harness_failed(why: &str) -> ExitCode {
+    say(&format!("the harness failed: {why}"));
+    ExitCode::from(2)
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn show_progress(progress: Progress, of_s: u64, terminal: bool) {
+    let seconds = progress.elapsed.as_secs();
+    let counts = progress.counts;
+    let rate = counts.ok / seconds.max(1);
+    let line = format!("{seconds}/{of_s} s  ok {}  fail {}  info {}  {rate} ok/s", counts.ok, counts.fail, counts.info);
+    if terminal {
+        let _ = write!(std::io::stderr(), "\r{line}    ");
+    } else if seconds.is_multiple_of(10) {
+        say(&line);
+    }
+}
+
+async fn run_one(options: &Options) -> ExitCode {
+    match run_shown(options).await {
+        Ok(results) => {
+            show(&results);
+            exit_code(results.valid)
+        }
+        Err(why) => harness_failed(&why),
+    }
+}
+
+/// Runs with a progress line. Ctrl-C ends the nodes and the run.
+async fn run_shown(options: &Options) -> Result<Results, String> {
+    say(&jepsen::store::command(options));
+    let (of_s, terminal) = (options.time.as_secs(), std::io::stderr().is_terminal());
+    let result = tokio::select! {
+        result = runner::run(options, move |progress| show_progress(progress, of_s, terminal)) => result,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+    };
+    if terminal {
+        say("");
+    }
+    result
+}
+
+fn show(results: &Results) {
+    for (name, verdict) in [("checker", &results.checker), ("convergence", &results.convergence)] {
+        show_verdict(name, verdict);
+    }
+    for alarm in &results.alarms {
+        say(&format!("alarm: {alarm}"));
+    }
+    let faults: Vec<String> = results.faults.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    say(&format!("faults: {}", if faults.is_empty() { "none".to_owned() } else { faults.join(", ") }));
+    say(&format!("{} ok, {} fail, {} info; see {}", results.ok, results.fail, results.info, results.dir.display()));
+    say(&format!("{}: {}", results.workload, word(results.valid)));
+}
+
+fn word(valid: Validity) -> &'static str {
+    match valid {
+        Validity::Valid => "valid",
+        Validity::Invalid => "INVALID",
+        Validity::Unknown => "unknown",
+    }
+}
+
+fn show_verdict(name: &str, verdict: &Verdict) {
+    for finding in &verdict.findings {
+        say(&format!("{name}: {}: {}", finding.kind, finding.detail));
+        finding.part.iter().for_each(|line| say(&format!("    {line}")));
+    }
+    if verdict.finding_count > verdict.findings.len() {
+        say(&format!("{name}: {} findings in all", verdict.finding_count));
+    }
+    for doubt in &verdict.doubts {
+        say(&format!("{name}: cannot tell: {doubt}"));
+    }
+    for (figure, value) in &verdict.figures {
+        say(&format!("{name}: {figure} {value}"));
+    }
+}
+
+/// Judges a stored history again. The workload is that of `results.json`, or of the directory's parent.
+fn check_stored(dir: &Path, workload: Option<&str>) -> ExitCode {
+    let text = match std::fs::read_to_string(dir.join("history.jsonl")) {
+        Ok(text) => text,
+        Err(error) => return harness_failed(&format!("{}: {error}", dir.join("history.jsonl").display())),
+    };
+    let Some(workload) = workload.map_or_else(|| stored_workload(dir), Workload::from_name) else {
+        return harness_failed("of which workload is this? Say --workload");
+    };
+    let entries = match history::read_jsonl(&text) {
+        Ok(entries) => entries,
+        Err(why) => return harness_failed(&why),
+    };
+    let verdict = check::check(workload, &entries);
+    show_verdict("checker", &verdict);
+    if let Err(error) = report::plots(dir, &entries) {
+        say(&format!("the plots could not be written: {error}"));
+    }
+    say(&format!("{}: {} entries: {}", workload.name(), entries.len(), word(verdict.valid)));
+    exit_code(verdict.valid)
+}
+
+fn stored_workload(dir: &Path) -> Option<Workload> {
+    let results = std::fs::read(dir.join("results.json")).ok();
+    let results: Option<serde_json::Value> = results.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let named = results.as_ref().and_then(|results| results.get("workload")?.as_str());
+    let parent = std::fs::canonicalize(dir).ok();
+    let parent = parent.as_deref().and_then(Path::parent).and_then(Path::file_name).and_then(|name| name.to_str());
+    named.or(parent).and_then(Workload::from_name)
+}

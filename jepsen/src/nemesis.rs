@@ -1,0 +1,309 @@
+//! The one that breaks things, and mends them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
+
+use crate::cluster::{Cluster, LinkRule, disk};
+use crate::recorder::Recorder;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// kill -9 of one node.
+    Kill,
+    /// kill -9 of the leader.
+    KillLeader,
+    /// kill -9 of a majority at once.
+    KillMajority,
+    /// kill -9 of all nodes at once.
+    KillAll,
+    /// SIGSTOP of one node.
+    Pause,
+    /// SIGSTOP of the leader.
+    PauseLeader,
+    /// The network falls into two parts.
+    Halves,
+    /// The leader is cut off from everybody.
+    IsolateLeader,
+    /// Every node sees a majority, but no two the same.
+    Ring,
+    /// One node is heard by nobody but hears all, or hears nobody but is heard.
+    OneWay,
+    /// All links are slow, by tens of milliseconds that vary.
+    Slow,
+    /// Connections between nodes break again and again.
+    Loss,
+    /// A node loses its data and comes back.
+    Wipe,
+    /// Wall clocks jump by up to an hour, forwards and backwards.
+    Clock,
+    /// One node's disk is full.
+    DiskFull,
+    /// One node's fsync fails, and what it had not written is lost.
+    Fsync,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 16] = [
+        Fault::Kill,
+        Fault::KillLeader,
+        Fault::KillMajority,
+        Fault::KillAll,
+        Fault::Pause,
+        Fault::PauseLeader,
+        Fault::Halves,
+        Fault::IsolateLeader,
+        Fault::Ring,
+        Fault::OneWay,
+        Fault::Slow,
+        Fault::Loss,
+        Fault::Wipe,
+        Fault::Clock,
+        Fault::DiskFull,
+        Fault::Fsync,
+    ];
+
+    /// What it is called on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::Kill => "kill",
+            Fault::KillLeader => "kill-leader",
+            Fault::KillMajority => "kill-majority",
+            Fault::KillAll => "kill-all",
+            Fault::Pause => "pause",
+            Fault::PauseLeader => "pause-leader",
+            Fault::Halves => "halves",
+            Fault::IsolateLeader => "isolate-leader",
+            Fault::Ring => "ring",
+            Fault::OneWay => "one-way",
+            Fault::Slow => "slow",
+            Fault::Loss => "loss",
+            Fault::Wipe => "wipe",
+            Fault::Clock => "clock",
+            Fault::DiskFull => "disk-full",
+            Fault::Fsync => "fsync",
+        }
+    }
+
+    /// The faults that a name on the command line stands for; `partition` stands for four, `none` for none.
+    pub fn from_name(name: &str) -> Option<Vec<Fault>> {
+        match name {
+            "none" => Some(Vec::new()),
+            "partition" => Some(vec![Fault::Halves, Fault::IsolateLeader, Fault::Ring, Fault::OneWay]),
+            name => Fault::ALL.into_iter().find(|fault| fault.name() == name).map(|fault| vec![fault]),
+        }
+    }
+}
+
+/// The pace of faults.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Between the end of a fault and the next.
+    pub calm: Duration,
+    /// How long a fault lasts.
+    pub fault: Duration,
+}
+
+/// Breaks a cluster, for as long as it is let.
+pub struct Nemesis {
+    faults: Vec<Fault>,
+    pace: Pace,
+    rng: fastrand::Rng,
+    recorder: Arc<Recorder>,
+    cluster: Arc<Mutex<Cluster>>,
+    injected: BTreeMap<&'static str, u64>,
+}
+
+impl Nemesis {
+    /// One that knows these faults.
+    pub fn new(
+        faults: Vec<Fault>,
+        pace: Pace,
+        seed: u64,
+        recorder: Arc<Recorder>,
+        cluster: Arc<Mutex<Cluster>>,
+    ) -> Nemesis {
+        let rng = fastrand::Rng::with_seed(seed);
+        Nemesis { faults, pace, rng, recorder, cluster, injected: BTreeMap::new() }
+    }
+
+    /// Breaks and mends until told to stop, then mends. Gives how often each fault was made.
+    ///
+    /// # Errors
+    /// When a fault could not be made or mended: then nothing can be said about the cluster.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<BTreeMap<&'static str, u64>, String> {
+        let mut result = Ok(());
+        while !self.faults.is_empty() && result.is_ok() {
+            if timeout(self.pace.calm, stop.wait_for(|stop| *stop)).await.is_ok() {
+                break;
+            }
+            result = self.round(&mut stop).await;
+        }
+        let healed = self.heal("final-heal").await;
+        result.and(healed).map(|()| self.injected)
+    }
+
+    async fn round(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), String> {
+        let mut faults = vec![self.faults[self.rng.usize(..self.faults.len())]];
+        // Now and then two at once.
+        if self.faults.len() > 1 && self.rng.u8(..3) == 0 {
+            faults.push(self.faults[self.rng.usize(..self.faults.len())]);
+            faults.dedup();
+        }
+        for fault in faults {
+            let done = self.inject(fault).await?;
+            *self.injected.entry(fault.name()).or_default() += 1;
+            self.recorder.nemesis(&format!("start-{}", fault.name()), done);
+        }
+        let lasts = self.pace.fault.mul_f64(0.6 + 0.8 * self.rng.f64());
+        let _ = timeout(lasts, stop.wait_for(|stop| *stop)).await;
+        self.heal("heal").await
+    }
+
+    async fn inject(&mut self, fault: Fault) -> Result<Value, String> {
+        let cluster = self.cluster.clone();
+        let mut cluster = cluster.lock().await;
+        let all: Vec<u64> = (1..=cluster.endpoints.len() as u64).collect();
+        let one = all[self.rng.usize(..all.len())];
+        let mut leader = None;
+        if matches!(fault, Fault::KillLeader | Fault::PauseLeader | Fault::IsolateLeader) {
+            leader = cluster.leader().await;
+        }
+        let leader = leader.unwrap_or(one);
+        match fault {
+            Fault::Kill => Ok(kill(&mut cluster, &[one])),
+            Fault::KillLeader => Ok(kill(&mut cluster, &[leader])),
+            Fault::KillMajority => {
+                let mut some = all.clone();
+                self.rng.shuffle(&mut some);
+                Ok(kill(&mut cluster, &some[..all.len() / 2 + 1]))
+            }
+            Fault::KillAll => Ok(kill(&mut cluster, &all)),
+            Fault::Pause => Ok(pause(&mut cluster, one)),
+            Fault::PauseLeader => Ok(pause(&mut cluster, leader)),
+            Fault::Halves | Fault::IsolateLeader | Fault::Ring | Fault::OneWay | Fault::Slow | Fault::Loss => {
+                self.rewire(fault, &cluster, &all, leader)
+            }
+            Fault::Wipe => {
+                let node = &mut cluster.nodes[(one - 1) as usize];
+                node.wipe().map_err(|error| format!("wipe of node {one}: {error}"))?;
+                cluster.restart(one).map_err(|error| format!("restart of node {one}: {error}"))?;
+                Ok(json!({"nodes": [one]}))
+            }
+            Fault::Clock => self.set_clocks(&mut cluster),
+            Fault::DiskFull | Fault::Fsync => {
+                let dir = &cluster.nodes[(one - 1) as usize].data_dir;
+                let filled = if fault == Fault::DiskFull { disk::fill(dir) } else { disk::fill_below(dir) };
+                filled.map_err(|error| format!("disk of node {one}: {error}"))?;
+                Ok(json!({"nodes": [one]}))
+            }
+        }
+    }
+
+    fn rewire(&mut self, fault: Fault, cluster: &Cluster, all: &[u64], leader: u64) -> Result<Value, String> {
+        let links = cluster.links.as_ref().ok_or("the links of a cluster that was there before are not ours")?;
+        let mut shuffled = all.to_vec();
+        self.rng.shuffle(&mut shuffled);
+        let pairs = || all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b);
+        let cut = LinkRule { cut: true, ..LinkRule::default() };
+        let (rules, told): (BTreeMap<(u64, u64), LinkRule>, Value) = match fault {
+            Fault::Halves => {
+                let (one, other) = shuffled.split_at(all.len() / 2);
+                let crosses = |(a, b): &(u64, u64)| one.contains(a) != one.contains(b);
+                (pairs().filter(crosses).map(|link| (link, cut)).collect(), json!({"parts": [one, other]}))
+            }
+            Fault::IsolateLeader => {
+                let touches = |(a, b): &(u64, u64)| *a == leader || *b == leader;
+                (pairs().filter(touches).map(|link| (link, cut)).collect(), json!({"leader": leader}))
+            }
+            Fault::Ring => {
+                // On a ring each node sees its neighbours: itself and half of the others, rounded up.
+                let reach = all.len().div_ceil(2) / 2;
+                let place = |node: u64| shuffled.iter().position(|other| *other == node).unwrap_or(0);
+                let apart = |(a, b): &(u64, u64)| {
+                    let gap = place(*a).abs_diff(place(*b));
+                    gap.min(all.len() - gap) > reach
+                };
+                // Three nodes on a ring all see each other: one link goes.
+                let lone = (shuffled[0], shuffled[shuffled.len() - 1]);
+                let is_lone = |(a, b): &(u64, u64)| all.len() <= 3 && [(*a, *b), (*b, *a)].contains(&lone);
+                let far = pairs().filter(|link| apart(link) || is_lone(link));
+                (far.map(|link| (link, cut)).collect(), json!({"ring": shuffled}))
+            }
+            Fault::OneWay => {
+                let (node, deaf) = (shuffled[0], self.rng.bool());
+                let blocked = |(a, b): &(u64, u64)| if deaf { *b == node } else { *a == node };
+                let told = json!({"node": node, "is": if deaf { "deaf" } else { "dumb" }});
+                (pairs().filter(blocked).map(|link| (link, cut)).collect(), told)
+            }
+            Fault::Slow => {
+                let delay = Duration::from_millis(self.rng.u64(5..60));
+                let rule = LinkRule { delay, jitter: delay, ..LinkRule::default() };
+                (pairs().map(|link| (link, rule)).collect(), json!({"delay_ms": delay.as_millis() as u64}))
+            }
+            _ => {
+                let rule = LinkRule { break_one_in: 20, ..LinkRule::default() };
+                (pairs().map(|link| (link, rule)).collect(), json!({"breaks_one_in": 20}))
+            }
+        };
+        links.set(rules);
+        Ok(told)
+    }
+
+    fn set_clocks(&mut self, cluster: &mut Cluster) -> Result<Value, String> {
+        let mut offsets = Vec::new();
+        for node in &mut cluster.nodes {
+            let offset = self.rng.i64(-3_600..=3_600);
+            if !node.set_clock(offset).map_err(|error| error.to_string())? {
+                return Err("clocks cannot jump: libfaketime was not found (Debian: apt-get install faketime)".into());
+            }
+            offsets.push(offset);
+        }
+        Ok(json!({"offsets_s": offsets}))
+    }
+
+    /// Undoes everything. A node that ended by itself is started again too: that is what an operator would do.
+    async fn heal(&mut self, f: &str) -> Result<(), String> {
+        let mut cluster = self.cluster.lock().await;
+        if let Some(links) = &cluster.links {
+            links.set(BTreeMap::new());
+        }
+        for node in &mut cluster.nodes {
+            disk::mend(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
+            if node.is_paused() {
+                node.pause(false);
+            }
+            node.set_clock(0).map_err(|error| error.to_string())?;
+        }
+        let ended = cluster.ended();
+        for id in 1..=cluster.nodes.len() as u64 {
+            cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
+        }
+        let ended: Vec<Value> = ended.into_iter().map(|(node, how)| json!({"node": node, "how": how})).collect();
+        self.recorder.nemesis(f, json!({"ended_by_themselves": ended}));
+        // A second disk must not be lost before the first node has its data back.
+        let careful = self.faults.iter().any(|fault| matches!(fault, Fault::Wipe | Fault::Fsync));
+        if careful || f == "final-heal" {
+            cluster.wait_until_ready().await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+fn kill(cluster: &mut Cluster, ids: &[u64]) -> Value {
+    for id in ids {
+        cluster.nodes[(*id - 1) as usize].kill();
+    }
+    json!({"nodes": ids})
+}
+
+fn pause(cluster: &mut Cluster, id: u64) -> Value {
+    cluster.nodes[(id - 1) as usize].pause(true);
+    json!({"nodes": [id]})
+}

@@ -1,0 +1,327 @@
+//! One run: start, break, mend, read what is left, judge, write it down.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinSet;
+
+use crate::check::{self, Workload};
+use crate::client::Client;
+use crate::cluster::disk::Disks;
+use crate::cluster::{Cluster, Plan, program_beside};
+use crate::convergence;
+use crate::history::Entry;
+use crate::nemesis::{Fault, Nemesis, Pace};
+use crate::recorder::{Counts, Recorder};
+use crate::report;
+use crate::store;
+use crate::verdict::{Validity, Verdict};
+use crate::workload::{
+    Bank, Ephemerals, Fenced, LockKind, Locks, Queue, Registers, Retries, Sequences, Sessions, Watchers, Work,
+};
+
+/// How long the workers may take to settle and the last reads to be answered.
+const SETTLE_MAX: Duration = Duration::from_secs(120);
+
+/// What a run is asked to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What clients do.
+    pub workload: Workload,
+    /// What is done to the cluster.
+    pub faults: Vec<Fault>,
+    /// Nodes of an own cluster.
+    pub nodes: u64,
+    /// How long clients work.
+    pub time: Duration,
+    /// Clients at the same time.
+    pub concurrency: usize,
+    /// Steps a second, of all clients together.
+    pub rate: f64,
+    /// Of every random choice.
+    pub seed: u64,
+    /// Where results go.
+    pub store: PathBuf,
+    /// The program `zlock`; `None` is the one beside this program.
+    pub zlock: Option<PathBuf>,
+    /// A cluster that runs already, `host:port` each; empty for an own one.
+    pub endpoints: Vec<String>,
+    /// The pace of faults.
+    pub pace: Pace,
+    /// More keys for the nodes' configuration.
+    pub settings: String,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Since the clients began.
+    pub elapsed: Duration,
+    /// Operations so far.
+    pub counts: Counts,
+}
+
+/// What is left of a run, as `results.json` has it.
+#[derive(Debug, Serialize)]
+pub struct Results {
+    /// All in all.
+    pub valid: Validity,
+    /// The workload.
+    pub workload: &'static str,
+    /// The command that does the same again.
+    pub command: String,
+    /// The seed.
+    pub seed: u64,
+    /// Operations by outcome.
+    pub ok: u64,
+    /// Operations that did not happen.
+    pub fail: u64,
+    /// Operations of unknown outcome.
+    pub info: u64,
+    /// How often each fault was made.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// How partitions were made.
+    pub partitions_by: &'static str,
+    /// What the checkers of the workload say.
+    pub checker: Verdict,
+    /// Whether all nodes came to the same state.
+    pub convergence: Verdict,
+    /// Panics in the nodes' logs.
+    pub alarms: Vec<String>,
+    /// How long the checkers took, in milliseconds.
+    pub check_ms: u64,
+    /// Where everything lies.
+    #[serde(skip)]
+    pub dir: PathBuf,
+}
+
+/// Runs a workload and judges it.
+///
+/// # Errors
+/// When the harness failed: the cluster did not start, a fault could not be made, results could not be written.
+pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
+    let dir = store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?;
+    let mut disks = Disks::default();
+    let cluster = start_cluster(options, &dir, &mut disks).await.map_err(|error| told("the cluster", &error))?;
+    let recorder = Arc::new(Recorder::create(&dir).map_err(|error| told("the history", &error))?);
+    let run = Run { options: options.clone(), cluster: Arc::new(Mutex::new(cluster)), recorder, dir };
+    let n = options.concurrency;
+    match options.workload {
+        Workload::Register => run.go(Registers::new(), progress).await,
+        Workload::Lock => run.go(Locks::new(LockKind::Plain, n), progress).await,
+        Workload::ReentrantLock => run.go(Locks::new(LockKind::Reentrant, n), progress).await,
+        Workload::RwLock => run.go(Locks::new(LockKind::ReadWrite, n), progress).await,
+        Workload::FencedLock => run.go(Fenced::new(true, n), progress).await,
+        Workload::UnguardedLock => run.go(Fenced::new(false, n), progress).await,
+        Workload::Queue => run.go(Queue::new(n), progress).await,
+        Workload::Sequential => run.go(Sequences::default(), progress).await,
+        Workload::Ephemeral => run.go(Ephemerals::default(), progress).await,
+        Workload::Watch => run.go(Watchers::new(n), progress).await,
+        Workload::Multi => run.go(Bank, progress).await,
+        Workload::Session => run.go(Sessions::default(), progress).await,
+        Workload::ExactlyOnce => run.go(Retries::default(), progress).await,
+    }
+}
+
+fn told(what: &str, error: &io::Error) -> String {
+    format!("{what}: {error}")
+}
+
+async fn start_cluster(options: &Options, dir: &std::path::Path, disks: &mut Disks) -> io::Result<Cluster> {
+    if !options.endpoints.is_empty() {
+        return Ok(Cluster::of(options.endpoints.clone()));
+    }
+    let (full, fsync) = (options.faults.contains(&Fault::DiskFull), options.faults.contains(&Fault::Fsync));
+    let mut data_dirs = Vec::new();
+    for id in 1..=options.nodes {
+        let own_disk = full || fsync;
+        let node_dir = dir.join(format!("node{id}"));
+        data_dirs.push(if own_disk { Some(disks.mount(&node_dir, fsync)?) } else { None });
+    }
+    let mut settings = options.settings.clone();
+    if full || fsync {
+        settings.push_str("\nfree_disk_min = \"8MiB\"\n");
+    }
+    let program = match &options.zlock {
+        Some(program) => program.clone(),
+        None => program_beside()?,
+    };
+    let faketime = if options.faults.contains(&Fault::Clock) { Some(store::faketime()?) } else { None };
+    let plan = Plan { nodes: options.nodes, program, dir: dir.to_owned(), faketime, data_dirs, settings };
+    Cluster::start(&plan).await
+}
+
+struct Run {
+    options: Options,
+    cluster: Arc<Mutex<Cluster>>,
+    recorder: Arc<Recorder>,
+    dir: PathBuf,
+}
+
+/// Hands out the moments at which steps begin, so that all workers together keep the rate.
+struct Pacer {
+    next: std::sync::Mutex<Instant>,
+    gap: Duration,
+}
+
+impl Pacer {
+    fn slot(&self, rng: &mut fastrand::Rng) -> Instant {
+        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let slot = (*next).max(Instant::now());
+        *next = slot + self.gap.mul_f64(0.5 + rng.f64());
+        slot
+    }
+}
+
+impl Run {
+    async fn go<W: Work>(self, work: W, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
+        let endpoints = self.cluster.lock().await.endpoints.clone();
+        let mut client = Client::new(&endpoints, &self.recorder, self.options.seed);
+        work.prepare(&mut client).await?;
+        let work = Arc::new(work);
+        let began = Instant::now();
+        let (stop, stopped) = watch::channel(false);
+        let nemesis = Nemesis::new(
+            self.options.faults.clone(),
+            self.options.pace,
+            self.options.seed ^ 0x5eed,
+            self.recorder.clone(),
+            self.cluster.clone(),
+        );
+        let nemesis = tokio::spawn(nemesis.run(stopped));
+        let ticker = self.tick(began, progress);
+        let workers = self.work_until(&work, &endpoints, began + self.options.time).await;
+        ticker.abort();
+        stop.send_replace(true);
+        let injected = nemesis.await.map_err(|error| format!("the nemesis: {error}"))??;
+        let settled = tokio::time::timeout(SETTLE_MAX, settle(&*work, workers?, &mut client)).await;
+        let unsettled = match settled {
+            Ok(Ok(())) => None,
+            Ok(Err(why)) => Some(why),
+            Err(_) => Some(format!("the last reads were not answered within {} s", SETTLE_MAX.as_secs())),
+        };
+        self.judge(injected, unsettled).await
+    }
+
+    fn tick(&self, began: Instant, progress: impl Fn(Progress) + Send + 'static) -> tokio::task::JoinHandle<()> {
+        let recorder = self.recorder.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                progress(Progress { elapsed: began.elapsed(), counts: recorder.counts() });
+            }
+        })
+    }
+
+    async fn work_until<W: Work>(
+        &self,
+        work: &Arc<W>,
+        endpoints: &[String],
+        end: Instant,
+    ) -> Result<Vec<(W::Worker, Client)>, String> {
+        let gap = Duration::from_secs_f64(1.0 / self.options.rate.max(0.001));
+        let pacer = Arc::new(Pacer { next: std::sync::Mutex::new(Instant::now()), gap });
+        let mut workers = JoinSet::new();
+        for index in 0..self.options.concurrency {
+            let seed = self.options.seed.wrapping_mul(1_000_003).wrapping_add(index as u64 + 1);
+            let mut client = Client::new(endpoints, &self.recorder, seed);
+            let (work, pacer) = (work.clone(), pacer.clone());
+            workers.spawn(async move {
+                let mut worker = work.worker(index);
+                loop {
+                    let slot = pacer.slot(&mut client.rng);
+                    if slot >= end {
+                        return Ok((worker, client));
+                    }
+                    tokio::time::sleep_until(slot.into()).await;
+                    // Setting up may fail while the cluster is down; the next step tries again.
+                    if let Err(why) = work.step(&mut worker, &mut client).await
+                        && Instant::now() >= end
+                    {
+                        return Err(why);
+                    }
+                }
+            });
+        }
+        let mut done = Vec::new();
+        while let Some(worker) = workers.join_next().await {
+            done.push(worker.map_err(|error| format!("a worker: {error}"))??);
+        }
+        Ok(done)
+    }
+
+    async fn judge(self, faults: BTreeMap<&'static str, u64>, unsettled: Option<String>) -> Result<Results, String> {
+        let entries = self.recorder.finish(&self.dir).map_err(|error| told("the history", &error))?;
+        let mut cluster = self.cluster.lock().await;
+        let mut convergence = convergence::check(&cluster.endpoints).await;
+        for (node, how) in cluster.ended() {
+            convergence.doubt(format!("node {node} ended by itself: {how}"));
+        }
+        let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
+        let own = cluster.links.is_some();
+        // The processes are not needed any more; the checkers may need the memory.
+        cluster.nodes.clear();
+        let (options, counts) = (self.options.clone(), self.recorder.counts());
+        let (entries, mut checker, check_ms) = tokio::task::spawn_blocking(move || timed_check(&options, entries))
+            .await
+            .map_err(|error| format!("the checker: {error}"))?;
+        self.check_worth(&faults, counts, &mut checker);
+        if let Some(why) = unsettled {
+            checker.doubt(why);
+        }
+        let mut valid = checker.valid.max(convergence.valid);
+        if !alarms.is_empty() {
+            valid = Validity::Invalid;
+        }
+        let results = Results {
+            valid,
+            workload: self.options.workload.name(),
+            command: store::command(&self.options),
+            seed: self.options.seed,
+            ok: counts.ok,
+            fail: counts.fail,
+            info: counts.info,
+            faults,
+            partitions_by: if own { "a user-space TCP proxy for each link" } else { "nothing: not our cluster" },
+            checker,
+            convergence,
+            alarms,
+            check_ms,
+            dir: self.dir,
+        };
+        report::write(&results.dir, &results, &entries).map_err(|error| told("the report", &error))?;
+        Ok(results)
+    }
+
+    /// A run in which hardly anything happened proves nothing.
+    fn check_worth(&self, faults: &BTreeMap<&'static str, u64>, counts: Counts, checker: &mut Verdict) {
+        let wanted = self.options.time.as_secs().min(20);
+        if counts.ok < wanted {
+            checker.doubt(format!("only {} operations were acknowledged", counts.ok));
+        }
+        for fault in &self.options.faults {
+            if !faults.contains_key(fault.name()) {
+                checker.doubt(format!("the fault {} was never made: run for longer", fault.name()));
+            }
+        }
+    }
+}
+
+async fn settle<W: Work>(work: &W, workers: Vec<(W::Worker, Client)>, client: &mut Client) -> Result<(), String> {
+    for (worker, mut client) in workers {
+        work.settle(worker, &mut client).await?;
+    }
+    work.finish(client).await
+}
+
+fn timed_check(options: &Options, entries: Vec<Entry>) -> (Vec<Entry>, Verdict, u64) {
+    let began = Instant::now();
+    let verdict = check::check(options.workload, &entries);
+    let took = began.elapsed().as_millis();
+    (entries, verdict, u64::try_from(took).unwrap_or(u64::MAX))
+}

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use storage::Error;
 
-use crate::harness::{data_dir, data_dir_in_memory, meta, open, records, write_snapshot};
+use crate::harness::{copy_dir, data_dir, data_dir_in_memory, meta, open, records, write_snapshot};
 use crate::workload::{Run, Told};
 
 /// Opens sled beside the storage, changes it and lets go of it.
@@ -71,19 +71,6 @@ fn a_flipped_bit_in_sled_is_refused_or_harmless() {
         fs::remove_dir_all(&copy).unwrap();
     }
     assert!(refused > 0, "{harmless} flips did no harm");
-}
-
-fn copy_dir(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let to = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy_dir(&path, &to);
-        } else {
-            fs::copy(&path, &to).unwrap();
-        }
-    }
 }
 
 /// The storage with one snapshot, after `change` was made to it behind its back.

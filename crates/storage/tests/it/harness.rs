@@ -103,3 +103,16 @@ pub(crate) fn write_snapshot(storage: &Storage, records: &[Vec<u8>], meta: &Snap
 pub(crate) fn read_snapshot(snapshot: &Snapshot) -> Vec<Vec<u8>> {
     snapshot.records().map(|record| record.unwrap()).collect()
 }
+
+pub(crate) fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy_dir(&path, &to);
+        } else {
+            std::fs::copy(&path, &to).unwrap();
+        }
+    }
+}

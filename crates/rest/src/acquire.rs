@@ -69,9 +69,13 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let (ticket, grant) = enqueue(&mut waiter, &path).await?;
     let grant = match grant {
         Some(grant) => grant,
-        None if wish.keep => match wait(&call.door, &ticket, deadline).await? {
-            Waited::Held(grant) => grant,
-            Waited::Over => return waiting(&call.door, &ticket),
+        None if wish.keep => match wait(&call.door, &ticket, deadline).await {
+            Ok(Waited::Held(grant)) => grant,
+            // However the wait ended: if the place is kept, the client must hear of its ticket.
+            Ok(Waited::Over) | Err(_) => match standing(&call.door, &ticket)? {
+                Standing::Held(grant) => grant,
+                Standing::Waiting(answer) => return Ok(answer),
+            },
         },
         None => wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?,
     };
@@ -203,8 +207,19 @@ pub(crate) fn held(ticket: &ZPath, lock: &ZPath, grant: &Grant, safe_for_ms: u64
     json(StatusCode::OK, grant.zxid, &body)
 }
 
-/// 202, or what has become of the ticket since.
-pub(crate) fn waiting(door: &Door, ticket: &ZPath) -> Answer {
+/// Where a ticket stands now.
+pub(crate) enum Standing {
+    /// It holds.
+    Held(Grant),
+    /// It waits: the 202.
+    Waiting(Response),
+}
+
+/// What is to be said of a ticket after a wait.
+///
+/// # Errors
+/// 410 when it has gone.
+pub(crate) fn standing(door: &Door, ticket: &ZPath) -> Result<Standing, Problem> {
     let state = door.replica().state();
     let zxid = state.last_zxid();
     let problem = |error| match error {
@@ -213,7 +228,7 @@ pub(crate) fn waiting(door: &Door, ticket: &ZPath) -> Answer {
     };
     let lock = ticket.parent().ok_or_else(|| problem(Error::BadArguments))?;
     match lock::status(&state, ticket).map_err(problem)? {
-        LockStatus::Held { token, holds } => Ok(held(ticket, &lock, &Grant { token, holds, zxid }, 0)),
+        LockStatus::Held { token, holds } => Ok(Standing::Held(Grant { token, holds, zxid })),
         LockStatus::Waiting { predecessor } => {
             let body = Ticket::Waiting {
                 ticket: ticket.as_str().into(),
@@ -221,7 +236,7 @@ pub(crate) fn waiting(door: &Door, ticket: &ZPath) -> Answer {
                 position: lock::position(&state, ticket).map_err(problem)?,
                 predecessor: predecessor.as_str().into(),
             };
-            Ok(json(StatusCode::ACCEPTED, zxid, &body))
+            Ok(Standing::Waiting(json(StatusCode::ACCEPTED, zxid, &body)))
         }
     }
 }

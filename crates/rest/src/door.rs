@@ -68,6 +68,13 @@ impl Door {
         self.inner.waits.clone().try_acquire_owned().map_err(|_| Problem::too_many("waiting requests"))
     }
 
+    /// Resolves when nobody waits any more, and nothing is being withdrawn.
+    pub(crate) async fn quiet(&self) {
+        let all = u32::try_from(self.config().waits_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+        // It is never closed; the permits go back at once.
+        let _ = self.inner.waits.acquire_many(all).await;
+    }
+
     /// Memory for a body.
     ///
     /// # Errors

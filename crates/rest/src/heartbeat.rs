@@ -1,12 +1,18 @@
 //! The heartbeat that goes with an acquire, so that its answer can say how long the lock is safe.
 
+use std::time::Duration;
+
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use znode::Credential;
 
 use crate::door::Door;
 use crate::sessions::safe_for_ms;
 
-/// A heartbeat on its way to the leader, beside the request that it came with. Dropped with it.
+/// A grant is not held back for its heartbeat any longer.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A heartbeat on its way to the leader, beside the request that it came with.
 pub(crate) struct Heartbeat(JoinHandle<u64>);
 
 impl Heartbeat {
@@ -19,7 +25,8 @@ impl Heartbeat {
     }
 
     /// How long, from the moment the client sent its request, the session is safe; 0 when the leader did not say.
-    pub(crate) async fn safe_for_ms(self) -> u64 {
-        self.0.await.unwrap_or(0)
+    pub(crate) async fn safe_for_ms(mut self) -> u64 {
+        let answered = timeout(PATIENCE, &mut self.0).await;
+        answered.map_or(0, |safe_for_ms| safe_for_ms.unwrap_or(0))
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use znode::lock::{self, LockStatus};
 use znode::{Error, FencingToken, Op, Reply, State, ZPath};
 
-use crate::acquire::{Grant, Waited, held, wait, waiting};
+use crate::acquire::{Grant, Standing, Waited, held, standing, wait};
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
 use crate::problem::Problem;
@@ -120,7 +120,10 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
             let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
             match wait(&call.door, &ticket, deadline).await? {
                 Waited::Held(grant) => grant,
-                Waited::Over => return waiting(&call.door, &ticket),
+                Waited::Over => match standing(&call.door, &ticket)? {
+                    Standing::Held(grant) => grant,
+                    Standing::Waiting(answer) => return Ok(answer),
+                },
             }
         }
     };

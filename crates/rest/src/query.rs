@@ -64,6 +64,8 @@ impl Query {
 
     /// Takes `limit`: the length of a page, up to `max`.
     pub(crate) fn limit(&mut self, max: usize) -> Result<usize, Problem> {
+        // Handlers look one further, to know whether there is a next page.
+        let max = max.min(usize::MAX - 1);
         match self.get("limit")? {
             Some(0) => Err(Problem::bad("limit", "at least 1")),
             Some(limit) => Ok(max.min(limit)),

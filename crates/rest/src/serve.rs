@@ -65,6 +65,7 @@ pub async fn serve(
 }
 
 struct Server {
+    door: Door,
     router: Router,
     config: RestConfig,
     connections: Arc<Semaphore>,
@@ -76,9 +77,18 @@ struct Server {
 impl Server {
     fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
         let refusal = refusal(&replica);
-        let router = routes(Door::new(replica, config.clone(), stopping.clone()));
+        let door = Door::new(replica, config.clone(), stopping.clone());
+        let router = routes(door.clone());
         let connections = Arc::new(Semaphore::new(config.connections_max.min(u32::MAX as usize >> 4)));
-        Server { router, config, connections, refusals: Arc::new(Semaphore::new(REFUSALS_MAX)), stopping, refusal }
+        Server {
+            door,
+            router,
+            config,
+            connections,
+            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            stopping,
+            refusal,
+        }
     }
 
     /// Serves a connection, if there is room for it.
@@ -133,10 +143,10 @@ impl Server {
         head.saturating_mul(4).max(64 << 10)
     }
 
-    /// Waits until every connection has ended, but not for ever.
+    /// Waits until every connection has ended and every waiter whose client has gone is withdrawn, but not for ever.
     async fn drain(&self) {
         let all = u32::try_from(self.config.connections_max).unwrap_or(u32::MAX).min(u32::MAX >> 4);
-        let ended = self.connections.acquire_many(all);
+        let ended = async { tokio::join!(self.connections.acquire_many(all), self.door.quiet()) };
         let timeout = Duration::from_millis(self.config.shutdown_timeout_ms);
         if tokio::time::timeout(timeout, ended).await.is_err() {
             warn!("connections were still open at shutdown");

@@ -199,3 +199,19 @@ async fn shutdown_ends_waits_and_withdraws() {
     assert_eq!(number(&queue, "contenders"), 1);
     assert!(TcpStream::connect(addr).await.is_err());
 }
+
+#[tokio::test]
+async fn shutdown_withdraws_for_clients_that_went_just_before() {
+    let Server { node, addr, stop, task } = Server::start(RestConfig::default()).await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    let mut waiting = TcpStream::connect(addr).await.unwrap();
+    waiting.write_all(acquire(&second, "/l?wait=20s").as_bytes()).await.unwrap();
+    node.until_contenders("/l", 2).await;
+    drop(waiting);
+    drop(stop);
+    timeout(PATIENCE, task).await.expect("it ends in time").unwrap().unwrap();
+    // The server has ended, and so has everything that it had to do.
+    let queue = node.get("/v1/locks/l").await.expect(200);
+    assert_eq!(number(&queue, "contenders"), 1);
+}

@@ -123,3 +123,13 @@ async fn the_description_is_of_what_is_there() {
         assert!(described.body["components"]["schemas"][schema].is_object(), "{schema}");
     }
 }
+
+#[tokio::test]
+async fn a_header_that_must_be_one_is_given_once() {
+    let node = Node::start().await;
+    for name in ["zlock-session", "idempotency-key", "if-lock", "zlock-min-zxid", "if-match"] {
+        let twice = [(name, "1"), (name, "1")];
+        let refused = node.call(Method::GET, "/v1/znodes", &twice, b"").await.expect_problem(400, "bad-request");
+        assert_eq!(refused.body["detail"], format!("{name}: given twice"));
+    }
+}

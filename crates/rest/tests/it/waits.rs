@@ -154,6 +154,18 @@ async fn a_ticket_is_waited_for_until_it_goes() {
 }
 
 #[tokio::test]
+async fn a_kept_place_is_told_also_when_the_node_cannot_wait() {
+    let node = Node::start_with(RestConfig::default(), |config| config.watches_max = 0).await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    node.acquire(&second, "/l?wait=20s&keep").await.expect(202);
+    // Without it, nothing is left behind.
+    let refused = node.acquire(&first, "/l?wait=20s").await.expect_problem(429, "too-many");
+    assert_eq!(refused.body["outcome"], "unavailable");
+    assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 2);
+}
+
+#[tokio::test]
 async fn many_waiters_get_the_lock_one_after_another() {
     let node = Node::start().await;
     let session = node.session().await;

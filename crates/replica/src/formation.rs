@@ -80,6 +80,7 @@ fn judge(members: usize, fresh: bool, answers: &[Standing]) -> Verdict {
 pub(crate) async fn form(node: Arc<Node>) {
     let mut stopped = node.stopped();
     tokio::select! {
+        biased;
         () = stopped.wait() => {}
         () = join(&node) => {}
     }

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use znode::Credential;
 
-use crate::node::{Node, leader_deadline};
+use crate::node::{Node, Tries};
 use crate::reads::ask_leader;
 use crate::transport::{Answer, Ask, TouchAnswer};
 use crate::{Error, Touch};
@@ -27,7 +27,10 @@ pub(crate) struct Heartbeat {
 impl Node {
     /// See [`crate::Replica::touch`].
     pub(crate) async fn touch(&self, credential: Credential, deadline: Instant) -> Result<Touch, Error> {
-        let give_up = leader_deadline(&self.config, deadline);
+        if let Some(end) = self.end() {
+            return Err(Error::unavailable(end));
+        }
+        let mut tries = Tries::new(&self.config, deadline);
         loop {
             let answer = match self.leader() {
                 Some(leader) if leader == self.config.node_id => self.touch_here(&[credential]).map(|all| all[0]),
@@ -40,13 +43,7 @@ impl Node {
                 Ok(TouchAnswer::Expiring) => "the session is being expired".into(),
                 Err(reason) => reason,
             };
-            if Instant::now() >= give_up {
-                return Err(Error::unavailable(reason));
-            }
-            if self.is_stopped() {
-                return Err(Error::unavailable("the node is shutting down"));
-            }
-            self.wait_for_change().await;
+            tries.again(self, reason).await?;
         }
     }
 
@@ -88,6 +85,7 @@ pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<Heartbeat
             return;
         };
         tokio::select! {
+            biased;
             () = stopped.wait() => return,
             () = pass_on(&node, batch) => {}
         }
@@ -98,6 +96,7 @@ pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<Heartbeat
 async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &mut crate::node::Stopped) -> Option<Vec<Heartbeat>> {
     let mut batch = Vec::new();
     tokio::select! {
+        biased;
         () = stopped.wait() => return None,
         count = queue.recv_many(&mut batch, BATCH_MAX) => if count == 0 { return None },
     }

@@ -21,6 +21,10 @@ use crate::transport::TouchAnswer;
 const DUTY_MAX: Duration = Duration::from_secs(10);
 /// Closed sessions are forgotten every so many ticks.
 const SWEEP_TICKS: u64 = 50;
+/// Entries with expiries that one tick may propose.
+const EXPIRIES_AT_ONCE: usize = 8;
+/// Entries that collect znodes, one after the other, before the next tick has to ask for more.
+const REAPS_AT_ONCE: usize = 32;
 
 /// What this node knows of sessions as leader; nothing when it does not lead.
 #[derive(Default)]
@@ -112,9 +116,12 @@ impl Node {
             return Vec::new();
         }
         let mut duties = Vec::new();
-        let expired = reign.tracker.expire(self.config.reap_batch_max);
-        if !expired.is_empty() {
-            duties.push(Duty::Expire { sessions: expired, term });
+        while duties.len() < EXPIRIES_AT_ONCE {
+            let sessions = reign.tracker.expire(self.config.reap_batch_max);
+            if sessions.is_empty() {
+                break;
+            }
+            duties.push(Duty::Expire { sessions, term });
         }
         let reapable = || !state.reap_candidates(reap_time(state), 1).is_empty();
         if !busy.contains(&Duty::Reap) && reapable() {
@@ -132,26 +139,35 @@ impl Node {
 
     /// Proposes what a duty asks for, here or nowhere, and waits until it is applied or lost.
     async fn fulfil(self: Arc<Self>, duty: Duty) -> Duty {
-        let state = self.view.state();
-        let op = match &duty {
+        match &duty {
             Duty::Expire { sessions, term } => {
                 tracing::info!(?sessions, %term, "sessions were silent for their whole timeout");
-                Op::ExpireSessions { sessions: sessions.clone(), term: *term }
+                self.propose_as_duty(Op::ExpireSessions { sessions: sessions.clone(), term: *term }).await;
             }
             Duty::Reap => {
-                let candidates = state.reap_candidates(reap_time(&state), self.config.reap_batch_max);
-                Op::Reap { candidates }
+                for _ in 0..REAPS_AT_ONCE {
+                    let state = self.view.state();
+                    let candidates = state.reap_candidates(reap_time(&state), self.config.reap_batch_max);
+                    if candidates.is_empty() || !self.propose_as_duty(Op::Reap { candidates }).await {
+                        break;
+                    }
+                }
             }
-            Duty::SetLimits => Op::SetLimits(self.config.limits.clone()),
-        };
-        let (command, _) = command(Request::new(op));
-        let write = self.raft.client_write(command);
-        match timeout(DUTY_MAX, write).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(?duty, %error, "a leader's own proposal was not taken"),
-            Err(_) => tracing::debug!(?duty, "a leader's own proposal takes long"),
+            Duty::SetLimits => {
+                self.propose_as_duty(Op::SetLimits(self.config.limits.clone())).await;
+            }
         }
         duty
+    }
+
+    /// Whether it was applied, as far as this node knows.
+    async fn propose_as_duty(&self, op: Op) -> bool {
+        let (command, _) = command(Request::new(op));
+        let written = timeout(DUTY_MAX, self.raft.client_write(command)).await;
+        if let Ok(Err(error)) = &written {
+            tracing::debug!(%error, "a leader's own proposal was not taken");
+        }
+        matches!(written, Ok(Ok(_)))
     }
 
     fn settle(&self, duty: &Duty) {
@@ -174,6 +190,7 @@ pub(crate) async fn lead(node: Arc<Node>) {
     let mut busy = HashSet::new();
     loop {
         tokio::select! {
+            biased;
             () = stopped.wait() => return,
             Some(duty) = under_way.next(), if !under_way.is_empty() => {
                 node.settle(&duty);

@@ -17,6 +17,7 @@ mod reads;
 mod replica;
 mod server;
 mod session_tracker;
+pub mod simulation;
 mod state_machine;
 mod status;
 mod transport;

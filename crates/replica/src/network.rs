@@ -1,6 +1,6 @@
 //! The calling side of Raft's conversation with the peers.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Peer {
 /// All peers of this node. Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct Peers {
-    by_id: Arc<HashMap<u64, Arc<Peer>>>,
+    by_id: Arc<BTreeMap<u64, Arc<Peer>>>,
     silence: Duration,
 }
 
@@ -201,6 +201,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let target = self.peer().map_err(|error| streaming(&error))?.target(Lane::Snapshot);
         tokio::select! {
+            biased;
             sent = send_snapshot(&target, self.silence, (&vote).into(), snapshot.snapshot) => match sent {
                 Ok(vote) => Ok(SnapshotResponse::new(vote.into())),
                 Err(error) => {

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::{RaftDataMetrics, RaftMetrics, RaftServerMetrics};
+use openraft::storage::RaftLogStorage;
 use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{Instant as _, ServerState, SnapshotPolicy};
-use storage::{NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
+use storage::memory::MemoryParts;
+use storage::{DiskGuard, Fatal, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
@@ -20,10 +22,11 @@ use crate::heartbeats::{self, Heartbeat};
 use crate::leadership::{self, Sessions};
 use crate::network::Peers;
 use crate::reads::{self, IndexWaiter};
+use crate::simulation::Machine;
 use crate::state_machine::{StateMachine, blocking};
-use crate::transport::Identity;
+use crate::transport::{Identity, Listener};
 use crate::view::{View, ViewLimits};
-use crate::{Config, StartError, server};
+use crate::{Config, Error, StartError, server};
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
@@ -31,6 +34,9 @@ pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 const BALLAST_BYTES: u64 = 16 << 20;
 /// How often free space and the need for a snapshot are looked at.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
+/// The first and the longest pause between two tries to reach a leader.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// How long a leader that shuts down waits for its successor.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
 
@@ -63,9 +69,25 @@ pub(crate) struct Node {
     stop: watch::Sender<bool>,
     failure: watch::Sender<Option<String>>,
     tasks: Mutex<JoinSet<()>>,
-    storage: Mutex<Option<Storage>>,
+    disk: Mutex<Option<Disk>>,
     /// Closed once Raft has let go of the state machine.
     state_machine_gone: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+/// What a node starts with.
+struct Opened<L> {
+    log: L,
+    snapshots: SnapshotStore,
+    meta: NodeMeta,
+    disk: Disk,
+}
+
+/// What is left to look after once the parts of the storage are with their users.
+struct Disk {
+    fatal: Fatal,
+    guard: Option<DiskGuard>,
+    /// Keeps the directory's lock.
+    _storage: Option<Storage>,
 }
 
 /// A bound on things under way and their bytes.
@@ -125,8 +147,29 @@ impl From<&crate::Member> for storage::Member {
 impl Node {
     pub(crate) async fn start(config: Config, listener: TcpListener) -> Result<Arc<Node>, StartError> {
         config.check()?;
-        let listener = tokio_listener(listener)?;
+        let listener = Listener::Tcp(tokio_listener(listener)?);
         let storage = open_storage(&config).await?;
+        let (log, snapshots, meta) = (storage.log.clone(), storage.snapshots.clone(), storage.meta.clone());
+        let disk = Disk { fatal: storage.fatal().clone(), guard: Some(storage.disk.clone()), _storage: Some(storage) };
+        Node::run(config, listener, Opened { log, snapshots, meta, disk }).await
+    }
+
+    /// See [`Replica::start_simulated`](crate::Replica::start_simulated).
+    pub(crate) async fn start_simulated<L>(config: Config, machine: Machine<L>) -> Result<Arc<Node>, StartError>
+    where
+        L: RaftLogStorage<TypeConfig>,
+    {
+        config.check()?;
+        let MemoryParts { snapshots, meta, fatal } = machine.disk;
+        let disk = Disk { fatal, guard: None, _storage: None };
+        let opened = Opened { log: machine.log, snapshots, meta, disk };
+        Node::run(config, Listener::Simulated(machine.listener), opened).await
+    }
+
+    async fn run<L>(config: Config, listener: Listener, mut storage: Opened<L>) -> Result<Arc<Node>, StartError>
+    where
+        L: RaftLogStorage<TypeConfig>,
+    {
         let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
         let identity = Identity {
             cluster_id: config.cluster_id.as_str().into(),
@@ -154,8 +197,9 @@ impl Node {
         );
         let joined = storage.meta.joined();
         let raft_config = Arc::new(raft_config(&config, joined)?);
-        let recover_to = storage.log.committed().map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
-        let raft = Raft::new(config.node_id, raft_config, peers.clone(), storage.log.clone(), state_machine)
+        let committed = storage.log.read_committed().await.map_err(|error| StartError::Storage(error.to_string()))?;
+        let recover_to = committed.map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
+        let raft = Raft::new(config.node_id, raft_config, peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;
         let (heartbeats, heartbeats_queue) = mpsc::channel(config.reads_max);
@@ -168,8 +212,8 @@ impl Node {
             peers,
             view,
             gate: Gate::new(joined),
-            snapshots: storage.snapshots.clone(),
-            meta: storage.meta.clone(),
+            snapshots: storage.snapshots,
+            meta: storage.meta,
             sessions: Mutex::new(Sessions::default()),
             proposals: Budget::default(),
             peer_proposals: Budget::default(),
@@ -183,7 +227,7 @@ impl Node {
             stop,
             failure: watch::Sender::new(None),
             tasks: Mutex::new(JoinSet::new()),
-            storage: Mutex::new(Some(storage)),
+            disk: Mutex::new(Some(storage.disk)),
             state_machine_gone: Mutex::new(Some(state_machine_gone)),
             config,
         });
@@ -218,9 +262,13 @@ impl Node {
         if let Some(mut gone) = gone {
             gone.recv().await;
         }
-        let storage = self.storage.lock().expect("nothing panics under this guard").take();
+        let disk = self.disk.lock().expect("nothing panics under this guard").take();
         // Closing may wait for the disk.
-        let _ = tokio::task::spawn_blocking(move || drop(storage)).await;
+        let close = move || {
+            drop(disk);
+            Ok(())
+        };
+        let _ = blocking(close).await;
     }
 
     /// A leader asks the member that is furthest to take over, so that nobody waits for an election.
@@ -315,7 +363,9 @@ impl Node {
     }
 
     fn look_at_disk(&self) {
-        let guard = self.storage.lock().expect("nothing panics under this guard").as_ref().map(|s| s.disk.clone());
+        let disk = self.disk.lock().expect("nothing panics under this guard");
+        let guard = disk.as_ref().and_then(|disk| disk.guard.clone());
+        drop(disk);
         match guard.map(|guard| guard.is_low()) {
             Some(Ok(low)) if self.disk_low.swap(low, Ordering::Relaxed) != low => {
                 tracing::warn!(low, "free disk space passed the low-water mark");
@@ -380,6 +430,7 @@ async fn keep_house(node: Arc<Node>) {
     let mut tick = interval(HOUSEKEEPING);
     loop {
         tokio::select! {
+            biased;
             () = stopped.wait() => return,
             _ = tick.tick() => {}
         }
@@ -393,7 +444,7 @@ async fn keep_house(node: Arc<Node>) {
 
 /// Notices when storage or Raft cannot go on.
 async fn watch_failure(node: Arc<Node>) {
-    let fatal = node.storage.lock().expect("nothing panics under this guard").as_ref().map(|s| s.fatal().clone());
+    let fatal = node.disk.lock().expect("nothing panics under this guard").as_ref().map(|disk| disk.fatal.clone());
     let Some(fatal) = fatal else { return };
     let mut stopped = node.stopped();
     let mut metrics = node.raft.metrics();
@@ -408,6 +459,7 @@ async fn watch_failure(node: Arc<Node>) {
         }
     };
     let reason = tokio::select! {
+        biased;
         () = stopped.wait() => return,
         reason = fatal.failed() => reason.to_string(),
         reason = raft_ended => reason,
@@ -444,7 +496,32 @@ impl Config {
     }
 }
 
-/// When a wait for a leader is given up: an election takes a few timeouts, and clients should hear soon enough.
-pub(crate) fn leader_deadline(config: &Config, deadline: Instant) -> Instant {
-    deadline.min(Instant::now() + Duration::from_millis(config.election_timeout_max_ms * 5))
+/// Tries of something that certainly did nothing, until there is a leader who does it. Pauses grow, so that thousands
+/// who wait for an election do not use up the processor that it needs; all wake at once when roles change.
+pub(crate) struct Tries {
+    give_up: Instant,
+    pause: Duration,
+}
+
+impl Tries {
+    /// An election takes a few timeouts, and clients should hear soon enough.
+    pub(crate) fn new(config: &Config, deadline: Instant) -> Tries {
+        let patience = Duration::from_millis(config.election_timeout_max_ms * 5);
+        Tries { give_up: deadline.min(Instant::now() + patience), pause: PAUSE_MIN }
+    }
+
+    /// Waits for a better time. The reason comes back as an error when there is no use in another try.
+    pub(crate) async fn again(&mut self, node: &Node, reason: String) -> Result<(), Error> {
+        if let Some(end) = node.end() {
+            return Err(Error::unavailable(end));
+        }
+        if Instant::now() + self.pause >= self.give_up {
+            return Err(Error::unavailable(reason));
+        }
+        match timeout(self.pause, node.role_changes().changed()).await {
+            Ok(_) => self.pause = PAUSE_MIN,
+            Err(_) => self.pause = (self.pause * 2).min(PAUSE_MAX),
+        }
+        Ok(())
+    }
 }

@@ -1,20 +1,18 @@
 //! Writes: to the leader, and back when this node has applied them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::{ClientWriteError, ForwardReason, RaftError};
 use storage::Command;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use znode::{Applied, BYTES_MAX, Request, Txn, Zxid, decode_request, encode_request, encode_txn};
 
 use crate::Error;
-use crate::node::{Node, leader_deadline};
+use crate::node::{Node, Tries};
+use crate::simulation::world;
 use crate::state_machine::Proposed;
 use crate::transport::{Answer, Ask, ChannelError, ProposeAnswer};
 
-/// Between two tries of a proposal that certainly did nothing.
-const RETRY: Duration = Duration::from_millis(5);
 /// Beside the encoded operation: names, the credential and so on. Only for the budget.
 const REQUEST_BYTES: usize = 256;
 
@@ -38,7 +36,7 @@ impl Node {
             return Err(Error::unavailable("too many writes under way on this node"));
         };
         self.writable()?;
-        let give_up = leader_deadline(&self.config, deadline);
+        let mut tries = Tries::new(&self.config, deadline);
         loop {
             let tried = match self.leader() {
                 Some(leader) if leader == self.config.node_id => {
@@ -57,11 +55,7 @@ impl Node {
                     return Err(Error::unknown("the write is done, but this node has not caught up with it in time"));
                 }
                 Try::Failed(error) => return Err(error),
-                Try::Again(reason) if Instant::now() + RETRY >= give_up => return Err(Error::unavailable(reason)),
-                Try::Again(_) => self.wait_for_change().await,
-            }
-            if let Some(end) = self.end() {
-                return Err(Error::unavailable(end));
+                Try::Again(reason) => tries.again(self, reason).await?,
             }
         }
     }
@@ -86,7 +80,7 @@ impl Node {
     }
 
     async fn propose_as_leader(&self, mut request: Request, deadline: Instant) -> Answer {
-        let give_up = leader_deadline(&self.config, deadline);
+        let mut tries = Tries::new(&self.config, deadline);
         loop {
             if self.leader() != Some(self.config.node_id) {
                 return Answer::NotLeader(self.leader());
@@ -96,10 +90,11 @@ impl Node {
             match self.propose_here(command, deadline).await {
                 Try::Applied { at, applied } => return Answer::Propose(ProposeAnswer::Applied { at: at.0, applied }),
                 Try::Failed(error) => return Answer::Propose(error.into()),
-                Try::Again(reason) if Instant::now() + RETRY >= give_up => {
-                    return Answer::Propose(Error::unavailable(reason).into());
+                Try::Again(reason) => {
+                    if let Err(error) = tries.again(self, reason).await {
+                        return Answer::Propose(error.into());
+                    }
                 }
-                Try::Again(_) => self.wait_for_change().await,
             }
         }
     }
@@ -172,11 +167,6 @@ impl Node {
         }
         Ok(())
     }
-
-    /// Waits a little, or less when roles change.
-    pub(crate) async fn wait_for_change(&self) {
-        let _ = timeout(RETRY, self.role_changes().changed()).await;
-    }
 }
 
 /// The bytes of an entry, with this node's time on it. The request comes back, for another try.
@@ -187,6 +177,9 @@ pub(crate) fn command(request: Request) -> (Command, Request) {
 
 /// Milliseconds since 1970.
 pub(crate) fn wall_clock_ms() -> u64 {
+    if let Some(world) = world() {
+        return world.wall_clock_ms();
+    }
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }

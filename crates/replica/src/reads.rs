@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use znode::{State, Zxid};
 
-use crate::node::{Node, leader_deadline};
+use crate::node::{Node, Tries};
 use crate::transport::{Answer, Ask, ChannelError};
 use crate::{Consistency, Error};
 
@@ -36,10 +36,14 @@ impl Drop for Reading<'_> {
 impl Node {
     /// See [`crate::Replica::read`].
     pub(crate) async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
+        if let Some(end) = self.end() {
+            return Err(Error::unavailable(end));
+        }
         // After a restart a node first gets back to where it was, so that what it tells does not go back either.
         let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
         if let Consistency::Local { min_zxid } = consistency
             && self.view.applied() >= local(min_zxid)
+            && self.gate.joined()
         {
             return Ok(self.view.state());
         }
@@ -52,15 +56,18 @@ impl Node {
             Consistency::Local { min_zxid } => local(min_zxid),
             Consistency::Linearizable => self.read_index(deadline).await?,
         };
+        if !self.gate.joined() && matches!(consistency, Consistency::Local { .. }) {
+            return Err(Error::unavailable("this node has not caught up since its data directory was new"));
+        }
         if self.view.applied_at_least(zxid, deadline).await {
             return Ok(self.view.state());
         }
-        Err(Error::unavailable("this node has not caught up in time"))
+        Err(Error::unavailable(self.end().unwrap_or_else(|| "this node has not caught up in time".into())))
     }
 
     /// The zxid that a linearizable read beginning now must see.
     async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
-        let give_up = leader_deadline(&self.config, deadline);
+        let mut tries = Tries::new(&self.config, deadline);
         loop {
             let index = match self.leader() {
                 Some(leader) if leader == self.config.node_id => self.read_index_here(deadline).await,
@@ -69,9 +76,7 @@ impl Node {
             };
             match index {
                 Ok(index) => return Ok(self.zxid(index)),
-                Err(reason) if Instant::now() >= give_up => return Err(Error::unavailable(reason)),
-                Err(_) if self.is_stopped() => return Err(Error::unavailable("the node is shutting down")),
-                Err(_) => self.wait_for_change().await,
+                Err(reason) => tries.again(self, reason).await?,
             }
         }
     }
@@ -116,6 +121,7 @@ pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<IndexWait
     loop {
         let mut waiters = Vec::new();
         tokio::select! {
+            biased;
             () = stopped.wait() => return,
             Some(()) = rounds.next(), if !rounds.is_empty() => continue,
             count = queue.recv_many(&mut waiters, READERS_MAX), if rounds.len() < ROUNDS_MAX => {

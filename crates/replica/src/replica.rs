@@ -71,7 +71,11 @@ impl Replica {
     /// # Errors
     /// As [`Replica::start`].
     pub async fn start_on(config: Config, listener: TcpListener) -> Result<Replica, StartError> {
-        Ok(Replica { node: Node::start(config, listener).await? })
+        Ok(Replica::of(Node::start(config, listener).await?))
+    }
+
+    pub(crate) fn of(node: Arc<Node>) -> Replica {
+        Replica { node }
     }
 
     /// Stops: hands leadership away, ends waits with `Stopped`, closes storage. Returns when the data directory may be opened again.

@@ -9,15 +9,15 @@ use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, VoteRequest};
 use storage::codec::EntryRecord;
 use storage::{LogId, TypeConfig, Vote};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::node::Node;
 use crate::state_machine::RaftSnapshot;
 use crate::transport::{
-    Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Exchange, Framed, Lane, Numbered, SnapshotAnswer,
-    SnapshotFrame, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame, receive_snapshot, welcome, while_working,
+    Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Exchange, Framed, Lane, Listener, Numbered, SnapshotAnswer,
+    SnapshotFrame, Stream, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame, receive_snapshot, welcome,
+    while_working,
 };
 
 /// Connections at once. Members need a handful each; the rest is room for reconnects.
@@ -30,15 +30,16 @@ const ASKS_MAX: usize = 8_192;
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 
 /// Accepts peers until the node stops.
-pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
+pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let mut stopped = node.stopped();
     loop {
         tokio::select! {
+            biased;
             () = stopped.wait() => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, _)) => {
+                Ok(stream) => {
                     connections.spawn(connection(Arc::clone(&node), stream));
                 }
                 // Out of file descriptors, most likely: give the others time to end.
@@ -52,7 +53,7 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
     connections.shutdown().await;
 }
 
-async fn connection(node: Arc<Node>, stream: TcpStream) {
+async fn connection(node: Arc<Node>, stream: Stream) {
     let served = async {
         let mut framed = Framed::new(stream)?;
         let Some(hello) = welcome(&node.identity, &mut framed, node.silence()).await? else {
@@ -130,6 +131,7 @@ async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
             flush(node, &mut framed).await?;
         }
         tokio::select! {
+            biased;
             Some(answer) = under_way.next(), if !under_way.is_empty() => framed.queue(&answer)?,
             exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
                 Exchange::Message(ask) => under_way.push(Box::pin(answer_one(node, ask))),

@@ -170,9 +170,11 @@ impl WatchTable {
 
     /// Wakes everybody.
     pub(crate) fn fire_all(&mut self) {
-        for watchers in [&mut self.node, &mut self.children, &mut self.subtree] {
-            watchers.drain().flat_map(|(_, list)| list).for_each(|(_, wake)| wake.fire(Zxid(0)));
-        }
+        let tables = [&mut self.node, &mut self.children, &mut self.subtree];
+        let mut set: Vec<_> = tables.into_iter().flat_map(HashMap::drain).flat_map(|(_, list)| list).collect();
+        // In the order in which they were set, not in that of a hash.
+        set.sort_unstable_by_key(|(id, _)| *id);
+        set.iter().for_each(|(_, wake)| wake.fire(Zxid(0)));
         self.count = 0;
     }
 

@@ -3,7 +3,7 @@
 //! One task owns the connection and opens it when there is something to ask. It tells what the caller must know:
 //! whether a question without an answer was ever sent.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -54,10 +54,14 @@ impl Channel {
     pub(crate) fn open(target: Target, silence: Duration, mut stopped: Stopped) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
+            let mut task = Task { target, silence, queue, retry_at: None };
             tokio::select! {
+                biased;
                 () = stopped.wait() => {}
-                () = Task { target, silence, queue, retry_at: None }.run() => {}
+                () = task.run() => {}
             }
+            task.queue.close();
+            task.fail_unsent(None, "the node is shutting down");
         });
         Channel { questions }
     }
@@ -86,13 +90,13 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self) {
+    async fn run(&mut self) {
         while let Some(first) = self.queue.recv().await {
             if first.reply.is_closed() {
                 continue;
             }
             if self.retry_at.is_some_and(|at| Instant::now() < at) {
-                self.fail_unsent(first, "the peer is unreachable");
+                self.fail_unsent(Some(first), "the peer is unreachable");
                 continue;
             }
             match self.target.connect(self.silence).await {
@@ -103,15 +107,15 @@ impl Task {
                 }
                 Err(error) => {
                     self.retry_at = Some(Instant::now() + RECONNECT_PAUSE);
-                    self.fail_unsent(first, &format!("cannot reach node {}: {error}", self.target.to));
+                    self.fail_unsent(Some(first), &format!("cannot reach node {}: {error}", self.target.to));
                 }
             }
         }
     }
 
     /// Fails a question and all that queued up behind it.
-    fn fail_unsent(&mut self, first: Question, why: &str) {
-        let mut next = Some(first);
+    fn fail_unsent(&mut self, first: Option<Question>, why: &str) {
+        let mut next = first.or_else(|| self.queue.try_recv().ok());
         while let Some(question) = next {
             let _ = question.reply.send(Err(ChannelError::NotSent(why.into())));
             next = self.queue.try_recv().ok();
@@ -120,13 +124,13 @@ impl Task {
 
     /// Asks and hands answers out until the connection breaks; returns why.
     async fn serve(&mut self, framed: Framed, first: Question) -> io::Error {
-        let mut line = Line { framed, pending: HashMap::new(), last_number: PING, heard_at: Instant::now() };
+        let mut line = Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now() };
         let mut tick = interval(self.silence / 2);
         let error = match line.put(first) {
             Ok(()) => self.exchange(&mut line, &mut tick).await,
             Err(error) => error,
         };
-        for (_, reply) in line.pending.drain() {
+        for (_, reply) in line.pending {
             let _ = reply.send(Err(ChannelError::Lost(format!("lost node {}: {error}", self.target.to))));
         }
         error
@@ -136,12 +140,14 @@ impl Task {
         loop {
             let room = line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX;
             let step = tokio::select! {
+                biased;
+                now = tick.tick() => line.check(now, self.silence),
+                // Answers before questions: they are never more than the questions that were taken.
+                exchange = line.framed.exchange() => exchange.and_then(|exchange| line.take(exchange)),
                 question = self.queue.recv(), if room => match question {
                     Some(question) => line.put(question),
                     None => Err(io::Error::other("shutting down")),
                 },
-                exchange = line.framed.exchange() => exchange.and_then(|exchange| line.take(exchange)),
-                now = tick.tick() => line.check(now, self.silence),
             };
             if let Err(error) = step.and_then(|()| self.put_waiting(line)) {
                 return error;
@@ -164,7 +170,7 @@ impl Task {
 /// A connection and who waits on it.
 struct Line {
     framed: Framed,
-    pending: HashMap<u64, oneshot::Sender<Result<Answer, ChannelError>>>,
+    pending: BTreeMap<u64, oneshot::Sender<Result<Answer, ChannelError>>>,
     last_number: u64,
     heard_at: Instant,
 }
@@ -215,5 +221,99 @@ impl Line {
             self.framed.queue(&Numbered { number: PING, body: Ask::Ping })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+
+    use super::super::connect::{Identity, welcome};
+    use super::super::messages::Lane;
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_millis(200);
+
+    fn identity(node_id: u64) -> Identity {
+        Identity { cluster_id: "c".into(), node_id, members: [1, 2].into() }
+    }
+
+    /// A channel from node 1 to whoever listens.
+    fn open(listener: &TcpListener, stop: &watch::Sender<bool>) -> Channel {
+        let addr = listener.local_addr().unwrap().to_string().as_str().into();
+        Channel::open(Target { identity: identity(1), to: 2, addr, lane: Lane::Control }, SILENCE, Stopped::of(stop))
+    }
+
+    async fn accept(listener: &TcpListener) -> Framed {
+        let mut framed = Framed::new(listener.accept().await.unwrap().0).unwrap();
+        welcome(&identity(2), &mut framed, SILENCE * 50).await.unwrap().unwrap();
+        framed
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(30)
+    }
+
+    #[tokio::test]
+    async fn answers_find_their_questions_in_any_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stop = watch::Sender::new(false);
+        let channel = open(&listener, &stop);
+        let answering = async {
+            let mut framed = accept(&listener).await;
+            let first: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            let second: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            for ask in [second, first] {
+                let body = if ask.body == Ask::ReadIndex { Answer::ReadIndex(5) } else { Answer::Pong };
+                framed.send(&Numbered { number: ask.number, body }).await.unwrap();
+            }
+            framed
+        };
+        let asks = async { tokio::join!(channel.ask(Ask::ReadIndex, soon()), channel.ask(Ask::Ping, soon())) };
+        let (answers, _framed) = tokio::join!(asks, answering);
+        assert_eq!(answers, (Ok(Answer::ReadIndex(5)), Ok(Answer::Pong)));
+    }
+
+    #[tokio::test]
+    async fn a_question_that_was_never_sent_is_told_from_one_that_was_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stop = watch::Sender::new(false);
+        let channel = open(&listener, &stop);
+        let (lost, ()) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), async {
+            let mut framed = accept(&listener).await;
+            let _: Option<Numbered<Ask>> = framed.next().await.unwrap();
+        });
+        assert!(matches!(lost, Err(ChannelError::Lost(_))), "{lost:?}");
+        drop(listener);
+        let not_sent = channel.ask(Ask::ReadIndex, soon()).await;
+        assert!(matches!(not_sent, Err(ChannelError::NotSent(_))), "{not_sent:?}");
+        stop.send_replace(true);
+        let stopped = channel.ask(Ask::ReadIndex, soon()).await;
+        assert!(matches!(stopped, Err(ChannelError::NotSent(_))), "{stopped:?}");
+    }
+
+    #[tokio::test]
+    async fn a_silent_peer_is_given_up_and_a_slow_one_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stop = watch::Sender::new(false);
+        let channel = open(&listener, &stop);
+        // Takes everything and says nothing.
+        let (lost, _framed) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), accept(&listener));
+        assert!(matches!(lost, Err(ChannelError::Lost(_))), "{lost:?}");
+        // Answers pings at once and the question after several silences.
+        let slow = async {
+            let mut framed = accept(&listener).await;
+            let question: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            for _ in 0..8 {
+                let ping: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+                assert_eq!(ping.body, Ask::Ping);
+                framed.send(&Numbered { number: ping.number, body: Answer::Pong }).await.unwrap();
+            }
+            framed.send(&Numbered { number: question.number, body: Answer::ReadIndex(1) }).await.unwrap();
+            framed
+        };
+        let (answer, _framed) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), slow);
+        assert_eq!(answer, Ok(Answer::ReadIndex(1)));
     }
 }

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::frame::Framed;
 use super::messages::{Hello, Lane, PROTOCOL_VERSION, Welcome};
+use super::stream::Stream;
 
 /// Who this node is among its peers. The same for all its connections.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Target {
     }
 
     async fn shake_hands(&self) -> io::Result<Framed> {
-        let mut framed = Framed::new(TcpStream::connect(&*self.addr).await?)?;
+        let mut framed = Framed::new(Stream::connect(&self.addr).await?)?;
         let hello = Hello {
             version: PROTOCOL_VERSION,
             cluster_id: self.identity.cluster_id.to_string(),

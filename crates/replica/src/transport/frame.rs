@@ -2,25 +2,16 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bincode::{Decode, Encode};
 use bytes::{Buf, Bytes, BytesMut};
-use socket2::{SockRef, TcpKeepalive};
 use storage::codec;
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
+
+use super::stream::Stream;
 
 /// A frame that claims more is refused before anything is allocated for it.
 pub(crate) const FRAME_BYTES_MAX: usize = 32 << 20;
-
-/// How much is read from the socket at once.
-const READ_BYTES: usize = 64 << 10;
-
-/// How long a connection is idle before the kernel asks whether the peer is still there, and between two such questions.
-const KEEPALIVE: Duration = Duration::from_secs(5);
 
 const PREFIX_BYTES: usize = size_of::<u32>();
 
@@ -37,16 +28,15 @@ pub(crate) enum Exchange<T> {
 
 /// One connection with its buffers. Every method may be cancelled and called again: nothing is lost in between.
 pub(crate) struct Framed {
-    stream: TcpStream,
+    stream: Stream,
     input: BytesMut,
     output: BytesMut,
 }
 
 impl Framed {
-    pub(crate) fn new(stream: TcpStream) -> io::Result<Framed> {
-        stream.set_nodelay(true)?;
-        // A peer whose machine is gone never closes its connections.
-        SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
+    pub(crate) fn new(stream: impl Into<Stream>) -> io::Result<Framed> {
+        let stream = stream.into();
+        stream.set_up()?;
         Ok(Framed { stream, input: BytesMut::new(), output: BytesMut::new() })
     }
 
@@ -74,7 +64,7 @@ impl Framed {
     /// Sends what is queued.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.output.is_empty() {
-            let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.output))?;
+            let sent = ready!(self.stream.poll_write(cx, &self.output))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -89,15 +79,10 @@ impl Framed {
             if let Some(record) = self.take_record()? {
                 return Poll::Ready(Ok(Some(record)));
             }
-            ready!(self.stream.poll_read_ready(cx))?;
-            self.input.reserve(READ_BYTES);
-            match self.stream.try_read_buf(&mut self.input) {
-                Ok(0) if self.input.is_empty() => return Poll::Ready(Ok(None)),
-                Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                Ok(_) => {}
-                // Readiness was a false alarm; asking again registers for the next one.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+            match ready!(self.stream.poll_read(cx, &mut self.input))? {
+                0 if self.input.is_empty() => return Poll::Ready(Ok(None)),
+                0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                _ => {}
             }
         }
     }
@@ -150,5 +135,73 @@ impl Framed {
     pub(crate) async fn send<T: Encode>(&mut self, message: &T) -> io::Result<()> {
         self.queue(message)?;
         self.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    async fn pair() -> (TcpStream, Framed) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (raw, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        (raw.unwrap(), Framed::new(accepted.unwrap().0).unwrap())
+    }
+
+    #[tokio::test]
+    async fn frames_arrive_whole_however_they_are_cut() {
+        let (mut raw, mut framed) = pair().await;
+        let record = codec::encode(&(7u64, vec![1u8; 100_000]));
+        let mut bytes = (record.len() as u32).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&record);
+        bytes.extend_from_slice(&bytes.clone());
+        let sending = async {
+            for piece in bytes.chunks(33_333) {
+                raw.write_all(piece).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            drop(raw);
+        };
+        let receiving = async {
+            for _ in 0..2 {
+                let (number, data) = framed.next::<(u64, Vec<u8>)>().await.unwrap().unwrap();
+                assert_eq!((number, data.len()), (7, 100_000));
+            }
+            assert!(framed.next::<u64>().await.unwrap().is_none());
+        };
+        tokio::join!(sending, receiving);
+    }
+
+    /// What is read after a peer sent these bytes and closed.
+    #[track_caller]
+    fn check(bytes: Vec<u8>, refused: &str) -> impl Future<Output = ()> {
+        let refused = refused.to_string();
+        async move {
+            let (mut raw, mut framed) = pair().await;
+            raw.write_all(&bytes).await.unwrap();
+            drop(raw);
+            let error = framed.next::<u64>().await.unwrap_err();
+            assert!(error.to_string().contains(&refused), "{bytes:?}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_frame_is_refused() {
+        check(vec![0xff; 8], "more than it may").await;
+        check(vec![3, 0], "unexpected end of file").await;
+        check(vec![3, 0, 0, 0, 1], "unexpected end of file").await;
+        check(vec![1, 0, 0, 0, 99], "version 99").await;
+        check(vec![3, 0, 0, 0, 1, 5, 5], "behind the end").await;
+        check(vec![0, 0, 0, 0], "empty").await;
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_is_too_long_is_not_sent() {
+        let (_raw, mut framed) = pair().await;
+        assert!(framed.queue(&vec![0u8; FRAME_BYTES_MAX]).is_err());
+        assert_eq!(framed.queued_bytes(), 0);
     }
 }

@@ -272,3 +272,120 @@ pub(crate) enum SnapshotAnswer {
     /// It did not work out, and why.
     Failed(String),
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use storage::Command;
+    use storage::codec::{self, PayloadRecord, SnapshotMetaRecord, StoredMembershipRecord};
+    use znode::{Reply, SessionId, Zxid};
+
+    use super::*;
+
+    const VOTE: VoteRecord = VoteRecord { term: 3, node_id: 2, committed: true };
+    const ID: LogIdRecord = LogIdRecord { term: 3, index: 300 };
+
+    fn numbered<T>(body: T) -> Numbered<T> {
+        Numbered { number: 9, body }
+    }
+
+    fn asks() -> Vec<Ask> {
+        let vote = VoteFrame { vote: VOTE, last_log_id: Some(ID), leadership_transfer: true };
+        vec![
+            Ask::Ping,
+            Ask::Standing,
+            Ask::Vote(vote),
+            Ask::PreVote(vote),
+            Ask::TransferLeader(TransferFrame { from_leader: VOTE, to: 1, last_log_id: Some(ID) }),
+            Ask::Propose { request: vec![1, 2], within_ms: 1_000 },
+            Ask::Touch(vec![Credential { session: SessionId(7), secret_hash: [7; 32] }]),
+            Ask::ReadIndex,
+        ]
+    }
+
+    fn answers() -> Vec<Answer> {
+        let applied = Applied { zxid: Zxid(300), reply: Ok(Reply::Done), events: Vec::new() };
+        vec![
+            Answer::Pong,
+            Answer::Standing(Standing { fresh: false, joined: true, term: 3, leads: true, last_log: 300 }),
+            Answer::Vote(VoteAnswer { vote: VOTE, granted: true, last_log_id: Some(ID) }),
+            Answer::TransferLeader(Ok(())),
+            Answer::TransferLeader(Err(TransferRefusal::VoteChanged { expected: VOTE, actual: VOTE })),
+            Answer::TransferLeader(Err(TransferRefusal::LogNotFlushed { expected: Some(ID), actual: None })),
+            Answer::Propose(ProposeAnswer::Applied { at: 301, applied }),
+            Answer::Propose(ProposeAnswer::Unavailable { reason: "r".into(), retry_after_ms: 250 }),
+            Answer::Propose(ProposeAnswer::Unknown("r".into())),
+            Answer::Propose(ProposeAnswer::Refused(znode::Error::DataTooLarge)),
+            Answer::Touch(vec![
+                TouchAnswer::Alive { timeout_ms: 5_000 },
+                TouchAnswer::Refused(znode::Error::SessionExpired),
+                TouchAnswer::Expiring,
+            ]),
+            Answer::ReadIndex(300),
+            Answer::NotLeader(Some(2)),
+            Answer::Refused("r".into()),
+        ]
+    }
+
+    fn append() -> AppendFrame {
+        let command = PayloadRecord::Normal(Command(vec![5, 6].into()));
+        let entries = vec![
+            EntryRecord { log_id: ID, payload: PayloadRecord::Blank },
+            EntryRecord { log_id: LogIdRecord { term: 3, index: 301 }, payload: command },
+        ];
+        AppendFrame { sequence: 4, vote: VOTE, prev_log_id: None, leader_commit: Some(ID), entries }
+    }
+
+    fn manifest() -> Manifest {
+        let membership = codec::MembershipRecord { configs: Vec::new(), nodes: Default::default() };
+        let last_membership = StoredMembershipRecord { log_id: Some(ID), membership };
+        let meta = SnapshotMetaRecord { last_log_id: Some(ID), last_membership };
+        Manifest { meta, chunk_count: 2, bytes: 40_000, records: 10, sha256: [1; 32] }
+    }
+
+    /// One line of text for each message: what it is, and its bytes.
+    #[derive(Default)]
+    struct Lines(String);
+
+    impl Lines {
+        /// Also checks that the bytes are read back as what they were.
+        #[track_caller]
+        fn add<T: Encode + Decode<()> + std::fmt::Debug + PartialEq>(&mut self, message: T) {
+            let bytes = codec::encode(&message);
+            assert_eq!(codec::decode::<T>(&bytes).unwrap(), message);
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(self.0, "{message:?}\n    {hex}").unwrap();
+        }
+    }
+
+    #[test]
+    fn messages_keep_their_bytes() {
+        let mut lines = Lines::default();
+        lines.add(Hello { version: PROTOCOL_VERSION, cluster_id: "c".into(), from: 1, to: 2, lane: Lane::Forward });
+        lines.add(Welcome::Accepted);
+        lines.add(Welcome::Refused("r".into()));
+        lines.add(append());
+        let results = [
+            AppendResult::Success,
+            AppendResult::PartialSuccess(Some(ID)),
+            AppendResult::Conflict,
+            AppendResult::HigherVote(VOTE),
+            AppendResult::Refused("r".into()),
+        ];
+        results.into_iter().for_each(|result| lines.add(AppendAnswer { sequence: 4, result }));
+        asks().into_iter().for_each(|ask| lines.add(numbered(ask)));
+        answers().into_iter().for_each(|answer| lines.add(numbered(answer)));
+        lines.add(SnapshotFrame::Begin { vote: VOTE, manifest: manifest() });
+        lines.add(SnapshotFrame::Chunk(vec![1, 2, 3]));
+        lines.add(SnapshotFrame::End);
+        lines.add(SnapshotAnswer::Working);
+        lines.add(SnapshotAnswer::Done(VOTE));
+        lines.add(SnapshotAnswer::Failed("r".into()));
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/peer_messages_v1.txt");
+        if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+            std::fs::write(golden, &lines.0).unwrap();
+        }
+        assert_eq!(lines.0, std::fs::read_to_string(golden).unwrap(), "peers of this version would not understand");
+    }
+}

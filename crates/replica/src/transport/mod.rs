@@ -12,6 +12,7 @@ mod connect;
 mod frame;
 mod messages;
 mod snapshot;
+mod stream;
 
 pub(crate) use append::{AppendLine, AppendStream};
 pub(crate) use channel::{Channel, ChannelError};
@@ -22,3 +23,4 @@ pub(crate) use messages::{
     Standing, TouchAnswer, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
 };
 pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};
+pub(crate) use stream::{Listener, Stream};

@@ -99,6 +99,7 @@ pub(crate) async fn while_working<T>(
     let mut tick = interval(silence / 4);
     loop {
         tokio::select! {
+            biased;
             done = &mut work => return Ok(done),
             _ = tick.tick() => framed.send(&SnapshotAnswer::Working).await?,
         }

@@ -1,0 +1,98 @@
+//! The connection below a lane: TCP, or what a simulation takes for it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use crate::simulation::{Duplex, world};
+
+/// How long a connection is idle before the kernel asks whether the peer is still there, and between two such questions.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// How much is read from a socket at once.
+const READ_BYTES: usize = 64 << 10;
+/// How much is read from a simulated connection at once.
+const SIMULATED_READ_BYTES: usize = 8 << 10;
+
+/// One connection.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Simulated(Box<dyn Duplex>),
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Stream::Tcp(stream)
+    }
+}
+
+impl Stream {
+    pub(crate) async fn connect(addr: &str) -> io::Result<Stream> {
+        match world() {
+            None => TcpStream::connect(addr).await.map(Stream::Tcp),
+            Some(world) => world.connect(addr).await.map(Stream::Simulated),
+        }
+    }
+
+    /// Sets the socket's options.
+    pub(crate) fn set_up(&self) -> io::Result<()> {
+        let Stream::Tcp(stream) = self else { return Ok(()) };
+        stream.set_nodelay(true)?;
+        // A peer whose machine is gone never closes its connections.
+        SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Simulated(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    /// Reads something behind what `into` holds. Zero is the end of the connection.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Tcp(stream) => loop {
+                ready!(stream.poll_read_ready(cx))?;
+                into.reserve(READ_BYTES);
+                match stream.try_read_buf(into) {
+                    // Readiness was a false alarm; asking again registers for the next one.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    result => return Poll::Ready(result),
+                }
+            },
+            Stream::Simulated(stream) => {
+                let mut bytes = [0; SIMULATED_READ_BYTES];
+                let mut read = ReadBuf::new(&mut bytes);
+                ready!(Pin::new(stream).poll_read(cx, &mut read))?;
+                into.extend_from_slice(read.filled());
+                Poll::Ready(Ok(read.filled().len()))
+            }
+        }
+    }
+}
+
+/// Where peers come in.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Simulated(mpsc::Receiver<Box<dyn Duplex>>),
+}
+
+impl Listener {
+    pub(crate) async fn accept(&mut self) -> io::Result<Stream> {
+        match self {
+            Listener::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
+            Listener::Simulated(listener) => match listener.recv().await {
+                Some(stream) => Ok(Stream::Simulated(stream)),
+                // The simulation lets nobody in any more.
+                None => std::future::pending().await,
+            },
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
-use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{StatusCode, request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -80,6 +80,10 @@ impl Call {
         let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
         let announced = body.size_hint().upper().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         if announced.is_some_and(|bytes| bytes > max) {
+            // Who asked first whether to send waits for the answer and sends nothing.
+            if !self.headers().contains_key(EXPECT) {
+                pass_over(body).await;
+            }
             return Err(too_large(max));
         }
         let permit = self.door.body_permit(announced.unwrap_or(max))?;
@@ -143,6 +147,24 @@ impl Call {
             Err(refusal) => Err(Problem::refused(refusal, applied.zxid)),
         }
     }
+}
+
+/// Reads what a client is sending anyway, for a moment: an answer that comes while it still sends is lost when the
+/// connection is closed under it.
+async fn pass_over(mut body: Body) {
+    const BYTES_MAX: usize = 16 << 20;
+    const TIME_MAX: Duration = Duration::from_secs(1);
+    let read = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > BYTES_MAX {
+                return;
+            }
+        }
+    };
+    // However it ends, the answer is the same.
+    let _ = tokio::time::timeout(TIME_MAX, read).await;
 }
 
 fn too_large(max: usize) -> Problem {

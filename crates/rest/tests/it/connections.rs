@@ -148,6 +148,18 @@ async fn a_head_that_is_far_too_large_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_too_large_is_answered_while_it_comes() {
+    let server = Server::start(RestConfig::default()).await;
+    let body = "x".repeat(4_000_000);
+    let request = format!("POST /v1/znodes/a HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let mut stream = server.send(&request).await;
+    assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 413"));
+    // Who asks first is told at once, and sends nothing.
+    let asks = "POST /v1/znodes/a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 4000000\r\n\r\n";
+    assert!(read_head(&mut server.send(asks).await).await.starts_with("HTTP/1.1 413"));
+}
+
+#[tokio::test]
 async fn a_client_that_goes_leaves_the_queue() {
     let server = Server::start(RestConfig::default()).await;
     let node = &server.node;

@@ -118,6 +118,8 @@ pub struct Nemesis {
     recorder: Arc<Recorder>,
     cluster: Arc<Mutex<Cluster>>,
     injected: BTreeMap<&'static str, u64>,
+    /// Faults whose turn is still to come before any comes again.
+    bag: Vec<Fault>,
 }
 
 impl Nemesis {
@@ -130,7 +132,7 @@ impl Nemesis {
         cluster: Arc<Mutex<Cluster>>,
     ) -> Nemesis {
         let rng = fastrand::Rng::with_seed(seed);
-        Nemesis { faults, pace, rng, recorder, cluster, injected: BTreeMap::new() }
+        Nemesis { faults, pace, rng, recorder, cluster, injected: BTreeMap::new(), bag: Vec::new() }
     }
 
     /// Breaks and mends until told to stop, then mends. Gives how often each fault was made.
@@ -149,11 +151,19 @@ impl Nemesis {
         result.and(healed).map(|()| self.injected)
     }
 
+    fn next_fault(&mut self) -> Option<Fault> {
+        if self.bag.is_empty() {
+            self.bag.clone_from(&self.faults);
+            self.rng.shuffle(&mut self.bag);
+        }
+        self.bag.pop()
+    }
+
     async fn round(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), String> {
-        let mut faults = vec![self.faults[self.rng.usize(..self.faults.len())]];
+        let mut faults: Vec<Fault> = self.next_fault().into_iter().collect();
         // Now and then two at once.
         if self.faults.len() > 1 && self.rng.u8(..3) == 0 {
-            faults.push(self.faults[self.rng.usize(..self.faults.len())]);
+            faults.extend(self.next_fault());
             faults.dedup();
         }
         for fault in faults {

@@ -73,6 +73,11 @@ pub fn command(options: &Options) -> String {
         options.rate,
         options.seed
     );
+    let pace = options.pace;
+    command.push_str(&format!(" --calm {}ms --fault {}ms", pace.calm.as_millis(), pace.fault.as_millis()));
+    for setting in options.settings.lines() {
+        command.push_str(&format!(" --set '{setting}'"));
+    }
     if !options.endpoints.is_empty() {
         command.push_str(&format!(" --endpoints {}", options.endpoints.join(",")));
     }

@@ -42,7 +42,7 @@ impl Svg {
     pub(crate) fn points(&mut self, points: &[(f64, f64)], fill: &str) {
         let mut path = String::new();
         for (x, y) in points {
-            write!(path, "M{x:.1} {y:.1}h2v2h-2z").expect("writing to a string");
+            write!(path, "M{x:.1} {y:.1}h3v3h-3z").expect("writing to a string");
         }
         self.push(format_args!("<path d=\"{path}\" fill=\"{fill}\" fill-opacity=\"0.7\"/>"));
     }

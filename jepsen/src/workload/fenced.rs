@@ -25,7 +25,7 @@ const EPOCH: Duration = Duration::from_secs(20);
 /// Writes under one hold.
 const USES: u32 = 3;
 /// One write in so many is interrupted by a pause.
-const PAUSE_ONE_IN: u32 = 12;
+const PAUSE_ONE_IN: u32 = 30;
 
 /// What the lock protects, outside of zlock.
 #[derive(Default)]

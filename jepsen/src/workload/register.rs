@@ -7,7 +7,7 @@ use std::time::Duration;
 use protocol::ZnodeInfo;
 use serde_json::{Value, json};
 
-use super::{Made, Work, epoch, make_root};
+use super::{Work, epoch, make_root};
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::history::Kind;
@@ -23,13 +23,21 @@ pub struct Registers {
     next_value: AtomicU64,
     /// A value that a key may have now, for compare-and-sets that have a chance.
     last: Mutex<std::collections::BTreeMap<String, i64>>,
-    made: Made,
+    /// The newest stretch whose keys are all there.
+    newest: AtomicU64,
+    /// Held by the one worker that makes the next keys.
+    making: tokio::sync::Mutex<()>,
 }
 
 impl Registers {
     /// Registers that nobody has written.
     pub fn new() -> Registers {
-        Registers { next_value: AtomicU64::new(1), last: Mutex::default(), made: Made::default() }
+        Registers {
+            next_value: AtomicU64::new(1),
+            last: Mutex::default(),
+            newest: AtomicU64::new(0),
+            making: tokio::sync::Mutex::new(()),
+        }
     }
 
     fn note(&self, key: &str, value: i64) {
@@ -39,6 +47,20 @@ impl Registers {
 
     fn guess(&self, key: &str) -> Option<i64> {
         self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(key).copied()
+    }
+
+    /// Makes the keys of a new stretch, in one try. When the cluster is broken just then, the old keys go on in use.
+    async fn renew(&self, epoch: u64, client: &mut Client) {
+        let Ok(_making) = self.making.try_lock() else { return };
+        for key in 0..KEYS {
+            let node = client.any_node();
+            let call = Call::post(format!("/v1/znodes{}/register/{epoch}-{key}", super::ROOT));
+            let answer = client.http.send(node, call).await;
+            if !answer.is_ok() && !answer.is_problem("node-exists") {
+                return;
+            }
+        }
+        self.newest.store(epoch, Ordering::SeqCst);
     }
 
     async fn read(&self, client: &mut Client, key: &str, url: &str) {
@@ -103,16 +125,22 @@ impl Work for Registers {
     type Worker = ();
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "register").await.map(|_| ())
+        let root = make_root(client, "register").await?;
+        for key in 0..KEYS {
+            client.ensure(&format!("{root}/0-{key}"), "").await?;
+        }
+        Ok(())
     }
 
     fn worker(&self, _index: usize) {}
 
     async fn step(&self, (): &mut (), client: &mut Client) -> Result<(), String> {
-        let key = format!("{}-{}", epoch(client, EPOCH), client.rng.u64(..KEYS));
-        let path = format!("{}/register/{key}", super::ROOT);
-        self.made.ensure(client, &path, "").await?;
-        let url = format!("/v1/znodes{path}");
+        let now = epoch(client, EPOCH);
+        if now > self.newest.load(Ordering::SeqCst) {
+            self.renew(now, client).await;
+        }
+        let key = format!("{}-{}", self.newest.load(Ordering::SeqCst), client.rng.u64(..KEYS));
+        let url = format!("/v1/znodes{}/register/{key}", super::ROOT);
         match (client.rng.u8(..10), self.guess(&key)) {
             (0..4, _) => self.read(client, &key, &url).await,
             (4..7, Some(old)) => self.cas(client, &key, &url, old).await,

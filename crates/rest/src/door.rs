@@ -65,8 +65,11 @@ impl Door {
     /// A place among those who wait.
     ///
     /// # Errors
-    /// 429 when there is none.
+    /// 429 when there is none; 503 when the door closes, which takes all places.
     pub(crate) fn wait_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        if self.inner.stopping.is_cancelled() {
+            return Err(Problem::stopping());
+        }
         self.inner.waits.clone().try_acquire_owned().map_err(|_| Problem::too_many("waiting requests"))
     }
 

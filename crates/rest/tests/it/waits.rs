@@ -100,7 +100,7 @@ async fn a_retry_with_the_same_key_takes_the_place_over() {
     let (first, second) = (node.session().await, node.session().await);
     let held = node.acquire(&first, "/l").await.expect(200);
     let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
-    let first_try = node.call(Method::POST, "/v1/locks/l?wait=300ms", &key, b"");
+    let first_try = node.call(Method::POST, "/v1/locks/l?wait=2s", &key, b"");
     let retry = async {
         node.until_contenders("/l", 2).await;
         node.call(Method::POST, "/v1/locks/l?wait=20s", &key, b"").await

@@ -32,10 +32,10 @@ impl Node {
         }
         let mut tries = Tries::new(&self.config, deadline);
         loop {
-            let answer = match self.leader() {
+            let answer = match self.heard_leader() {
                 Some(leader) if leader == self.config.node_id => self.touch_here(&[credential]).map(|all| all[0]),
                 Some(_) => self.touch_there(credential, deadline).await,
-                None => Err("no leader is known".into()),
+                None => Err("no leader is heard".into()),
             };
             let reason = match answer {
                 Ok(TouchAnswer::Alive { timeout_ms }) => return Ok(Touch { session: credential.session, timeout_ms }),

@@ -3,6 +3,30 @@
 //! Doors call it and nothing else: [`Replica::propose`] writes, [`Replica::read`] reads, [`Replica::wait_for`] and
 //! [`Replica::events`] wait, [`Replica::touch`] keeps a session alive. Every call has a deadline, works on any node,
 //! and says on failure whether anything may have happened ([`Error`]).
+//!
+//! ```text
+//! propose ──> leader's Raft ──> log of a majority ──> StateMachine ──> View: state, watches, events ──> wait_for
+//!                 ^                                                      │
+//!           peers (transport)                                            └──> propose returns on the node that asked
+//! ```
+//!
+//! What always holds:
+//! - A state is published together with its events under one guard, and only then do its proposers hear of it.
+//! - `Unavailable` means that nothing was proposed. Whatever may have reached a leader's Raft is `Unknown`.
+//! - A session is expired by a leader in its own term, after it listened for the whole timeout with a quorum behind it.
+//! - A node with a new data directory has no vote before it knows that it has lost nothing (`formation`).
+//! - Every queue, table and wait has a bound from [`Config`] or a constant beside it.
+//!
+//! ```text
+//! replica.rs        the handle                      view.rs             published state and its waiters
+//! node.rs           all parts of one node           watches.rs          who waits for what
+//! propose.rs        writes                          event_ring.rs       the last events
+//! reads.rs          read indexes                    leadership.rs       what a leader does of itself
+//! heartbeats.rs     heartbeats of sessions          session_tracker.rs  when each session was last heard
+//! state_machine.rs  Raft's state machine            formation.rs        founding and joining
+//! network.rs        Raft's calls to peers           server.rs           answers to peers
+//! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
+//! ```
 
 mod config;
 mod error;

@@ -1,10 +1,11 @@
 //! Writes: to the leader, and back when this node has applied them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::{ClientWriteError, ForwardReason, RaftError};
 use storage::Command;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use znode::{Applied, BYTES_MAX, Request, Txn, Zxid, decode_request, encode_request, encode_txn};
 
 use crate::Error;
@@ -13,6 +14,8 @@ use crate::simulation::world;
 use crate::state_machine::Proposed;
 use crate::transport::{Answer, Ask, ChannelError, ProposeAnswer};
 
+/// How long a deposed leader may still answer.
+const DEPOSED_GRACE: Duration = Duration::from_millis(200);
 /// Beside the encoded operation: names, the credential and so on. Only for the budget.
 const REQUEST_BYTES: usize = 256;
 
@@ -38,14 +41,14 @@ impl Node {
         self.writable()?;
         let mut tries = Tries::new(&self.config, deadline);
         loop {
-            let tried = match self.leader() {
+            let tried = match self.heard_leader() {
                 Some(leader) if leader == self.config.node_id => {
                     let (command, again) = command(request);
                     request = again;
                     self.propose_here(command, deadline).await
                 }
                 Some(leader) => self.propose_there(leader, &request, deadline).await,
-                None => Try::Again("no leader is known".into()),
+                None => Try::Again("no leader is heard".into()),
             };
             match tried {
                 Try::Applied { at, applied } => {
@@ -142,7 +145,12 @@ impl Node {
         }
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let ask = Ask::Propose { request: encode_request(request), within_ms };
-        match peer.forward.ask(ask, deadline).await {
+        let answer = tokio::select! {
+            biased;
+            answer = peer.forward.ask(ask, deadline) => answer,
+            () = self.deposed(leader) => Err(ChannelError::Lost(format!("node {leader} was deposed meanwhile"))),
+        };
+        match answer {
             Ok(Answer::Propose(ProposeAnswer::Applied { at, applied })) => Try::Applied { at: Zxid(at), applied },
             Ok(Answer::Propose(ProposeAnswer::Unavailable { reason, retry_after_ms })) => {
                 Try::Failed(Error::Unavailable { reason, retry_after_ms })
@@ -154,6 +162,17 @@ impl Node {
             Ok(other) => Try::Failed(Error::unknown(format!("the leader answered something else: {other:?}"))),
             Err(ChannelError::Lost(reason)) => Try::Failed(Error::unknown(reason)),
         }
+    }
+
+    /// Waits until another leader has been there for a while. One that handed over in good order has answered by then.
+    async fn deposed(&self, leader: u64) {
+        let mut changes = self.role_changes();
+        while self.leader().is_none_or(|other| other == leader) {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+        sleep(DEPOSED_GRACE).await;
     }
 
     /// Whether clients may write.

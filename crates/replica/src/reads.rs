@@ -69,10 +69,10 @@ impl Node {
     async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
         let mut tries = Tries::new(&self.config, deadline);
         loop {
-            let index = match self.leader() {
+            let index = match self.heard_leader() {
                 Some(leader) if leader == self.config.node_id => self.read_index_here(deadline).await,
                 Some(_) => self.read_index_there(deadline).await,
-                None => Err("no leader is known".into()),
+                None => Err("no leader is heard".into()),
             };
             match index {
                 Ok(index) => return Ok(self.zxid(index)),
@@ -146,7 +146,7 @@ async fn round(node: &Node, waiters: Vec<IndexWaiter>) {
 
 /// Asks whoever leads. The answer is the leader's own, or why there is none.
 pub(crate) async fn ask_leader(node: &Node, ask: Ask, within: Duration) -> Result<Answer, String> {
-    let leader = node.leader().ok_or("no leader is known")?;
+    let leader = node.heard_leader().ok_or("no leader is heard")?;
     let peer = node.peers.get(leader).ok_or("the leader is this node by now, or unknown")?;
     match peer.forward.ask(ask, Instant::now() + within).await {
         Ok(Answer::NotLeader(_)) => Err(format!("node {leader} does not lead any more")),

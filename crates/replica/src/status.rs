@@ -138,6 +138,12 @@ impl Node {
         }
     }
 
+    /// Who leads, if it is this node or was heard lately. Asking a leader who has fallen silent would only turn "nothing
+    /// was done" into "nobody knows".
+    pub(crate) fn heard_leader(&self) -> Option<u64> {
+        self.leader().filter(|leader| *leader == self.config.node_id || self.hears_leader())
+    }
+
     /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node followed.
     fn hears_leader(&self) -> bool {
         let silence = Duration::from_millis(2 * self.config.election_timeout_max_ms);

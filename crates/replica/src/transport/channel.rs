@@ -125,7 +125,7 @@ impl Task {
     /// Asks and hands answers out until the connection breaks; returns why.
     async fn serve(&mut self, framed: Framed, first: Question) -> io::Error {
         let mut line = Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now() };
-        let mut tick = interval(self.silence / 2);
+        let mut tick = interval(self.silence / 4);
         let error = match line.put(first) {
             Ok(()) => self.exchange(&mut line, &mut tick).await,
             Err(error) => error,
@@ -217,7 +217,7 @@ impl Line {
         if silent >= silence {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer is silent"));
         }
-        if silent >= silence / 2 {
+        if silent >= silence / 4 {
             self.framed.queue(&Numbered { number: PING, body: Ask::Ping })?;
         }
         Ok(())

@@ -5,6 +5,9 @@
 // These are tests, though clippy cannot tell.
 #![allow(clippy::unwrap_used)]
 
+mod link;
+
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +35,8 @@ pub(crate) struct Ensemble {
     listeners: Vec<Option<TcpListener>>,
     pub(crate) nodes: Vec<Option<Replica>>,
     pub(crate) change: fn(&mut Config),
+    /// Ways from one node to another, where they are not direct.
+    links: HashMap<(usize, usize), link::Link>,
 }
 
 impl Ensemble {
@@ -40,7 +45,35 @@ impl Ensemble {
         let listeners: Vec<_> = (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addrs = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
         let listeners = listeners.into_iter().map(Some).collect();
-        Ensemble { dir: TempDir::new().unwrap(), addrs, listeners, nodes: vec![None; size], change }
+        Ensemble {
+            dir: TempDir::new().unwrap(),
+            addrs,
+            listeners,
+            nodes: vec![None; size],
+            change,
+            links: HashMap::new(),
+        }
+    }
+
+    /// Like [`Ensemble::started`], with links between all nodes that can be frozen.
+    pub(crate) async fn linked(size: usize, change: fn(&mut Config)) -> Ensemble {
+        let mut ensemble = Ensemble::new(size, change);
+        for from in 0..size {
+            for to in (0..size).filter(|to| *to != from) {
+                ensemble.links.insert((from, to), link::Link::to(ensemble.addrs[to]).await);
+            }
+        }
+        for at in 0..size {
+            ensemble.start(at).await;
+        }
+        ensemble.leader().await;
+        ensemble
+    }
+
+    /// Cuts a node off from all others without a word, or lets it back.
+    pub(crate) fn isolate(&self, node: usize, isolated: bool) {
+        let touched = self.links.iter().filter(|((from, to), _)| *from == node || *to == node);
+        touched.for_each(|(_, link)| link.freeze(isolated));
     }
 
     /// All nodes started, and a leader elected.
@@ -62,10 +95,10 @@ impl Ensemble {
     }
 
     pub(crate) fn config(&self, at: usize) -> Config {
-        let member = |(at, addr): (usize, &SocketAddr)| Member {
-            id: at as u64 + 1,
-            peer_addr: addr.to_string(),
-            http_addr: format!("127.0.0.1:{}", 8_000 + at),
+        let member = |(to, addr): (usize, &SocketAddr)| Member {
+            id: to as u64 + 1,
+            peer_addr: self.links.get(&(at, to)).map_or(*addr, |link| link.addr).to_string(),
+            http_addr: format!("127.0.0.1:{}", 8_000 + to),
         };
         let mut config = Config {
             node_id: at as u64 + 1,

@@ -1,0 +1,55 @@
+//! A way between two nodes that can be frozen: nothing is lost and nothing arrives, until it thaws.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Passes connections on to one node. Ends with the test's runtime.
+pub(crate) struct Link {
+    pub(crate) addr: SocketAddr,
+    frozen: watch::Sender<bool>,
+}
+
+impl Link {
+    pub(crate) async fn to(target: SocketAddr) -> Link {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let frozen = watch::Sender::new(false);
+        let state = frozen.subscribe();
+        tokio::spawn(async move {
+            while let Ok((from, _)) = listener.accept().await {
+                tokio::spawn(pass(from, target, state.clone()));
+            }
+        });
+        Link { addr, frozen }
+    }
+
+    pub(crate) fn freeze(&self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+}
+
+async fn pass(from: TcpStream, target: SocketAddr, frozen: watch::Receiver<bool>) {
+    let Ok(to) = TcpStream::connect(target).await else {
+        return;
+    };
+    let ((from_read, from_write), (to_read, to_write)) = (from.into_split(), to.into_split());
+    tokio::select! {
+        () = copy(from_read, to_write, frozen.clone()) => {}
+        () = copy(to_read, from_write, frozen) => {}
+    }
+}
+
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut frozen: watch::Receiver<bool>) {
+    let mut bytes = vec![0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        if frozen.wait_for(|frozen| !frozen).await.is_err() || to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
+    }
+    // A closed connection is news too, and waits like any other.
+    let _ = frozen.wait_for(|frozen| !frozen).await;
+}

@@ -1,0 +1,97 @@
+//! Nodes that cannot hear each other: what they refuse, what goes on, and what is left when they meet again.
+
+mod ensemble;
+
+use std::time::Duration;
+
+use ensemble::{Ensemble, create, eventually, open_session, read_data, set, soon, write};
+use replica::{Config, Consistency, Error, Readiness, Role};
+use tokio::time::Instant;
+
+/// Patient enough that a busy machine does not bring on an election of its own.
+fn patient(config: &mut Config) {
+    config.election_timeout_min_ms = 1_000;
+    config.election_timeout_max_ms = 2_000;
+}
+
+fn shortly() -> Instant {
+    Instant::now() + Duration::from_millis(700)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_isolated_leader_serves_nothing_that_is_not_true_and_comes_back() {
+    let mut ensemble = Ensemble::linked(3, patient).await;
+    write(ensemble.node(0), create("/", "a", b"old")).await;
+    let old = ensemble.leader().await;
+    let session = open_session(ensemble.node(old), 60_000).await;
+    ensemble.isolate(old, true);
+    let isolated = ensemble.node(old);
+    // Right now it may still put a write into its log, but cannot say that it is done.
+    let write_alone = isolated.propose(set("/a", b"alone"), shortly()).await;
+    assert!(matches!(write_alone, Err(Error::Unknown { .. } | Error::Unavailable { .. })), "{write_alone:?}");
+    let others: Vec<usize> = (0..3).filter(|at| *at != old).collect();
+    eventually("the others elect", || others.iter().any(|at| ensemble.node(*at).status().role == Role::Leader)).await;
+    for at in &others {
+        let value = format!("new{at}").into_bytes();
+        write(ensemble.node(*at), set("/a", &value)).await;
+        assert_eq!(read_data(ensemble.node(others[0]), "/a").await, Some(value));
+    }
+    // It believes to lead, and knows that nobody follows.
+    let read = isolated.read(Consistency::Linearizable, shortly()).await;
+    assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
+    let late = isolated.propose(set("/a", b"late"), shortly()).await;
+    assert!(matches!(late, Err(Error::Unavailable { .. })), "{late:?}");
+    let touch = isolated.touch(session, shortly()).await;
+    assert!(matches!(touch, Err(Error::Unavailable { .. })), "{touch:?}");
+    assert_eq!(isolated.status().ready, Readiness::NoQuorum);
+    assert!(isolated.read(Consistency::Local { min_zxid: znode::Zxid(0) }, soon()).await.is_ok());
+
+    ensemble.isolate(old, false);
+    assert_eq!(read_data(isolated, "/a").await, Some(format!("new{}", others[1]).into_bytes()));
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_isolated_follower_does_not_disturb_and_catches_up() {
+    let mut ensemble = Ensemble::linked(3, patient).await;
+    write(ensemble.node(0), create("/", "a", b"")).await;
+    let leader = ensemble.leader().await;
+    let term = ensemble.node(leader).status().term;
+    let cut_off = ensemble.follower().await;
+    ensemble.isolate(cut_off, true);
+    let node = ensemble.node(cut_off);
+    eventually("it misses the leader", || node.status().ready == Readiness::NoQuorum).await;
+    for round in 0..50u8 {
+        write(ensemble.node(leader), set("/a", &[round])).await;
+    }
+    let read = node.read(Consistency::Linearizable, shortly()).await;
+    assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
+    ensemble.isolate(cut_off, false);
+    assert_eq!(read_data(node, "/a").await, Some(vec![49]));
+    eventually("it is ready", || node.status().ready == Readiness::Ready).await;
+    // It asked whether it would be elected before it stood, so nobody had to step down.
+    assert_eq!((ensemble.leader().await, node.status().term), (leader, term));
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_nodes_go_on_without_two() {
+    let mut ensemble = Ensemble::started(5, |_| {}).await;
+    write(ensemble.node(0), create("/", "a", b"")).await;
+    for round in 0..2u8 {
+        let leader = ensemble.leader().await;
+        ensemble.stop(leader).await;
+        let follower = ensemble.follower().await;
+        write(ensemble.node(follower), set("/a", &[round])).await;
+    }
+    for at in 0..5 {
+        if ensemble.nodes[at].is_none() {
+            ensemble.start(at).await;
+        }
+        assert_eq!(read_data(ensemble.node(at), "/a").await, Some(vec![1]));
+    }
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}

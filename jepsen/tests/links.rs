@@ -1,0 +1,64 @@
+//! A cut link swallows bytes one way and breaks when it heals; a slow one is late and loses nothing.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use jepsen::cluster::{LinkRule, Links};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Two ends of a connection from node 1 to node 2. This process is both.
+async fn connected(links: &Links, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let inside = TcpStream::connect(links.addr(2)).await.unwrap();
+    let (outside, _) = listener.accept().await.unwrap();
+    (inside, outside)
+}
+
+async fn links() -> (Links, TcpListener) {
+    let unused = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let peers = [&unused, &listener].map(|listener| listener.local_addr().unwrap().to_string());
+    let links = Links::start(&peers).await.unwrap();
+    links.set_pid(1, std::process::id());
+    (links, listener)
+}
+
+async fn passes(from: &mut TcpStream, to: &mut TcpStream, byte: u8) {
+    from.write_all(&[byte]).await.unwrap();
+    assert_eq!(to.read_u8().await.unwrap(), byte);
+}
+
+#[tokio::test]
+async fn a_one_way_cut_swallows_that_way_only_and_breaks_when_it_heals() {
+    let (links, listener) = links().await;
+    let (mut inside, mut outside) = connected(&links, &listener).await;
+    passes(&mut inside, &mut outside, 1).await;
+    links.set(BTreeMap::from([((1, 2), LinkRule { cut: true, ..LinkRule::default() })]));
+    // The other way still passes. Once it does, the rule has been taken in by all.
+    passes(&mut outside, &mut inside, 2).await;
+    inside.write_all(&[3]).await.unwrap();
+    passes(&mut outside, &mut inside, 4).await;
+    links.set(BTreeMap::new());
+    assert_eq!(outside.read(&mut [0]).await.unwrap(), 0, "what was swallowed must not come late");
+    let (mut inside, mut outside) = connected(&links, &listener).await;
+    passes(&mut inside, &mut outside, 5).await;
+}
+
+#[tokio::test]
+async fn a_slow_link_is_late_and_in_order() {
+    let (links, listener) = links().await;
+    let (mut inside, mut outside) = connected(&links, &listener).await;
+    passes(&mut inside, &mut outside, 1).await;
+    let delay = Duration::from_millis(60);
+    links.set(BTreeMap::from([((1, 2), LinkRule { delay, jitter: delay, ..LinkRule::default() })]));
+    let began = Instant::now();
+    for byte in 2..12 {
+        inside.write_all(&[byte]).await.unwrap();
+    }
+    let mut got = [0; 10];
+    outside.read_exact(&mut got).await.unwrap();
+    assert_eq!(got, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    assert!(began.elapsed() >= delay, "{:?}", began.elapsed());
+}

@@ -6,7 +6,7 @@ use protocol::{LockQueue, Ticket};
 
 use crate::harness::{Call, Cluster, Session, until};
 
-const TIMEOUT_MS: u64 = 3_000;
+const TIMEOUT_MS: u64 = 4_000;
 
 async fn holders(cluster: &Cluster, id: u64) -> Vec<u64> {
     let queue: LockQueue = cluster.client(id).send(Call::get("/v1/locks/one")).await.unwrap().json();

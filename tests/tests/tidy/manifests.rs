@@ -17,11 +17,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("bench", &["protocol"]),
     ("tests", &["zlock", "protocol"]),
     ("jepsen", &["protocol"]),
+    ("sim", &["replica", "storage", "znode"]),
 ];
 
 /// Libraries that stand for a layer, and the only crates that may name them.
 const OWNED: &[(&str, &[&str])] = &[
-    ("openraft", &["storage", "replica"]),
+    ("openraft", &["storage", "replica", "sim"]),
     ("raft-log", &["storage"]),
     ("sled", &["storage"]),
     ("axum", &["rest"]),

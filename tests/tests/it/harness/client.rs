@@ -197,7 +197,7 @@ impl Session {
                 ticks.tick().await;
                 let count = clients.len();
                 let call = Call::post(format!("/v1/sessions/{}/keepalive", session.id)).session(&session);
-                let call = call.within(Duration::from_millis(session.timeout_ms / 8));
+                let call = call.within(Duration::from_millis(session.timeout_ms / 4));
                 let _ = clients[turn % count].send(call).await;
             }
         }))

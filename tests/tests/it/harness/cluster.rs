@@ -131,6 +131,15 @@ impl Cluster {
         self.node_mut(id).kill();
     }
 
+    /// SIGTERM. Answers the exit code.
+    pub(crate) async fn stop(&mut self, id: u64) -> Option<i32> {
+        self.node(id).signal(Signal::TERM);
+        let what = format!("node {id} has stopped");
+        let status = until(&what, async || self.node_mut(id).ended()).await;
+        self.kill(id);
+        status.code()
+    }
+
     /// SIGSTOP: the process neither runs nor ends, and its sockets stay open.
     pub(crate) fn pause(&self, id: u64) {
         self.node(id).signal(Signal::STOP);

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -52,11 +52,14 @@ impl Node {
         drop(self.process.take());
     }
 
+    /// How the process ended, once it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.as_mut()?.child.try_wait().unwrap()
+    }
+
     /// Fails when the process has ended by itself.
     pub(crate) fn assert_runs(&mut self) {
-        if let Some(process) = &mut self.process
-            && let Some(status) = process.child.try_wait().unwrap()
-        {
+        if let Some(status) = self.ended() {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             panic!("node {} ended with {status}:\n{log}", self.id);
         }

@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use znode::Limits;
+
+use crate::StartError;
 
 /// One member of the ensemble, as the configuration of every node names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,5 +97,33 @@ impl Default for Config {
             reap_batch_max: 256,
             ready_lag_max: 10_000,
         }
+    }
+}
+
+impl Config {
+    /// How long a peer that owes an answer may say nothing.
+    pub(crate) fn silence(&self) -> Duration {
+        Duration::from_millis(self.peer_timeout_ms)
+    }
+
+    /// Whether the settings fit together.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        let refuse = |why: String| Err(StartError::Config(why));
+        let mut ids: Vec<u64> = self.members.iter().map(|member| member.id).collect();
+        ids.sort_unstable();
+        if ids.windows(2).any(|pair| pair[0] == pair[1]) || ids.first() == Some(&0) {
+            return refuse(format!("member ids must be different and not 0, but are {ids:?}"));
+        }
+        if !ids.contains(&self.node_id) {
+            return refuse(format!("node_id {} is not among the members {ids:?}", self.node_id));
+        }
+        if self.cluster_id.is_empty() {
+            return refuse("cluster_id is empty".into());
+        }
+        let durations = [self.heartbeat_ms, self.peer_timeout_ms, self.tick_ms, self.snapshot_log_entries];
+        if durations.contains(&0) {
+            return refuse("heartbeat_ms, peer_timeout_ms, tick_ms and snapshot_log_entries must not be 0".into());
+        }
+        Ok(())
     }
 }

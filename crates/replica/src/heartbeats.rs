@@ -8,9 +8,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use znode::Credential;
 
-use crate::node::{Node, Tries};
+use crate::node::Node;
 use crate::reads::ask_leader;
 use crate::transport::{Answer, Ask, TouchAnswer};
+use crate::tries::Tries;
 use crate::{Error, Touch};
 
 /// Heartbeats in one question to the leader.

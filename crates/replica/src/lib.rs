@@ -25,9 +25,11 @@
 //! heartbeats.rs     heartbeats of sessions          session_tracker.rs  when each session was last heard
 //! state_machine.rs  Raft's state machine            formation.rs        founding and joining
 //! network.rs        Raft's calls to peers           server.rs           answers to peers
+//! budget.rs         how much may be under way      tries.rs            trying again, without hurry
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ```
 
+mod budget;
 mod config;
 mod error;
 mod event_ring;
@@ -45,6 +47,7 @@ pub mod simulation;
 mod state_machine;
 mod status;
 mod transport;
+mod tries;
 mod view;
 mod watches;
 

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 use znode::{State, Zxid};
 
+use crate::budget::Budget;
 use crate::formation::{self, Gate};
 use crate::heartbeats::{self, Heartbeat};
 use crate::leadership::{self, Sessions};
@@ -26,7 +27,7 @@ use crate::simulation::Machine;
 use crate::state_machine::{StateMachine, blocking};
 use crate::transport::{Identity, Listener};
 use crate::view::{View, ViewLimits};
-use crate::{Config, Error, StartError, server};
+use crate::{Config, StartError, server};
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
@@ -34,9 +35,6 @@ pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 const BALLAST_BYTES: u64 = 16 << 20;
 /// How often free space and the need for a snapshot are looked at.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
-/// The first and the longest pause between two tries to reach a leader.
-const PAUSE_MIN: Duration = Duration::from_millis(2);
-const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// How long a leader that shuts down waits for its successor.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
 
@@ -88,40 +86,6 @@ struct Disk {
     guard: Option<DiskGuard>,
     /// Keeps the directory's lock.
     _storage: Option<Storage>,
-}
-
-/// A bound on things under way and their bytes.
-#[derive(Debug, Default)]
-pub(crate) struct Budget {
-    count: AtomicUsize,
-    bytes: AtomicUsize,
-}
-
-/// A place in a [`Budget`].
-pub(crate) struct Place<'a> {
-    budget: &'a Budget,
-    bytes: usize,
-}
-
-impl Budget {
-    pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// A place, unless all are taken.
-    pub(crate) fn take(&self, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Place<'_>> {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let taken = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let place = Place { budget: self, bytes };
-        (count < count_max && taken + bytes <= bytes_max).then_some(place)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.budget.count.fetch_sub(1, Ordering::Relaxed);
-        self.budget.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 /// Tells when the node stops.
@@ -231,15 +195,25 @@ impl Node {
             state_machine_gone: Mutex::new(Some(state_machine_gone)),
             config,
         });
-        node.look_at_disk();
-        node.spawn(server::serve(Arc::clone(&node), listener));
-        node.spawn(formation::form(Arc::clone(&node)));
-        node.spawn(leadership::lead(Arc::clone(&node)));
-        node.spawn(heartbeats::forward(Arc::clone(&node), heartbeats_queue));
-        node.spawn(reads::forward(Arc::clone(&node), indexes_queue));
-        node.spawn(keep_house(Arc::clone(&node)));
-        node.spawn(watch_failure(Arc::clone(&node)));
+        node.begin(listener, heartbeats_queue, indexes_queue);
         Ok(node)
+    }
+
+    /// Starts everything that runs as long as the node does.
+    fn begin(
+        self: &Arc<Self>,
+        listener: Listener,
+        heartbeats_queue: mpsc::Receiver<Heartbeat>,
+        indexes_queue: mpsc::Receiver<IndexWaiter>,
+    ) {
+        self.look_at_disk();
+        self.spawn(server::serve(Arc::clone(self), listener));
+        self.spawn(formation::form(Arc::clone(self)));
+        self.spawn(leadership::lead(Arc::clone(self)));
+        self.spawn(heartbeats::forward(Arc::clone(self), heartbeats_queue));
+        self.spawn(reads::forward(Arc::clone(self), indexes_queue));
+        self.spawn(keep_house(Arc::clone(self)));
+        self.spawn(watch_failure(Arc::clone(self)));
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -467,61 +441,4 @@ async fn watch_failure(node: Arc<Node>) {
     tracing::error!(%reason, "the node cannot go on");
     node.failure.send_replace(Some(reason));
     node.view.stop();
-}
-
-impl Config {
-    pub(crate) fn silence(&self) -> Duration {
-        Duration::from_millis(self.peer_timeout_ms)
-    }
-
-    /// Whether the settings fit together.
-    fn check(&self) -> Result<(), StartError> {
-        let refuse = |why: String| Err(StartError::Config(why));
-        let mut ids: Vec<u64> = self.members.iter().map(|member| member.id).collect();
-        ids.sort_unstable();
-        if ids.windows(2).any(|pair| pair[0] == pair[1]) || ids.first() == Some(&0) {
-            return refuse(format!("member ids must be different and not 0, but are {ids:?}"));
-        }
-        if !ids.contains(&self.node_id) {
-            return refuse(format!("node_id {} is not among the members {ids:?}", self.node_id));
-        }
-        if self.cluster_id.is_empty() {
-            return refuse("cluster_id is empty".into());
-        }
-        let durations = [self.heartbeat_ms, self.peer_timeout_ms, self.tick_ms, self.snapshot_log_entries];
-        if durations.contains(&0) {
-            return refuse("heartbeat_ms, peer_timeout_ms, tick_ms and snapshot_log_entries must not be 0".into());
-        }
-        Ok(())
-    }
-}
-
-/// Tries of something that certainly did nothing, until there is a leader who does it. Pauses grow, so that thousands
-/// who wait for an election do not use up the processor that it needs; all wake at once when roles change.
-pub(crate) struct Tries {
-    give_up: Instant,
-    pause: Duration,
-}
-
-impl Tries {
-    /// An election takes a few timeouts, and clients should hear soon enough.
-    pub(crate) fn new(config: &Config, deadline: Instant) -> Tries {
-        let patience = Duration::from_millis(config.election_timeout_max_ms * 5);
-        Tries { give_up: deadline.min(Instant::now() + patience), pause: PAUSE_MIN }
-    }
-
-    /// Waits for a better time. The reason comes back as an error when there is no use in another try.
-    pub(crate) async fn again(&mut self, node: &Node, reason: String) -> Result<(), Error> {
-        if let Some(end) = node.end() {
-            return Err(Error::unavailable(end));
-        }
-        if Instant::now() + self.pause >= self.give_up {
-            return Err(Error::unavailable(reason));
-        }
-        match timeout(self.pause, node.role_changes().changed()).await {
-            Ok(_) => self.pause = PAUSE_MIN,
-            Err(_) => self.pause = (self.pause * 2).min(PAUSE_MAX),
-        }
-        Ok(())
-    }
 }

@@ -9,10 +9,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use znode::{Applied, BYTES_MAX, Request, Txn, Zxid, decode_request, encode_request, encode_txn};
 
 use crate::Error;
-use crate::node::{Node, Tries};
+use crate::node::Node;
 use crate::simulation::world;
 use crate::state_machine::Proposed;
 use crate::transport::{Answer, Ask, ChannelError, ProposeAnswer};
+use crate::tries::Tries;
 
 /// How long a deposed leader may still answer.
 const DEPOSED_GRACE: Duration = Duration::from_millis(200);

@@ -12,8 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use znode::{State, Zxid};
 
-use crate::node::{Node, Tries};
+use crate::node::Node;
 use crate::transport::{Answer, Ask, ChannelError};
+use crate::tries::Tries;
 use crate::{Consistency, Error};
 
 /// Who waits for a read index from the leader.

@@ -1,0 +1,37 @@
+//! How much may be under way at once.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A bound on things under way and their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    count: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A place in a [`Budget`].
+pub(crate) struct Place<'a> {
+    budget: &'a Budget,
+    bytes: usize,
+}
+
+impl Budget {
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// A place, unless all are taken.
+    pub(crate) fn take(&self, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Place<'_>> {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let taken = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let place = Place { budget: self, bytes };
+        (count < count_max && taken + bytes <= bytes_max).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.budget.count.fetch_sub(1, Ordering::Relaxed);
+        self.budget.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}

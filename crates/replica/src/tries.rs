@@ -1,0 +1,43 @@
+//! Trying again, without hurry.
+
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use tokio::time::{Instant, timeout};
+
+use crate::node::Node;
+use crate::{Config, Error};
+
+/// The first and the longest pause between two tries to reach a leader.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(64);
+
+/// Tries of something that certainly did nothing, until there is a leader who does it. Pauses grow, so that thousands
+/// who wait for an election do not use up the processor that it needs; all wake at once when roles change.
+pub(crate) struct Tries {
+    give_up: Instant,
+    pause: Duration,
+}
+
+impl Tries {
+    /// An election takes a few timeouts, and clients should hear soon enough.
+    pub(crate) fn new(config: &Config, deadline: Instant) -> Tries {
+        let patience = Duration::from_millis(config.election_timeout_max_ms * 5);
+        Tries { give_up: deadline.min(Instant::now() + patience), pause: PAUSE_MIN }
+    }
+
+    /// Waits for a better time. The reason comes back as an error when there is no use in another try.
+    pub(crate) async fn again(&mut self, node: &Node, reason: String) -> Result<(), Error> {
+        if let Some(end) = node.end() {
+            return Err(Error::unavailable(end));
+        }
+        if Instant::now() + self.pause >= self.give_up {
+            return Err(Error::unavailable(reason));
+        }
+        match timeout(self.pause, node.role_changes().changed()).await {
+            Ok(_) => self.pause = PAUSE_MIN,
+            Err(_) => self.pause = (self.pause * 2).min(PAUSE_MAX),
+        }
+        Ok(())
+    }
+}

@@ -25,7 +25,7 @@
 //! heartbeats.rs     heartbeats of sessions          session_tracker.rs  when each session was last heard
 //! state_machine.rs  Raft's state machine            formation.rs        founding and joining
 //! network.rs        Raft's calls to peers           server.rs           answers to peers
-//! budget.rs         how much may be under way      tries.rs            trying again, without hurry
+//! budget.rs         how much may be under way       tries.rs            trying again, without hurry
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ```
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use jepsen::check::Workload;
+use jepsen::cluster::NetworkKind;
 use jepsen::nemesis::{Fault, Pace};
 use jepsen::runner::Options;
 use protocol::Millis;
@@ -64,6 +65,9 @@ pub(crate) struct Common {
     /// How long a fault lasts, more or less.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub(crate) fault: Duration,
+    /// How links are broken: proxy, namespaces (needs root), or auto, the best that can be had.
+    #[arg(long, default_value = "auto")]
+    pub(crate) network: String,
     /// A line for the configuration of every node, such as 'snapshot_log_entries = 500'. May be repeated.
     #[arg(long)]
     pub(crate) set: Vec<String>,
@@ -122,8 +126,14 @@ pub(crate) fn workload(name: &str) -> Result<Workload, String> {
 
 impl Common {
     /// The options of one run.
-    pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Options {
-        Options {
+    pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Result<Options, String> {
+        let network = match self.network.as_str() {
+            "auto" => NetworkKind::best(faults.contains(&Fault::Slow)),
+            "proxy" => NetworkKind::Proxies,
+            "namespaces" => NetworkKind::Namespaces,
+            other => return Err(format!("no network is called `{other}`: auto, proxy or namespaces")),
+        };
+        Ok(Options {
             workload,
             faults,
             nodes: self.nodes,
@@ -136,7 +146,8 @@ impl Common {
             endpoints: Vec::new(),
             pace: Pace { calm: self.calm, fault: self.fault },
             settings: self.set.join("\n"),
-        }
+            network,
+        })
     }
 
     /// The seed, or a fresh one.
@@ -152,7 +163,7 @@ impl Test {
         if !self.endpoints.is_empty() && !faults.is_empty() {
             return Err("a cluster that was there before is not broken: leave --nemesis or --endpoints out".into());
         }
-        let mut options = self.common.options(workload(&self.workload)?, faults, self.common.seed());
+        let mut options = self.common.options(workload(&self.workload)?, faults, self.common.seed())?;
         options.endpoints.clone_from(&self.endpoints);
         Ok(options)
     }

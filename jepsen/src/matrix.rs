@@ -12,8 +12,19 @@ use crate::args::{self, All};
 use crate::{exit_code, harness_failed, run_shown, say, show, word};
 
 /// What is run when nothing is named: each fault that needs nothing but this machine.
-const NEMESES: [&str; 10] =
-    ["none", "kill", "kill-majority", "kill-all", "pause", "pause-leader", "partition", "slow", "loss", "wipe"];
+const NEMESES: [&str; 11] = [
+    "none",
+    "kill",
+    "kill-leader",
+    "kill-majority",
+    "kill-all",
+    "pause",
+    "pause-leader",
+    "partition",
+    "slow",
+    "loss",
+    "wipe",
+];
 
 /// Runs the matrix. The exit code is the worst of all runs.
 pub(crate) async fn run(all: &All) -> ExitCode {
@@ -30,7 +41,11 @@ pub(crate) async fn run(all: &All) -> ExitCode {
     for (i, (workload, name, faults)) in plan.into_iter().enumerate() {
         let seed = seed + i as u64;
         say(&format!("run {} of {count}", i + 1));
-        let row = match run_shown(&all.common.options(workload, faults, seed)).await {
+        let options = match all.common.options(workload, faults, seed) {
+            Ok(options) => options,
+            Err(why) => return harness_failed(&why),
+        };
+        let row = match run_shown(&options).await {
             Ok(results) => {
                 show(&results);
                 worst = worst.max(results.valid);
@@ -74,6 +89,12 @@ fn plan(all: &All) -> Result<Vec<(Workload, String, Vec<Fault>)>, String> {
     let mut names = all.nemeses.clone();
     if names.is_empty() {
         names = NEMESES.map(str::to_owned).to_vec();
+        if jepsen::store::faketime().is_ok() {
+            names.push("clock".into());
+        }
+        if jepsen::cluster::disk::available() {
+            names.extend(["disk-full".into(), "fsync".into()]);
+        }
     }
     let mut plan = Vec::new();
     for workload in workloads {

@@ -217,7 +217,7 @@ impl Nemesis {
     }
 
     fn rewire(&mut self, fault: Fault, cluster: &Cluster, all: &[u64], leader: u64) -> Result<Value, String> {
-        let links = cluster.links.as_ref().ok_or("the links of a cluster that was there before are not ours")?;
+        let network = cluster.network.as_ref().ok_or("the links of a cluster that was there before are not ours")?;
         let mut shuffled = all.to_vec();
         self.rng.shuffle(&mut shuffled);
         let pairs = || all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b);
@@ -262,7 +262,7 @@ impl Nemesis {
                 (pairs().map(|link| (link, rule)).collect(), json!({"breaks_one_in": 20}))
             }
         };
-        links.set(rules);
+        network.set(rules).map_err(|error| error.to_string())?;
         Ok(told)
     }
 
@@ -281,8 +281,8 @@ impl Nemesis {
     /// Undoes everything. A node that ended by itself is started again too: that is what an operator would do.
     async fn heal(&mut self, f: &str) -> Result<(), String> {
         let mut cluster = self.cluster.lock().await;
-        if let Some(links) = &cluster.links {
-            links.set(BTreeMap::new());
+        if let Some(network) = &cluster.network {
+            network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
         }
         for node in &mut cluster.nodes {
             disk::mend(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::check::{self, Workload};
 use crate::client::Client;
 use crate::cluster::disk::Disks;
-use crate::cluster::{Cluster, Plan, program_beside};
+use crate::cluster::{Cluster, NetworkKind, Plan, program_beside};
 use crate::convergence;
 use crate::history::Entry;
 use crate::nemesis::{Fault, Nemesis, Pace};
@@ -55,6 +55,8 @@ pub struct Options {
     pub pace: Pace,
     /// More keys for the nodes' configuration.
     pub settings: String,
+    /// How links are broken.
+    pub network: NetworkKind,
 }
 
 /// How far a run is.
@@ -152,7 +154,8 @@ async fn start_cluster(options: &Options, dir: &std::path::Path, disks: &mut Dis
         None => program_beside()?,
     };
     let faketime = if options.faults.contains(&Fault::Clock) { Some(store::faketime()?) } else { None };
-    let plan = Plan { nodes: options.nodes, program, dir: dir.to_owned(), faketime, data_dirs, settings };
+    let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
+    let plan = Plan { nodes, program, dir, faketime, data_dirs, settings, network };
     Cluster::start(&plan).await
 }
 
@@ -263,7 +266,7 @@ impl Run {
             convergence.doubt(format!("node {node} ended by itself: {how}"));
         }
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
-        let own = cluster.links.is_some();
+        let own = cluster.network.is_some();
         // The processes are not needed any more; the checkers may need the memory.
         cluster.nodes.clear();
         let (options, counts) = (self.options.clone(), self.recorder.counts());
@@ -287,7 +290,7 @@ impl Run {
             fail: counts.fail,
             info: counts.info,
             faults,
-            partitions_by: if own { "a user-space TCP proxy for each link" } else { "nothing: not our cluster" },
+            partitions_by: if own { self.options.network.told() } else { "nothing: not our cluster" },
             checker,
             convergence,
             alarms,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::cluster::NetworkKind;
 use crate::runner::Options;
 
 /// Makes the directory of a new run and points `store/<workload>/latest` to it.
@@ -73,6 +74,11 @@ pub fn command(options: &Options) -> String {
         options.rate,
         options.seed
     );
+    let network = match options.network {
+        NetworkKind::Proxies => "proxy",
+        NetworkKind::Namespaces => "namespaces",
+    };
+    command.push_str(&format!(" --network {network}"));
     let pace = options.pace;
     command.push_str(&format!(" --calm {}ms --fault {}ms", pace.calm.as_millis(), pace.fault.as_millis()));
     for setting in options.settings.lines() {

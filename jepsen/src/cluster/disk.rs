@@ -15,6 +15,11 @@ const IMAGE_BYTES: u64 = 512 << 20;
 /// The name of the file that takes the space.
 const FILLER: &str = ".jepsen-filler";
 
+/// Whether this process may mount disks.
+pub fn available() -> bool {
+    rustix::process::geteuid().is_root() && Command::new("mkfs.ext4").arg("-V").output().is_ok()
+}
+
 /// Mounts that are undone when this is dropped.
 #[derive(Default)]
 pub struct Disks {

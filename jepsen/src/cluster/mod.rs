@@ -2,6 +2,8 @@
 
 pub mod disk;
 mod links;
+mod namespaces;
+mod network;
 mod process;
 
 use std::io;
@@ -13,6 +15,7 @@ use protocol::Cluster as View;
 use tokio::time::Instant;
 
 pub use links::{LinkRule, Links};
+pub use network::{Network, NetworkKind, Place};
 pub use process::Node;
 
 use crate::http::{Call, Http};
@@ -35,6 +38,8 @@ pub struct Plan {
     pub data_dirs: Vec<Option<PathBuf>>,
     /// More keys for the nodes' configuration: `key = value` lines.
     pub settings: String,
+    /// How links are broken.
+    pub network: NetworkKind,
 }
 
 /// Nodes and the links between them.
@@ -43,8 +48,8 @@ pub struct Cluster {
     pub endpoints: Vec<String>,
     /// The processes; none for a cluster that was there before.
     pub nodes: Vec<Node>,
-    /// The proxies between the nodes; none for a cluster that was there before.
-    pub links: Option<Links>,
+    /// The links between the nodes; none for a cluster that was there before.
+    pub network: Option<Network>,
 }
 
 impl Cluster {
@@ -53,32 +58,25 @@ impl Cluster {
     /// # Errors
     /// When the program cannot be started or the nodes do not become ready.
     pub async fn start(plan: &Plan) -> io::Result<Cluster> {
-        let ports = free_ports(plan.nodes as usize * 2)?;
-        let (http, peers) = ports.split_at(plan.nodes as usize);
-        let endpoints: Vec<String> = http.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let peers: Vec<String> = peers.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let links = Links::start(&peers).await?;
-        let members: Vec<String> = (0..endpoints.len())
-            .map(|i| {
-                let (peer, http) = (links.addr(i as u64 + 1), &endpoints[i]);
-                format!("    {{ id = {}, peer_addr = \"{peer}\", http_addr = \"{http}\" }},\n", i + 1)
-            })
-            .collect();
-        let mut nodes = Vec::new();
-        for (i, peer) in peers.iter().enumerate() {
-            let mut node = Node::prepare(plan, i as u64 + 1, peer, &members.concat())?;
-            node.start()?;
-            links.set_pid(node.id, node.pid());
-            nodes.push(node);
+        let (network, places) = Network::make(plan.network, plan.nodes).await?;
+        let member = |(i, place): (usize, &Place)| {
+            let Place { peer, http, .. } = place;
+            format!("    {{ id = {}, peer_addr = \"{peer}\", http_addr = \"{http}\" }},\n", i + 1)
+        };
+        let members: Vec<String> = places.iter().enumerate().map(member).collect();
+        let endpoints = places.iter().map(|place| place.http.clone()).collect();
+        let mut cluster = Cluster { endpoints, nodes: Vec::new(), network: Some(network) };
+        for (i, place) in places.iter().enumerate() {
+            cluster.nodes.push(Node::prepare(plan, i as u64 + 1, place, &members.concat())?);
+            cluster.restart(i as u64 + 1)?;
         }
-        let mut cluster = Cluster { endpoints, nodes, links: Some(links) };
         cluster.wait_until_ready().await?;
         Ok(cluster)
     }
 
     /// A cluster that runs already.
     pub fn of(endpoints: Vec<String>) -> Cluster {
-        Cluster { endpoints, nodes: Vec::new(), links: None }
+        Cluster { endpoints, nodes: Vec::new(), network: None }
     }
 
     /// Starts a node again that was killed.
@@ -89,8 +87,8 @@ impl Cluster {
         let node = &mut self.nodes[(id - 1) as usize];
         if !node.runs() {
             node.start()?;
-            if let Some(links) = &self.links {
-                links.set_pid(id, node.pid());
+            if let Some(network) = &self.network {
+                network.set_pid(id, node.pid());
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Plan;
+use super::{Place, Plan};
 
 /// A node of an own cluster.
 pub struct Node {
@@ -17,6 +17,8 @@ pub struct Node {
     pub data_dir: PathBuf,
     program: PathBuf,
     config: PathBuf,
+    /// What the command begins with: the way into the node's network namespace.
+    enter: Vec<String>,
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
     process: Option<Process>,
@@ -41,15 +43,16 @@ impl Node {
     ///
     /// # Errors
     /// When files cannot be written.
-    pub fn prepare(plan: &Plan, id: u64, peer_listen: &str, members: &str) -> io::Result<Node> {
+    pub fn prepare(plan: &Plan, id: u64, place: &Place, members: &str) -> io::Result<Node> {
         let dir = fs::canonicalize(&plan.dir)?.join(format!("node{id}"));
         fs::create_dir_all(&dir)?;
         let elsewhere = plan.data_dirs.get(id as usize - 1).cloned().flatten();
         let data_dir = elsewhere.unwrap_or_else(|| dir.join("data"));
         let config = dir.join("node.toml");
         let text = format!(
-            "node_id = {id}\ncluster_id = \"jepsen\"\ndata_dir = \"{}\"\npeer_listen = \"{peer_listen}\"\n{}\nmembers = [\n{members}]\n",
+            "node_id = {id}\ncluster_id = \"jepsen\"\ndata_dir = \"{}\"\npeer_listen = \"{}\"\n{}\nmembers = [\n{members}]\n",
             data_dir.display(),
+            place.peer_listen,
             plan.settings,
         );
         fs::write(&config, text)?;
@@ -62,7 +65,8 @@ impl Node {
             None => None,
         };
         let log = dir.join("log");
-        Ok(Node { id, data_dir, program: plan.program.clone(), config, log, faketime, process: None, paused: false })
+        let (program, enter) = (fs::canonicalize(&plan.program)?, place.enter.clone());
+        Ok(Node { id, data_dir, program, config, enter, log, faketime, process: None, paused: false })
     }
 
     /// Starts the process; its log goes on in the same file.
@@ -71,8 +75,10 @@ impl Node {
     /// When the program cannot be started.
     pub fn start(&mut self) -> io::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
-        let mut command = Command::new(&self.program);
-        command.arg("serve").arg("--config").arg(&self.config).arg("--until-stdin-ends");
+        let program = self.program.as_os_str();
+        let mut words = self.enter.iter().map(AsRef::as_ref).chain([program]);
+        let mut command = Command::new(words.next().unwrap_or(program));
+        command.args(words).arg("serve").arg("--config").arg(&self.config).arg("--until-stdin-ends");
         command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
         if let Some((library, offset)) = &self.faketime {
             // Only the wall clock: a monotonic clock that jumps makes the standard library's waits hang.

@@ -1,0 +1,133 @@
+//! The nodes in network namespaces of their own, on a bridge in one more: partitions as the kernel makes them.
+//!
+//! Needs root, `ip` and `nft`. A set of address pairs on the bridge says which packets are dropped, so every direction of every
+//! link is cut by itself and in one step. Connections stay open and go on when the link heals, unless they gave up before.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::process::{Command, Stdio};
+
+use super::links::LinkRule;
+
+/// Packets in a hundred that a lossy link drops.
+const LOSS_PERCENT: u32 = 20;
+
+/// Namespaces for nodes and their bridge. Dropping it removes them.
+pub struct Namespaces {
+    prefix: String,
+    subnet: String,
+    nodes: u64,
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        // The veth pairs go with them.
+        let names = (1..=self.nodes).map(|node| self.name(node)).chain([self.switch()]);
+        for name in names {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+/// Whether this process may make namespaces and has the tools.
+pub(super) fn available() -> bool {
+    let has = |tool: &str| Command::new(tool).arg("-V").output().is_ok_and(|output| output.status.success());
+    rustix::process::geteuid().is_root() && has("ip") && has("nft")
+}
+
+impl Namespaces {
+    /// Makes a namespace for each node, and one that this process reaches all of them through.
+    ///
+    /// # Errors
+    /// When that is not permitted, or a tool is missing.
+    pub fn make(nodes: u64) -> io::Result<Namespaces> {
+        let id = std::process::id();
+        let made = Namespaces { prefix: format!("jp{}", id % 100_000), subnet: format!("10.99.{}", id % 250), nodes };
+        let switch = made.switch();
+        let (prefix, subnet) = (&made.prefix, &made.subnet);
+        ip(&format!("netns add {switch}"))?;
+        ip(&format!("-n {switch} link add br0 type bridge"))?;
+        ip(&format!("-n {switch} link set br0 up"))?;
+        ip(&format!("link add {prefix}h type veth peer name vh netns {switch}"))?;
+        ip(&format!("-n {switch} link set vh master br0 up"))?;
+        ip(&format!("addr add {subnet}.254/24 dev {prefix}h"))?;
+        ip(&format!("link set {prefix}h up"))?;
+        for node in 1..=nodes {
+            let name = made.name(node);
+            ip(&format!("netns add {name}"))?;
+            ip(&format!("link add v{node} netns {switch} type veth peer name eth0 netns {name}"))?;
+            ip(&format!("-n {switch} link set v{node} master br0 up"))?;
+            ip(&format!("-n {name} addr add {} dev eth0", made.addr(node) + "/24"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set eth0 up"))?;
+        }
+        made.nft(&format!(
+            "table bridge part {{\n set cut {{ type ipv4_addr . ipv4_addr; }}\n set lossy {{ type ipv4_addr . ipv4_addr; }}\n chain forw {{\n type filter hook forward priority 0; policy accept;\n ip saddr . ip daddr @cut drop\n ip saddr . ip daddr @lossy numgen random mod 100 < {LOSS_PERCENT} drop\n }}\n}}\n"
+        ))?;
+        Ok(made)
+    }
+
+    fn name(&self, node: u64) -> String {
+        format!("{}n{node}", self.prefix)
+    }
+
+    fn switch(&self) -> String {
+        format!("{}sw", self.prefix)
+    }
+
+    /// A node's address.
+    pub fn addr(&self, node: u64) -> String {
+        format!("{}.{node}", self.subnet)
+    }
+
+    /// What a node's command begins with.
+    pub fn enter(&self, node: u64) -> Vec<String> {
+        ["ip", "netns", "exec"].into_iter().map(str::to_owned).chain([self.name(node)]).collect()
+    }
+
+    /// Gives every directed link its rule; links that are not named pass everything.
+    ///
+    /// # Errors
+    /// When a rule delays: there is no tool for that here.
+    pub fn set(&self, rules: &BTreeMap<(u64, u64), LinkRule>) -> io::Result<()> {
+        if rules.values().any(|rule| !rule.delay.is_zero()) {
+            return Err(io::Error::other("namespaces cannot delay packets: use --network proxy"));
+        }
+        let elements = |which: fn(&LinkRule) -> bool| {
+            let links = rules.iter().filter(|(_, rule)| which(rule));
+            let pairs: Vec<String> =
+                links.map(|((from, to), _)| format!("{} . {}", self.addr(*from), self.addr(*to))).collect();
+            pairs.join(", ")
+        };
+        let mut script = String::from("flush set bridge part cut\nflush set bridge part lossy\n");
+        for (set, pairs) in [("cut", elements(|rule| rule.cut)), ("lossy", elements(|rule| rule.break_one_in > 0))] {
+            if !pairs.is_empty() {
+                script.push_str(&format!("add element bridge part {set} {{ {pairs} }}\n"));
+            }
+        }
+        self.nft(&script)
+    }
+
+    fn nft(&self, script: &str) -> io::Result<()> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.switch(), "nft", "-f", "-"]);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(script.as_bytes())?;
+        }
+        let output = child.wait_with_output()?;
+        succeeded("nft", &output)
+    }
+}
+
+fn ip(arguments: &str) -> io::Result<()> {
+    let output = Command::new("ip").args(arguments.split(' ')).output()?;
+    succeeded(&format!("ip {arguments}"), &output)
+}
+
+fn succeeded(what: &str, output: &std::process::Output) -> io::Result<()> {
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{what}: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}

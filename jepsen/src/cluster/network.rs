@@ -1,0 +1,103 @@
+//! How nodes reach each other, and how that is broken.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::free_ports;
+use super::links::{LinkRule, Links};
+use super::namespaces::{self, Namespaces};
+
+/// Which way to break links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkKind {
+    /// A user-space TCP proxy for each link. Needs nothing.
+    Proxies,
+    /// Network namespaces on a bridge. Needs root.
+    Namespaces,
+}
+
+impl NetworkKind {
+    /// Namespaces where they can be had, unless links are to be slow.
+    pub fn best(with_delay: bool) -> NetworkKind {
+        if !with_delay && namespaces::available() { NetworkKind::Namespaces } else { NetworkKind::Proxies }
+    }
+
+    /// What results say.
+    pub fn told(self) -> &'static str {
+        match self {
+            NetworkKind::Proxies => "a user-space TCP proxy for each link",
+            NetworkKind::Namespaces => "network namespaces on a bridge",
+        }
+    }
+}
+
+/// Where one node is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// `host:port` of its HTTP door.
+    pub http: String,
+    /// `ip:port` that it listens on for peers.
+    pub peer_listen: String,
+    /// `host:port` that peers connect to.
+    pub peer: String,
+    /// What its command begins with.
+    pub enter: Vec<String>,
+}
+
+/// The links between the nodes.
+pub enum Network {
+    /// Proxies on loopback.
+    Proxies(Links),
+    /// Namespaces.
+    Namespaces(Namespaces),
+}
+
+impl Network {
+    /// Makes a network for so many nodes, and says where each is.
+    ///
+    /// # Errors
+    /// When ports or namespaces cannot be had.
+    pub async fn make(kind: NetworkKind, nodes: u64) -> io::Result<(Network, Vec<Place>)> {
+        if kind == NetworkKind::Namespaces {
+            let made = Namespaces::make(nodes)?;
+            let place = |node| {
+                let (addr, enter) = (made.addr(node), made.enter(node));
+                let peer = format!("{addr}:7101");
+                Place { http: format!("{addr}:7001"), peer_listen: peer.clone(), peer, enter }
+            };
+            let places = (1..=nodes).map(place).collect();
+            return Ok((Network::Namespaces(made), places));
+        }
+        let ports = free_ports(nodes as usize * 2)?;
+        let addrs: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let (http, peers) = addrs.split_at(nodes as usize);
+        let links = Links::start(peers).await?;
+        let place = |(i, (http, peer)): (usize, (&String, &String))| Place {
+            http: http.clone(),
+            peer_listen: peer.clone(),
+            peer: links.addr(i as u64 + 1).to_owned(),
+            enter: Vec::new(),
+        };
+        let places = http.iter().zip(peers).enumerate().map(place).collect();
+        Ok((Network::Proxies(links), places))
+    }
+
+    /// Tells which process a node is.
+    pub fn set_pid(&self, node: u64, pid: u32) {
+        if let Network::Proxies(links) = self {
+            links.set_pid(node, pid);
+        }
+    }
+
+    /// Gives every directed link its rule; links that are not named pass everything.
+    ///
+    /// # Errors
+    /// When this network cannot do that.
+    pub fn set(&self, rules: BTreeMap<(u64, u64), LinkRule>) -> io::Result<()> {
+        match self {
+            Network::Proxies(links) => links.set(rules),
+            Network::Namespaces(namespaces) => namespaces.set(&rules)?,
+        }
+        Ok(())
+    }
+}

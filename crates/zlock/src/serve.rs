@@ -34,6 +34,8 @@ struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
     stdin_ended: Option<oneshot::Receiver<()>>,
+    /// A file that may not grow is a disk error like others, and no reason for the kernel to end the process.
+    _file_too_large: Signal,
 }
 
 impl StopSignals {
@@ -43,6 +45,7 @@ impl StopSignals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
             stdin_ended: until_stdin_ends.then(stdin_ended),
+            _file_too_large: listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use super::node::Node;
@@ -129,6 +130,21 @@ impl Cluster {
     /// kill -9.
     pub(crate) fn kill(&mut self, id: u64) {
         self.node_mut(id).kill();
+    }
+
+    /// How a node's process ended, once it has.
+    pub(crate) fn ended(&mut self, id: u64) -> Option<ExitStatus> {
+        self.node_mut(id).ended()
+    }
+
+    /// The process of a node that runs.
+    pub(crate) fn pid(&self, id: u64) -> Pid {
+        Pid::from_raw(i32::try_from(self.pids.lock().unwrap()[&id]).unwrap()).unwrap()
+    }
+
+    /// What a node has logged.
+    pub(crate) fn log(&self, id: u64) -> String {
+        std::fs::read_to_string(&self.node(id).log).unwrap()
     }
 
     /// SIGTERM. Answers the exit code.

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::metrics::RaftServerMetrics;
+use openraft::type_config::alias::WatchReceiverOf;
+use storage::TypeConfig;
 use tokio::time::{Instant, timeout};
 
 use crate::node::Node;
@@ -17,13 +20,15 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 pub(crate) struct Tries {
     give_up: Instant,
     pause: Duration,
+    /// The same one for all tries: each new one takes what is there already for a change.
+    changes: Option<WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>>,
 }
 
 impl Tries {
     /// An election takes a few timeouts, and clients should hear soon enough.
     pub(crate) fn new(config: &Config, deadline: Instant) -> Tries {
         let patience = Duration::from_millis(config.election_timeout_max_ms * 5);
-        Tries { give_up: deadline.min(Instant::now() + patience), pause: PAUSE_MIN }
+        Tries { give_up: deadline.min(Instant::now() + patience), pause: PAUSE_MIN, changes: None }
     }
 
     /// Waits for a better time. The reason comes back as an error when there is no use in another try.
@@ -34,7 +39,8 @@ impl Tries {
         if Instant::now() + self.pause >= self.give_up {
             return Err(Error::unavailable(reason));
         }
-        match timeout(self.pause, node.role_changes().changed()).await {
+        let changes = self.changes.get_or_insert_with(|| node.role_changes());
+        match timeout(self.pause, changes.changed()).await {
             Ok(_) => self.pause = PAUSE_MIN,
             Err(_) => self.pause = (self.pause * 2).min(PAUSE_MAX),
         }

@@ -18,7 +18,7 @@ pub struct Applied {
     pub events: Vec<Event>,
 }
 
-/// An answer. The order of variants is the format on disk: append only, and read it in [`Reply::read`].
+/// An answer. The order of variants is the format on disk: append only, and read it in `Reply::read`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode)]
 pub enum Reply {
     /// Done, with nothing to tell: delete, check, close, set limits.

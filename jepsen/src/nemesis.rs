@@ -120,6 +120,8 @@ pub struct Nemesis {
     injected: BTreeMap<&'static str, u64>,
     /// Faults whose turn is still to come before any comes again.
     bag: Vec<Fault>,
+    /// What holds for links just now.
+    rules: BTreeMap<(u64, u64), LinkRule>,
 }
 
 impl Nemesis {
@@ -132,7 +134,16 @@ impl Nemesis {
         cluster: Arc<Mutex<Cluster>>,
     ) -> Nemesis {
         let rng = fastrand::Rng::with_seed(seed);
-        Nemesis { faults, pace, rng, recorder, cluster, injected: BTreeMap::new(), bag: Vec::new() }
+        Nemesis {
+            faults,
+            pace,
+            rng,
+            recorder,
+            cluster,
+            injected: BTreeMap::new(),
+            bag: Vec::new(),
+            rules: BTreeMap::new(),
+        }
     }
 
     /// Breaks and mends until told to stop, then mends. Gives how often each fault was made.
@@ -262,7 +273,12 @@ impl Nemesis {
                 (pairs().map(|link| (link, rule)).collect(), json!({"breaks_one_in": 20}))
             }
         };
-        network.set(rules).map_err(|error| error.to_string())?;
+        // On top of what another fault has done to the links.
+        for (link, rule) in rules {
+            let all = self.rules.entry(link).or_default();
+            *all = all.and(rule);
+        }
+        network.set(self.rules.clone()).map_err(|error| error.to_string())?;
         Ok(told)
     }
 
@@ -282,6 +298,7 @@ impl Nemesis {
     async fn heal(&mut self, f: &str) -> Result<(), String> {
         let mut cluster = self.cluster.lock().await;
         if let Some(network) = &cluster.network {
+            self.rules.clear();
             network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
         }
         for node in &mut cluster.nodes {

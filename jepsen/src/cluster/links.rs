@@ -30,6 +30,18 @@ pub struct LinkRule {
     pub break_one_in: u32,
 }
 
+impl LinkRule {
+    /// Both rules at once.
+    pub fn and(self, other: LinkRule) -> LinkRule {
+        LinkRule {
+            cut: self.cut || other.cut,
+            delay: self.delay.max(other.delay),
+            jitter: self.jitter.max(other.jitter),
+            break_one_in: self.break_one_in.max(other.break_one_in),
+        }
+    }
+}
+
 type Rules = BTreeMap<(u64, u64), LinkRule>;
 
 /// Proxies in front of all nodes. Dropping them ends every connection.

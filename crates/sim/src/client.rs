@@ -1,0 +1,236 @@
+//! Clients: they open sessions, keep them alive, and do things in them, with retries under the same idempotency key.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use replica::{Consistency, Error, idempotency};
+use tokio::time::{sleep, timeout};
+use znode::{Applied, Credential, Op, Request, RequestKey, SessionId, Zxid};
+
+use crate::call::{Call, Reply, Waited};
+use crate::hub::{Hub, MachineId};
+use crate::observation::{Lease, Observation};
+use crate::switchboard::Switchboard;
+
+/// How long a client waits for an answer. Longer than a node works on it.
+const PATIENCE: Duration = Duration::from_millis(2_500);
+/// Tries of one write before the client leaves it open.
+const TRIES: usize = 12;
+
+/// What clients of one run share. All of them live on one thread.
+#[derive(Clone)]
+pub struct Shared {
+    /// Time and trace.
+    pub hub: Hub,
+    /// Calls on their way.
+    pub switchboard: Switchboard,
+    /// How many nodes there are.
+    pub nodes: u64,
+    /// What clients saw, for the invariants.
+    pub seen: Rc<RefCell<Vec<Observation>>>,
+    /// The newest zxid that any client was told of.
+    pub newest: Rc<RefCell<Zxid>>,
+    /// Set when clients shall come to an end.
+    pub closing: Rc<RefCell<bool>>,
+}
+
+/// One client.
+pub struct Client {
+    /// Its machine.
+    pub id: MachineId,
+    /// What it shares.
+    pub shared: Shared,
+    /// Its own random numbers.
+    pub random: fastrand::Rng,
+    /// The newest zxid that it has seen.
+    pub seen_zxid: Zxid,
+    /// The node that it talks to.
+    node: MachineId,
+}
+
+/// A session as its client knows it.
+#[derive(Clone)]
+pub struct Session {
+    /// The proof of it.
+    pub credential: Credential,
+    /// What is left of it by the client's own clock.
+    pub lease: Rc<RefCell<Lease>>,
+}
+
+/// How a write went.
+#[derive(Clone, Debug)]
+pub enum Written {
+    /// It is done.
+    Done(Applied),
+    /// It may be done.
+    Unknown,
+}
+
+impl Client {
+    /// A client that has seen nothing yet.
+    pub fn new(id: MachineId, shared: Shared, mut random: fastrand::Rng) -> Client {
+        let node = random.u64(1..=shared.nodes);
+        Client { id, shared, random, seen_zxid: Zxid(0), node }
+    }
+
+    /// Whether it shall come to an end.
+    pub fn is_closing(&self) -> bool {
+        *self.shared.closing.borrow()
+    }
+
+    /// Waits up to so long.
+    pub async fn pause(&mut self, max_ms: u64) {
+        let ms = 1 + self.random.u64(..=max_ms);
+        sleep(Duration::from_millis(ms)).await;
+    }
+
+    /// Goes to another node, as a client does that got no good answer.
+    pub fn move_on(&mut self) {
+        self.node = self.random.u64(1..=self.shared.nodes);
+    }
+
+    /// Asks the node that it talks to. `None`: no answer.
+    pub async fn call(&mut self, call: Call) -> Option<Reply> {
+        let answer = self.shared.switchboard.call(&self.shared.hub, self.id, self.node, call);
+        let reply = timeout(PATIENCE, answer).await.ok().and_then(Result::ok);
+        if reply.is_none() {
+            self.move_on();
+        }
+        reply
+    }
+
+    /// Tells the invariants.
+    pub fn observe(&self, observation: Observation) {
+        self.shared.seen.borrow_mut().push(observation);
+    }
+
+    /// The time on the client's own clock.
+    pub fn now_ms(&self) -> u64 {
+        self.shared.hub.now_ms()
+    }
+
+    /// A key that nobody else has.
+    pub fn key(&mut self) -> RequestKey {
+        let mut key = [0; 16];
+        self.random.fill(&mut key);
+        RequestKey(key)
+    }
+
+    /// A request with a key, in a session.
+    pub fn request(&mut self, session: &Session, op: Op) -> Request {
+        let key = self.key();
+        let mut request = Request { credential: Some(session.credential), ..Request::new(op) };
+        request.idempotency = Some(idempotency(key, &request));
+        request
+    }
+
+    /// Writes, and tries again with the same key until there is an answer.
+    pub async fn write(&mut self, mut request: Request) -> Written {
+        let began_ms = self.now_ms();
+        for attempt in 0..TRIES {
+            if let Op::Acquire(acquire) = &mut request.op {
+                acquire.attempt = znode::Attempt(self.random.u64(..));
+            }
+            match self.call(Call::Propose(request.clone())).await {
+                Some(Reply::Applied(Ok(applied))) => {
+                    self.saw(applied.zxid);
+                    let key = request.idempotency.map(|idempotency| idempotency.key);
+                    let applied_clone = applied.clone();
+                    self.observe(Observation::Acknowledged { client: self.id, key, applied: applied_clone, began_ms });
+                    return Written::Done(applied);
+                }
+                // Without a key a second try could do it twice.
+                Some(Reply::Applied(Err(Error::Unknown { .. }))) | None if request.idempotency.is_none() => break,
+                _ => self.move_on(),
+            }
+            self.pause(50 << attempt.min(5)).await;
+        }
+        Written::Unknown
+    }
+
+    /// Something of this zxid was seen.
+    pub fn saw(&mut self, zxid: Zxid) {
+        self.seen_zxid = self.seen_zxid.max(zxid);
+        let mut newest = self.shared.newest.borrow_mut();
+        *newest = newest.max(zxid);
+    }
+
+    /// Opens a session.
+    pub async fn open_session(&mut self, timeout_ms: u32) -> Option<Session> {
+        let mut secret_hash = [0; 32];
+        self.random.fill(&mut secret_hash);
+        let sent_ms = self.now_ms();
+        let op = Op::OpenSession { secret_hash, timeout_ms, label: format!("client {}", self.id) };
+        let Written::Done(applied) = self.write(Request::new(op)).await else { return None };
+        let Ok(znode::Reply::SessionOpened { session, timeout_ms }) = applied.reply else { return None };
+        let lease = Rc::new(RefCell::new(Lease { session, timeout_ms, sent_ms, over: false }));
+        self.observe(Observation::Opened { lease: Rc::clone(&lease) });
+        Some(Session { credential: Credential { session, secret_hash }, lease })
+    }
+
+    /// Heartbeats until the session is over.
+    pub async fn keep_alive(mut self, session: Session) {
+        let third_ms = u64::from(session.lease.borrow().timeout_ms) / 3;
+        while !session.lease.borrow().over && !self.is_closing() {
+            let sent_ms = self.now_ms();
+            match self.call(Call::Touch(session.credential)).await {
+                Some(Reply::Touched(Ok(_))) => {
+                    let mut lease = session.lease.borrow_mut();
+                    lease.sent_ms = lease.sent_ms.max(sent_ms);
+                }
+                Some(Reply::Touched(Err(Error::Refused(_)))) => {
+                    session.lease.borrow_mut().over = true;
+                    return;
+                }
+                _ => {
+                    self.move_on();
+                    self.pause(100).await;
+                    continue;
+                }
+            }
+            // A client that forgets now and then.
+            let lazy = if self.random.u8(..) < 6 { 5 } else { 1 };
+            self.pause(third_ms * lazy).await;
+        }
+    }
+
+    /// Reads, and tells the invariants how fresh the answer was.
+    pub async fn read(&mut self, linearizable: bool) -> Option<std::sync::Arc<znode::State>> {
+        let (floor, consistency) = match linearizable {
+            true => (*self.shared.newest.borrow(), Consistency::Linearizable),
+            false => (self.seen_zxid, Consistency::Local { min_zxid: self.seen_zxid }),
+        };
+        match self.call(Call::Read(consistency)).await {
+            Some(Reply::State(Ok(state))) => {
+                let zxid = state.last_zxid();
+                self.observe(Observation::Read { client: self.id, linearizable, floor, zxid });
+                self.saw(zxid);
+                Some(state)
+            }
+            _ => {
+                self.move_on();
+                None
+            }
+        }
+    }
+
+    /// Waits on the node that it talks to.
+    pub async fn wait(&mut self, call: Call) -> Option<Waited> {
+        let what = format!("{call:?}");
+        match self.call(call).await {
+            Some(Reply::Waited(waited)) => {
+                if let Waited::NotYet { missed: Some(zxid) } = waited {
+                    self.observe(Observation::Missed { client: self.id, what, zxid });
+                }
+                Some(waited)
+            }
+            _ => None,
+        }
+    }
+
+    /// The session's id.
+    pub fn session_id(session: &Session) -> SessionId {
+        session.credential.session
+    }
+}

@@ -1,0 +1,364 @@
+//! One run: nodes, clients, faults and invariants, step by step.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use replica::{Config, Role};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::Instant;
+use znode::{Limits, Zxid};
+
+use crate::client::{self, Client};
+use crate::faults::Faults;
+use crate::history::History;
+use crate::hub::{Event, FIRST_CLIENT, Hub};
+use crate::invariants::{Invariants, World};
+use crate::machine::{Clock, Node, Stepped};
+use crate::observation::NodeView;
+use crate::planted::{self, Plant};
+use crate::switchboard::Switchboard;
+use crate::trace::Detail;
+use crate::{panics, workload};
+
+/// How long faults happen, in simulated time.
+const ACTIVE_MS: u64 = 15_000;
+/// How long clients go on afterwards.
+const CALM_MS: u64 = 2_500;
+/// When everybody must agree at the latest, counted from the last fault.
+const CONVERGED_MS: u64 = 40_000;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// How much of the trace is kept.
+    pub detail: Detail,
+    /// A bug to plant.
+    pub plant: Option<Plant>,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// The hash of its trace.
+    pub hash: u64,
+    /// Events in the trace.
+    pub events: u64,
+    /// Entries that were committed.
+    pub commits: u64,
+    /// Writes that clients were told of.
+    pub acknowledged: u64,
+    /// Faults that were injected.
+    pub faults: u64,
+    /// Simulated milliseconds.
+    pub simulated_ms: u64,
+    /// What went wrong.
+    pub failure: Option<String>,
+    /// The last events, if they were kept.
+    pub last: Vec<String>,
+}
+
+struct Cluster {
+    hub: Hub,
+    nodes: Vec<Node>,
+    shared: client::Shared,
+    clients: Runtime,
+    local: LocalSet,
+    started: Instant,
+    lives: JoinSet<()>,
+    faults: Faults,
+    history: History,
+    invariants: Invariants,
+    shown: Vec<(u64, Zxid, Option<znode::Term>)>,
+}
+
+/// Runs a plan from beginning to end.
+pub fn run(plan: Plan) -> Outcome {
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+    storage::seed_random(Some(random.u64(..)));
+    planted::plant(plan.plant);
+    panics::begin(plan.seed);
+    let hub = Hub::new(random.u64(..), plan.detail);
+    let mut cluster = Cluster::new(hub.clone(), &mut random);
+    let failure = cluster.live().err();
+    let outcome = Outcome {
+        seed: plan.seed,
+        hash: hub.lock().trace.hash(),
+        events: hub.lock().trace.events(),
+        commits: cluster.history.last().0,
+        acknowledged: cluster.invariants.acknowledged(),
+        faults: cluster.faults.count,
+        simulated_ms: hub.now_ms(),
+        last: hub.lock().trace.last().map(str::to_string).collect(),
+        failure,
+    };
+    cluster.clear();
+    storage::seed_random(None);
+    planted::plant(None);
+    outcome
+}
+
+fn config(random: &mut fastrand::Rng, nodes: u64) -> Config {
+    let election_timeout_min_ms = random.u64(200..500);
+    Config {
+        cluster_id: "sim".into(),
+        members: Node::members(nodes),
+        heartbeat_ms: random.u64(30..80),
+        election_timeout_min_ms,
+        election_timeout_max_ms: election_timeout_min_ms * 2,
+        peer_timeout_ms: random.u64(500..1_200),
+        snapshot_log_entries: random.u64(20..300),
+        log_entries_kept: random.u64(0..50),
+        event_ring_max: random.usize(20..2_000),
+        reap_batch_max: random.usize(1..20),
+        limits: Limits {
+            session_timeout_min_ms: 400,
+            container_idle_ms: 1_500,
+            replies_max: 8,
+            used_keys_max: 64,
+            ..Limits::default()
+        },
+        ..Config::default()
+    }
+}
+
+impl Cluster {
+    fn new(hub: Hub, random: &mut fastrand::Rng) -> Cluster {
+        let count = if random.u8(..4) == 0 { 5 } else { 3 };
+        let config = config(random, count);
+        let flush_ms = [0, 2, 5, 20][random.usize(..4)];
+        let drift = random.u64(..3) * 100;
+        let node = |id| {
+            let rate = Clock::TRUE_RATE - drift + random.u64(..=2 * drift);
+            let clock = Clock { rate, ahead_ms: random.i64(-2_000..2_000) };
+            Node::new(hub.clone(), id, config.clone(), clock, flush_ms)
+        };
+        let nodes: Vec<Node> = (1..=count).map(node).collect();
+        let fastest = nodes.iter().map(|node| node.clock.rate).max().unwrap_or(Clock::TRUE_RATE);
+        let clients = Builder::new_current_thread().enable_time().start_paused(true).build();
+        let clients = clients.expect("a runtime without IO needs nothing from the system");
+        let started = clients.block_on(async { Instant::now() });
+        let shared = client::Shared {
+            hub: hub.clone(),
+            switchboard: Switchboard::default(),
+            nodes: count,
+            seen: Rc::default(),
+            newest: Rc::default(),
+            closing: Rc::new(RefCell::new(false)),
+        };
+        let faults = Faults::new(hub.clone(), random.fork());
+        let local = LocalSet::new();
+        let lives = clients.block_on(local.run_until(async {
+            let mut lives = JoinSet::new();
+            for index in 0..random.u64(3..6) {
+                let client = Client::new(FIRST_CLIENT + index, shared.clone(), random.fork());
+                lives.spawn_local(workload::live(client));
+            }
+            for (index, root) in [(6, "/"), (7, "/locks")] {
+                let client = Client::new(FIRST_CLIENT + index, shared.clone(), random.fork());
+                lives.spawn_local(workload::watch(client, root));
+            }
+            lives
+        }));
+        let invariants = Invariants::new(World { fastest_rate: fastest });
+        let shown = vec![(0, Zxid(0), None); nodes.len()];
+        let history = History::default();
+        Cluster { hub, nodes, shared, clients, local, started, lives, faults, history, invariants, shown }
+    }
+
+    fn live(&mut self) -> Result<(), String> {
+        for node in &mut self.nodes {
+            node.start()?;
+        }
+        while self.hub.now_ms() < ACTIVE_MS {
+            self.faults.act(&mut self.nodes)?;
+            self.step()?;
+        }
+        self.hub.lock().event(&[16], || "no more faults".into());
+        while self.hub.now_ms() < ACTIVE_MS + CALM_MS {
+            self.repair()?;
+            self.step()?;
+        }
+        *self.shared.closing.borrow_mut() = true;
+        while !(self.lives.is_empty() && self.is_converged()) {
+            if self.hub.now_ms() > ACTIVE_MS + CONVERGED_MS {
+                return Err(self.why_not_converged());
+            }
+            self.repair()?;
+            self.step()?;
+            while self.lives.try_join_next().is_some() {}
+        }
+        self.invariants.end(&mut self.history)
+    }
+
+    fn repair(&mut self) -> Result<(), String> {
+        let now_ms = self.hub.now_ms();
+        self.faults.end(&mut self.nodes);
+        self.faults.restart(&mut self.nodes, now_ms)
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        {
+            let mut shared = self.hub.lock();
+            shared.now_ms += shared.step_ms;
+        }
+        self.deliver();
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            match node.step() {
+                Stepped::Ran | Stepped::Down => {}
+                Stepped::Stopped => {
+                    node.bury();
+                    self.faults.ended(self.nodes[index].id);
+                }
+                Stepped::Failed(why) => {
+                    let id = node.id;
+                    self.hub.lock().event(&[17, id], || format!("node {id} ends itself: {why}"));
+                    if !why.contains("the disk has failed") {
+                        return Err(format!("node {id} ended itself: {why}"));
+                    }
+                    node.bury();
+                    self.faults.ended(self.nodes[index].id);
+                }
+            }
+        }
+        let until = self.started + Duration::from_millis(self.hub.now_ms());
+        let sleep = async { tokio::time::sleep_until(until).await };
+        self.clients.block_on(self.local.run_until(sleep));
+        if let Some(panic) = panics::taken() {
+            return Err(panic);
+        }
+        self.observe()
+    }
+
+    /// What is due happens.
+    fn deliver(&mut self) {
+        loop {
+            // The guard must be gone before anything is dropped that may want it.
+            let due = self.hub.lock().due();
+            let Some(event) = due else { return };
+            match event {
+                Event::Flush { node, boot } => self.nodes[node as usize - 1].log.flushed(boot),
+                Event::Arrival(pipe) => self.hub.lock().arrive(pipe),
+                Event::Connect { from, to, dialing } => crate::dialing::connect(&self.hub, from, to, dialing),
+                Event::Connected { from, to, result, dialing } => {
+                    if !self.hub.lock().network.is_cut(from, to) {
+                        drop(dialing.send(result));
+                    }
+                }
+                Event::Call { from, to, id, call } => {
+                    let door = {
+                        let mut shared = self.hub.lock();
+                        let lost = shared.loses() || shared.network.is_cut(from, to);
+                        let presence = shared.network.presence.get(&to);
+                        presence.filter(|_| !lost).and_then(|presence| presence.door.clone())
+                    };
+                    if let Some(door) = door {
+                        let _ = door.calls.try_send((from, id, call));
+                    }
+                }
+                Event::Reply { from, to, id, reply } => {
+                    let lost = {
+                        let mut shared = self.hub.lock();
+                        let lost = shared.loses() || shared.network.is_cut(from, to);
+                        shared.event(&[18, from, to, id, lost.into()], || {
+                            let fate = if lost { "(lost) " } else { "" };
+                            format!("node {from} answers client {to}: {fate}{}", crate::words::reply(&reply))
+                        });
+                        lost
+                    };
+                    if !lost {
+                        self.shared.switchboard.answer(id, reply);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Shows the invariants what there is to see.
+    fn observe(&mut self) -> Result<(), String> {
+        let now_ms = self.hub.now_ms();
+        let mut views = Vec::new();
+        for (node, shown) in self.nodes.iter().zip(&mut self.shown) {
+            let Some(replica) = node.replica() else { continue };
+            let state = replica.state();
+            let leads = leads(replica);
+            let now = (node.boots, state.last_zxid(), leads);
+            if *shown != now {
+                *shown = now;
+                views.push(NodeView { node: node.id, boot: node.boots, state, leads });
+            }
+        }
+        for view in &views {
+            let log = &self.nodes[view.node as usize - 1].log;
+            for zxid in self.history.learn(log, view.state.last_zxid(), now_ms)? {
+                self.hub.lock().event(&[19, zxid.0], || self.history.in_words(zxid));
+                self.invariants.committed(&self.history, zxid, now_ms)?;
+            }
+        }
+        for view in &views {
+            let log = &self.nodes[view.node as usize - 1].log;
+            self.hub.lock().event(&[20, view.node, view.state.last_zxid().0], || {
+                let leads = view.leads.map_or(String::new(), |term| format!(", leads in term {term}"));
+                format!("node {} has applied {}{leads}", view.node, view.state.last_zxid())
+            });
+            self.invariants.node(&mut self.history, log, view)?;
+        }
+        for observation in self.shared.seen.take() {
+            self.invariants.client(&self.history, &observation, now_ms)?;
+        }
+        Ok(())
+    }
+
+    fn is_converged(&self) -> bool {
+        let zxid = |node: &Node| node.replica().map(|replica| replica.state().last_zxid());
+        let first = self.nodes.first().and_then(zxid);
+        let ready = |node: &Node| node.replica().is_some_and(|it| it.status().ready == replica::Readiness::Ready);
+        first.is_some() && self.nodes.iter().all(|node| zxid(node) == first && ready(node))
+    }
+
+    fn why_not_converged(&self) -> String {
+        let status = |node: &Node| match node.replica().map(replica::Replica::status) {
+            None => format!("node {} does not run", node.id),
+            Some(status) => format!(
+                "node {} is a {} in term {}, knows leader {:?}, has log {} committed {} applied {} and is {:?}",
+                node.id,
+                status.role.as_str(),
+                status.term,
+                status.leader,
+                status.last_log,
+                status.committed,
+                status.applied,
+                status.ready
+            ),
+        };
+        let nodes: Vec<String> = self.nodes.iter().map(status).collect();
+        format!(
+            "liveness: {CONVERGED_MS} ms after the last fault {} clients are not through, and: {}",
+            self.lives.len(),
+            nodes.join("; ")
+        )
+    }
+
+    /// Ends everything, in an order in which nobody calls upon what is gone.
+    fn clear(&mut self) {
+        self.nodes.clear();
+        loop {
+            // Not under the guard: connections want it when they are dropped.
+            let event = self.hub.any();
+            let Some(event) = event else { break };
+            drop(event);
+        }
+        self.hub.lock().network.presence.clear();
+    }
+}
+
+fn leads(replica: &replica::Replica) -> Option<znode::Term> {
+    let status = replica.status();
+    (status.role == Role::Leader).then_some(status.term)
+}

@@ -1,0 +1,37 @@
+//! Connecting: a request goes there, an answer comes back.
+
+use std::io;
+
+use replica::simulation::Duplex;
+
+use crate::hub::{Dialing, Event, Hub, MachineId};
+
+/// A request to connect has arrived at `to`, if it can.
+pub(crate) fn connect(hub: &Hub, from: MachineId, to: MachineId, dialing: Dialing) {
+    let door = {
+        let shared = hub.lock();
+        // Nothing arrives, so nothing is answered, and whoever dials finds out by patience. The dialer is dropped
+        // without a word: that is what silence looks like to it.
+        if shared.network.is_cut(from, to) || !shared.network.is_up(to) {
+            return;
+        }
+        shared.network.presence.get(&to).and_then(|presence| presence.door.clone())
+    };
+    let result = match door {
+        None => Err(io::ErrorKind::ConnectionRefused.into()),
+        Some(door) => {
+            let [dialed, accepted] = {
+                let mut shared = hub.lock();
+                shared.connect(hub, from, to)
+            };
+            let accepted: Box<dyn Duplex> = Box::new(accepted);
+            match door.peers.try_send(accepted) {
+                Ok(()) => Ok(dialed),
+                Err(_) => Err(io::ErrorKind::ConnectionRefused.into()),
+            }
+        }
+    };
+    let mut shared = hub.lock();
+    let delay_ms = shared.latency_ms(to, from);
+    shared.schedule(delay_ms, Event::Connected { from: to, to: from, result, dialing });
+}

@@ -1,0 +1,214 @@
+//! What goes wrong, when, and for how long: all from the seed.
+
+use crate::hub::{Hub, MachineId};
+use crate::machine::{Clock, Node};
+
+/// What is broken now.
+pub struct Faults {
+    random: fastrand::Rng,
+    hub: Hub,
+    /// How seldom something happens, in milliseconds between two faults at most.
+    calm_ms: u64,
+    next_ms: u64,
+    heal_ms: Option<u64>,
+    calm_disks_ms: Option<u64>,
+    restarts: Vec<(u64, MachineId)>,
+    /// A node that lost its disk and has not caught up since. No other may lose its own meanwhile: a majority of
+    /// whole disks is what the promises need.
+    wiped: Option<MachineId>,
+    /// How many faults there were.
+    pub count: u64,
+}
+
+impl Faults {
+    /// None yet.
+    pub fn new(hub: Hub, mut random: fastrand::Rng) -> Faults {
+        let calm_ms = [500, 1_500, 4_000][random.usize(..3)];
+        let next_ms = random.u64(500..3_000);
+        let restarts = Vec::new();
+        Faults { random, hub, calm_ms, next_ms, heal_ms: None, calm_disks_ms: None, restarts, wiped: None, count: 0 }
+    }
+
+    /// Does what is due.
+    ///
+    /// # Errors
+    /// A node that cannot start again.
+    pub fn act(&mut self, nodes: &mut [Node]) -> Result<(), String> {
+        let now_ms = self.hub.now_ms();
+        self.restart(nodes, now_ms)?;
+        if self.heal_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+            self.heal_ms = None;
+            self.hub.lock().heal();
+        }
+        if self.calm_disks_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+            self.calm_disks_ms = None;
+            nodes.iter().for_each(|node| node.log.slow_down(0));
+        }
+        if self.next_ms <= now_ms {
+            self.next_ms = now_ms + 50 + self.random.u64(..self.calm_ms);
+            self.count += 1;
+            self.strike(nodes, now_ms);
+        }
+        Ok(())
+    }
+
+    /// Ends all faults: from now on everything works.
+    pub fn end(&mut self, nodes: &mut [Node]) {
+        self.hub.lock().heal();
+        for node in nodes {
+            node.log.slow_down(0);
+            node.paused_until_ms = node.paused_until_ms.min(self.hub.now_ms());
+            if !node.runs() {
+                self.restarts.push((0, node.id));
+            }
+        }
+    }
+
+    /// A node has ended; it is started again in a while.
+    pub fn ended(&mut self, node: MachineId) {
+        let at_ms = self.hub.now_ms() + 20 + self.random.u64(..2_000);
+        self.restarts.push((at_ms, node));
+    }
+
+    /// Starts nodes whose time has come.
+    ///
+    /// # Errors
+    /// A node that cannot start again.
+    pub fn restart(&mut self, nodes: &mut [Node], now_ms: u64) -> Result<(), String> {
+        let due: Vec<MachineId> =
+            self.restarts.extract_if(.., |(at_ms, _)| *at_ms <= now_ms).map(|due| due.1).collect();
+        for node in nodes.iter_mut().filter(|node| due.contains(&node.id) && !node.runs()) {
+            node.start().map_err(|why| format!("node {} does not start: {why}", node.id))?;
+        }
+        if let Some(wiped) = self.wiped {
+            let status = nodes.iter().find(|node| node.id == wiped).and_then(Node::replica).map(|it| it.status());
+            if status.is_some_and(|status| status.ready != replica::Readiness::Recovering) {
+                self.wiped = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn strike(&mut self, nodes: &mut [Node], now_ms: u64) {
+        let count = nodes.len();
+        let chosen = self.random.usize(..count);
+        match self.random.u32(..100) {
+            0..14 => self.kill(&mut nodes[chosen], false),
+            14..28 => self.kill(&mut nodes[chosen], true),
+            28..31 => {
+                let power = self.random.bool();
+                nodes.iter_mut().for_each(|node| self.kill(node, power));
+            }
+            31..36 => self.wipe(&mut nodes[chosen]),
+            36..41 => {
+                nodes[chosen].shut_down();
+                self.hub.lock().event(&[7, chosen as u64], || format!("node {} shuts down", chosen + 1));
+            }
+            41..60 => self.partition(count as u64, chosen as u64 + 1),
+            60..66 => self.slow_links(count as u64),
+            66..74 => {
+                let chosen = chosen as u64 + 1;
+                let mut shared = self.hub.lock();
+                shared.event(&[8, chosen], || format!("connections of node {chosen} break"));
+                shared.break_connections(|machines| machines.contains(&chosen));
+            }
+            74..82 => {
+                let for_ms = 50 + self.random.u64(..4_000);
+                self.hub
+                    .lock()
+                    .event(&[9, chosen as u64, for_ms], || format!("node {} stands still for {for_ms} ms", chosen + 1));
+                nodes[chosen].paused_until_ms = now_ms + for_ms;
+            }
+            82..88 => {
+                let by_ms = [50, 300, 2_000][self.random.usize(..3)];
+                self.calm_disks_ms = Some(now_ms + 200 + self.random.u64(..3_000));
+                self.hub.lock().event(&[11, chosen as u64, by_ms], || {
+                    format!("flushes of node {} take up to {by_ms} ms longer", chosen + 1)
+                });
+                nodes[chosen].log.slow_down(by_ms);
+            }
+            88..92 => {
+                self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
+                nodes[chosen].log.fail();
+            }
+            _ => {
+                let ahead_ms = self.random.i64(-20_000..20_000);
+                let rate = Clock::TRUE_RATE;
+                nodes[chosen].clock = Clock { ahead_ms, rate: nodes[chosen].clock.rate.max(rate - 200) };
+                self.hub.lock().event(&[13, chosen as u64, ahead_ms.unsigned_abs()], || {
+                    format!("the clock of node {} is set {ahead_ms} ms ahead", chosen + 1)
+                });
+            }
+        }
+    }
+
+    fn kill(&mut self, node: &mut Node, power: bool) {
+        if !node.runs() {
+            return;
+        }
+        let kept = power.then(|| self.random.u8(..));
+        node.kill(kept);
+        self.ended(node.id);
+    }
+
+    fn wipe(&mut self, node: &mut Node) {
+        if self.wiped.is_some() {
+            return;
+        }
+        // One that has never been ready may not have joined yet: then it is no different from a wiped one, and two of
+        // those would be too many.
+        let ready = node.replica().is_some_and(|it| it.status().ready == replica::Readiness::Ready);
+        if !ready {
+            return;
+        }
+        self.wiped = Some(node.id);
+        self.kill(node, true);
+        node.wipe();
+    }
+
+    fn partition(&mut self, count: u64, chosen: MachineId) {
+        let mut cuts: Vec<(MachineId, MachineId)> = Vec::new();
+        let all: Vec<MachineId> = (1..=count).chain(crate::hub::FIRST_CLIENT..crate::hub::FIRST_CLIENT + 8).collect();
+        let others = |of: MachineId| all.iter().copied().filter(move |other| *other != of);
+        let nodes = |of: MachineId| (1..=count).filter(move |other| *other != of);
+        let kind = self.random.u32(..6);
+        match kind {
+            // One node alone, with or without its clients.
+            0 => cuts.extend(others(chosen).flat_map(|other| [(chosen, other), (other, chosen)])),
+            1 => cuts.extend(nodes(chosen).flat_map(|other| [(chosen, other), (other, chosen)])),
+            // It hears but is not heard; it is heard but does not hear.
+            2 => cuts.extend(nodes(chosen).map(|other| (chosen, other))),
+            3 => cuts.extend(nodes(chosen).map(|other| (other, chosen))),
+            // Everybody sees its neighbours only.
+            4 => {
+                let next = chosen % count + 1;
+                cuts.extend([(chosen, next), (next, chosen)]);
+            }
+            // Any links at all.
+            _ => {
+                for from in 1..=count {
+                    cuts.extend(nodes(from).filter(|_| self.random.u8(..4) == 0).map(|to| (from, to)));
+                }
+            }
+        }
+        let for_ms = 100 + self.random.u64(..5_000);
+        self.heal_ms = Some(self.hub.now_ms() + for_ms);
+        let mut shared = self.hub.lock();
+        shared.event(&[14, u64::from(kind), chosen], || format!("for {for_ms} ms, cut: {cuts:?}"));
+        cuts.iter().for_each(|(from, to)| shared.network.cut(*from, *to));
+    }
+
+    fn slow_links(&mut self, count: u64) {
+        let by_ms = [20, 100, 700][self.random.usize(..3)];
+        self.heal_ms = Some(self.hub.now_ms() + 200 + self.random.u64(..5_000));
+        let mut shared = self.hub.lock();
+        shared.event(&[15, by_ms], || format!("some links are {by_ms} ms slower"));
+        for from in 1..=count {
+            for to in (1..=count).filter(|to| *to != from) {
+                if self.random.bool() {
+                    shared.network.slow_down(from, to, by_ms);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What was acknowledged stays: it is in the log that every node comes to have, with the outcome that was told.
+//!
+//! Source: durability, ZooKeeper's "Reliability" (zookeeperOver, "Guarantees"): once an update has been applied, it
+//! persists. A node that acknowledges before its disk has the entry breaks it at the next loss of power.
+
+use znode::{Applied, Zxid};
+
+use super::Invariant;
+use crate::history::History;
+use crate::observation::Observation;
+
+#[derive(Default)]
+pub(super) struct AcknowledgedSurvive {
+    /// Told to clients, but not seen to be applied anywhere yet.
+    open: Vec<Applied>,
+}
+
+fn check(applied: &Applied, history: &History) -> Result<(), String> {
+    let Some(committed) = history.entry(applied.zxid).and_then(|entry| entry.applied.as_ref()) else {
+        return Err(format!("a write was acknowledged at {}, and there is another entry", applied.zxid));
+    };
+    // A repeated key is told its first zxid and its first answer; for a repeated acquire both are of the repetition.
+    if committed.zxid == applied.zxid && committed.reply != applied.reply {
+        return Err(format!("at {} a client was told {:?}, not {:?}", applied.zxid, applied.reply, committed.reply));
+    }
+    Ok(())
+}
+
+impl Invariant for AcknowledgedSurvive {
+    fn name(&self) -> &'static str {
+        "acknowledged writes survive"
+    }
+
+    fn client(&mut self, seen: &Observation, history: &History, _: u64) -> Result<(), String> {
+        let Observation::Acknowledged { applied, .. } = seen else { return Ok(()) };
+        if applied.zxid > history.last() {
+            self.open.push(applied.clone());
+            return Ok(());
+        }
+        check(applied, history)
+    }
+
+    fn end(&mut self, history: &mut History) -> Result<(), String> {
+        for applied in &self.open {
+            if applied.zxid > history.last() {
+                let Zxid(last) = history.last();
+                return Err(format!("a write was acknowledged at {}, and the log ends at {last}", applied.zxid));
+            }
+            check(applied, history)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! An ephemeral znode's session is open, but for a lock node that lingers for its lock-delay.
+//!
+//! Source: ZooKeeper (zookeeperProgrammers, "Ephemeral Nodes"); it was broken there by ZOOKEEPER-1208 and
+//! ZOOKEEPER-2355. An expiry takes the session and its znodes in one entry.
+
+use znode::{Kind, State, ZPath};
+
+use super::Invariant;
+use crate::history::History;
+use crate::observation::Commit;
+
+pub(super) struct EphemeralsHaveOwners;
+
+/// Where the workload makes ephemeral znodes.
+const PLACES: [&str; 4] = ["/present", "/locks/l0", "/locks/l1", "/locks/l2"];
+
+impl Invariant for EphemeralsHaveOwners {
+    fn name(&self) -> &'static str {
+        "ephemerals have live owners"
+    }
+
+    fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
+        for place in PLACES {
+            let Ok(place) = ZPath::parse(place) else { continue };
+            check(commit.after, &place).map_err(|why| format!("at {}: {why}", commit.zxid))?;
+        }
+        Ok(())
+    }
+}
+
+fn check(state: &State, place: &ZPath) -> Result<(), String> {
+    let Ok(names) = state.children(place) else { return Ok(()) };
+    for name in names {
+        let Ok(path) = place.child(name) else { continue };
+        let Some(node) = state.node(&path) else { return Err(format!("{path} is listed and is not there")) };
+        let Kind::Ephemeral { owner } = node.kind() else { continue };
+        let lingers = node.contender().is_some_and(|contender| contender.lingers_until_ms.is_some());
+        match state.session(owner) {
+            Some(session) if !session.ephemerals().any(|owned| *owned == path) => {
+                return Err(format!("{path} is not among the znodes of its session {owner}"));
+            }
+            None if !lingers => return Err(format!("{path} has outlived its session {owner}")),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Replicas that have applied the same entries have the same state, byte for byte, and the entries are the same.
+//!
+//! Source: Raft's State Machine Safety (Ongaro and Ousterhout 2014, section 5.4.3), and that `znode` is deterministic
+//! (docs/architecture.md). The state of each node is compared by digest with the one that a plain loop over the
+//! committed entries comes to.
+
+use replica::Replica;
+
+use super::Invariant;
+use crate::history::History;
+use crate::log_disk::LogDisk;
+use crate::observation::NodeView;
+
+pub(super) struct ReplicasAgree;
+
+impl Invariant for ReplicasAgree {
+    fn name(&self) -> &'static str {
+        "replicas agree"
+    }
+
+    fn node(&mut self, view: &NodeView, log: &LogDisk, history: &mut History) -> Result<(), String> {
+        let zxid = view.state.last_zxid();
+        if zxid.0 == 0 {
+            return Ok(());
+        }
+        let expected = history.digest(zxid).ok_or_else(|| format!("node {} has applied {zxid}, unknown", view.node))?;
+        if Replica::digest(&view.state) != expected {
+            return Err(format!("the state of node {} at {zxid} is another one", view.node));
+        }
+        let written = log.archived(zxid.0).map(|archived| archived.entry.log_id.committed_leader_id().term);
+        let committed = history.entry(zxid).map(|entry| entry.term.0);
+        // A node that came here by snapshot may never have had the entry, or another one in its place.
+        let by_entries = view.state.last_term().0 == committed.unwrap_or_default();
+        match written {
+            _ if by_entries => Ok(()),
+            written => Err(format!("node {} applied {zxid} of term {written:?}, not {committed:?}", view.node)),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Watchers get every event once, in order, over all nodes and restarts; and no wait sleeps through what it waits for.
+//!
+//! Source: ZooKeeper (zookeeperProgrammers, "ZooKeeper Watches"), and `Replica::events`, which promises more: nothing
+//! between `since` and `upto` is missing.
+
+use replica::WatchKey;
+use znode::{Event, Zxid};
+
+use super::Invariant;
+use crate::history::History;
+use crate::observation::Observation;
+
+pub(super) struct WatchesFireOnce;
+
+impl Invariant for WatchesFireOnce {
+    fn name(&self) -> &'static str {
+        "watches fire once"
+    }
+
+    fn client(&mut self, seen: &Observation, history: &History, _: u64) -> Result<(), String> {
+        match seen {
+            Observation::Missed { client, what, zxid } => {
+                Err(format!("client {client} waited in vain for {what}, which was so at {zxid}"))
+            }
+            Observation::Batch { client, key, since, batch } => {
+                if batch.upto < *since {
+                    return Err(format!("client {client} asked for events since {since} and got up to {}", batch.upto));
+                }
+                let expected = expected(key, *since, batch.upto, history)?;
+                if batch.events == expected {
+                    return Ok(());
+                }
+                let (got, wanted) = (batch.events.len(), expected.len());
+                Err(format!(
+                    "client {client} got {got} events of {key:?} in ({since}, {}], and there were {wanted}",
+                    batch.upto
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn expected(key: &WatchKey, since: Zxid, upto: Zxid, history: &History) -> Result<Vec<Event>, String> {
+    let mut events = Vec::new();
+    for zxid in since.0 + 1..=upto.0 {
+        let entry = history.entry(Zxid(zxid)).ok_or_else(|| format!("nothing is committed at {zxid}"))?;
+        let applied = entry.applied.iter().flat_map(|applied| &applied.events);
+        events.extend(applied.filter(|event| concerns(key, event)).cloned());
+    }
+    Ok(events)
+}
+
+fn concerns(key: &WatchKey, event: &Event) -> bool {
+    match key {
+        WatchKey::Node(path) | WatchKey::Children(path) => event.path == *path,
+        WatchKey::Subtree(path) => {
+            let below = event.path.as_str().strip_prefix(path.as_str());
+            path.is_root() || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! One node: its disk, its clock, and its process while that runs.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use replica::simulation::{self, Duplex, Machine};
+use replica::{Config, Member, Replica};
+use storage::Identity;
+use storage::memory::MemoryDisk;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::call::{self, Call, CallId};
+use crate::hub::{Event, Hub, MachineId};
+use crate::log_disk::LogDisk;
+
+/// Connections that wait to be accepted.
+const BACKLOG: usize = 128;
+/// Clients' calls that wait to be begun.
+const CALLS_MAX: usize = 1_024;
+
+/// Where a process takes what arrives.
+#[derive(Clone)]
+pub struct Door {
+    /// Connections of peers.
+    pub peers: mpsc::Sender<Box<dyn Duplex>>,
+    /// Calls of clients.
+    pub calls: mpsc::Sender<(MachineId, CallId, Call)>,
+}
+
+/// What a node's clock does.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Its seconds in ten thousand true ones; above that it is fast.
+    pub rate: u64,
+    /// How far its time of day is ahead.
+    pub ahead_ms: i64,
+}
+
+impl Clock {
+    /// The rate of a clock that is right.
+    pub const TRUE_RATE: u64 = 10_000;
+}
+
+/// A running process.
+struct Process {
+    runtime: Runtime,
+    /// Its own beginning of time.
+    started: Instant,
+    started_ms: u64,
+    replica: oneshot::Receiver<Result<Replica, String>>,
+    running: Option<Replica>,
+    failed: oneshot::Receiver<String>,
+    /// Answers when a shutdown is through.
+    shut_down: Option<oneshot::Receiver<()>>,
+}
+
+/// See the file.
+pub struct Node {
+    /// Its id.
+    pub id: MachineId,
+    /// Its log.
+    pub log: LogDisk,
+    /// Everything else on its disk.
+    pub disk: MemoryDisk,
+    /// Its clock.
+    pub clock: Clock,
+    /// Until when its process is stopped.
+    pub paused_until_ms: u64,
+    /// When it was started last.
+    pub boots: u64,
+    config: Config,
+    hub: Hub,
+    process: Option<Process>,
+}
+
+/// What a step of a process came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stepped {
+    /// Nothing special.
+    Ran,
+    /// It does not run.
+    Down,
+    /// It has shut down in good order.
+    Stopped,
+    /// It ended itself, and why.
+    Failed(String),
+}
+
+struct World {
+    hub: Hub,
+    node: MachineId,
+    ahead_ms: i64,
+}
+
+impl simulation::World for World {
+    fn connect(&self, addr: &str) -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Duplex>>> + Send>> {
+        let to = addr.rsplit('-').next().and_then(|id| id.parse().ok());
+        let (hub, from) = (self.hub.clone(), self.node);
+        Box::pin(async move {
+            let to = to.ok_or(io::ErrorKind::NotFound)?;
+            let (dialing, connected) = oneshot::channel();
+            {
+                let mut shared = hub.lock();
+                let delay_ms = shared.latency_ms(from, to);
+                shared.schedule(delay_ms, Event::Connect { from, to, dialing });
+            }
+            match connected.await {
+                Ok(result) => result.map(|stream| Box::new(stream) as Box<dyn Duplex>),
+                // Nothing comes back: the packets are lost.
+                Err(_) => std::future::pending().await,
+            }
+        })
+    }
+
+    fn wall_clock_ms(&self) -> u64 {
+        self.hub.lock().wall_clock_ms().saturating_add_signed(self.ahead_ms)
+    }
+}
+
+impl Node {
+    /// A node that does not run yet.
+    pub fn new(hub: Hub, id: MachineId, config: Config, clock: Clock, flush_ms: u64) -> Node {
+        let log = LogDisk::new(hub.clone(), id, flush_ms);
+        let config = Config { node_id: id, ..config };
+        let disk = MemoryDisk::default();
+        Node { id, log, disk, clock, paused_until_ms: 0, boots: 0, config, hub, process: None }
+    }
+
+    /// Its members, as every node is told.
+    pub fn members(count: u64) -> Vec<Member> {
+        let member = |id| Member { id, peer_addr: format!("node-{id}"), http_addr: format!("node-{id}") };
+        (1..=count).map(member).collect()
+    }
+
+    /// Whether its process runs.
+    pub fn runs(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// The handle, while the process runs and has begun to serve.
+    pub fn replica(&self) -> Option<&Replica> {
+        self.process.as_ref()?.running.as_ref()
+    }
+
+    /// Starts the process.
+    ///
+    /// # Errors
+    /// What the node says of its own disk: after a loss of power that must never be damaged.
+    pub fn start(&mut self) -> Result<(), String> {
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let identity = Identity { cluster_id: self.config.cluster_id.clone(), node_id: self.id };
+        let disk = self.disk.open(identity).map_err(|error| error.to_string())?;
+        let (peers, listener) = mpsc::channel(BACKLOG);
+        let (calls, queue) = mpsc::channel(CALLS_MAX);
+        let (started_tx, replica) = oneshot::channel();
+        let (failed_tx, failed) = oneshot::channel();
+        let machine = Machine { listener, log: self.log.open(), disk };
+        let config = self.config.clone();
+        let (hub, id) = (self.hub.clone(), self.id);
+        let started = {
+            let _entered = runtime.enter();
+            tokio::spawn(async move {
+                match Replica::start_simulated(config, machine).await {
+                    Ok(replica) => {
+                        let _ = started_tx.send(Ok(replica.clone()));
+                        let failed = replica.failed();
+                        tokio::spawn(answer(hub, id, replica, queue));
+                        let _ = failed_tx.send(failed.await);
+                    }
+                    Err(error) => drop(started_tx.send(Err(error.to_string()))),
+                }
+            });
+            Instant::now()
+        };
+        let started_ms = {
+            let mut shared = self.hub.lock();
+            // What is still connected to the process before gets a reset for its next packet.
+            shared.break_connections(|machines| machines.contains(&id));
+            let presence = shared.network.presence.entry(id).or_default();
+            presence.up = true;
+            presence.door = Some(Door { peers, calls });
+            shared.event(&[4, self.id], || format!("node {id} starts"));
+            shared.now_ms
+        };
+        self.boots += 1;
+        self.process = Some(Process { runtime, started, started_ms, replica, running: None, failed, shut_down: None });
+        Ok(())
+    }
+
+    /// Lets the process run up to the present.
+    pub fn step(&mut self) -> Stepped {
+        let now_ms = self.hub.now_ms();
+        let rate = self.clock.rate;
+        let Some(process) = &mut self.process else { return Stepped::Down };
+        if now_ms < self.paused_until_ms {
+            return Stepped::Ran;
+        }
+        let ahead_ms = self.clock.ahead_ms;
+        let world = World { hub: self.hub.clone(), node: self.id, ahead_ms };
+        simulation::set_world(Some(Arc::new(world)));
+        let elapsed = Duration::from_millis((now_ms - process.started_ms) * rate / Clock::TRUE_RATE);
+        let until = process.started + elapsed;
+        process.runtime.block_on(async {
+            if self.paused_until_ms > 0 {
+                // The process stood still: all the time went by at once.
+                let gap = until.saturating_duration_since(Instant::now());
+                tokio::time::advance(gap).await;
+            }
+            tokio::time::sleep_until(until).await;
+        });
+        simulation::set_world(None);
+        self.paused_until_ms = 0;
+        if process.running.is_none() {
+            match process.replica.try_recv() {
+                Ok(Ok(replica)) => process.running = Some(replica),
+                Ok(Err(why)) => return Stepped::Failed(why),
+                Err(_) => {}
+            }
+        }
+        if let Ok(why) = process.failed.try_recv() {
+            return Stepped::Failed(why);
+        }
+        if process.shut_down.as_mut().is_some_and(|done| done.try_recv().is_ok()) {
+            return Stepped::Stopped;
+        }
+        Stepped::Ran
+    }
+
+    /// Asks the process to shut down in good order.
+    pub fn shut_down(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        let Some(replica) = process.running.clone() else { return };
+        let (done, shut_down) = oneshot::channel();
+        process.shut_down = Some(shut_down);
+        process.runtime.spawn(async move {
+            replica.shutdown().await;
+            let _ = done.send(());
+        });
+    }
+
+    /// Ends the process at once. `power`: the machine goes as well and says nothing; of what was not flushed, so many
+    /// parts of 256 are on the disk all the same.
+    pub fn kill(&mut self, power: Option<u8>) {
+        {
+            let mut shared = self.hub.lock();
+            let id = self.id;
+            let presence = shared.network.presence.entry(id).or_default();
+            presence.up = power.is_none();
+            presence.door = None;
+            shared.event(&[5, id, power.map_or(0, u64::from)], || match power {
+                Some(part) => format!("node {id} loses power; {part}/256 of what was not flushed stays"),
+                None => format!("node {id} is killed"),
+            });
+        }
+        self.log.crash(power);
+        self.disk.crash(power.map_or(usize::MAX, |part| self.disk.unsynced() * usize::from(part) / 256));
+        self.drop_process();
+    }
+
+    /// The process has ended of itself.
+    pub fn bury(&mut self) {
+        self.kill(None);
+    }
+
+    /// Loses everything on the disk. The process must not run.
+    pub fn wipe(&mut self) {
+        self.log.wipe();
+        self.disk.wipe();
+        let id = self.id;
+        self.hub.lock().event(&[6, id], || format!("node {id} loses its disk"));
+    }
+
+    fn drop_process(&mut self) {
+        let Some(process) = self.process.take() else { return };
+        let Process { runtime, replica, running, failed, shut_down, .. } = process;
+        drop((replica, running, failed, shut_down));
+        // Its tasks go with it.
+        drop(runtime);
+    }
+}
+
+/// Serves clients.
+async fn answer(hub: Hub, node: MachineId, replica: Replica, mut calls: mpsc::Receiver<(MachineId, CallId, Call)>) {
+    while let Some((client, id, call)) = calls.recv().await {
+        let (hub, replica) = (hub.clone(), replica.clone());
+        tokio::spawn(async move {
+            let within = Duration::from_millis(match call {
+                Call::Events { .. } | Call::WaitGrant(_) | Call::WaitExists(_) => 1_500,
+                _ => 1_000,
+            });
+            let reply = call::serve(&replica, call, within).await;
+            let mut shared = hub.lock();
+            let delay_ms = shared.latency_ms(node, client);
+            shared.schedule(delay_ms, Event::Reply { from: node, to: client, id, reply });
+        });
+    }
+}

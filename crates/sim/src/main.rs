@@ -1,0 +1,142 @@
+//! `cargo run --release -p sim -- --seeds 0..1000`, or `--seed N` for one in all detail.
+
+use std::ops::Range;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use sim::cluster::{Outcome, Plan, run};
+use sim::planted::Plant;
+use sim::trace::Detail;
+
+/// Runs simulated clusters, one for each seed, and checks what must always be true.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// Seeds to run: `from..to`.
+    #[arg(long, value_parser = seeds, default_value = "0..100", conflicts_with = "seed")]
+    seeds: Range<u64>,
+    /// One seed, with every event printed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Plants a bug, to see whether it is found.
+    #[arg(long)]
+    plant: Option<Plant>,
+    /// Goes on after a seed that failed.
+    #[arg(long)]
+    keep_going: bool,
+    /// Shows what the nodes log, with `--seed`.
+    #[arg(long)]
+    logs: bool,
+}
+
+fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let (from, to) = text.split_once("..").ok_or("write it as from..to")?;
+    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
+    Ok(number(from)?..number(to)?)
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.logs {
+        let level = tracing_subscriber::EnvFilter::new("replica=debug,storage=debug,openraft=info");
+        tracing_subscriber::fmt().with_env_filter(level).without_time().with_writer(std::io::stdout).init();
+    }
+    match args.seed {
+        Some(seed) => one(Plan { seed, detail: Detail::All, plant: args.plant }),
+        None => many(&args),
+    }
+}
+
+fn one(plan: Plan) -> ExitCode {
+    let outcome = run(plan);
+    println!(
+        "seed {}: trace {:016x}, {} events, {} entries, {} writes acknowledged, {} faults, {} ms",
+        outcome.seed,
+        outcome.hash,
+        outcome.events,
+        outcome.commits,
+        outcome.acknowledged,
+        outcome.faults,
+        outcome.simulated_ms
+    );
+    match outcome.failure {
+        None => ExitCode::SUCCESS,
+        Some(failure) => {
+            println!("FAILED: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn many(args: &Args) -> ExitCode {
+    let began = Instant::now();
+    let mut total = Total::default();
+    for seed in args.seeds.clone() {
+        let plan = Plan { seed, detail: Detail::Hash, plant: args.plant };
+        let outcome = run(plan);
+        total.add(&outcome);
+        if let Some(failure) = &outcome.failure {
+            total.failed.push(seed);
+            report(plan, failure);
+            if !args.keep_going {
+                break;
+            }
+        }
+        if total.seeds.is_multiple_of(100) {
+            total.print(began);
+        }
+    }
+    total.print(began);
+    if total.failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        println!("failed seeds: {:?}", total.failed);
+        ExitCode::FAILURE
+    }
+}
+
+/// Plays a failed seed again for its last events.
+fn report(plan: Plan, failure: &str) {
+    let again = run(Plan { detail: Detail::Last, ..plan });
+    again.last.iter().for_each(|line| println!("{line}"));
+    println!("seed {} FAILED at {} ms: {failure}", plan.seed, again.simulated_ms);
+    if again.failure.as_deref() != Some(failure) {
+        println!("it did not fail alike a second time: {:?}", again.failure);
+    }
+    println!("replay: cargo run --release -p sim -- --seed {}", plan.seed);
+}
+
+#[derive(Default)]
+struct Total {
+    seeds: u64,
+    simulated_ms: u64,
+    commits: u64,
+    acknowledged: u64,
+    faults: u64,
+    failed: Vec<u64>,
+}
+
+impl Total {
+    fn add(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        self.simulated_ms += outcome.simulated_ms;
+        self.commits += outcome.commits;
+        self.acknowledged += outcome.acknowledged;
+        self.faults += outcome.faults;
+    }
+
+    fn print(&self, began: Instant) {
+        let seconds = began.elapsed().as_secs_f64();
+        println!(
+            "{} seeds, {:.1} seeds/s, {:.2} simulated hours, {} entries, {} writes acknowledged, {} faults, {} failed",
+            self.seeds,
+            self.seeds as f64 / seconds,
+            self.simulated_ms as f64 / 3_600_000.0,
+            self.commits,
+            self.acknowledged,
+            self.faults,
+            self.failed.len()
+        );
+    }
+}

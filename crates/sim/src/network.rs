@@ -1,0 +1,261 @@
+//! Links between machines: how long bytes take, and who cannot reach whom.
+//!
+//! A connection behaves as TCP does: its bytes arrive in order or not at all. What a packet's loss does to a connection
+//! is a delay for the retransmission; a cut link holds bytes back until it heals. Connections between the same machines
+//! overtake each other. Calls of clients are datagrams that may be lost: their connection broke.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::task::Waker;
+
+use crate::hub::{Event, Hub, MachineId, Shared};
+use crate::machine::Door;
+use crate::stream::SimStream;
+use crate::trace::hash_bytes;
+
+/// Bytes under way on one connection in one direction. Beyond: the sender waits.
+pub const IN_FLIGHT_MAX: usize = 1 << 20;
+
+/// A connection's number.
+pub type ConnectionId = u64;
+
+/// One direction of a connection: that into which `side` writes. The dialing machine is side 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pipe {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// Who writes.
+    pub side: usize,
+}
+
+/// Both directions.
+pub(crate) struct Connection {
+    machines: [MachineId; 2],
+    pub(crate) flows: [Flow; 2],
+}
+
+/// Bytes in one direction.
+#[derive(Default)]
+pub(crate) struct Flow {
+    under_way: VecDeque<(u64, Vec<u8>)>,
+    pub(crate) in_flight: usize,
+    pub(crate) readable: VecDeque<u8>,
+    /// Arrival of the last bytes: those behind them come no earlier.
+    last_ms: u64,
+    /// When the end of the stream arrives.
+    ends_ms: Option<u64>,
+    pub(crate) ended: bool,
+    pub(crate) broken: bool,
+    held: bool,
+    pub(crate) reader: Option<Waker>,
+    pub(crate) writer: Option<Waker>,
+}
+
+impl Flow {
+    fn wake(&mut self) {
+        self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
+    }
+}
+
+/// What a machine looks like from outside.
+#[derive(Default)]
+pub struct Presence {
+    /// It has power and a network.
+    pub up: bool,
+    /// Where its process takes connections and calls; none when it does not run.
+    pub door: Option<Door>,
+}
+
+/// See the file.
+pub struct Network {
+    /// Every machine.
+    pub presence: BTreeMap<MachineId, Presence>,
+    cut: BTreeSet<(MachineId, MachineId)>,
+    slow: BTreeMap<(MachineId, MachineId), u64>,
+    pub(crate) connections: BTreeMap<ConnectionId, Connection>,
+    last_connection: ConnectionId,
+    /// Most deliveries take up to this long.
+    spread_ms: u64,
+    /// A packet in so many is lost; 0 is never.
+    lost_one_in: u32,
+}
+
+impl Network {
+    pub(crate) fn new(random: &mut fastrand::Rng) -> Network {
+        Network {
+            presence: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            slow: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            last_connection: 0,
+            spread_ms: [1, 3, 5, 10, 30][random.usize(..5)],
+            lost_one_in: [0, 0, 500, 100, 30][random.usize(..5)],
+        }
+    }
+
+    /// Whether nothing gets from one machine to the other.
+    pub fn is_cut(&self, from: MachineId, to: MachineId) -> bool {
+        self.cut.contains(&(from, to))
+    }
+
+    /// Whether the machine has power.
+    pub fn is_up(&self, machine: MachineId) -> bool {
+        self.presence.get(&machine).is_none_or(|presence| presence.up)
+    }
+
+    /// Cuts one direction.
+    pub fn cut(&mut self, from: MachineId, to: MachineId) {
+        self.cut.insert((from, to));
+    }
+
+    /// Makes one direction slow.
+    pub fn slow_down(&mut self, from: MachineId, to: MachineId, by_ms: u64) {
+        self.slow.insert((from, to), by_ms);
+    }
+}
+
+impl Shared {
+    /// How long something takes from one machine to the other.
+    pub fn latency_ms(&mut self, from: MachineId, to: MachineId) -> u64 {
+        let spread_ms = self.network.spread_ms;
+        let mut delay_ms = self.random.u64(..=spread_ms);
+        if self.random.u8(..) < 4 {
+            delay_ms += self.random.u64(..100);
+        }
+        if self.loses() {
+            delay_ms += 200 + self.random.u64(..400);
+        }
+        delay_ms + self.network.slow.get(&(from, to)).copied().unwrap_or(0)
+    }
+
+    /// Whether this packet is lost.
+    pub fn loses(&mut self) -> bool {
+        self.network.lost_one_in > 0 && self.random.u32(..self.network.lost_one_in) == 0
+    }
+
+    /// Sets up a connection from `from` to `to` and gives its two ends.
+    pub fn connect(&mut self, hub: &Hub, from: MachineId, to: MachineId) -> [SimStream; 2] {
+        self.network.last_connection += 1;
+        let connection = self.network.last_connection;
+        let flows = [Flow::default(), Flow::default()];
+        self.network.connections.insert(connection, Connection { machines: [from, to], flows });
+        [0, 1].map(|side| SimStream::new(hub.clone(), Pipe { connection, side }))
+    }
+
+    /// Puts bytes on their way.
+    pub(crate) fn send(&mut self, pipe: Pipe, bytes: &[u8]) {
+        let Some([from, to]) = self.machines(pipe) else { return };
+        let delay_ms = self.latency_ms(from, to);
+        let at_ms = self.now_ms + delay_ms.max(self.step_ms);
+        let Some(flow) = self.flow(pipe) else { return };
+        flow.last_ms = flow.last_ms.max(at_ms);
+        flow.under_way.push_back((flow.last_ms, bytes.to_vec()));
+        flow.in_flight += bytes.len();
+        let delay_ms = flow.last_ms - self.now_ms;
+        self.schedule(delay_ms, Event::Arrival(pipe));
+    }
+
+    /// One end was dropped: the other reads to the end, unless the machine went without a word.
+    pub(crate) fn close(&mut self, pipe: Pipe) {
+        let Some([from, to]) = self.machines(pipe) else { return };
+        if !self.network.is_up(from) {
+            return;
+        }
+        let delay_ms = self.latency_ms(from, to);
+        let at_ms = self.now_ms + delay_ms.max(self.step_ms);
+        let Some(flow) = self.flow(pipe) else { return };
+        flow.last_ms = flow.last_ms.max(at_ms);
+        flow.ends_ms = Some(flow.last_ms);
+        let delay_ms = flow.last_ms - self.now_ms;
+        self.schedule(delay_ms, Event::Arrival(pipe));
+        // Nobody reads any more what is on its way here.
+        let back = Pipe { side: 1 - pipe.side, ..pipe };
+        if let Some(flow) = self.flow(back) {
+            flow.under_way.clear();
+            flow.readable.clear();
+        }
+    }
+
+    /// What is due on a pipe arrives, unless the link is cut.
+    pub(crate) fn arrive(&mut self, pipe: Pipe) {
+        let Some([from, to]) = self.machines(pipe) else { return };
+        let now_ms = self.now_ms;
+        let cut = self.network.is_cut(from, to);
+        let up = self.network.is_up(to);
+        let Some(flow) = self.flow(pipe) else { return };
+        if cut {
+            flow.held = true;
+            return;
+        }
+        let mut arrived = Vec::new();
+        while let Some((_, bytes)) = flow.under_way.pop_front_if(|(at_ms, _)| *at_ms <= now_ms) {
+            flow.in_flight = flow.in_flight.saturating_sub(bytes.len());
+            arrived.extend(bytes);
+        }
+        if up {
+            flow.readable.extend(&arrived);
+        }
+        let ends = flow.ends_ms.is_some_and(|at_ms| at_ms <= now_ms) && !flow.ended;
+        flow.ended |= ends;
+        flow.wake();
+        if !arrived.is_empty() || ends {
+            let numbers = [1, from, to, pipe.connection, arrived.len() as u64, hash_bytes(&arrived), ends.into()];
+            self.event(&numbers, || {
+                let end = if ends { ", and the end" } else { "" };
+                format!("{from} -> {to}: {} bytes on connection {}{end}", arrived.len(), pipe.connection)
+            });
+        }
+        self.forget(pipe.connection);
+    }
+
+    /// Heals everything: what was held is sent again after a while.
+    pub fn heal(&mut self) {
+        self.network.cut.clear();
+        self.network.slow.clear();
+        self.event(&[2], || "all links are healed".into());
+        let held: Vec<Pipe> = self.pipes(|_, flow| flow.held);
+        for pipe in held {
+            let delay_ms = 1 + self.random.u64(..400);
+            if let Some(flow) = self.flow(pipe) {
+                flow.held = false;
+            }
+            self.schedule(delay_ms, Event::Arrival(pipe));
+        }
+    }
+
+    /// Breaks the connections for which `chosen` says so: both ends get an error.
+    pub fn break_connections(&mut self, chosen: impl Fn([MachineId; 2]) -> bool) {
+        for pipe in self.pipes(|machines, _| chosen(machines)) {
+            if let Some(flow) = self.flow(pipe) {
+                flow.broken = true;
+                flow.wake();
+            }
+        }
+    }
+
+    fn pipes(&self, chosen: impl Fn([MachineId; 2], &Flow) -> bool) -> Vec<Pipe> {
+        let connections = self.network.connections.iter();
+        let pipes = connections.flat_map(|(id, connection)| {
+            let flows = connection.flows.iter().enumerate();
+            flows.map(|(side, flow)| (Pipe { connection: *id, side }, connection.machines, flow))
+        });
+        pipes.filter(|(_, machines, flow)| chosen(*machines, flow)).map(|(pipe, ..)| pipe).collect()
+    }
+
+    pub(crate) fn flow(&mut self, pipe: Pipe) -> Option<&mut Flow> {
+        Some(&mut self.network.connections.get_mut(&pipe.connection)?.flows[pipe.side])
+    }
+
+    /// The machine that writes and the one that reads.
+    fn machines(&self, pipe: Pipe) -> Option<[MachineId; 2]> {
+        let machines = self.network.connections.get(&pipe.connection)?.machines;
+        Some([machines[pipe.side], machines[1 - pipe.side]])
+    }
+
+    /// A connection that has ended in both directions is of no more use.
+    fn forget(&mut self, connection: ConnectionId) {
+        let over = |flow: &Flow| flow.ended && flow.under_way.is_empty();
+        if self.network.connections.get(&connection).is_some_and(|connection| connection.flows.iter().all(over)) {
+            self.network.connections.remove(&connection);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What clients and nodes show from outside: all that the invariants may look at.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use replica::{EventBatch, WatchKey};
+use znode::{Applied, FencingToken, RequestKey, SessionId, State, Term, Txn, ZPath, Zxid};
+
+use crate::hub::MachineId;
+
+/// A session by its client's own clock.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// The session.
+    pub session: SessionId,
+    /// Its timeout.
+    pub timeout_ms: u32,
+    /// When the last heartbeat that was acknowledged was sent.
+    pub sent_ms: u64,
+    /// The client knows that it is over, or has closed it.
+    pub over: bool,
+}
+
+/// Something that a client saw.
+#[derive(Clone, Debug)]
+pub enum Observation {
+    /// A write was acknowledged.
+    Acknowledged {
+        /// The client.
+        client: MachineId,
+        /// Its idempotency key.
+        key: Option<RequestKey>,
+        /// What it was told.
+        applied: Applied,
+        /// When it first asked.
+        began_ms: u64,
+    },
+    /// A session was opened.
+    Opened {
+        /// The session; its client goes on writing to it.
+        lease: Rc<RefCell<Lease>>,
+    },
+    /// A read was answered.
+    Read {
+        /// The client.
+        client: MachineId,
+        /// Or local, with a minimum.
+        linearizable: bool,
+        /// The zxid that it must not be older than.
+        floor: Zxid,
+        /// The zxid of the state.
+        zxid: Zxid,
+    },
+    /// A batch of events came.
+    Batch {
+        /// The client.
+        client: MachineId,
+        /// Where it watches.
+        key: WatchKey,
+        /// Since when it asked.
+        since: Zxid,
+        /// What it got.
+        batch: EventBatch,
+    },
+    /// A wait ended without what it waited for, though that was there.
+    Missed {
+        /// The client.
+        client: MachineId,
+        /// What it waited for.
+        what: String,
+        /// The state that had it.
+        zxid: Zxid,
+    },
+    /// A client was told that it holds a lock.
+    Granted {
+        /// The client.
+        client: MachineId,
+        /// The lock.
+        lock: ZPath,
+        /// The lock node.
+        ticket: ZPath,
+        /// Its token.
+        token: FencingToken,
+        /// Its session.
+        lease: Rc<RefCell<Lease>>,
+        /// Together with others.
+        shared: bool,
+    },
+    /// A client begins to let go of a lock: from now on it does not count on it.
+    LetGo {
+        /// The client.
+        client: MachineId,
+        /// The lock node.
+        ticket: ZPath,
+    },
+}
+
+/// One entry that was committed.
+pub struct Commit<'a> {
+    /// Where.
+    pub zxid: Zxid,
+    /// The term in which it was written.
+    pub term: Term,
+    /// What it says; none for blank entries and memberships.
+    pub txn: Option<&'a Txn>,
+    /// What applying it came to.
+    pub applied: Option<&'a Applied>,
+    /// The state before.
+    pub before: &'a State,
+    /// The state after.
+    pub after: &'a State,
+    /// When a node first wrote it to its log.
+    pub written_ms: u64,
+    /// Now.
+    pub now_ms: u64,
+}
+
+/// A node as it stands after a step.
+pub struct NodeView {
+    /// Its id.
+    pub node: MachineId,
+    /// Which start of it.
+    pub boot: u64,
+    /// What it has applied and shows.
+    pub state: Arc<State>,
+    /// The term in which it leads.
+    pub leads: Option<Term>,
+}

@@ -1,0 +1,86 @@
+//! What happened, as a hash of everything and, where asked for, as text.
+
+use std::collections::VecDeque;
+
+/// Events that are kept for the end of a failed run.
+const KEPT: usize = 200;
+
+/// How much of a trace is put into words. The hash is the same for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The hash only: the fastest.
+    Hash,
+    /// The last events are kept.
+    Last,
+    /// Every event is printed as it happens.
+    All,
+}
+
+/// The trace of one run.
+#[derive(Debug)]
+pub struct Trace {
+    detail: Detail,
+    hash: u64,
+    events: u64,
+    last: VecDeque<String>,
+}
+
+impl Trace {
+    /// An empty trace.
+    pub fn new(detail: Detail) -> Trace {
+        Trace { detail, hash: 0xcbf2_9ce4_8422_2325, events: 0, last: VecDeque::new() }
+    }
+
+    /// One event: what it is in numbers, for the hash, and in words, for people.
+    pub fn event(&mut self, at_ms: u64, numbers: &[u64], words: impl FnOnce() -> String) {
+        self.events += 1;
+        self.mix(at_ms);
+        numbers.iter().for_each(|number| self.mix(*number));
+        if self.detail == Detail::Hash {
+            return;
+        }
+        let line = format!("{:>6}.{:03} {}", at_ms / 1_000, at_ms % 1_000, words());
+        if self.detail == Detail::All {
+            println!("{line}");
+        }
+        if self.last.len() == KEPT {
+            self.last.pop_front();
+        }
+        self.last.push_back(line);
+    }
+
+    /// The hash of all events so far.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// How many events there were.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The last events in words.
+    pub fn last(&self) -> impl Iterator<Item = &str> {
+        self.last.iter().map(String::as_str)
+    }
+
+    fn mix(&mut self, number: u64) {
+        self.hash = mix(self.hash, number);
+    }
+}
+
+/// FNV-1a over words, with a shift that lets high bits count.
+fn mix(hash: u64, number: u64) -> u64 {
+    let hash = (hash ^ number).wrapping_mul(0x0000_0100_0000_01b3);
+    hash ^ (hash >> 29)
+}
+
+/// The hash of bytes.
+pub fn hash_bytes(bytes: &[u8]) -> u64 {
+    let mut hash = bytes.len() as u64;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        hash = mix(hash, u64::from_le_bytes(*word));
+    }
+    rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
+}

@@ -1,0 +1,238 @@
+//! What clients do all day.
+
+use std::rc::Rc;
+
+use replica::WatchKey;
+use znode::lock::LockStatus;
+use znode::{
+    Acl, Acquire, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, ZPath, ZnodeOp,
+    Zxid,
+};
+
+use crate::call::{Call, Reply as Answer, Waited};
+use crate::client::{Client, Session, Written};
+use crate::observation::Observation;
+
+/// Directories that everything else is under.
+const DIRECTORIES: [&str; 4] = ["/queue", "/registers", "/present", "/locks"];
+/// Registers, and locks, that clients share.
+const SHARED_NAMES: u64 = 3;
+/// Waits for one grant before a client gives up.
+const WAITS: u32 = 4;
+
+fn path(text: &str) -> ZPath {
+    ZPath::parse(text).unwrap_or_else(|_| ZPath::root())
+}
+
+fn create(parent: &str, name: &str, mode: CreateMode, data: Vec<u8>) -> ZnodeOp {
+    let acl = Acl::open();
+    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data, mode, acl })
+}
+
+/// Makes the directories. Whoever else made them is welcome.
+pub async fn prepare(client: &mut Client) {
+    for directory in DIRECTORIES {
+        let op = create("/", directory.trim_start_matches('/'), CreateMode::Persistent, Vec::new());
+        let request = Request::new(Op::Znode(op));
+        while !client.is_closing() {
+            if let Written::Done(_) = client.write(request.clone()).await {
+                break;
+            }
+            client.move_on();
+            client.pause(100).await;
+        }
+    }
+}
+
+/// One session after the other, until the end.
+pub async fn live(mut client: Client) {
+    prepare(&mut client).await;
+    while !client.is_closing() {
+        let timeout_ms = client.random.u32(500..3_000);
+        let Some(session) = client.open_session(timeout_ms).await else {
+            client.move_on();
+            client.pause(200).await;
+            continue;
+        };
+        let keeper = Client::new(client.id, client.shared.clone(), client.random.fork());
+        tokio::task::spawn_local(keeper.keep_alive(session.clone()));
+        for _ in 0..client.random.u32(5..60) {
+            if session.lease.borrow().over || client.is_closing() {
+                break;
+            }
+            act(&mut client, &session).await;
+            client.pause(150).await;
+        }
+        // Some leave without a word: their sessions expire.
+        if client.random.bool() {
+            let op = Op::CloseSession { session: Client::session_id(&session) };
+            session.lease.borrow_mut().over = true;
+            let request = client.request(&session, op);
+            client.write(request).await;
+        }
+        session.lease.borrow_mut().over = true;
+    }
+}
+
+async fn act(client: &mut Client, session: &Session) {
+    match client.random.u32(..100) {
+        0..15 => {
+            let data = client.id.to_le_bytes().to_vec();
+            let op = create("/queue", "q-", CreateMode::PersistentSequential, data);
+            let request = client.request(session, Op::Znode(op));
+            client.write(request).await;
+        }
+        15..22 => trim(client, session).await,
+        22..37 => register(client, session).await,
+        37..50 => presence(client, session).await,
+        50..58 => transfer(client, session).await,
+        58..66 => drop(client.read(true).await),
+        66..74 => drop(client.read(false).await),
+        74..80 => {
+            let name = format!("/present/p{}", client.random.u64(..SHARED_NAMES * 2));
+            client.wait(Call::WaitExists(path(&name))).await;
+        }
+        _ => lock_cycle(client, session).await,
+    }
+}
+
+/// Deletes the oldest of the queue, if it is long.
+async fn trim(client: &mut Client, session: &Session) {
+    let Some(state) = client.read(false).await else { return };
+    let queue = path("/queue");
+    let Ok(mut names) = state.children(&queue) else { return };
+    let Some(first) = names.next().map(str::to_string).filter(|_| names.count() > 10) else { return };
+    let op = Op::Znode(ZnodeOp::Delete { path: path(&format!("/queue/{first}")), version: -1 });
+    let request = client.request(session, op);
+    client.write(request).await;
+}
+
+/// Reads a register and sets it if it is still the same.
+async fn register(client: &mut Client, session: &Session) {
+    let name = format!("r{}", client.random.u64(..SHARED_NAMES));
+    let register = path(&format!("/registers/{name}"));
+    let linearizable = client.random.bool();
+    let Some(state) = client.read(linearizable).await else { return };
+    let data = client.random.u64(..).to_le_bytes().to_vec();
+    let op = match state.node(&register) {
+        None => create("/registers", &name, CreateMode::Persistent, data),
+        Some(node) => ZnodeOp::SetData { path: register, data, version: node.stat().version },
+    };
+    let request = client.request(session, Op::Znode(op));
+    client.write(request).await;
+}
+
+/// Shows or hides an ephemeral znode.
+async fn presence(client: &mut Client, session: &Session) {
+    let name = format!("p{}", client.random.u64(..SHARED_NAMES * 2));
+    let op = match client.random.u8(..3) {
+        0 => ZnodeOp::Delete { path: path(&format!("/present/{name}")), version: -1 },
+        _ => create("/present", &name, CreateMode::Ephemeral, Vec::new()),
+    };
+    let request = client.request(session, Op::Znode(op));
+    client.write(request).await;
+}
+
+/// Two registers at once, or none.
+async fn transfer(client: &mut Client, session: &Session) {
+    let Some(state) = client.read(false).await else { return };
+    let mut ops = Vec::new();
+    for index in 0..2 {
+        let register = path(&format!("/registers/r{index}"));
+        let Some(node) = state.node(&register) else { return };
+        let data = client.random.u64(..).to_le_bytes().to_vec();
+        ops.push(ZnodeOp::SetData { path: register, data, version: node.stat().version });
+    }
+    let request = client.request(session, Op::Multi(ops));
+    client.write(request).await;
+}
+
+/// Takes a lock, writes under its guard, and lets it go.
+async fn lock_cycle(client: &mut Client, session: &Session) {
+    let number = client.random.u64(..SHARED_NAMES);
+    let lock = path(&format!("/locks/l{number}"));
+    let mode = match (number, client.random.bool()) {
+        (0 | 1, _) => LockMode::Exclusive,
+        (_, true) => LockMode::Read,
+        (_, false) => LockMode::Write,
+    };
+    let lock_delay_ms = if client.random.u8(..4) == 0 { 500 } else { 0 };
+    let owner = if client.random.u8(..4) == 0 { "me".into() } else { String::new() };
+    let acquire = Acquire { lock: lock.clone(), mode, owner, label: String::new(), lock_delay_ms, attempt: Attempt(0) };
+    let request = client.request(session, Op::Acquire(acquire));
+    let Written::Done(applied) = client.write(request).await else {
+        // Perhaps it is in the queue, perhaps not. Only the end of the session settles that.
+        session.lease.borrow_mut().over = true;
+        return;
+    };
+    let Ok(Reply::Acquired { ticket, status }) = applied.reply else { return };
+    let token = match status {
+        LockStatus::Held { token, .. } => Some(token),
+        LockStatus::Waiting { .. } => wait_for_grant(client, session, &ticket).await,
+    };
+    if let Some(token) = token {
+        hold(client, session, &lock, &ticket, token, mode == LockMode::Read).await;
+    }
+    let request = client.request(session, Op::Release { ticket });
+    client.write(request).await;
+}
+
+async fn wait_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) -> Option<FencingToken> {
+    for _ in 0..WAITS {
+        if session.lease.borrow().over || client.is_closing() {
+            return None;
+        }
+        // The state of the node may not have the ticket yet.
+        let Some(state) = client.read(false).await else { continue };
+        state.node(ticket)?;
+        match client.wait(Call::WaitGrant(ticket.clone())).await {
+            Some(Waited::Granted(token)) => return Some(token),
+            // Another node may not know it yet; the next read tells.
+            Some(Waited::Gone) | None => {}
+            Some(_) => {}
+        }
+    }
+    None
+}
+
+async fn hold(client: &mut Client, session: &Session, lock: &ZPath, ticket: &ZPath, token: FencingToken, shared: bool) {
+    let (id, lease) = (client.id, Rc::clone(&session.lease));
+    let (lock_of, ticket_of) = (lock.clone(), ticket.clone());
+    client.observe(Observation::Granted { client: id, lock: lock_of, ticket: ticket_of, token, lease, shared });
+    client.pause(200).await;
+    let name = format!("/registers/r{}", client.random.u64(..SHARED_NAMES));
+    let op = ZnodeOp::SetData { path: path(&name), data: token.0.to_le_bytes().to_vec(), version: -1 };
+    let mut request = client.request(session, Op::Znode(op));
+    request.guard = Some(LockGuard { lock: lock.clone(), token });
+    if let Some(idempotency) = request.idempotency {
+        request.idempotency = Some(replica::idempotency(idempotency.key, &request));
+    }
+    client.write(request).await;
+    client.observe(Observation::LetGo { client: id, ticket: ticket.clone() });
+}
+
+/// Follows all events at and below a path, over every node.
+pub async fn watch(mut client: Client, root: &'static str) {
+    let key = WatchKey::Subtree(path(root));
+    let mut since: Option<Zxid> = None;
+    while !client.is_closing() {
+        let Some(from) = since else {
+            since = client.read(true).await.map(|state| state.last_zxid());
+            client.pause(50).await;
+            continue;
+        };
+        match client.call(Call::Events { key: key.clone(), since: from }).await {
+            Some(Answer::Events(Ok(batch))) => {
+                since = Some(batch.upto);
+                client.observe(Observation::Batch { client: client.id, key: key.clone(), since: from, batch });
+            }
+            // Too far behind: look afresh.
+            Some(Answer::Events(Err(replica::EventsError::Gone { .. }))) => since = None,
+            _ => client.move_on(),
+        }
+        if client.random.u8(..) < 40 {
+            client.move_on();
+        }
+        client.pause(30).await;
+    }
+}

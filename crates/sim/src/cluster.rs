@@ -84,19 +84,9 @@ pub fn run(plan: Plan) -> Outcome {
     planted::plant(plan.plant);
     panics::begin(plan.seed);
     let hub = Hub::new(random.u64(..), plan.detail);
-    let mut cluster = Cluster::new(hub.clone(), &mut random);
+    let mut cluster = Cluster::new(hub, &mut random);
     let failure = cluster.live().err();
-    let outcome = Outcome {
-        seed: plan.seed,
-        hash: hub.lock().trace.hash(),
-        events: hub.lock().trace.events(),
-        commits: cluster.history.last().0,
-        acknowledged: cluster.invariants.acknowledged(),
-        faults: cluster.faults.count,
-        simulated_ms: hub.now_ms(),
-        last: hub.lock().trace.last().map(str::to_string).collect(),
-        failure,
-    };
+    let outcome = cluster.outcome(plan.seed, failure);
     cluster.clear();
     storage::seed_random(None);
     planted::plant(None);
@@ -343,6 +333,21 @@ impl Cluster {
             self.lives.len(),
             nodes.join("; ")
         )
+    }
+
+    fn outcome(&self, seed: u64, failure: Option<String>) -> Outcome {
+        let shared = self.hub.lock();
+        Outcome {
+            seed,
+            hash: shared.trace.hash(),
+            events: shared.trace.events(),
+            commits: self.history.last().0,
+            acknowledged: self.invariants.acknowledged(),
+            faults: self.faults.count,
+            simulated_ms: shared.now_ms,
+            last: shared.trace.last().map(str::to_string).collect(),
+            failure,
+        }
     }
 
     /// Ends everything, in an order in which nobody calls upon what is gone.

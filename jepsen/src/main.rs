@@ -6,6 +6,7 @@ mod matrix;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 use jepsen::check::{self, Workload};
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
         Command::Check { dir, workload } => check_stored(&dir, workload.as_deref()),
         Command::All(all) => runtime.block_on(matrix::run(&all)),
     };
-    runtime.shutdown_background();
+    // What still runs is dropped, and nodes, mounts and namespaces go with it.
+    runtime.shutdown_timeout(Duration::from_secs(5));
     code
 }
 

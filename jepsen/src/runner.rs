@@ -196,12 +196,15 @@ impl Run {
             self.recorder.clone(),
             self.cluster.clone(),
         );
-        let nemesis = tokio::spawn(nemesis.run(stopped));
-        let ticker = self.tick(began, progress);
+        // Sets of one: what is in them ends with this function, however it ends.
+        let (mut breaking, mut ticking) = (JoinSet::new(), JoinSet::new());
+        breaking.spawn(nemesis.run(stopped));
+        ticking.spawn(tick(self.recorder.clone(), began, progress));
         let workers = self.work_until(&work, &endpoints, began + self.options.time).await;
-        ticker.abort();
+        drop(ticking);
         stop.send_replace(true);
-        let injected = nemesis.await.map_err(|error| format!("the nemesis: {error}"))??;
+        let injected = breaking.join_next().await.ok_or("the nemesis is gone")?;
+        let injected = injected.map_err(|error| format!("the nemesis: {error}"))??;
         let settled = tokio::time::timeout(SETTLE_MAX, settle(&*work, workers?, &mut client)).await;
         let unsettled = match settled {
             Ok(Ok(())) => None,
@@ -209,16 +212,6 @@ impl Run {
             Err(_) => Some(format!("the last reads were not answered within {} s", SETTLE_MAX.as_secs())),
         };
         self.judge(injected, unsettled).await
-    }
-
-    fn tick(&self, began: Instant, progress: impl Fn(Progress) + Send + 'static) -> tokio::task::JoinHandle<()> {
-        let recorder = self.recorder.clone();
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                progress(Progress { elapsed: began.elapsed(), counts: recorder.counts() });
-            }
-        })
     }
 
     async fn work_until<W: Work>(
@@ -268,7 +261,7 @@ impl Run {
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
         let own = cluster.network.is_some();
         // The processes are not needed any more; the checkers may need the memory.
-        cluster.nodes.clear();
+        let data_dirs: Vec<PathBuf> = cluster.nodes.drain(..).map(|node| node.data_dir.clone()).collect();
         let (options, counts) = (self.options.clone(), self.recorder.counts());
         let (entries, mut checker, check_ms) = tokio::task::spawn_blocking(move || timed_check(&options, entries))
             .await
@@ -297,6 +290,10 @@ impl Run {
             check_ms,
             dir: self.dir,
         };
+        if valid == Validity::Valid {
+            // Nobody will ask them anything, and a matrix has hundreds.
+            data_dirs.iter().for_each(|dir| _ = std::fs::remove_dir_all(dir));
+        }
         report::write(&results.dir, &results, &entries).map_err(|error| told("the report", &error))?;
         Ok(results)
     }
@@ -312,6 +309,13 @@ impl Run {
                 checker.doubt(format!("the fault {} was never made: run for longer", fault.name()));
             }
         }
+    }
+}
+
+async fn tick(recorder: Arc<Recorder>, began: Instant, progress: impl Fn(Progress)) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        progress(Progress { elapsed: began.elapsed(), counts: recorder.counts() });
     }
 }
 

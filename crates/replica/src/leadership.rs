@@ -13,7 +13,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use znode::{Credential, Op, Request, SessionId, State, Term};
 
 use crate::node::Node;
-use crate::propose::{command, wall_clock_ms};
 use crate::session_tracker::{Noted, SessionTracker};
 use crate::transport::TouchAnswer;
 
@@ -123,7 +122,7 @@ impl Node {
             }
             duties.push(Duty::Expire { sessions, term });
         }
-        let reapable = || !state.reap_candidates(reap_time(state), 1).is_empty();
+        let reapable = || !state.reap_candidates(self.reap_time(state), 1).is_empty();
         if !busy.contains(&Duty::Reap) && reapable() {
             duties.push(Duty::Reap);
         }
@@ -131,6 +130,11 @@ impl Node {
             duties.push(Duty::SetLimits);
         }
         duties
+    }
+
+    /// The time by which things are due. The entry that collects them will carry at least this.
+    fn reap_time(&self, state: &State) -> u64 {
+        self.entry_clock.now_ms(state.time_ms())
     }
 
     fn tick(&self) -> Duration {
@@ -147,7 +151,7 @@ impl Node {
             Duty::Reap => {
                 for _ in 0..REAPS_AT_ONCE {
                     let state = self.view.state();
-                    let candidates = state.reap_candidates(reap_time(&state), self.config.reap_batch_max);
+                    let candidates = state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max);
                     if candidates.is_empty() || !self.propose_as_duty(Op::Reap { candidates }).await {
                         break;
                     }
@@ -162,7 +166,7 @@ impl Node {
 
     /// Whether it was applied, as far as this node knows.
     async fn propose_as_duty(&self, op: Op) -> bool {
-        let (command, _) = command(Request::new(op));
+        let (command, _) = self.command(Request::new(op));
         let written = timeout(DUTY_MAX, self.raft.client_write(command)).await;
         if let Ok(Err(error)) = &written {
             tracing::debug!(%error, "a leader's own proposal was not taken");
@@ -214,9 +218,4 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
             Noted::Expiring => TouchAnswer::Expiring,
         },
     }
-}
-
-/// The time by which things are due. The state's own clock never goes back, and the entry will carry at least this.
-fn reap_time(state: &State) -> u64 {
-    wall_clock_ms().max(state.time_ms())
 }

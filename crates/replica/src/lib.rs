@@ -26,11 +26,13 @@
 //! state_machine.rs  Raft's state machine            formation.rs        founding and joining
 //! network.rs        Raft's calls to peers           server.rs           answers to peers
 //! budget.rs         how much may be under way       tries.rs            trying again, without hurry
+//! entry_clock.rs    the time on entries
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ```
 
 mod budget;
 mod config;
+mod entry_clock;
 mod error;
 mod event_ring;
 mod formation;

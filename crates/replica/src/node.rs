@@ -18,6 +18,7 @@ use tokio::time::{Instant, interval, timeout};
 use znode::{State, Zxid};
 
 use crate::budget::Budget;
+use crate::entry_clock::EntryClock;
 use crate::formation::{self, Gate};
 use crate::heartbeats::{self, Heartbeat};
 use crate::leadership::{self, Sessions};
@@ -45,6 +46,7 @@ pub(crate) struct Node {
     pub(crate) peers: Peers,
     pub(crate) view: Arc<View>,
     pub(crate) gate: Gate,
+    pub(crate) entry_clock: EntryClock,
     pub(crate) snapshots: SnapshotStore,
     pub(crate) meta: NodeMeta,
     /// What the leader knows of sessions.
@@ -176,6 +178,7 @@ impl Node {
             peers,
             view,
             gate: Gate::new(joined),
+            entry_clock: EntryClock::default(),
             snapshots: storage.snapshots,
             meta: storage.meta,
             sessions: Mutex::new(Sessions::default()),

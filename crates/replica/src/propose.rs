@@ -1,6 +1,6 @@
 //! Writes: to the leader, and back when this node has applied them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::{ClientWriteError, ForwardReason, RaftError};
@@ -10,7 +10,6 @@ use znode::{Applied, BYTES_MAX, Request, Txn, Zxid, decode_request, encode_reque
 
 use crate::Error;
 use crate::node::Node;
-use crate::simulation::world;
 use crate::state_machine::Proposed;
 use crate::transport::{Answer, Ask, ChannelError, ProposeAnswer};
 use crate::tries::Tries;
@@ -44,7 +43,7 @@ impl Node {
         loop {
             let tried = match self.heard_leader() {
                 Some(leader) if leader == self.config.node_id => {
-                    let (command, again) = command(request);
+                    let (command, again) = self.command(request);
                     request = again;
                     self.propose_here(command, deadline).await
                 }
@@ -89,7 +88,7 @@ impl Node {
             if self.leader() != Some(self.config.node_id) {
                 return Answer::NotLeader(self.leader());
             }
-            let (command, again) = command(request);
+            let (command, again) = self.command(request);
             request = again;
             match self.propose_here(command, deadline).await {
                 Try::Applied { at, applied } => return Answer::Propose(ProposeAnswer::Applied { at: at.0, applied }),
@@ -176,6 +175,12 @@ impl Node {
         sleep(DEPOSED_GRACE).await;
     }
 
+    /// The bytes of an entry, with this node's time on it. The request comes back, for another try.
+    pub(crate) fn command(&self, request: Request) -> (Command, Request) {
+        let txn = Txn { time_ms: self.entry_clock.now_ms(self.view.time_ms()), request };
+        (Command(encode_txn(&txn).into()), txn.request)
+    }
+
     /// Whether clients may write.
     fn writable(&self) -> Result<(), Error> {
         if let Some(end) = self.end() {
@@ -187,21 +192,6 @@ impl Node {
         }
         Ok(())
     }
-}
-
-/// The bytes of an entry, with this node's time on it. The request comes back, for another try.
-pub(crate) fn command(request: Request) -> (Command, Request) {
-    let txn = Txn { time_ms: wall_clock_ms(), request };
-    (Command(encode_txn(&txn).into()), txn.request)
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn wall_clock_ms() -> u64 {
-    if let Some(world) = world() {
-        return world.wall_clock_ms();
-    }
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// About as many bytes as the request takes up.

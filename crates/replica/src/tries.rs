@@ -14,6 +14,8 @@ use crate::{Config, Error};
 /// The first and the longest pause between two tries to reach a leader.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
+/// How long a try may take to be refused.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
 
 /// Tries of something that certainly did nothing, until there is a leader who does it. Pauses grow, so that thousands
 /// who wait for an election do not use up the processor that it needs; all wake at once when roles change.
@@ -27,8 +29,12 @@ pub(crate) struct Tries {
 impl Tries {
     /// An election takes a few timeouts, and clients should hear soon enough.
     pub(crate) fn new(config: &Config, deadline: Instant) -> Tries {
+        let now = Instant::now();
         let patience = Duration::from_millis(config.election_timeout_max_ms * 5);
-        Tries { give_up: deadline.min(Instant::now() + patience), pause: PAUSE_MIN, changes: None }
+        // No try begins at the last moment: it would end as unknown where this one ended as unavailable.
+        let left = deadline.saturating_duration_since(now);
+        let give_up = now + patience.min(left - ANSWER_MAX.min(left / 4));
+        Tries { give_up, pause: PAUSE_MIN, changes: None }
     }
 
     /// Waits for a better time. The reason comes back as an error when there is no use in another try.

@@ -57,6 +57,11 @@ impl View {
         self.state.load().last_zxid()
     }
 
+    /// The latest time that an applied entry carried, in milliseconds since 1970.
+    pub(crate) fn time_ms(&self) -> u64 {
+        self.state.load().time_ms()
+    }
+
     /// Publishes the state after a batch of entries, and wakes whom their events concern.
     pub(crate) fn publish(&self, state: Arc<State>, events: Vec<Event>) {
         let applied = state.last_zxid();

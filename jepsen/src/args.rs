@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use jepsen::check::Workload;
 use jepsen::cluster::NetworkKind;
 use jepsen::nemesis::{Fault, Pace};
-use jepsen::runner::Options;
+use jepsen::runner::{Options, has_negative};
 use protocol::Millis;
 
 /// Breaks a zlock cluster while clients use it, and judges what they saw.
@@ -87,6 +87,10 @@ pub(crate) struct Test {
     /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis none` fits.
     #[arg(long, value_delimiter = ',')]
     endpoints: Vec<String>,
+    /// Leaves out what makes the promise hold (linearizable reads, keys, zxids, resuming), to see that the checker finds it:
+    /// the verdict must be invalid. For register, exactly-once, session and watch.
+    #[arg(long)]
+    negative: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -147,6 +151,7 @@ impl Common {
             pace: Pace { calm: self.calm, fault: self.fault },
             settings: self.set.join("\n"),
             network,
+            negative: false,
         })
     }
 
@@ -165,6 +170,10 @@ impl Test {
         }
         let mut options = self.common.options(workload(&self.workload)?, faults, self.common.seed())?;
         options.endpoints.clone_from(&self.endpoints);
+        options.negative = self.negative;
+        if self.negative && !has_negative(options.workload) {
+            return Err(format!("{} has no negative control", self.workload));
+        }
         Ok(options)
     }
 }

@@ -57,6 +57,13 @@ pub struct Options {
     pub settings: String,
     /// How links are broken.
     pub network: NetworkKind,
+    /// Leaves out what makes the promise hold, to see that the checker finds it: see [`has_negative`].
+    pub negative: bool,
+}
+
+/// Whether a workload has a negative control.
+pub fn has_negative(workload: Workload) -> bool {
+    matches!(workload, Workload::Register | Workload::ExactlyOnce | Workload::Session | Workload::Watch)
 }
 
 /// How far a run is.
@@ -112,9 +119,9 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
     let cluster = start_cluster(options, &dir, &mut disks).await.map_err(|error| told("the cluster", &error))?;
     let recorder = Arc::new(Recorder::create(&dir).map_err(|error| told("the history", &error))?);
     let run = Run { options: options.clone(), cluster: Arc::new(Mutex::new(cluster)), recorder, dir };
-    let n = options.concurrency;
+    let (n, negative) = (options.concurrency, options.negative);
     match options.workload {
-        Workload::Register => run.go(Registers::new(), progress).await,
+        Workload::Register => run.go(Registers::new(negative), progress).await,
         Workload::Lock => run.go(Locks::new(LockKind::Plain, n), progress).await,
         Workload::ReentrantLock => run.go(Locks::new(LockKind::Reentrant, n), progress).await,
         Workload::RwLock => run.go(Locks::new(LockKind::ReadWrite, n), progress).await,
@@ -123,10 +130,10 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Workload::Queue => run.go(Queue::new(n), progress).await,
         Workload::Sequential => run.go(Sequences::default(), progress).await,
         Workload::Ephemeral => run.go(Ephemerals::default(), progress).await,
-        Workload::Watch => run.go(Watchers::new(n), progress).await,
+        Workload::Watch => run.go(Watchers::new(n, negative), progress).await,
         Workload::Multi => run.go(Bank, progress).await,
-        Workload::Session => run.go(Sessions::default(), progress).await,
-        Workload::ExactlyOnce => run.go(Retries::default(), progress).await,
+        Workload::Session => run.go(Sessions::new(negative), progress).await,
+        Workload::ExactlyOnce => run.go(Retries::new(negative), progress).await,
     }
 }
 

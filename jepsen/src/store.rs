@@ -74,6 +74,9 @@ pub fn command(options: &Options) -> String {
         options.rate,
         options.seed
     );
+    if options.negative {
+        command.push_str(" --negative");
+    }
     let network = match options.network {
         NetworkKind::Proxies => "proxy",
         NetworkKind::Namespaces => "namespaces",

@@ -20,6 +20,8 @@ const EPOCH: Duration = Duration::from_secs(5);
 
 /// Registers that are empty at first. Every value is written once.
 pub struct Registers {
+    /// Reads ask no leader: the negative control.
+    local_reads: bool,
     next_value: AtomicU64,
     /// A value that a key may have now, for compare-and-sets that have a chance.
     last: Mutex<std::collections::BTreeMap<String, i64>>,
@@ -31,8 +33,11 @@ pub struct Registers {
 
 impl Registers {
     /// Registers that nobody has written.
-    pub fn new() -> Registers {
+    ///
+    /// With `negative`, reads are local, so stale ones must be found.
+    pub fn new(negative: bool) -> Registers {
         Registers {
+            local_reads: negative,
             next_value: AtomicU64::new(1),
             last: Mutex::default(),
             newest: AtomicU64::new(0),
@@ -66,7 +71,8 @@ impl Registers {
     async fn read(&self, client: &mut Client, key: &str, url: &str) {
         let value = json!([key, null]);
         let result = |answer: &mut Answer| register(answer).map(|(value, _)| json!([key, value]));
-        let (_, value) = client.operate("read", value, Call::get(url), result).await;
+        let target = if self.local_reads { format!("{url}?consistency=local") } else { url.to_owned() };
+        let (_, value) = client.operate("read", value, Call::get(target), result).await;
         if let Some(seen) = value.get(1).and_then(Value::as_i64) {
             self.note(key, seen);
         }
@@ -105,12 +111,6 @@ impl Registers {
 
     fn fresh(&self) -> i64 {
         i64::try_from(self.next_value.fetch_add(1, Ordering::Relaxed)).unwrap_or(i64::MAX)
-    }
-}
-
-impl Default for Registers {
-    fn default() -> Self {
-        Registers::new()
     }
 }
 

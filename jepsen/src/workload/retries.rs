@@ -22,6 +22,8 @@ const TRIES_MAX: u64 = 12;
 /// Znodes that are changed by insistent clients.
 #[derive(Default)]
 pub struct Retries {
+    /// Retries do not say that they are retries: the negative control.
+    keyless: bool,
     next_element: AtomicU64,
 }
 
@@ -32,6 +34,13 @@ pub struct Insistent {
     session: Option<Session>,
     to_close: Vec<Session>,
     ticket: Option<String>,
+}
+
+impl Retries {
+    /// Nothing done yet. With `negative`, requests are sent again without a key, so doubles must be found.
+    pub fn new(negative: bool) -> Retries {
+        Retries { keyless: negative, ..Retries::default() }
+    }
 }
 
 fn parent() -> String {
@@ -46,9 +55,6 @@ fn counter() -> String {
 ///
 /// A refusal ends it when nothing was in doubt, or when `is_last_word` says that it holds for all tries.
 async fn insist(client: &mut Client, call: Call, is_last_word: impl Fn(&Answer) -> bool) -> (Answer, u64) {
-    let key = client.rng.u128(..);
-    let key = format!("{:032x}", key);
-    let call = call.header(headers::IDEMPOTENCY_KEY, key);
     let mut in_doubt = false;
     let mut tries = 0;
     loop {
@@ -86,6 +92,8 @@ impl Retries {
         result: impl FnOnce(&mut Answer, &mut Value),
     ) -> Answer {
         client.invoke(f, value.clone());
+        let key = format!("{:032x}", client.rng.u128(..));
+        let call = if self.keyless { call } else { call.header(headers::IDEMPOTENCY_KEY, key) };
         let is_last_word =
             |answer: &Answer| ["not-acquired", "idempotency-key-reused"].iter().any(|name| answer.is_problem(name));
         let (mut answer, tries) = insist(client, call, is_last_word).await;

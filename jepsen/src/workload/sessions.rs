@@ -15,7 +15,16 @@ const KEYS: u64 = 5;
 /// Znodes that are read locally.
 #[derive(Default)]
 pub struct Sessions {
+    /// Reads do not say what was seen: the negative control.
+    forgetful: bool,
     next_element: AtomicU64,
+}
+
+impl Sessions {
+    /// Nothing done yet. With `negative`, reads name no zxid, so clients must be found to go back.
+    pub fn new(negative: bool) -> Sessions {
+        Sessions { forgetful: negative, ..Sessions::default() }
+    }
 }
 
 fn path(key: u64) -> String {
@@ -47,7 +56,8 @@ impl Work for Sessions {
             let call = Call::put(url).body(element.to_string());
             client.operate("write", json!({"key": name, "element": element}), call, |_| None).await.0
         } else {
-            let call = Call::get(format!("{url}?consistency=local")).header(headers::MIN_ZXID, *last);
+            let shown = if self.forgetful { 0 } else { *last };
+            let call = Call::get(format!("{url}?consistency=local")).header(headers::MIN_ZXID, shown);
             let result = |answer: &mut Answer| -> Option<Value> {
                 let node: ZnodeInfo = answer.read(Effect::Read)?;
                 let element: Option<u64> = node.data.and_then(|data| data.parse().ok());

@@ -16,13 +16,15 @@ const WAIT: Duration = Duration::from_millis(800);
 
 /// One root with watchers.
 pub struct Watchers {
+    /// Polls go on from "now" instead of from where the last one ended: the negative control.
+    from_now: bool,
     watchers: usize,
 }
 
 impl Watchers {
-    /// A third of the workers watch, two at least.
-    pub fn new(concurrency: usize) -> Watchers {
-        Watchers { watchers: (concurrency / 3).max(2).min(concurrency.saturating_sub(1)) }
+    /// A third of the workers watch, two at least. With `negative`, polls begin at "now", so lost events must be found.
+    pub fn new(concurrency: usize, negative: bool) -> Watchers {
+        Watchers { from_now: negative, watchers: (concurrency / 3).max(2).min(concurrency.saturating_sub(1)) }
     }
 
     fn root() -> String {
@@ -43,7 +45,8 @@ impl Watchers {
     async fn poll(&self, follower: &mut Follower, wait: Duration, client: &mut Client) -> Option<usize> {
         let Follower { watcher, since, gone } = follower;
         let node = client.any_node();
-        let target = format!("/v1/znodes{}?watch=subtree&since={since}&wait={}ms", Self::root(), wait.as_millis());
+        let since_part = if self.from_now { String::new() } else { format!("&since={since}") };
+        let target = format!("/v1/znodes{}?watch=subtree{since_part}&wait={}ms", Self::root(), wait.as_millis());
         let value = json!({"watcher": watcher, "since": since});
         client.invoke("poll", value.clone());
         let mut answer = client.http.send(node, Call::get(target).waiting(wait)).await;

@@ -78,7 +78,7 @@ fn judge(members: usize, fresh: bool, answers: &[Standing]) -> Verdict {
 
 /// Runs until the node has joined and is initialised, or stops.
 pub(crate) async fn form(node: Arc<Node>) {
-    let mut stopped = node.stopped();
+    let stopped = node.stopped();
     tokio::select! {
         biased;
         () = stopped.wait() => {}

@@ -80,9 +80,9 @@ impl Node {
 
 /// Passes heartbeats on to the leader, many at once.
 pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<Heartbeat>) {
-    let mut stopped = node.stopped();
+    let stopped = node.stopped();
     loop {
-        let Some(batch) = gather(&mut queue, &mut stopped).await else {
+        let Some(batch) = gather(&mut queue, &stopped).await else {
             return;
         };
         tokio::select! {
@@ -94,7 +94,7 @@ pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<Heartbeat
 }
 
 /// Heartbeats until somebody waits for one, there are enough, or they have lingered. `None` at the end.
-async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &mut crate::node::Stopped) -> Option<Vec<Heartbeat>> {
+async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &crate::stop::Stop) -> Option<Vec<Heartbeat>> {
     let mut batch = Vec::new();
     tokio::select! {
         biased;

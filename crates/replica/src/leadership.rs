@@ -186,7 +186,7 @@ impl Node {
 
 /// Runs on every node; does something only while it leads.
 pub(crate) async fn lead(node: Arc<Node>) {
-    let mut stopped = node.stopped();
+    let stopped = node.stopped();
     let mut tick = interval(node.tick());
     // After a pause, time goes on from here; the tracker notices the gap itself.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

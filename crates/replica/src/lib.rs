@@ -48,6 +48,7 @@ mod session_tracker;
 pub mod simulation;
 mod state_machine;
 mod status;
+mod stop;
 mod transport;
 mod tries;
 mod view;

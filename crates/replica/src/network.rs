@@ -16,11 +16,10 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 use storage::{LogId, Member, Snapshot, TypeConfig, Vote};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::node::Stopped;
 use crate::state_machine::RaftSnapshot;
+use crate::stop::Stop;
 use crate::transport::{
     Answer, AppendLine, AppendStream, Ask, Channel, ChannelError, Identity, Lane, Target, TransferFrame,
     TransferRefusal, VoteFrame, send_snapshot,
@@ -52,12 +51,7 @@ pub(crate) struct Peers {
 
 impl Peers {
     /// Makes the channels to all members but this node. `silence` is one round trip at most, connecting included.
-    pub(crate) fn new(
-        identity: &Identity,
-        members: &[crate::Member],
-        silence: Duration,
-        stop: &watch::Sender<bool>,
-    ) -> Peers {
+    pub(crate) fn new(identity: &Identity, members: &[crate::Member], silence: Duration, stop: &Stop) -> Peers {
         let others = members.iter().filter(|member| member.id != identity.node_id);
         let by_id = others.map(|member| (member.id, Arc::new(Peer::new(identity, member, silence, stop))));
         Peers { by_id: Arc::new(by_id.collect()), silence }
@@ -73,11 +67,11 @@ impl Peers {
 }
 
 impl Peer {
-    fn new(identity: &Identity, member: &crate::Member, silence: Duration, stop: &watch::Sender<bool>) -> Peer {
+    fn new(identity: &Identity, member: &crate::Member, silence: Duration, stop: &Stop) -> Peer {
         let addr: Arc<str> = member.peer_addr.as_str().into();
         let open = |lane| {
             let target = Target { identity: identity.clone(), to: member.id, addr: Arc::clone(&addr), lane };
-            Channel::open(target, silence, Stopped::of(stop))
+            Channel::open(target, silence, stop.clone())
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
         Peer { identity: identity.clone(), id: member.id, addr, control, forward }

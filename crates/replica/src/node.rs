@@ -26,6 +26,7 @@ use crate::network::Peers;
 use crate::reads::{self, IndexWaiter};
 use crate::simulation::Machine;
 use crate::state_machine::{StateMachine, blocking};
+use crate::stop::Stop;
 use crate::transport::{Identity, Listener};
 use crate::view::{View, ViewLimits};
 use crate::{Config, StartError, server};
@@ -66,7 +67,7 @@ pub(crate) struct Node {
     /// What must be applied again after a restart before this node knows what it knew.
     pub(crate) recover_to: Zxid,
     unsaved_bytes: Arc<AtomicU64>,
-    stop: watch::Sender<bool>,
+    stop: Stop,
     failure: watch::Sender<Option<String>>,
     tasks: Mutex<JoinSet<()>>,
     disk: Mutex<Option<Disk>>,
@@ -88,20 +89,6 @@ struct Disk {
     guard: Option<DiskGuard>,
     /// Keeps the directory's lock.
     _storage: Option<Storage>,
-}
-
-/// Tells when the node stops.
-pub(crate) struct Stopped(watch::Receiver<bool>);
-
-impl Stopped {
-    pub(crate) fn of(stop: &watch::Sender<bool>) -> Stopped {
-        Stopped(stop.subscribe())
-    }
-
-    pub(crate) async fn wait(&mut self) {
-        // An error means that the node is gone, which is a stop too.
-        let _ = self.0.wait_for(|stop| *stop).await;
-    }
 }
 
 impl From<&crate::Member> for storage::Member {
@@ -142,7 +129,7 @@ impl Node {
             node_id: config.node_id,
             members: members.into(),
         };
-        let stop = watch::Sender::new(false);
+        let stop = Stop::default();
         let peers = Peers::new(&identity, &config.members, config.silence(), &stop);
         let limits = ViewLimits {
             watches_max: config.watches_max,
@@ -228,7 +215,7 @@ impl Node {
         if !self.is_stopped() {
             self.hand_over().await;
         }
-        self.stop.send_replace(true);
+        self.stop.stop();
         self.view.stop();
         let mut tasks = std::mem::take(&mut *self.tasks.lock().expect("nothing panics under this guard"));
         while tasks.join_next().await.is_some() {}
@@ -270,11 +257,11 @@ impl Node {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        *self.stop.borrow()
+        self.stop.is_stopped()
     }
 
-    pub(crate) fn stopped(&self) -> Stopped {
-        Stopped::of(&self.stop)
+    pub(crate) fn stopped(&self) -> Stop {
+        self.stop.clone()
     }
 
     /// Why nothing can be asked of this node any more.
@@ -403,7 +390,7 @@ fn raft_config(config: &Config, joined: bool) -> Result<openraft::Config, StartE
 
 /// Looks after the disk: free space, and a snapshot when many bytes of log have come together.
 async fn keep_house(node: Arc<Node>) {
-    let mut stopped = node.stopped();
+    let stopped = node.stopped();
     let mut tick = interval(HOUSEKEEPING);
     loop {
         tokio::select! {
@@ -423,7 +410,7 @@ async fn keep_house(node: Arc<Node>) {
 async fn watch_failure(node: Arc<Node>) {
     let fatal = node.disk.lock().expect("nothing panics under this guard").as_ref().map(|disk| disk.fatal.clone());
     let Some(fatal) = fatal else { return };
-    let mut stopped = node.stopped();
+    let stopped = node.stopped();
     let mut metrics = node.raft.metrics();
     let raft_ended = async {
         loop {

@@ -117,7 +117,7 @@ impl Node {
 /// Asks the leader on behalf of all readers that have come together. A reader only ever shares a question that is sent
 /// after it came.
 pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<IndexWaiter>) {
-    let mut stopped = node.stopped();
+    let stopped = node.stopped();
     let mut rounds = FuturesUnordered::new();
     loop {
         let mut waiters = Vec::new();

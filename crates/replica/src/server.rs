@@ -32,7 +32,7 @@ const UNREAD_BYTES_MAX: usize = 16 << 20;
 /// Accepts peers until the node stops.
 pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     let mut connections = JoinSet::new();
-    let mut stopped = node.stopped();
+    let stopped = node.stopped();
     loop {
         tokio::select! {
             biased;

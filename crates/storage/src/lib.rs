@@ -40,6 +40,7 @@ mod snapshot_writer;
 mod storage;
 mod types;
 mod wal;
+mod watch;
 
 pub use disk_guard::DiskGuard;
 pub use error::Error;

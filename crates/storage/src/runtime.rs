@@ -11,6 +11,8 @@ use openraft::rt::{AsyncRuntime, OptionalSend};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng, TryRng};
 
+use crate::watch::OrderedWatch;
+
 thread_local! {
     static SEEDED: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
 }
@@ -18,6 +20,11 @@ thread_local! {
 /// From now on, Raft's random numbers on this thread follow from `seed`; `None` gives them back to the system.
 pub fn seed_random(seed: Option<u64>) {
     SEEDED.set(seed.map(SmallRng::seed_from_u64));
+}
+
+/// Whether this thread's random numbers follow from a seed: it runs a simulation.
+pub(crate) fn is_seeded() -> bool {
+    SEEDED.with_borrow(Option::is_some)
 }
 
 /// Raft's random numbers: the system's, unless [`seed_random`] was called on this thread.
@@ -47,7 +54,7 @@ fn with<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
     })
 }
 
-/// tokio, but for [`Random`].
+/// tokio, but for [`Random`] and, in simulations, the order in which watchers wake.
 pub struct Runtime(TokioRuntime);
 
 impl fmt::Debug for Runtime {
@@ -65,7 +72,7 @@ impl AsyncRuntime for Runtime {
     type Timeout<R, T: Future<Output = R> + OptionalSend> = <TokioRuntime as AsyncRuntime>::Timeout<R, T>;
     type ThreadLocalRng = Random;
     type Mpsc = <TokioRuntime as AsyncRuntime>::Mpsc;
-    type Watch = <TokioRuntime as AsyncRuntime>::Watch;
+    type Watch = OrderedWatch;
     type Oneshot = <TokioRuntime as AsyncRuntime>::Oneshot;
     type Mutex<T: OptionalSend + 'static> = <TokioRuntime as AsyncRuntime>::Mutex<T>;
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, interval, timeout_at};
 use super::connect::Target;
 use super::frame::{Exchange, FRAME_BYTES_MAX, Framed};
 use super::messages::{Answer, Ask, Numbered};
-use crate::node::Stopped;
+use crate::stop::Stop;
 
 /// Questions that wait for the connection's task. Beyond: the caller waits, up to its deadline.
 const QUEUE_MAX: usize = 1024;
@@ -51,7 +51,7 @@ pub(crate) struct Channel {
 impl Channel {
     /// Starts the connection's task on the current runtime. `silence` is how long a peer that owes answers may say
     /// nothing before the connection counts as lost.
-    pub(crate) fn open(target: Target, silence: Duration, mut stopped: Stopped) -> Channel {
+    pub(crate) fn open(target: Target, silence: Duration, stopped: Stop) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
             let mut task = Task { target, silence, queue, retry_at: None };
@@ -227,7 +227,6 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use tokio::net::TcpListener;
-    use tokio::sync::watch;
 
     use super::super::connect::{Identity, welcome};
     use super::super::messages::Lane;
@@ -240,9 +239,9 @@ mod tests {
     }
 
     /// A channel from node 1 to whoever listens.
-    fn open(listener: &TcpListener, stop: &watch::Sender<bool>) -> Channel {
+    fn open(listener: &TcpListener, stop: &Stop) -> Channel {
         let addr = listener.local_addr().unwrap().to_string().as_str().into();
-        Channel::open(Target { identity: identity(1), to: 2, addr, lane: Lane::Control }, SILENCE, Stopped::of(stop))
+        Channel::open(Target { identity: identity(1), to: 2, addr, lane: Lane::Control }, SILENCE, stop.clone())
     }
 
     async fn accept(listener: &TcpListener) -> Framed {
@@ -258,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn answers_find_their_questions_in_any_order() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stop = watch::Sender::new(false);
+        let stop = Stop::default();
         let channel = open(&listener, &stop);
         let answering = async {
             let mut framed = accept(&listener).await;
@@ -278,7 +277,7 @@ mod tests {
     #[tokio::test]
     async fn a_question_that_was_never_sent_is_told_from_one_that_was_lost() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stop = watch::Sender::new(false);
+        let stop = Stop::default();
         let channel = open(&listener, &stop);
         let (lost, ()) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), async {
             let mut framed = accept(&listener).await;
@@ -288,7 +287,7 @@ mod tests {
         drop(listener);
         let not_sent = channel.ask(Ask::ReadIndex, soon()).await;
         assert!(matches!(not_sent, Err(ChannelError::NotSent(_))), "{not_sent:?}");
-        stop.send_replace(true);
+        stop.stop();
         let stopped = channel.ask(Ask::ReadIndex, soon()).await;
         assert!(matches!(stopped, Err(ChannelError::NotSent(_))), "{stopped:?}");
     }
@@ -296,7 +295,7 @@ mod tests {
     #[tokio::test]
     async fn a_silent_peer_is_given_up_and_a_slow_one_is_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stop = watch::Sender::new(false);
+        let stop = Stop::default();
         let channel = open(&listener, &stop);
         // Takes everything and says nothing.
         let (lost, _framed) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), accept(&listener));

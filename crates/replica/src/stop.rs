@@ -1,0 +1,38 @@
+//! Tells everybody on a node that it stops.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+/// Said once, heard by all. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stop(Arc<Said>);
+
+#[derive(Debug, Default)]
+struct Said {
+    stopped: AtomicBool,
+    // Wakes in the order in which the waits began, as simulations need it.
+    notify: Notify,
+}
+
+impl Stop {
+    pub(crate) fn stop(&self) {
+        self.0.stopped.store(true, Ordering::Release);
+        self.0.notify.notify_waiters();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Acquire)
+    }
+
+    /// Waits for the stop, for ever if it never comes.
+    pub(crate) async fn wait(&self) {
+        // In line before the look, so that the stop does not fall between the two.
+        let mut said = std::pin::pin!(self.0.notify.notified());
+        said.as_mut().enable();
+        if !self.is_stopped() {
+            said.await;
+        }
+    }
+}

@@ -13,6 +13,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use crate::database::sync_dir;
 use crate::error::{Doing, Error};
@@ -22,6 +23,11 @@ use crate::failpoint;
 pub(crate) struct Layout {
     pub(crate) dir: PathBuf,
 }
+
+/// How long the lock may take to come free: a killed process holds its files until the kernel has cleared it away, and a
+/// process that is just being forked holds its parent's until it has become another program.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 impl Layout {
     pub(crate) fn log(&self) -> PathBuf {
@@ -52,10 +58,16 @@ impl Layout {
         }
         let path = dir.join("LOCK");
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).doing(doing)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(lock),
-            Err(TryLockError::WouldBlock) => Err(Error::Locked { dir: dir.clone() }),
-            Err(TryLockError::Error(source)) => Err(Error::Io { doing: format!("locking {}", path.display()), source }),
+        let deadline = Instant::now() + LOCK_WAIT;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(lock),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::WouldBlock) => return Err(Error::Locked { dir: dir.clone() }),
+                Err(TryLockError::Error(source)) => {
+                    return Err(Error::Io { doing: format!("locking {}", path.display()), source });
+                }
+            }
         }
     }
 

@@ -187,7 +187,8 @@ impl Shared {
             return;
         }
         let mut arrived = Vec::new();
-        while let Some((_, bytes)) = flow.under_way.pop_front_if(|(at_ms, _)| *at_ms <= now_ms) {
+        while flow.under_way.front().is_some_and(|(at_ms, _)| *at_ms <= now_ms) {
+            let Some((_, bytes)) = flow.under_way.pop_front() else { break };
             flow.in_flight = flow.in_flight.saturating_sub(bytes.len());
             arrived.extend(bytes);
         }

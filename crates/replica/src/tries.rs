@@ -46,8 +46,14 @@ impl Tries {
             return Err(Error::unavailable(reason));
         }
         let changes = self.changes.get_or_insert_with(|| node.role_changes());
-        match timeout(self.pause, changes.changed()).await {
-            Ok(_) => self.pause = PAUSE_MIN,
+        let changed = async {
+            // Raft has ended: nothing changes any more, and soon the node says why.
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        match timeout(self.pause, changed).await {
+            Ok(()) => self.pause = PAUSE_MIN,
             Err(_) => self.pause = (self.pause * 2).min(PAUSE_MAX),
         }
         Ok(())

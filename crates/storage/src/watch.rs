@@ -91,6 +91,12 @@ impl<T: OptionalSend + OptionalSync> WatchSender<OrderedWatch, T> for OrderedSen
     }
 }
 
+/// Whether there is a change by now.
+fn look<T>(receiver: &mut watch::Receiver<T>) -> Poll<Result<(), watch::error::RecvError>> {
+    let changed = pin!(tokio::task::unconstrained(receiver.changed()));
+    changed.poll(&mut Context::from_waker(Waker::noop()))
+}
+
 impl<T: OptionalSend + OptionalSync> WatchReceiver<OrderedWatch, T> for OrderedReceiver<T> {
     async fn changed(&mut self) -> Result<(), RecvError> {
         let Some(order) = self.order.clone() else {
@@ -100,11 +106,10 @@ impl<T: OptionalSend + OptionalSync> WatchReceiver<OrderedWatch, T> for OrderedR
             let mut woken = pin!(order.notified());
             // In line from here on, so that no change falls between the look and the wait.
             woken.as_mut().enable();
-            {
-                let look = pin!(tokio::task::unconstrained(self.receiver.changed()));
-                if let Poll::Ready(changed) = look.poll(&mut Context::from_waker(Waker::noop())) {
-                    return changed.map_err(|_| RecvError(()));
-                }
+            let looked = look(&mut self.receiver);
+            if let Poll::Ready(changed) = looked {
+                tokio::task::coop::consume_budget().await;
+                return changed.map_err(|_| RecvError(()));
             }
             woken.await;
         }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use znode::{Credential, Op, Request, SessionId, State, Term};
 
 use crate::node::Node;
+use crate::planted::{self, Planted};
 use crate::session_tracker::{Noted, SessionTracker};
 use crate::transport::TouchAnswer;
 
@@ -96,7 +97,9 @@ impl Node {
         let now = Instant::now();
         let mut sessions = self.sessions();
         // Until the first entry of its own term is applied, a leader may not know of all sessions that were opened.
-        let Some((term, listening)) = reign.filter(|(term, _)| state.last_term() == *term) else {
+        let deposed = planted::is(Planted::DeposedExpiry);
+        let reign = sessions.reign.as_ref().filter(|_| deposed).map(|reign| (reign.term, true)).or(reign);
+        let Some((term, listening)) = reign.filter(|(term, _)| deposed || state.last_term() == *term) else {
             sessions.reign = None;
             return Vec::new();
         };
@@ -146,7 +149,14 @@ impl Node {
         match &duty {
             Duty::Expire { sessions, term } => {
                 tracing::info!(?sessions, %term, "sessions were silent for their whole timeout");
-                self.propose_as_duty(Op::ExpireSessions { sessions: sessions.clone(), term: *term }).await;
+                let sessions = sessions.clone();
+                if planted::is(Planted::DeposedExpiry) {
+                    let term = self.view.state().last_term();
+                    let request = Request::new(Op::ExpireSessions { sessions, term });
+                    let _ = self.propose(request, Instant::now() + DUTY_MAX).await;
+                    return duty;
+                }
+                self.propose_as_duty(Op::ExpireSessions { sessions, term: *term }).await;
             }
             Duty::Reap => {
                 for _ in 0..REAPS_AT_ONCE {

@@ -40,6 +40,8 @@ mod heartbeats;
 mod leadership;
 mod network;
 mod node;
+#[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
+mod planted;
 mod propose;
 mod reads;
 mod replica;
@@ -56,6 +58,8 @@ mod watches;
 
 pub use config::{Config, Member};
 pub use error::{Error, EventsError, StartError, WaitEnd};
+#[cfg(feature = "planted")]
+pub use planted::{Planted, plant, plant_everywhere};
 pub use replica::{Consistency, Replica, Touch, idempotency};
 pub use status::{Leader, NodeStatus, Readiness, Role, SnapshotStatus};
 pub use watches::{EventBatch, EventKinds, Step, WatchKey};

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use znode::{State, Zxid};
 
 use crate::node::Node;
+use crate::planted::{self, Planted};
 use crate::transport::{Answer, Ask, ChannelError};
 use crate::tries::Tries;
 use crate::{Consistency, Error};
@@ -83,6 +84,9 @@ impl Node {
     }
 
     async fn read_index_here(&self, deadline: Instant) -> Result<u64, String> {
+        if planted::is(Planted::ReadsWithoutQuorum) {
+            return Ok(self.view.applied().0);
+        }
         match timeout_at(deadline, self.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
             Err(_) => Err("no quorum confirmed the leader in time".into()),
             Ok(Ok(linearizer)) => Ok(linearizer.read_log_id().index()),

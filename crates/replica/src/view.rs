@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use znode::{Event, State, Zxid};
 
 use crate::event_ring::{EventRing, Found};
+use crate::planted::{self, Planted};
 use crate::watches::{Registration, Wake, WatchTable};
 use crate::{EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
@@ -130,12 +131,16 @@ impl View {
                 Step::Ready(value) => return Ok(value),
                 Step::Watch(key) => key,
             };
+            let blind = planted::is(Planted::WatchAfterLook);
+            if blind {
+                tokio::task::yield_now().await;
+            }
             let watch = {
                 let mut guarded = self.lock();
                 if guarded.stopped {
                     return Err(WaitEnd::Stopped);
                 }
-                let key = if Arc::ptr_eq(&seen, &self.state.load()) {
+                let key = if blind || Arc::ptr_eq(&seen, &self.state.load()) {
                     key
                 } else {
                     match step(&self.state.load()) {

@@ -91,8 +91,9 @@ async fn wait(replica: &Replica, deadline: Instant, look: impl Fn(&State) -> Ste
         before.await;
         let state = replica.state();
         match look(&state) {
-            Step::Ready(_) => Some(state.last_zxid()),
-            Step::Watch(_) => None,
+            Step::Ready(Waited::Granted(_) | Waited::Exists) => Some(state.last_zxid()),
+            // A ticket that is gone: this wait watches its predecessor only.
+            Step::Ready(_) | Step::Watch(_) => None,
         }
     };
     let (waited, missed) = tokio::join!(replica.wait_for(deadline, &look), async {

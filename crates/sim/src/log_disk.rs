@@ -296,6 +296,9 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        if planted::is(Plant::ForgottenVote) {
+            return self.write(Write::Vote(*vote), None);
+        }
         self.durably(Write::Vote(*vote)).await
     }
 

@@ -1,4 +1,5 @@
-//! Bugs that can be planted, to see that the invariants find them.
+//! Bugs that can be planted, to see that the invariants find them. Those of the replica itself need the feature
+//! `planted`.
 
 use std::cell::Cell;
 
@@ -7,6 +8,17 @@ use std::cell::Cell;
 pub enum Plant {
     /// Entries are acknowledged before they are on disk.
     AckBeforeFlush,
+    /// Votes are sent before they are on disk.
+    ForgottenVote,
+    /// Linearizable reads without asking a quorum.
+    #[cfg(feature = "planted")]
+    ReadsWithoutQuorum,
+    /// A deposed leader has sessions expired.
+    #[cfg(feature = "planted")]
+    DeposedExpiry,
+    /// A wait sets its watch a moment after it looked.
+    #[cfg(feature = "planted")]
+    WatchAfterLook,
 }
 
 thread_local! {
@@ -16,6 +28,13 @@ thread_local! {
 /// Plants a bug in what runs on this thread from now on.
 pub fn plant(plant: Option<Plant>) {
     PLANTED.set(plant);
+    #[cfg(feature = "planted")]
+    replica::plant(plant.and_then(|plant| match plant {
+        Plant::AckBeforeFlush | Plant::ForgottenVote => None,
+        Plant::ReadsWithoutQuorum => Some(replica::Planted::ReadsWithoutQuorum),
+        Plant::DeposedExpiry => Some(replica::Planted::DeposedExpiry),
+        Plant::WatchAfterLook => Some(replica::Planted::WatchAfterLook),
+    }));
 }
 
 /// Whether this bug is planted.

@@ -180,6 +180,7 @@ fn a_release_wakes_one_waiter() {
 }
 
 /// The cheapest of some tries, in nanoseconds: what else the machine does only ever adds.
+#[allow(clippy::disallowed_types, reason = "costs are measured outside of the state machine")]
 fn cost(tries: usize, mut work: impl FnMut()) -> u128 {
     let one = |work: &mut dyn FnMut()| {
         let start = std::time::Instant::now();

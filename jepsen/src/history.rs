@@ -203,7 +203,7 @@ impl Operation {
     /// One line for people.
     pub fn describe(&self) -> String {
         let ended = match self.outcome {
-            Kind::Ok => format!("ok {}", self.result),
+            Kind::Ok => format!("ok {}", shortened(&self.result)),
             Kind::Fail => format!("fail {}", self.error.as_deref().unwrap_or_default()),
             Kind::Info | Kind::Invoke => format!("info {}", self.error.as_deref().unwrap_or_default()),
         };
@@ -212,6 +212,20 @@ impl Operation {
         format!("[{}..{complete}] process {} {} {} -> {ended}{zxid}", self.call, self.process, self.f, self.argument)
     }
 }
+
+/// A value as text, without the middle of a long one.
+fn shortened(value: &Value) -> String {
+    let text = value.to_string();
+    let count = text.chars().count();
+    if count <= DESCRIBED_MAX {
+        return text;
+    }
+    let (head, tail) = (text.chars().take(DESCRIBED_MAX / 2), text.chars().skip(count - DESCRIBED_MAX / 2));
+    head.chain(" ... ".chars()).chain(tail).collect()
+}
+
+/// Characters of a value in a line for people.
+const DESCRIBED_MAX: usize = 300;
 
 /// Reads `history.jsonl`: one entry a line.
 ///

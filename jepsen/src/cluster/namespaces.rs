@@ -6,8 +6,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::links::LinkRule;
+
+/// How often this process has made namespaces: names are not used twice.
+static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// Packets in a hundred that a lossy link drops.
 const LOSS_PERCENT: u32 = 20;
@@ -21,7 +25,8 @@ pub struct Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // The veth pairs go with them.
+        // The kernel takes its time with namespaces; the address of this side must be free for the next run at once.
+        let _ = ip(&format!("link del {}h", self.prefix));
         let names = (1..=self.nodes).map(|node| self.name(node)).chain([self.switch()]);
         for name in names {
             let _ = ip(&format!("netns del {name}"));
@@ -41,8 +46,9 @@ impl Namespaces {
     /// # Errors
     /// When that is not permitted, or a tool is missing.
     pub fn make(nodes: u64) -> io::Result<Namespaces> {
-        let id = std::process::id();
-        let made = Namespaces { prefix: format!("jp{}", id % 100_000), subnet: format!("10.99.{}", id % 250), nodes };
+        let (id, turn) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let prefix = format!("jp{}x{}", id % 100_000, turn % 1_000);
+        let made = Namespaces { prefix, subnet: format!("10.{}.{}", 90 + turn % 100, id % 250), nodes };
         let switch = made.switch();
         let (prefix, subnet) = (&made.prefix, &made.subnet);
         ip(&format!("netns add {switch}"))?;

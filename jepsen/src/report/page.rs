@@ -16,7 +16,7 @@ const OPERATIONS_MAX: usize = 1_500;
 const PX_PER_MS: f64 = 0.4;
 const COLUMN_PX: usize = 130;
 
-const STYLE: &str = "body{font-family:sans-serif;margin:1.5em;color:#222}pre{background:#f4f4f4;padding:.6em;overflow:auto}\
+const STYLE: &str = "body{font-family:sans-serif;margin:1.5em;color:#222}pre{background:#f4f4f4;padding:.6em;white-space:pre-wrap;overflow-wrap:anywhere}\
 .valid{color:#2a7d2a}.invalid{color:#b3261e}.unknown{color:#a86500}#t{position:relative;margin-top:2em}\
 .o{position:absolute;width:120px;min-height:13px;overflow:hidden;font-size:10px;line-height:13px;border-radius:2px;padding:0 3px;box-sizing:border-box;white-space:nowrap}\
 .o:hover{overflow:visible;z-index:9;min-width:max-content;outline:1px solid #222}\

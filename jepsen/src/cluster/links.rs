@@ -30,6 +30,9 @@ pub struct LinkRule {
     pub break_one_in: u32,
 }
 
+/// How often the table of sockets is looked through. It changes while it is read, so that one look may miss a row.
+const LOOKS: u32 = 20;
+
 impl LinkRule {
     /// Both rules at once.
     pub fn and(self, other: LinkRule) -> LinkRule {
@@ -114,7 +117,8 @@ impl Door {
     /// Carries one connection both ways until either side closes it or a rule breaks it.
     async fn carry(self, inside: TcpStream, from: SocketAddr) {
         let pids = self.pids.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Ok(Some(source)) = tokio::task::spawn_blocking(move || node_behind(from, &pids)).await else { return };
+        let look = move || (0..LOOKS).find_map(|_| node_behind(from, &pids));
+        let Ok(Some(source)) = tokio::task::spawn_blocking(look).await else { return };
         let Ok(outside) = TcpStream::connect(&self.target).await else { return };
         if inside.set_nodelay(true).is_err() || outside.set_nodelay(true).is_err() {
             return;

@@ -169,9 +169,11 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: (u64, u64),
 fn node_behind(from: SocketAddr, pids: &BTreeMap<u64, u32>) -> Option<u64> {
     let local = format!("0100007F:{:04X}", from.port());
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+    // An older connection from the same port may still be in TIME_WAIT; it belongs to nobody, inode 0.
     let inode = table.lines().find_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
-        (columns.get(1) == Some(&local.as_str())).then(|| columns.get(9).map(|inode| (*inode).to_owned()))?
+        let inode = columns.get(9).filter(|inode| **inode != "0")?;
+        (columns.get(1) == Some(&local.as_str())).then(|| (*inode).to_owned())
     })?;
     let socket = format!("socket:[{inode}]");
     let owns = |pid: u32| {

@@ -9,10 +9,17 @@ use jepsen::cluster::{LinkRule, Links};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Two ends of a connection from node 1 to node 2. This process is both.
+/// What node 1 says first to node 2.
+const HELLO: &[u8] = b"\x0a\x00\x00\x00\x01\x01\x06jepsen\x01\x02\x00";
+
+/// Two ends of a connection from node 1 to node 2.
 async fn connected(links: &Links, listener: &TcpListener) -> (TcpStream, TcpStream) {
-    let inside = TcpStream::connect(links.addr(2)).await.unwrap();
-    let (outside, _) = listener.accept().await.unwrap();
+    let mut inside = TcpStream::connect(links.addr(2)).await.unwrap();
+    inside.write_all(HELLO).await.unwrap();
+    let (mut outside, _) = listener.accept().await.unwrap();
+    let mut hello = [0; HELLO.len()];
+    outside.read_exact(&mut hello).await.unwrap();
+    assert_eq!(hello, HELLO);
     (inside, outside)
 }
 
@@ -21,7 +28,6 @@ async fn links() -> (Links, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let peers = [&unused, &listener].map(|listener| listener.local_addr().unwrap().to_string());
     let links = Links::start(&peers).await.unwrap();
-    links.set_pid(1, std::process::id());
     (links, listener)
 }
 
@@ -61,4 +67,13 @@ async fn a_slow_link_is_late_and_in_order() {
     outside.read_exact(&mut got).await.unwrap();
     assert_eq!(got, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     assert!(began.elapsed() >= delay, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_say_who_it_is_is_turned_away() {
+    let (links, _listener) = links().await;
+    let mut inside = TcpStream::connect(links.addr(2)).await.unwrap();
+    inside.write_all(&[b'x'; 300]).await.unwrap();
+    let turned_away = inside.read(&mut [0]).await;
+    assert!(!turned_away.is_ok_and(|length| length > 0));
 }

@@ -1,13 +1,11 @@
 //! The links between nodes: one user-space TCP proxy in front of every node's peer port.
 //!
-//! Which node connects is found by the process that owns the other end of the socket, so every directed link has a rule of
-//! its own: from the node that opened the connection to the one that it goes to, for each direction of the bytes. A
-//! cut link swallows bytes and keeps connections open, as a cable that was pulled does; when it heals, they break.
+//! Which node connects stands in the first frame: behind the cluster's name come the ids of both ends. So every directed link
+//! has a rule of its own, for each direction of the bytes. A cut link swallows bytes and keeps connections open, as a
+//! cable that was pulled does; when it heals, they break.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,7 +13,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::CLUSTER_ID;
 
 /// What happens to bytes that one node sends to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub struct LinkRule {
     pub break_one_in: u32,
 }
 
-/// How often the table of sockets is looked through. It changes while it is read, so that one look may miss a row.
-const LOOKS: u32 = 20;
+/// A caller that has not said who it is after this time is turned away.
+const HELLO_MAX: Duration = Duration::from_secs(2);
 
 impl LinkRule {
     /// Both rules at once.
@@ -51,7 +51,6 @@ type Rules = BTreeMap<(u64, u64), LinkRule>;
 pub struct Links {
     addrs: Vec<String>,
     rules: watch::Sender<Rules>,
-    pids: Arc<Mutex<BTreeMap<u64, u32>>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -70,12 +69,11 @@ impl Links {
     /// When a port cannot be had.
     pub async fn start(peers: &[String]) -> io::Result<Links> {
         let (rules, watched) = watch::channel(Rules::new());
-        let pids = Arc::new(Mutex::new(BTreeMap::new()));
-        let mut links = Links { addrs: Vec::new(), rules, pids: pids.clone(), tasks: Vec::new() };
+        let mut links = Links { addrs: Vec::new(), rules, tasks: Vec::new() };
         for (i, peer) in peers.iter().enumerate() {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             links.addrs.push(listener.local_addr()?.to_string());
-            let door = Door { to: i as u64 + 1, target: peer.clone(), pids: pids.clone(), rules: watched.clone() };
+            let door = Door { to: i as u64 + 1, target: peer.clone(), rules: watched.clone() };
             links.tasks.push(tokio::spawn(door.run(listener)));
         }
         Ok(links)
@@ -84,11 +82,6 @@ impl Links {
     /// Where peers reach a node, from 1.
     pub fn addr(&self, node: u64) -> &str {
         &self.addrs[(node - 1) as usize]
-    }
-
-    /// Tells which process a node is.
-    pub fn set_pid(&self, node: u64, pid: u32) {
-        self.pids.lock().unwrap_or_else(PoisonError::into_inner).insert(node, pid);
     }
 
     /// Gives every directed link its rule; links that are not named pass everything.
@@ -102,23 +95,23 @@ impl Links {
 struct Door {
     to: u64,
     target: String,
-    pids: Arc<Mutex<BTreeMap<u64, u32>>>,
     rules: watch::Receiver<Rules>,
 }
 
 impl Door {
     async fn run(self, listener: TcpListener) {
         loop {
-            let Ok((stream, from)) = listener.accept().await else { continue };
-            tokio::spawn(self.clone().carry(stream, from));
+            match listener.accept().await {
+                Ok((stream, _)) => _ = tokio::spawn(self.clone().carry(stream)),
+                // Out of descriptors, most likely: some will be given back.
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
         }
     }
 
     /// Carries one connection both ways until either side closes it or a rule breaks it.
-    async fn carry(self, inside: TcpStream, from: SocketAddr) {
-        let pids = self.pids.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let look = move || (0..LOOKS).find_map(|_| node_behind(from, &pids));
-        let Ok(Some(source)) = tokio::task::spawn_blocking(look).await else { return };
+    async fn carry(self, inside: TcpStream) {
+        let Ok(Some(source)) = timeout(HELLO_MAX, caller(&inside, self.to)).await else { return };
         let Ok(outside) = TcpStream::connect(&self.target).await else { return };
         if inside.set_nodelay(true).is_err() || outside.set_nodelay(true).is_err() {
             return;
@@ -165,20 +158,26 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: (u64, u64),
     }
 }
 
-/// Which node's process owns the other end of a connection on this machine.
-fn node_behind(from: SocketAddr, pids: &BTreeMap<u64, u32>) -> Option<u64> {
-    let local = format!("0100007F:{:04X}", from.port());
-    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
-    // An older connection from the same port may still be in TIME_WAIT; it belongs to nobody, inode 0.
-    let inode = table.lines().find_map(|line| {
-        let columns: Vec<&str> = line.split_whitespace().collect();
-        let inode = columns.get(9).filter(|inode| **inode != "0")?;
-        (columns.get(1) == Some(&local.as_str())).then(|| (*inode).to_owned())
-    })?;
-    let socket = format!("socket:[{inode}]");
-    let owns = |pid: u32| {
-        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == socket.as_str())
-    };
-    pids.iter().find(|(_, pid)| **pid != 0 && owns(**pid)).map(|(node, _)| *node)
+/// Who connects, read without taking anything off the stream. `None` when it closes or talks nonsense.
+async fn caller(stream: &TcpStream, to: u64) -> Option<u64> {
+    let mut start = [0; 256];
+    loop {
+        let length = stream.peek(&mut start).await.ok().filter(|length| *length > 0)?;
+        if let Some(caller) = caller_in(&start[..length], to) {
+            return Some(caller);
+        }
+        if length == start.len() {
+            return None;
+        }
+        // The rest of the frame is on its way.
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// The caller in the first frame: the cluster's name, then one byte each for the ids of the caller and of the one it calls.
+fn caller_in(frame: &[u8], to: u64) -> Option<u64> {
+    let name = CLUSTER_ID.as_bytes();
+    let at = frame.windows(name.len()).position(|window| window == name)? + name.len();
+    let (from, called) = (u64::from(*frame.get(at)?), u64::from(*frame.get(at + 1)?));
+    (called == to && from != to).then_some(from)
 }

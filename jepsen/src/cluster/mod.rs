@@ -20,6 +20,9 @@ pub use process::Node;
 
 use crate::http::{Call, Http};
 
+/// The name of every cluster that is started.
+const CLUSTER_ID: &str = "jepsen";
+
 /// How long a cluster may take until every node is ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 
@@ -87,9 +90,6 @@ impl Cluster {
         let node = &mut self.nodes[(id - 1) as usize];
         if !node.runs() {
             node.start()?;
-            if let Some(network) = &self.network {
-                network.set_pid(id, node.pid());
-            }
         }
         Ok(())
     }

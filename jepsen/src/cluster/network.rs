@@ -82,13 +82,6 @@ impl Network {
         Ok((Network::Proxies(links), places))
     }
 
-    /// Tells which process a node is.
-    pub fn set_pid(&self, node: u64, pid: u32) {
-        if let Network::Proxies(links) = self {
-            links.set_pid(node, pid);
-        }
-    }
-
     /// Gives every directed link its rule; links that are not named pass everything.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Place, Plan};
+use super::{CLUSTER_ID, Place, Plan};
 
 /// A node of an own cluster.
 pub struct Node {
@@ -50,7 +50,7 @@ impl Node {
         let data_dir = elsewhere.unwrap_or_else(|| dir.join("data"));
         let config = dir.join("node.toml");
         let text = format!(
-            "node_id = {id}\ncluster_id = \"jepsen\"\ndata_dir = \"{}\"\npeer_listen = \"{}\"\n{}\nmembers = [\n{members}]\n",
+            "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\ndata_dir = \"{}\"\npeer_listen = \"{}\"\n{}\nmembers = [\n{members}]\n",
             data_dir.display(),
             place.peer_listen,
             plan.settings,
@@ -90,11 +90,6 @@ impl Node {
         self.process = Some(Process { child, _stdin: stdin });
         self.paused = false;
         Ok(())
-    }
-
-    /// The process id; 0 when it does not run.
-    pub fn pid(&self) -> u32 {
-        self.process.as_ref().map_or(0, |process| process.child.id())
     }
 
     /// Whether it was started and not killed.

@@ -133,7 +133,7 @@ impl View {
             };
             let blind = planted::is(Planted::WatchAfterLook);
             if blind {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
             let watch = {
                 let mut guarded = self.lock();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use replica::{Consistency, Error, idempotency};
 use tokio::time::{sleep, timeout};
-use znode::{Applied, Credential, Op, Request, RequestKey, SessionId, Zxid};
+use znode::{Applied, Attempt, Credential, Op, Request, RequestKey, SessionId, Zxid};
 
 use crate::call::{Call, Reply, Waited};
 use crate::hub::{Hub, MachineId};
@@ -31,6 +31,8 @@ pub struct Shared {
     pub seen: Rc<RefCell<Vec<Observation>>>,
     /// The newest zxid that any client was told of.
     pub newest: Rc<RefCell<Zxid>>,
+    /// The longest pause between two things that a client does.
+    pub pace_ms: u64,
     /// Set when clients shall come to an end.
     pub closing: Rc<RefCell<bool>>,
 }
@@ -85,6 +87,11 @@ impl Client {
         sleep(Duration::from_millis(ms)).await;
     }
 
+    /// Waits as long as clients do between two things.
+    pub async fn breathe(&mut self) {
+        self.pause(self.shared.pace_ms).await;
+    }
+
     /// Goes to another node, as a client does that got no good answer.
     pub fn move_on(&mut self) {
         self.node = self.random.u64(1..=self.shared.nodes);
@@ -125,13 +132,29 @@ impl Client {
         request
     }
 
+    /// Like [`Client::write`], for an acquire, with the last attempt that it made.
+    pub async fn acquire(&mut self, request: Request) -> (Written, Attempt) {
+        let first = self.random.u64(1..u64::MAX / 2);
+        let mut tries = 0;
+        let written = self.write_with(request, |request| {
+            tries += 1;
+            if let Op::Acquire(acquire) = &mut request.op {
+                acquire.attempt = Attempt(first + tries);
+            }
+        });
+        let written = written.await;
+        (written, Attempt(first + tries))
+    }
+
     /// Writes, and tries again with the same key until there is an answer.
-    pub async fn write(&mut self, mut request: Request) -> Written {
+    pub async fn write(&mut self, request: Request) -> Written {
+        self.write_with(request, |_| ()).await
+    }
+
+    async fn write_with(&mut self, mut request: Request, mut prepare: impl FnMut(&mut Request)) -> Written {
         let began_ms = self.now_ms();
         for attempt in 0..TRIES {
-            if let Op::Acquire(acquire) = &mut request.op {
-                acquire.attempt = znode::Attempt(self.random.u64(..));
-            }
+            prepare(&mut request);
             match self.call(Call::Propose(request.clone())).await {
                 Some(Reply::Applied(Ok(applied))) => {
                     self.saw(applied.zxid);

@@ -26,6 +26,8 @@ use crate::{panics, workload};
 const ACTIVE_MS: u64 = 15_000;
 /// How long clients go on afterwards.
 const CALM_MS: u64 = 2_500;
+/// When every node must be ready at the latest, counted from the last fault.
+const READY_MS: u64 = 12_000;
 /// When everybody must agree at the latest, counted from the last fault.
 const CONVERGED_MS: u64 = 40_000;
 
@@ -139,13 +141,14 @@ impl Cluster {
             nodes: count,
             seen: Rc::default(),
             newest: Rc::default(),
+            pace_ms: [10, 50, 150, 400][random.usize(..4)],
             closing: Rc::new(RefCell::new(false)),
         };
         let faults = Faults::new(hub.clone(), random.fork());
         let local = LocalSet::new();
         let lives = clients.block_on(local.run_until(async {
             let mut lives = JoinSet::new();
-            for index in 0..random.u64(3..6) {
+            for index in 0..random.u64(3..7) {
                 let client = Client::new(FIRST_CLIENT + index, shared.clone(), random.fork());
                 lives.spawn_local(workload::live(client));
             }
@@ -175,10 +178,15 @@ impl Cluster {
             self.step()?;
         }
         *self.shared.closing.borrow_mut() = true;
+        let mut ready = false;
         while !(self.lives.is_empty() && self.is_converged()) {
             if self.hub.now_ms() > ACTIVE_MS + CONVERGED_MS {
-                return Err(self.why_not_converged());
+                return Err(self.why_not_converged(CONVERGED_MS));
             }
+            if !ready && self.hub.now_ms() > ACTIVE_MS + READY_MS {
+                return Err(self.why_not_converged(READY_MS));
+            }
+            ready |= self.nodes.iter().all(is_ready);
             self.repair()?;
             self.step()?;
             while self.lives.try_join_next().is_some() {}
@@ -308,11 +316,10 @@ impl Cluster {
     fn is_converged(&self) -> bool {
         let zxid = |node: &Node| node.replica().map(|replica| replica.state().last_zxid());
         let first = self.nodes.first().and_then(zxid);
-        let ready = |node: &Node| node.replica().is_some_and(|it| it.status().ready == replica::Readiness::Ready);
-        first.is_some() && self.nodes.iter().all(|node| zxid(node) == first && ready(node))
+        first.is_some() && self.nodes.iter().all(|node| zxid(node) == first && is_ready(node))
     }
 
-    fn why_not_converged(&self) -> String {
+    fn why_not_converged(&self, after_ms: u64) -> String {
         let status = |node: &Node| match node.replica().map(replica::Replica::status) {
             None => format!("node {} does not run", node.id),
             Some(status) => format!(
@@ -329,7 +336,7 @@ impl Cluster {
         };
         let nodes: Vec<String> = self.nodes.iter().map(status).collect();
         format!(
-            "liveness: {CONVERGED_MS} ms after the last fault {} clients are not through, and: {}",
+            "liveness: {after_ms} ms after the last fault {} clients are not through, and: {}",
             self.lives.len(),
             nodes.join("; ")
         )
@@ -361,6 +368,10 @@ impl Cluster {
         }
         self.hub.lock().network.presence.clear();
     }
+}
+
+fn is_ready(node: &Node) -> bool {
+    node.replica().is_some_and(|replica| replica.status().ready == replica::Readiness::Ready)
 }
 
 fn leads(replica: &replica::Replica) -> Option<znode::Term> {

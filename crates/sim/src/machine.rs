@@ -257,6 +257,7 @@ impl Node {
                 None => format!("node {id} is killed"),
             });
         }
+        self.hub.lock().close_all(self.id);
         self.log.crash(power);
         self.disk.crash(power.map_or(usize::MAX, |part| self.disk.unsynced() * usize::from(part) / 256));
         self.drop_process();
@@ -290,7 +291,7 @@ async fn answer(hub: Hub, node: MachineId, replica: Replica, mut calls: mpsc::Re
         let (hub, replica) = (hub.clone(), replica.clone());
         tokio::spawn(async move {
             let within = Duration::from_millis(match call {
-                Call::Events { .. } | Call::WaitGrant(_) | Call::WaitExists(_) => 1_500,
+                Call::Events { .. } | Call::WaitGrant(_) | Call::WaitExists(_) => 700,
                 _ => 1_000,
             });
             let reply = call::serve(&replica, call, within).await;

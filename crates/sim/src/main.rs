@@ -25,6 +25,9 @@ struct Args {
     /// Goes on after a seed that failed.
     #[arg(long)]
     keep_going: bool,
+    /// Runs every seed twice and compares the traces.
+    #[arg(long)]
+    twice: bool,
     /// Shows what the nodes log, with `--seed`.
     #[arg(long)]
     logs: bool,
@@ -76,6 +79,10 @@ fn many(args: &Args) -> ExitCode {
         let plan = Plan { seed, detail: Detail::Hash, plant: args.plant };
         let outcome = run(plan);
         total.add(&outcome);
+        if args.twice && run(plan).hash != outcome.hash {
+            println!("seed {seed} had two different traces");
+            total.failed.push(seed);
+        }
         if let Some(failure) = &outcome.failure {
             total.failed.push(seed);
             report(plan, failure);

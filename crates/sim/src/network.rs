@@ -43,6 +43,8 @@ pub(crate) struct Flow {
     last_ms: u64,
     /// When the end of the stream arrives.
     ends_ms: Option<u64>,
+    /// The writing end is gone.
+    closed: bool,
     pub(crate) ended: bool,
     pub(crate) broken: bool,
     held: bool,
@@ -157,7 +159,8 @@ impl Shared {
     /// One end was dropped: the other reads to the end, unless the machine went without a word.
     pub(crate) fn close(&mut self, pipe: Pipe) {
         let Some([from, to]) = self.machines(pipe) else { return };
-        if !self.network.is_up(from) {
+        let up = self.network.is_up(from);
+        if self.flow(pipe).is_none_or(|flow| std::mem::replace(&mut flow.closed, true)) || !up {
             return;
         }
         let delay_ms = self.latency_ms(from, to);
@@ -172,6 +175,17 @@ impl Shared {
         if let Some(flow) = self.flow(back) {
             flow.under_way.clear();
             flow.readable.clear();
+        }
+    }
+
+    /// Closes all ends of a machine whose process ends, in the order of the connections. tokio would drop them in an
+    /// order that depends on how many tasks there were in earlier runs.
+    pub fn close_all(&mut self, machine: MachineId) {
+        let ends = self.pipes(|machines, _| machines.contains(&machine));
+        for pipe in ends {
+            if self.machines(pipe).is_some_and(|[from, _]| from == machine) {
+                self.close(pipe);
+            }
         }
     }
 

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use replica::WatchKey;
 use znode::lock::LockStatus;
 use znode::{
-    Acl, Acquire, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, ZPath, ZnodeOp,
-    Zxid,
+    Acl, Acquire, Applied, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, ZPath,
+    ZnodeOp, Zxid,
 };
 
 use crate::call::{Call, Reply as Answer, Waited};
@@ -61,7 +61,7 @@ pub async fn live(mut client: Client) {
                 break;
             }
             act(&mut client, &session).await;
-            client.pause(150).await;
+            client.breathe().await;
         }
         // Some leave without a word: their sessions expire.
         if client.random.bool() {
@@ -160,7 +160,8 @@ async fn lock_cycle(client: &mut Client, session: &Session) {
     let owner = if client.random.u8(..4) == 0 { "me".into() } else { String::new() };
     let acquire = Acquire { lock: lock.clone(), mode, owner, label: String::new(), lock_delay_ms, attempt: Attempt(0) };
     let request = client.request(session, Op::Acquire(acquire));
-    let Written::Done(applied) = client.write(request).await else {
+    let (written, attempt) = client.acquire(request).await;
+    let Written::Done(applied) = written else {
         // Perhaps it is in the queue, perhaps not. Only the end of the session settles that.
         session.lease.borrow_mut().over = true;
         return;
@@ -169,6 +170,13 @@ async fn lock_cycle(client: &mut Client, session: &Session) {
     let token = match status {
         LockStatus::Held { token, .. } => Some(token),
         LockStatus::Waiting { .. } => wait_for_grant(client, session, &ticket).await,
+    };
+    let token = match token {
+        None if client.random.bool() => match withdraw(client, session, &ticket, attempt).await {
+            Some(LockStatus::Held { token, .. }) => Some(token),
+            _ => return,
+        },
+        token => token,
     };
     if let Some(token) = token {
         hold(client, session, &lock, &ticket, token, mode == LockMode::Read).await;
@@ -193,6 +201,16 @@ async fn wait_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) 
         }
     }
     None
+}
+
+/// Gives up the wait. Where the ticket stands if it was granted meanwhile.
+async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<LockStatus> {
+    let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: true };
+    let request = client.request(session, op);
+    match client.write(request).await {
+        Written::Done(Applied { reply: Ok(Reply::StillHeld(status)), .. }) => Some(status),
+        _ => None,
+    }
 }
 
 async fn hold(client: &mut Client, session: &Session, lock: &ZPath, ticket: &ZPath, token: FencingToken, shared: bool) {

@@ -1,0 +1,75 @@
+//! A few seeds, that a seed repeats itself, and that planted bugs are found.
+
+use std::ops::Range;
+
+use sim::cluster::{Outcome, Plan, run};
+use sim::planted::Plant;
+use sim::trace::Detail;
+
+fn play(seed: u64, plant: Option<Plant>) -> Outcome {
+    run(Plan { seed, detail: Detail::Last, plant })
+}
+
+#[track_caller]
+fn holds(seed: u64) -> Outcome {
+    let outcome = play(seed, None);
+    if let Some(failure) = &outcome.failure {
+        panic!("seed {seed}: {failure}\n{}", outcome.last.join("\n"));
+    }
+    outcome
+}
+
+/// The bug is found within these seeds, by the invariant of that name.
+#[track_caller]
+fn found(plant: Plant, within: Range<u64>, by: &[&str]) {
+    for seed in within.clone() {
+        if let Some(failure) = play(seed, Some(plant)).failure {
+            assert!(by.iter().any(|name| failure.starts_with(name)), "seed {seed}: {failure}");
+            return;
+        }
+    }
+    panic!("{plant:?} was not found within seeds {within:?}");
+}
+
+#[test]
+fn seeds_hold_and_something_happens_in_them() {
+    let outcomes: Vec<Outcome> = (0..6).map(holds).collect();
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    assert!(sum(|outcome| outcome.faults) > 40);
+    assert!(sum(|outcome| outcome.acknowledged) > 400);
+}
+
+#[test]
+fn the_same_seed_has_the_same_trace() {
+    for seed in [11, 12] {
+        let first = play(seed, None);
+        let again = std::thread::spawn(move || play(seed, None)).join().unwrap();
+        assert_eq!((first.hash, first.events), (again.hash, again.events), "seed {seed}");
+        assert_ne!(first.hash, play(seed + 100, None).hash);
+    }
+}
+
+#[test]
+fn acknowledging_before_the_flush_is_found() {
+    found(Plant::AckBeforeFlush, 0..20, &["replicas agree", "acknowledged writes survive", "reads are fresh"]);
+}
+
+#[test]
+fn a_forgotten_vote_is_found() {
+    found(Plant::ForgottenVote, 40..60, &["one leader in a term", "replicas agree", "acknowledged writes survive"]);
+}
+
+#[test]
+fn reads_without_a_quorum_are_found() {
+    found(Plant::ReadsWithoutQuorum, 60..80, &["reads are fresh"]);
+}
+
+#[test]
+fn expiries_by_a_deposed_leader_are_found() {
+    found(Plant::DeposedExpiry, 0..20, &["no early expiry", "one holder"]);
+}
+
+#[test]
+fn a_watch_that_is_set_too_late_is_found() {
+    found(Plant::WatchAfterLook, 0..60, &["watches fire once"]);
+}

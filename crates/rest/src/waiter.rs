@@ -179,7 +179,7 @@ impl Leave {
         let Some(session) = state.session(self.credential.session) else { return Look::SessionEnded };
         let mine = session.ephemerals().filter(|path| path.is_under(&self.lock)).find(|path| {
             let contender = state.node(path).and_then(|node| node.contender());
-            contender.is_some_and(|contender| contender.holds.iter().any(|hold| hold.attempt == self.attempt))
+            contender.is_some_and(|contender| contender.holds.iter().any(|hold| hold.attempts.contains(&self.attempt)))
         });
         mine.map_or(Look::NotYet, |path| Look::Found(path.clone()))
     }

@@ -35,10 +35,10 @@ impl State {
         if acquire.label.len() > label_bytes_max || acquire.owner.len() > label_bytes_max {
             return Err(refuse(Error::DataTooLarge));
         }
-        let hold = Hold { key, attempt: acquire.attempt };
+        let hold = Hold { key, attempts: vec![acquire.attempt] };
         // A retry whose answer and key are forgotten: the lock node itself remembers.
         if let Some(ticket) = self.ticket_with(id, acquire, key) {
-            return self.acquire_again(&ticket, id, hold);
+            return self.acquire_again(&ticket, id, key, acquire.attempt);
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => self.hold_once_more(&ticket, hold),
@@ -47,15 +47,21 @@ impl State {
     }
 
     /// A retry of an acquire that was applied: where its ticket stands by now. Counts nothing.
-    pub(crate) fn acquire_again(&mut self, ticket: &ZPath, id: SessionId, retry: Hold) -> Result<Reply, Refusal> {
+    pub(crate) fn acquire_again(
+        &mut self,
+        ticket: &ZPath,
+        id: SessionId,
+        key: RequestKey,
+        attempt: Attempt,
+    ) -> Result<Reply, Refusal> {
         // Anybody may have made a znode of that name since.
         if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
             return Err(Refusal::at(Error::NoNode, ticket));
         }
         self.edit_contender(ticket, |contender| {
             // Missing when it was released long ago and others keep the ticket.
-            if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == retry.key) {
-                *hold = retry;
+            if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == key) {
+                hold.retry(attempt);
             }
         });
         self.acquired(ticket)
@@ -90,10 +96,11 @@ impl State {
         let refuse = |error| Refusal::at(error, ticket);
         let id = self.check_ticket(ticket, session).map_err(refuse)?;
         let found = self.nodes[ticket].contender().and_then(|contender| {
-            let index = contender.holds.iter().position(|hold| hold.attempt == attempt)?;
-            Some((index, contender.holds[index].key, contender.count() == 1))
+            let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
+            let found = contender.holds.iter().enumerate().find_map(|(index, hold)| Some((index, tried(hold)?)));
+            found.map(|(index, at)| (index, at, contender.holds[index].clone(), contender.count() == 1))
         });
-        let Some((index, key, last)) = found else {
+        let Some((index, at, mut hold, last)) = found else {
             return Ok(Reply::Superseded);
         };
         if if_waiting {
@@ -102,9 +109,19 @@ impl State {
                 return Ok(Reply::StillHeld(status));
             }
         }
+        if if_waiting {
+            // Its client is there and has waited enough, so earlier tries are over too, also when their node has died.
+            hold.attempts.drain(..=at);
+        } else {
+            hold.attempts.remove(at);
+        }
+        if !hold.attempts.is_empty() {
+            self.edit_contender(ticket, |contender| contender.holds[index] = hold);
+            return Ok(Reply::Superseded);
+        }
         // As if the acquire had never been: its key may be used afresh.
         let session = self.sessions.get_mut(&id).expect("it was authenticated");
-        Arc::make_mut(session).requests.forget(&key);
+        Arc::make_mut(session).requests.forget(&hold.key);
         if last {
             self.remove(ticket, changes);
         } else {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::session::{Answered, Session};
-use crate::znode::{Family, Hold, Kind, Znode};
+use crate::znode::{Family, Kind, Znode};
 use crate::{
     Acl, Applied, Credential, Error, Event, EventKind, Idempotency, Limits, LogPosition, Op, ReapCandidate, Refusal,
     Reply, Request, RequestKey, SessionId, Term, Txn, ZPath, Zxid, lock,
@@ -238,7 +238,7 @@ impl State {
             (_, None) => return (now, Err(Error::RequestKeyEvicted.into())),
         };
         match ticket {
-            Some(ticket) => (now, self.acquire_again(&ticket, id, Hold { key, attempt: acquire.attempt })),
+            Some(ticket) => (now, self.acquire_again(&ticket, id, key, acquire.attempt)),
             None => (now, Err(Error::RequestKeyEvicted.into())),
         }
     }

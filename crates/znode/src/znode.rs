@@ -169,12 +169,31 @@ impl Contender {
 }
 
 /// One acquire that shares a ticket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Hold {
     /// The idempotency key of the acquire.
     pub key: RequestKey,
-    /// Its latest try.
-    pub attempt: Attempt,
+    /// Its tries that were not withdrawn, in the order of the log; never empty.
+    ///
+    /// That is not the order in which the client made them: a try that it gave up may overtake the retry that it was told
+    /// about. So the hold stays as long as one of them does.
+    pub attempts: Vec<Attempt>,
+}
+
+/// Tries of one acquire that are kept; the oldest is forgotten first.
+const ATTEMPTS_MAX: usize = 16;
+
+impl Hold {
+    /// A try of the same acquire.
+    pub(crate) fn retry(&mut self, attempt: Attempt) {
+        if self.attempts.contains(&attempt) {
+            return;
+        }
+        if self.attempts.len() >= ATTEMPTS_MAX {
+            self.attempts.remove(0);
+        }
+        self.attempts.push(attempt);
+    }
 }
 
 /// A place in a queue: sequence number first; the czxid decides between equal numbers, and the name between znodes that

@@ -7,6 +7,7 @@ use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zp
 
 /// Released holds that a ticket remembers at most.
 const RELEASED_MAX: usize = 64;
+const ATTEMPTS_MAX: usize = 16;
 
 impl Model {
     pub(super) fn acquire(&mut self, acquire: &Acquire, session: Option<SessionId>, key: Option<RequestKey>) -> Answer {
@@ -33,7 +34,7 @@ impl Model {
         if node.holds.len() - node.released >= holds_max {
             return refused(Error::TooManyHolds, &ticket);
         }
-        node.holds.push((key, acquire.attempt));
+        node.holds.push((key, vec![acquire.attempt]));
         self.acquired(&ticket)
     }
 
@@ -70,7 +71,7 @@ impl Model {
             mode: acquire.mode,
             owner: acquire.owner.clone(),
             delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
-            holds: vec![(key, acquire.attempt)],
+            holds: vec![(key, vec![acquire.attempt])],
             released: 0,
             lingers_until_ms: None,
         };
@@ -113,7 +114,13 @@ impl Model {
         match self.nodes.get_mut(ticket) {
             Some(node) if node.stay == Stay::Session(id) && node.lock.is_some() => {
                 let holds = &mut node.lock.as_mut().unwrap().holds;
-                holds.iter_mut().filter(|(other, _)| *other == key).for_each(|hold| hold.1 = attempt);
+                for (_, attempts) in holds.iter_mut().filter(|(other, _)| *other == key) {
+                    if !attempts.contains(&attempt) {
+                        attempts.push(attempt);
+                        let forgotten = attempts.len().saturating_sub(ATTEMPTS_MAX);
+                        attempts.drain(..forgotten);
+                    }
+                }
                 self.acquired(ticket)
             }
             _ => refused(Error::NoNode, ticket),
@@ -151,8 +158,8 @@ impl Model {
         }
         let lock = self.nodes[ticket].lock.clone();
         let Some((key, lock)) = lock.and_then(|lock| {
-            let hold = *lock.holds.iter().find(|hold| hold.1 == attempt)?;
-            Some((hold.0, lock))
+            let key = lock.holds.iter().find(|(_, attempts)| attempts.contains(&attempt))?.0;
+            Some((key, lock))
         }) else {
             return Ok(Reply::Superseded);
         };
@@ -160,14 +167,19 @@ impl Model {
         if if_waiting && matches!(status, LockStatus::Held { .. }) {
             return Ok(Reply::StillHeld(status));
         }
+        let (_, attempts) = self.lock_node(ticket).holds.iter_mut().find(|(other, _)| *other == key).unwrap();
+        let before = attempts.iter().take_while(|other| **other != attempt).copied().collect::<Vec<_>>();
+        attempts.retain(|other| *other != attempt && !(if_waiting && before.contains(other)));
+        if !attempts.is_empty() {
+            return Ok(Reply::Superseded);
+        }
         let session = self.sessions.iter_mut().find(|other| Some(other.id) == session).unwrap();
         session.asked.retain(|asked| asked.key != key);
         if lock.holds.len() - lock.released == 1 {
             self.take_out(ticket);
         } else {
             let holds = &mut self.lock_node(ticket).holds;
-            let index = holds.iter().position(|hold| hold.1 == attempt).unwrap();
-            holds.remove(index);
+            holds.retain(|(other, _)| *other != key);
         }
         Ok(Reply::Withdrawn)
     }

@@ -57,7 +57,7 @@ pub(crate) struct LockNode {
     pub(crate) mode: LockMode,
     pub(crate) owner: String,
     pub(crate) delay_ms: u32,
-    pub(crate) holds: Vec<(RequestKey, Attempt)>,
+    pub(crate) holds: Vec<(RequestKey, Vec<Attempt>)>,
     pub(crate) released: usize,
     pub(crate) lingers_until_ms: Option<u64>,
 }

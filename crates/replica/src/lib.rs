@@ -35,6 +35,7 @@ mod config;
 mod entry_clock;
 mod error;
 mod event_ring;
+mod following;
 mod formation;
 mod heartbeats;
 mod leadership;

@@ -18,6 +18,7 @@ use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 use storage::{LogId, Member, Snapshot, TypeConfig, Vote};
 use tokio::time::Instant;
 
+use crate::following::{self, Following};
 use crate::state_machine::RaftSnapshot;
 use crate::stop::Stop;
 use crate::transport::{
@@ -30,6 +31,8 @@ pub(crate) struct Peer {
     identity: Identity,
     id: u64,
     addr: Arc<str>,
+    /// When it last showed that it follows this node.
+    pub(crate) following: Arc<Following>,
     /// Votes and questions about the ensemble.
     pub(crate) control: Channel,
     /// Proposals, heartbeats and read indexes.
@@ -61,6 +64,12 @@ impl Peers {
         self.by_id.get(&id)
     }
 
+    /// When the frame of `term` was sent that a quorum has taken, this node included.
+    pub(crate) fn followed_since(&self, term: u64) -> Option<Instant> {
+        let peers = self.by_id.values().map(|peer| peer.following.since(term));
+        following::quorum(self.by_id.len() + 1, peers)
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Arc<Peer>)> {
         self.by_id.iter().map(|(id, peer)| (*id, peer))
     }
@@ -74,7 +83,8 @@ impl Peer {
             Channel::open(target, silence, stop.clone())
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
-        Peer { identity: identity.clone(), id: member.id, addr, control, forward }
+        let following = Arc::default();
+        Peer { identity: identity.clone(), id: member.id, addr, following, control, forward }
     }
 }
 
@@ -131,7 +141,8 @@ impl Network {
         if self.line.is_none() {
             let framed = self.peer()?.target(Lane::Append).connect(self.silence).await;
             let framed = framed.map_err(|error| unreachable(format!("cannot reach node {}: {error}", self.to)))?;
-            self.line = Some(AppendLine::new(framed));
+            let following = Arc::clone(&self.peer()?.following);
+            self.line = Some(AppendLine::new(framed, following));
         }
         Ok(&mut self.line)
     }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::metrics::{RaftDataMetrics, RaftMetrics, RaftServerMetrics};
+use openraft::metrics::{RaftMetrics, RaftServerMetrics};
 use openraft::storage::RaftLogStorage;
 use openraft::type_config::alias::WatchReceiverOf;
-use openraft::{Instant as _, ServerState, SnapshotPolicy};
+use openraft::{ServerState, SnapshotPolicy};
 use storage::memory::MemoryParts;
 use storage::{DiskGuard, Fatal, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::{mpsc, watch};
@@ -63,7 +63,6 @@ pub(crate) struct Node {
     /// When this node last took something from a leader.
     pub(crate) leader_heard: Mutex<Option<Instant>>,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
-    data_metrics: WatchReceiverOf<TypeConfig, RaftDataMetrics<TypeConfig>>,
     /// What must be applied again after a restart before this node knows what it knew.
     pub(crate) recover_to: Zxid,
     unsaved_bytes: Arc<AtomicU64>,
@@ -160,7 +159,6 @@ impl Node {
         let node = Arc::new(Node {
             identity,
             server_metrics: raft.server_metrics(),
-            data_metrics: raft.data_metrics(),
             raft,
             peers,
             view,
@@ -311,9 +309,9 @@ impl Node {
             let leads = metrics.state == ServerState::Leader && vote.committed;
             (leads && vote.leader_id.voted_for == self.config.node_id).then_some(vote.leader_id.term)?
         };
-        let acked = self.data_metrics.borrow_watched().last_quorum_acked.map(|acked| acked.into_inner());
         let recent = Duration::from_millis(self.config.election_timeout_min_ms);
-        let followed = self.config.members.len() == 1 || acked.is_some_and(|acked| acked.elapsed() < recent);
+        let since = self.peers.followed_since(term);
+        let followed = self.config.members.len() == 1 || since.is_some_and(|since| since.elapsed() < recent);
         Some((term, followed))
     }
 

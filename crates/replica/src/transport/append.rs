@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::frame::Framed;
 use super::messages::{AppendAnswer, AppendFrame, AppendResult};
+use crate::following::Following;
 use crate::network::lost;
 
 /// Frames under way. The peer's Raft takes as many without an answer.
@@ -25,18 +27,25 @@ const FRAME_COMMANDS_BYTES: usize = 4 << 20;
 /// Bytes that may wait for the socket before more entries are read.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
+/// Frames whose times are remembered. Those who sent the oldest have long given up.
+const SENT_MAX: usize = 1_024;
+
 /// A connection on the append lane. Outlives the streams over it; answers to an earlier stream are passed over.
 pub(crate) struct AppendLine {
     framed: Framed,
     sequence: u64,
     answered: u64,
+    /// Frames without an answer: number, term, and when each was sent.
+    sent: VecDeque<(u64, u64, Instant)>,
+    following: Arc<Following>,
     /// Since when an answer is owed without anything being heard.
     waiting_since: Option<Instant>,
 }
 
 impl AppendLine {
-    pub(crate) fn new(framed: Framed) -> AppendLine {
-        AppendLine { framed, sequence: 0, answered: 0, waiting_since: None }
+    /// `following` learns of every frame that the peer takes as a follower.
+    pub(crate) fn new(framed: Framed, following: Arc<Following>) -> AppendLine {
+        AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
     }
 
     /// Whether an answer has been owed for too long.
@@ -45,12 +54,23 @@ impl AppendLine {
     }
 
     fn queue(&mut self, frame: &AppendFrame) -> io::Result<()> {
-        self.waiting_since.get_or_insert_with(Instant::now);
+        let now = Instant::now();
+        self.waiting_since.get_or_insert(now);
+        if self.sent.len() == SENT_MAX {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((frame.sequence, frame.vote.term, now));
         self.framed.queue(frame)
     }
 
     fn heard(&mut self, answer: &AppendAnswer) {
         self.answered = answer.sequence;
+        while let Some((sequence, term, sent)) = self.sent.front().copied().filter(|sent| sent.0 <= answer.sequence) {
+            self.sent.pop_front();
+            if sequence == answer.sequence && answer.result.follows() {
+                self.following.note(term, sent);
+            }
+        }
         self.waiting_since = (self.answered < self.sequence).then(Instant::now);
     }
 }

@@ -84,6 +84,16 @@ pub(crate) enum AppendResult {
     Refused(String),
 }
 
+impl AppendResult {
+    /// Whether the receiver takes the sender for its leader.
+    pub(crate) fn follows(&self) -> bool {
+        match self {
+            AppendResult::Success | AppendResult::PartialSuccess(_) | AppendResult::Conflict => true,
+            AppendResult::HigherVote(_) | AppendResult::Refused(_) => false,
+        }
+    }
+}
+
 /// A frame on the lanes `Control` and `Forward`, either way. Answers may overtake each other.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Numbered<T> {

@@ -1,0 +1,70 @@
+//! When a peer last showed that it follows this node.
+//!
+//! Told by this node's own frames: each answer belongs to the one frame whose number it carries, and counts from when
+//! that frame was sent. Raft's own time of the last quorum cannot be used for this: it takes an answer to an earlier
+//! append for one to a later append without entries, so a leader that was paused and deposed meanwhile would think,
+//! for answers that had waited for it, to be followed still. Simulation seeds found sessions that it kept alive and
+//! that the new leader expired (crates/sim/tests/seeds.rs).
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+/// The newest frame that a peer took as a follower: in which term, and when it was sent.
+#[derive(Debug, Default)]
+pub(crate) struct Following(Mutex<Option<(u64, Instant)>>);
+
+impl Following {
+    /// The peer took a frame of `term` that was sent at `sent`.
+    pub(crate) fn note(&self, term: u64, sent: Instant) {
+        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *newest = (*newest).max(Some((term, sent)));
+    }
+
+    /// When the newest frame of `term` was sent that the peer took.
+    pub(crate) fn since(&self, term: u64) -> Option<Instant> {
+        let newest = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.filter(|newest| newest.0 == term).map(|newest| newest.1)
+    }
+}
+
+/// When the frame was sent that a quorum has taken: of `members` nodes, this one and enough of `peers`. `None` before.
+pub(crate) fn quorum(members: usize, peers: impl Iterator<Item = Option<Instant>>) -> Option<Instant> {
+    let others = members / 2;
+    let mut since: Vec<Instant> = peers.flatten().collect();
+    since.sort_unstable();
+    // The newest ones are last. `others` of them and this node are a majority.
+    since.len().checked_sub(others).and_then(|at| since.get(at).copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_quorum_is_as_recent_as_its_slowest_member() {
+        let start = Instant::now();
+        let at = |ms: u64| Some(start + Duration::from_millis(ms));
+        let check = |members, peers: &[Option<Instant>], expected| {
+            assert_eq!(quorum(members, peers.iter().copied()), expected, "{members} {peers:?}");
+        };
+        check(3, &[None, None], None);
+        check(3, &[at(5), None], at(5));
+        check(3, &[at(5), at(9)], at(9));
+        check(5, &[at(5), None, None, None], None);
+        check(5, &[at(5), at(9), None, at(7)], at(7));
+        check(2, &[at(3)], at(3));
+    }
+
+    #[test]
+    fn frames_of_earlier_terms_do_not_count() {
+        let (following, now) = (Following::default(), Instant::now());
+        following.note(2, now);
+        assert_eq!((following.since(2), following.since(3)), (Some(now), None));
+        following.note(3, now - Duration::from_secs(1));
+        following.note(2, now + Duration::from_secs(1));
+        assert_eq!((following.since(2), following.since(3)), (None, Some(now - Duration::from_secs(1))));
+    }
+}

@@ -285,7 +285,7 @@ impl Cluster {
         for (node, shown) in self.nodes.iter().zip(&mut self.shown) {
             let Some(replica) = node.replica() else { continue };
             let state = replica.state();
-            let leads = leads(replica);
+            let leads = leads(node);
             let now = (node.boots, state.last_zxid(), leads);
             if *shown != now {
                 *shown = now;
@@ -320,7 +320,7 @@ impl Cluster {
     }
 
     fn why_not_converged(&self, after_ms: u64) -> String {
-        let status = |node: &Node| match node.replica().map(replica::Replica::status) {
+        let status = |node: &Node| match &node.status {
             None => format!("node {} does not run", node.id),
             Some(status) => format!(
                 "node {} is a {} in term {}, knows leader {:?}, has log {} committed {} applied {} and is {:?}",
@@ -371,10 +371,10 @@ impl Cluster {
 }
 
 fn is_ready(node: &Node) -> bool {
-    node.replica().is_some_and(|replica| replica.status().ready == replica::Readiness::Ready)
+    node.status.as_ref().is_some_and(|status| status.ready == replica::Readiness::Ready)
 }
 
-fn leads(replica: &replica::Replica) -> Option<znode::Term> {
-    let status = replica.status();
+fn leads(node: &Node) -> Option<znode::Term> {
+    let status = node.status.as_ref()?;
     (status.role == Role::Leader).then_some(status.term)
 }

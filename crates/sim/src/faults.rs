@@ -81,7 +81,7 @@ impl Faults {
             node.start().map_err(|why| format!("node {} does not start: {why}", node.id))?;
         }
         if let Some(wiped) = self.wiped {
-            let status = nodes.iter().find(|node| node.id == wiped).and_then(Node::replica).map(|it| it.status());
+            let status = nodes.iter().find(|node| node.id == wiped).and_then(|node| node.status.as_ref());
             if status.is_some_and(|status| status.ready != replica::Readiness::Recovering) {
                 self.wiped = None;
             }
@@ -157,7 +157,7 @@ impl Faults {
         }
         // One that has never been ready may not have joined yet: then it is no different from a wiped one, and two of
         // those would be too many.
-        let ready = node.replica().is_some_and(|it| it.status().ready == replica::Readiness::Ready);
+        let ready = node.status.as_ref().is_some_and(|status| status.ready == replica::Readiness::Ready);
         if !ready {
             return;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replica::simulation::{self, Duplex, Machine};
-use replica::{Config, Member, Replica};
+use replica::{Config, Member, NodeStatus, Replica};
 use storage::Identity;
 use storage::memory::MemoryDisk;
 use tokio::runtime::{Builder, Runtime};
@@ -72,6 +72,8 @@ pub struct Node {
     pub paused_until_ms: u64,
     /// When it was started last.
     pub boots: u64,
+    /// What the process said of itself after its last step; asked on its own clock.
+    pub status: Option<NodeStatus>,
     config: Config,
     hub: Hub,
     process: Option<Process>,
@@ -127,7 +129,7 @@ impl Node {
         let log = LogDisk::new(hub.clone(), id, flush_ms);
         let config = Config { node_id: id, ..config };
         let disk = MemoryDisk::default();
-        Node { id, log, disk, clock, paused_until_ms: 0, boots: 0, config, hub, process: None }
+        Node { id, log, disk, clock, paused_until_ms: 0, boots: 0, status: None, config, hub, process: None }
     }
 
     /// Its members, as every node is told.
@@ -222,6 +224,10 @@ impl Node {
                 Err(_) => {}
             }
         }
+        {
+            let _entered = process.runtime.enter();
+            self.status = process.running.as_ref().map(Replica::status);
+        }
         if let Ok(why) = process.failed.try_recv() {
             return Stepped::Failed(why);
         }
@@ -277,6 +283,7 @@ impl Node {
     }
 
     fn drop_process(&mut self) {
+        self.status = None;
         let Some(process) = self.process.take() else { return };
         let Process { runtime, replica, running, failed, shut_down, .. } = process;
         drop((replica, running, failed, shut_down));

@@ -55,21 +55,6 @@ fn acknowledging_before_the_flush_is_found() {
 }
 
 #[test]
-fn a_forgotten_vote_is_found() {
-    found(Plant::ForgottenVote, 40..60, &["one leader in a term", "replicas agree", "acknowledged writes survive"]);
-}
-
-#[test]
-fn reads_without_a_quorum_are_found() {
-    found(Plant::ReadsWithoutQuorum, 60..80, &["reads are fresh"]);
-}
-
-#[test]
 fn expiries_by_a_deposed_leader_are_found() {
     found(Plant::DeposedExpiry, 0..20, &["no early expiry", "one holder"]);
-}
-
-#[test]
-fn a_watch_that_is_set_too_late_is_found() {
-    found(Plant::WatchAfterLook, 0..60, &["watches fire once"]);
 }

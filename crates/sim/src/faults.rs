@@ -82,7 +82,7 @@ impl Faults {
         }
         if let Some(wiped) = self.wiped {
             let status = nodes.iter().find(|node| node.id == wiped).and_then(|node| node.status.as_ref());
-            if status.is_some_and(|status| status.ready != replica::Readiness::Recovering) {
+            if status.is_some_and(|status| status.ready == replica::Readiness::Ready) {
                 self.wiped = None;
             }
         }

@@ -4,8 +4,9 @@
 //! node's disk was lost. In the second case it may have voted in the current term and acknowledged entries that it no
 //! longer has. So it takes part in nothing before it knows better:
 //!
-//! - When a majority of the members, itself included, is as new as it is, and nobody is further, the cluster is new.
-//!   It founds the cluster with the configured members; that every founder does so makes no difference.
+//! - When all members answer and none of them has an entry beyond the first membership, the cluster is new. It founds the
+//!   cluster with the configured members; that every founder does so makes no difference. A majority would not do: one of it may
+//!   be a lost disk and the other a node that has nothing yet, while the third, who does not answer, has everything.
 //! - Else it asks until a majority of all members, not counting itself, has answered with their terms. Whatever it
 //!   promised before, one of these knows the term. It takes entries from leaders of the highest of these terms on, and
 //!   none from older ones, and has no vote and stands for no election until it has applied what such a leader's log
@@ -67,7 +68,8 @@ enum Verdict {
 fn judge(members: usize, fresh: bool, answers: &[Standing]) -> Verdict {
     let majority = members / 2 + 1;
     if fresh && answers.iter().all(|answer| answer.fresh) {
-        return if answers.len() + 1 >= majority { Verdict::Found } else { Verdict::Ask };
+        // All of them, not a majority: one that does not answer may be the only one left that knows of a cluster.
+        return if answers.len() + 1 >= members { Verdict::Found } else { Verdict::Ask };
     }
     let sure = answers.iter().filter(|answer| answer.joined);
     if sure.clone().count() < majority {
@@ -191,13 +193,24 @@ mod tests {
     }
 
     #[test]
-    fn a_new_node_founds_only_with_a_majority_of_new_nodes() {
+    fn a_new_node_founds_only_when_all_members_answer_and_have_nothing() {
         check(1, &[], Verdict::Found);
         check(3, &[], Verdict::Ask);
-        check(3, &[FRESH], Verdict::Found);
         check(3, &[FRESH, FRESH], Verdict::Found);
-        check(5, &[FRESH], Verdict::Ask);
-        check(5, &[FRESH, FRESH], Verdict::Found);
+        check(5, &[FRESH, FRESH], Verdict::Ask);
+        check(5, &[FRESH; 4], Verdict::Found);
+        // A founder that ended before its first entry, and one that has heard of the founding only.
+        let begun = Standing { joined: true, term: 1, ..FRESH };
+        check(3, &[FRESH, begun], Verdict::Found);
+    }
+
+    #[test]
+    fn a_lost_disk_and_a_member_without_entries_found_nothing_while_the_third_is_away() {
+        // Simulation seed 20672 of an early version: the third had everything, and it was lost.
+        let begun = Standing { joined: true, term: 1, ..FRESH };
+        check(3, &[FRESH], Verdict::Ask);
+        check(3, &[begun], Verdict::Ask);
+        assert_eq!(judge(3, true, &[formed(2)]), Verdict::Ask);
     }
 
     #[test]

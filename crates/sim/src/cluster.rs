@@ -92,6 +92,7 @@ pub fn run(plan: Plan) -> Outcome {
     cluster.clear();
     storage::seed_random(None);
     planted::plant(None);
+    panics::end();
     outcome
 }
 

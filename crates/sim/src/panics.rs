@@ -28,6 +28,11 @@ pub(crate) fn begin(seed: u64) {
     PANIC.set(None);
 }
 
+/// The run is over: panics on this thread are its caller's again.
+pub(crate) fn end() {
+    SEED.set(None);
+}
+
 /// The first panic since, if there was one.
 pub(crate) fn taken() -> Option<String> {
     PANIC.take()

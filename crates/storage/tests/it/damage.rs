@@ -10,7 +10,17 @@ use crate::workload::{Run, Told};
 
 /// Opens sled beside the storage, changes it and lets go of it.
 fn tamper(dir: &Path, change: impl FnOnce(&sled::Db)) {
-    let db = sled::Config::new().path(dir.join("sled")).mode(sled::Mode::LowSpace).flush_every_ms(None).open().unwrap();
+    let config = sled::Config::new().path(dir.join("sled")).mode(sled::Mode::LowSpace).flush_every_ms(None);
+    // A database that was just closed keeps its lock for a moment.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let db = loop {
+        match config.open() {
+            Err(error) if error.to_string().contains("lock") && std::time::Instant::now() < deadline => {
+                std::thread::yield_now();
+            }
+            opened => break opened.unwrap(),
+        }
+    };
     change(&db);
     db.flush().unwrap();
 }

@@ -97,30 +97,25 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
     }));
     say(&format!("zlock node {node_id} of cluster {cluster_id} serves on http://{http_listen}"));
 
-    let failure = tokio::select! {
-        reason = failed => Some(reason),
-        reason = stop.next() => {
-            info!(reason, "stopping");
-            None
+    tokio::select! {
+        reason = failed => {
+            // At once: a node that cannot trust its disk has nothing to tell anyone, and others wait to take over.
+            error!(reason, "this node cannot go on");
+            return Ok(Exit::Failed);
         }
-    };
+        reason = stop.next() => info!(reason, "stopping"),
+    }
     let stopped = async {
         let _ = stop_http.send(());
         replica.shutdown().await;
         let _ = door.await;
     };
     let in_time = tokio::time::timeout(Duration::from_millis(settings.stop_timeout_ms), stopped).await.is_ok();
-    match failure {
-        Some(reason) => {
-            error!(reason, "this node cannot go on");
-            Ok(Exit::Failed)
-        }
-        None if in_time => Ok(Exit::Clean),
-        None => {
-            warn!(stop_timeout_ms = settings.stop_timeout_ms, "the clean stop took too long and was cut short");
-            Ok(Exit::Failed)
-        }
+    if in_time {
+        return Ok(Exit::Clean);
     }
+    warn!(stop_timeout_ms = settings.stop_timeout_ms, "the clean stop took too long and was cut short");
+    Ok(Exit::Failed)
 }
 
 fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {

@@ -175,3 +175,28 @@ async fn proposals_on_their_way_have_a_bound() {
     }
     assert!(done >= 1 && refused >= 1, "{done} done, {refused} refused");
 }
+
+#[tokio::test]
+async fn the_state_has_a_bound() {
+    let node = limited(|limits| limits.znodes_max = 6).await;
+    let mut made = Vec::new();
+    let refused = loop {
+        let path = format!("/v1/znodes/n{}", made.len());
+        let answer = node.post(&path, "x").await;
+        if answer.status != 201 {
+            break answer;
+        }
+        made.push(path);
+    };
+    let refused = refused.expect_problem(507, "quota-exceeded");
+    assert_eq!((&refused.body["outcome"], &refused.body["name"]), (&"refused".into(), &"QuotaExceeded".into()));
+    // What is there stays, and may be read, changed and deleted; then there is room again.
+    node.put(&made[0], "y").await.expect(200);
+    node.delete(&made[0]).await.expect(200);
+    node.post("/v1/znodes/again", "x").await.expect(201);
+
+    let node = limited(|limits| limits.state_bytes_max = 4_096).await;
+    node.post("/v1/znodes/a", &"x".repeat(3_000)).await.expect(201);
+    node.post("/v1/znodes/b", &"x".repeat(3_000)).await.expect_problem(507, "quota-exceeded");
+    node.put("/v1/znodes/a", &"x".repeat(6_000)).await.expect_problem(507, "quota-exceeded");
+}

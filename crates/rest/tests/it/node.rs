@@ -68,6 +68,18 @@ impl Node {
     }
 
     pub(crate) async fn start_with(rest: RestConfig, edit: impl FnOnce(&mut Config)) -> Node {
+        let mut limits = Limits::default();
+        let node = Node::start_unready(rest, |config| {
+            edit(config);
+            limits = config.limits.clone();
+        });
+        let node = node.await;
+        node.wait_until_it_leads(&limits).await;
+        node
+    }
+
+    /// One that need not get anywhere.
+    pub(crate) async fn start_unready(rest: RestConfig, edit: impl FnOnce(&mut Config)) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer_addr = listener.local_addr().unwrap();
@@ -80,12 +92,9 @@ impl Node {
             ..Config::default()
         };
         edit(&mut config);
-        let limits = config.limits.clone();
         let replica = Replica::start_on(config, listener).await.unwrap();
         let router = rest::router(replica.clone(), rest);
-        let node = Node { replica, router, _dir: dir };
-        node.wait_until_it_leads(&limits).await;
-        node
+        Node { replica, router, _dir: dir }
     }
 
     /// Until it leads and its limits count.
@@ -143,6 +152,11 @@ impl Node {
 
     pub(crate) async fn acquire(&self, session: &str, lock_and_query: &str) -> Answer {
         self.in_session(session, Method::POST, &format!("/v1/locks{lock_and_query}")).await
+    }
+
+    pub(crate) async fn close(&self, session: &str) -> Answer {
+        let (id, _) = session.split_once('.').unwrap();
+        self.in_session(session, Method::DELETE, &format!("/v1/sessions/{id}")).await
     }
 
     pub(crate) async fn release(&self, session: &str, ticket: &str) -> Answer {

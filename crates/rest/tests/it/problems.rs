@@ -1,6 +1,8 @@
 //! Bad requests, and what belongs to every answer.
 
 use axum::http::Method;
+use replica::Member;
+use rest::RestConfig;
 use serde_json::json;
 
 use crate::node::Node;
@@ -98,6 +100,21 @@ async fn the_node_tells_about_itself() {
     assert_eq!(node.get("/readyz").await.expect(200).body, json!({"ready": "ready"}));
     let version = json!({"name": "zlock", "version": env!("CARGO_PKG_VERSION")});
     assert_eq!(node.get("/version").await.expect(200).body, version);
+}
+
+#[tokio::test]
+async fn a_node_without_a_quorum_says_so() {
+    let config = RestConfig { propose_timeout_ms: 50, read_timeout_ms: 50, ..RestConfig::default() };
+    // The reserved port 0 is nobody's, so the others never come.
+    let absent = |id| Member { id, peer_addr: "127.0.0.1:0".into(), http_addr: "127.0.0.1:0".into() };
+    let node = Node::start_unready(config, |config| config.members.extend([absent(2), absent(3)])).await;
+    let refused = node.get("/readyz").await.expect_problem(503, "unavailable");
+    assert_eq!((refused.header("retry-after"), &refused.body["outcome"]), ("1", &json!("unavailable")));
+    assert_eq!(node.get("/v1/cluster").await.expect(200).body["leader"], json!(null));
+    node.get("/livez").await.expect(200);
+    node.post("/v1/znodes/a", "x").await.expect_problem(503, "unavailable");
+    node.post("/v1/sessions", "").await.expect_problem(503, "unavailable");
+    node.get("/v1/znodes").await.expect_problem(503, "unavailable");
 }
 
 #[tokio::test]

@@ -109,8 +109,7 @@ async fn closing_a_session_takes_its_ephemerals_and_wakes_who_waits_for_its_lock
     let waiting = node.acquire(&second, "/l?wait=20s");
     let closing = async {
         node.until_contenders("/l", 2).await;
-        let (id, _) = first.split_once('.').unwrap();
-        node.in_session(&first, Method::DELETE, &format!("/v1/sessions/{id}")).await.expect(200)
+        node.close(&first).await.expect(200)
     };
     let (held, closed) = tokio::join!(waiting, closing);
     assert_eq!(held.expect(200).zxid(), closed.zxid());

@@ -17,7 +17,7 @@ impl SmallDisk {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={size}");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(dir.path()).output();
-        mounted.is_ok_and(|output| output.status.success()).then_some(SmallDisk(dir))
+        mounted.is_ok_and(|output| output.status.success()).then(|| SmallDisk(dir))
     }
 
     /// Takes all space that is left.

@@ -1,5 +1,9 @@
 //! What goes wrong, when, and for how long: all from the seed.
 
+use std::collections::BTreeSet;
+
+use replica::Readiness;
+
 use crate::hub::{Hub, MachineId};
 use crate::machine::{Clock, Node};
 
@@ -13,9 +17,9 @@ pub struct Faults {
     heal_ms: Option<u64>,
     calm_disks_ms: Option<u64>,
     restarts: Vec<(u64, MachineId)>,
-    /// A node that lost its disk and has not caught up since. No other may lose its own meanwhile: a majority of
-    /// whole disks is what the promises need.
-    wiped: Option<MachineId>,
+    /// Nodes that have been ready with the disk that they have. None may lose its disk unless all are: a majority of
+    /// whole disks is what the promises need, and one that has never caught up is no better than an empty one.
+    whole: BTreeSet<MachineId>,
     /// How many faults there were.
     pub count: u64,
 }
@@ -25,8 +29,8 @@ impl Faults {
     pub fn new(hub: Hub, mut random: fastrand::Rng) -> Faults {
         let calm_ms = [500, 1_500, 4_000][random.usize(..3)];
         let next_ms = random.u64(500..3_000);
-        let restarts = Vec::new();
-        Faults { random, hub, calm_ms, next_ms, heal_ms: None, calm_disks_ms: None, restarts, wiped: None, count: 0 }
+        let (restarts, whole) = (Vec::new(), BTreeSet::new());
+        Faults { random, hub, calm_ms, next_ms, heal_ms: None, calm_disks_ms: None, restarts, whole, count: 0 }
     }
 
     /// Does what is due.
@@ -80,12 +84,8 @@ impl Faults {
         for node in nodes.iter_mut().filter(|node| due.contains(&node.id) && !node.runs()) {
             node.start().map_err(|why| format!("node {} does not start: {why}", node.id))?;
         }
-        if let Some(wiped) = self.wiped {
-            let status = nodes.iter().find(|node| node.id == wiped).and_then(|node| node.status.as_ref());
-            if status.is_some_and(|status| status.ready == replica::Readiness::Ready) {
-                self.wiped = None;
-            }
-        }
+        let is_ready = |node: &&Node| node.status.as_ref().is_some_and(|status| status.ready == Readiness::Ready);
+        self.whole.extend(nodes.iter().filter(is_ready).map(|node| node.id));
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Faults {
                 let power = self.random.bool();
                 nodes.iter_mut().for_each(|node| self.kill(node, power));
             }
-            31..36 => self.wipe(&mut nodes[chosen]),
+            31..36 => self.wipe(&mut nodes[chosen], count),
             36..41 => {
                 nodes[chosen].shut_down();
                 self.hub.lock().event(&[7, chosen as u64], || format!("node {} shuts down", chosen + 1));
@@ -151,17 +151,11 @@ impl Faults {
         self.ended(node.id);
     }
 
-    fn wipe(&mut self, node: &mut Node) {
-        if self.wiped.is_some() {
+    fn wipe(&mut self, node: &mut Node, count: usize) {
+        if self.whole.len() < count {
             return;
         }
-        // One that has never been ready may not have joined yet: then it is no different from a wiped one, and two of
-        // those would be too many.
-        let ready = node.status.as_ref().is_some_and(|status| status.ready == replica::Readiness::Ready);
-        if !ready {
-            return;
-        }
-        self.wiped = Some(node.id);
+        self.whole.remove(&node.id);
         self.kill(node, true);
         node.wipe();
     }

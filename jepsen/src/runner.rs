@@ -15,6 +15,7 @@ use crate::cluster::disk::Disks;
 use crate::cluster::{Cluster, Ended, NetworkKind, Plan, program_beside};
 use crate::convergence;
 use crate::history::Entry;
+use crate::needs;
 use crate::nemesis::{Fault, Injected, Nemesis, Pace, Trouble};
 use crate::recorder::{Counts, Recorder};
 use crate::report;
@@ -44,8 +45,10 @@ pub struct Options {
     pub rate: f64,
     /// Of every random choice.
     pub seed: u64,
-    /// Where results go.
+    /// Where results go: into a new directory below.
     pub store: PathBuf,
+    /// Into this directory instead, which is there and empty.
+    pub dir: Option<PathBuf>,
     /// The program `zlock`; `None` is the one beside this program.
     pub zlock: Option<PathBuf>,
     /// A cluster that runs already, `host:port` each; empty for an own one.
@@ -113,7 +116,11 @@ pub struct Results {
 /// # Errors
 /// When the harness failed: the cluster did not start, a fault could not be made, results could not be written.
 pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
-    let dir = store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?;
+    needs::check(&options.faults, options.network)?;
+    let dir = match &options.dir {
+        Some(dir) => dir.clone(),
+        None => store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?,
+    };
     let mut disks = Disks::default();
     let cluster = start_cluster(options, &dir, &mut disks).await.map_err(|error| told("the cluster", &error))?;
     let recorder = Arc::new(Recorder::create(&dir).map_err(|error| told("the history", &error))?);
@@ -159,7 +166,7 @@ async fn start_cluster(options: &Options, dir: &std::path::Path, disks: &mut Dis
         Some(program) => program.clone(),
         None => program_beside()?,
     };
-    let faketime = if options.faults.contains(&Fault::Clock) { Some(store::faketime()?) } else { None };
+    let faketime = if options.faults.contains(&Fault::Clock) { Some(needs::faketime()?) } else { None };
     let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
     let plan = Plan { nodes, program, dir, faketime, data_dirs, settings, network };
     Cluster::start(&plan).await

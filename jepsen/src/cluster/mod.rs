@@ -15,6 +15,7 @@ use protocol::Cluster as View;
 use tokio::time::Instant;
 
 pub use links::{LinkRule, Links};
+pub(crate) use namespaces::available as namespaces_available;
 pub use network::{Network, NetworkKind, Place};
 pub use process::{Ended, Node};
 
@@ -81,6 +82,9 @@ impl Cluster {
             cluster.restart(i as u64 + 1)?;
         }
         cluster.recover().await?;
+        for node in &mut cluster.nodes {
+            node.check_clock()?;
+        }
         match cluster.ends().first() {
             Some(end) => Err(io::Error::other(format!("a node ended while it was started: {end:?}"))),
             None => Ok(cluster),

@@ -4,13 +4,17 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{CLUSTER_ID, Place, Plan};
+use crate::store::log_minute;
 
 /// Lines of a node's log that are shown when it ended.
 const LAST_LINES: usize = 8;
+/// Wall clocks that can jump begin so far in the past, and a node's first log lines have to show it.
+const START_OFFSET_S: u64 = 3_600;
 /// Ends of one node that are remembered; there are hardly ever as many, and the first ones tell most.
 const ENDS_MAX: usize = 50;
 
@@ -90,7 +94,7 @@ impl Node {
         let faketime = match &plan.faketime {
             Some(library) => {
                 let offset = dir.join("clock");
-                fs::write(&offset, "+0\n")?;
+                fs::write(&offset, format!("-{START_OFFSET_S}\n"))?;
                 Some((library.clone(), offset))
             }
             None => None,
@@ -217,6 +221,24 @@ impl Node {
         fs::write(&next, format!("{offset_s:+}\n"))?;
         fs::rename(next, file)?;
         Ok(true)
+    }
+
+    /// Sees in the log of a node that has just started whether libfaketime reaches it, and sets the clock right.
+    ///
+    /// # Errors
+    /// When it does not: no jump would have any effect.
+    pub fn check_clock(&mut self) -> io::Result<()> {
+        if self.faketime.is_none() {
+            return Ok(());
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let minutes: Vec<String> = (0..=3).map(|ago| log_minute(now - START_OFFSET_S - ago * 60)).collect();
+        let log = fs::read_to_string(&self.log)?;
+        if !log.lines().any(|line| minutes.iter().any(|minute| line.starts_with(minute))) {
+            let message = format!("libfaketime does not reach node {}: no line of its log is an hour old", self.id);
+            return Err(io::Error::other(message));
+        }
+        self.set_clock(0).map(|_| ())
     }
 
     fn last_lines(&self) -> Vec<String> {

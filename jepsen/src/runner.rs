@@ -1,5 +1,6 @@
 //! One run: start, break, mend, read what is left, judge, write it down.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -335,8 +336,14 @@ impl Run {
 
 /// A node that ends has to have a reason: a broken disk is one.
 fn judge_ends(ends: &[Ended], verdict: &mut Verdict) {
+    let mut times = BTreeMap::<u64, u64>::new();
     for end in ends.iter().filter(|end| !end.for_its_disk) {
-        let detail = format!("node {} ended unexpectedly: {}", end.node, end.how);
+        *times.entry(end.node).or_default() += 1;
+    }
+    for (node, times) in times {
+        // The first tells most.
+        let Some(end) = ends.iter().find(|end| end.node == node && !end.for_its_disk) else { continue };
+        let detail = format!("node {node} ended unexpectedly ({times}x): {}", end.how);
         verdict.found_outside("node-ended", detail, end.last_lines.clone());
     }
     let for_disks = ends.iter().filter(|end| end.for_its_disk).count();
@@ -377,8 +384,8 @@ mod tests {
         let mut verdict = Verdict::default();
         judge_ends(&[end(true)], &mut verdict);
         assert_eq!(verdict.valid, Validity::Valid);
-        judge_ends(&[end(true), end(false)], &mut verdict);
-        assert_eq!(verdict.valid, Validity::Invalid);
+        judge_ends(&[end(true), end(false), end(false)], &mut verdict);
+        assert_eq!((verdict.valid, verdict.finding_count), (Validity::Invalid, 1));
         let finding = &verdict.findings[0];
         assert_eq!((finding.kind.as_str(), finding.part.as_slice()), ("node-ended", &["x".to_owned()][..]));
     }

@@ -108,6 +108,20 @@ impl Cluster {
         Ok(())
     }
 
+    /// Starts every node again that has ended for its disk and not come back yet.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn restart_excused(&mut self) -> io::Result<()> {
+        for id in 1..=self.nodes.len() as u64 {
+            let node = &mut self.nodes[(id - 1) as usize];
+            if !node.runs() && node.ends().last().is_some_and(|end| end.for_its_disk) {
+                node.start()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Starts every node that does not run, whatever the reason, and waits until all are ready and those that have lived
     /// through a broken disk have either proven that they go on or ended.
     ///

@@ -157,3 +157,66 @@ fn settings(common: &Common) -> String {
     common.set.iter().for_each(|setting| text.push_str(&format!(" --set '{setting}'")));
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn common(store: &Path, time: &str) -> Common {
+        let store = store.to_str().unwrap();
+        match Args::parse_from(["jepsen", "all", "--store", store, "--time", time]).command {
+            Command::All(all) => all.common,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn row(workload: &str, valid: Validity) -> Row {
+        Row {
+            cell: Cell { workload: workload.into(), nemesis: "kill+pause".into() },
+            valid,
+            ok: 10,
+            fail: 2,
+            info: 1,
+            faults: [("kill".to_owned(), 3), ("pause".to_owned(), 2)].into(),
+            seed: 7,
+            command: String::new(),
+            why: vec!["stale-read".into(), "a|b".into()],
+            dir: PathBuf::new(),
+            seconds: 60,
+        }
+    }
+
+    #[test]
+    fn a_matrix_goes_on_without_what_nobody_could_judge() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut table = Table::new(&common(dir.path(), "60s"), 1);
+        table.add(row("lock", Validity::Valid));
+        table.add(row("queue", Validity::Unknown));
+        table.add(row("watch", Validity::Invalid));
+        assert_eq!(table.worst(), Validity::Invalid);
+        table.write().unwrap();
+        let resumed = Table::resume(&common(dir.path(), "60s"), 2).unwrap();
+        assert_eq!(resumed.runs, [row("lock", Validity::Valid), row("watch", Validity::Invalid)]);
+        assert!(resumed.has(&row("lock", Validity::Valid).cell) && !resumed.has(&row("queue", Validity::Valid).cell));
+        let refused = Table::resume(&common(dir.path(), "30s"), 2).unwrap_err();
+        assert!(refused.contains("other settings"), "{refused}");
+    }
+
+    #[test]
+    fn every_run_is_a_line_for_people() {
+        let mut table = Table::new(&common(Path::new("s"), "60s"), 1);
+        table.add(row("lock", Validity::Invalid));
+        let text = table.markdown();
+        assert!(text.starts_with("1 runs: 0 valid, 1 INVALID, 0 unknown; 10 ok operations, 5 faults."), "{text}");
+        let line = text.lines().last().unwrap();
+        assert_eq!(line, "| lock | kill+pause | INVALID | 10 | 2 | 1 | 5 | 7 | stale-read; a/b |");
+    }
+
+    #[test]
+    fn nothing_run_proves_nothing() {
+        assert_eq!(Table::new(&common(Path::new("s"), "60s"), 1).worst(), Validity::Unknown);
+    }
+}

@@ -45,3 +45,15 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_made_is_named() {
+        assert_eq!(check(&[Fault::Kill, Fault::Slow, Fault::Halves], NetworkKind::Proxies), Ok(()));
+        let why = check(&[Fault::Kill, Fault::Slow], NetworkKind::Namespaces).unwrap_err();
+        assert_eq!(why, "the nemesis slow cannot be run here: namespaces cannot delay packets: use --network proxy");
+    }
+}

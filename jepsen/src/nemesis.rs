@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use crate::cluster::{Cluster, LinkRule, disk};
+use crate::cluster::{Cluster, LOSS_PERCENT, LinkRule, Network, disk};
 use crate::recorder::Recorder;
 
 /// A kind of fault.
@@ -36,7 +36,7 @@ pub enum Fault {
     OneWay,
     /// All links are slow, by tens of milliseconds that vary.
     Slow,
-    /// Connections between nodes break again and again.
+    /// Packets between nodes are lost, or, with proxies, connections break again and again.
     Loss,
     /// A node loses its data and comes back.
     Wipe,
@@ -284,7 +284,11 @@ impl Nemesis {
             }
             _ => {
                 let rule = LinkRule { break_one_in: 20, ..LinkRule::default() };
-                (pairs().map(|link| (link, rule)).collect(), json!({"breaks_one_in": 20}))
+                let told = match network {
+                    Network::Proxies(_) => json!({"connection_breaks_one_read_in": rule.break_one_in}),
+                    Network::Namespaces(_) => json!({"packets_dropped_percent": LOSS_PERCENT}),
+                };
+                (pairs().map(|link| (link, rule)).collect(), told)
             }
         };
         // On top of what another fault has done to the links.

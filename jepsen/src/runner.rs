@@ -274,7 +274,12 @@ impl Run {
         let entries = self.recorder.finish(&self.dir).map_err(|error| told("the history", &error))?;
         let mut cluster = self.cluster.lock().await;
         let mut convergence = convergence::check(&mut cluster).await;
-        judge_ends(&cluster.ends(), &mut convergence);
+        let ends = cluster.ends();
+        judge_ends(&ends, &mut convergence);
+        // No node may take a failed fsync and go on: when none has ended, none has failed.
+        if faults.contains_key(Fault::Fsync.name()) && !ends.iter().any(|end| end.for_its_disk) {
+            convergence.doubt("no fsync has failed: no node ended for its disk".to_owned());
+        }
         match trouble {
             Some(Trouble::NotRecovered(why)) => convergence.found("not-recovered", why, &[]),
             Some(Trouble::Harness(why)) => convergence.doubt(why),

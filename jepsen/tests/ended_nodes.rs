@@ -75,9 +75,10 @@ fn starts(dir: &Path) -> usize {
 }
 
 async fn until(mut holds: impl FnMut() -> bool) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(5));
     let wait = async {
         while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            ticks.tick().await;
         }
     };
     timeout(Duration::from_secs(20), wait).await.unwrap();

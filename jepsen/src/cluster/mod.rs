@@ -15,7 +15,7 @@ use protocol::Cluster as View;
 use tokio::time::Instant;
 
 pub use links::{LinkRule, Links};
-pub(crate) use namespaces::available as namespaces_available;
+pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
 pub use process::{Ended, Node};
 

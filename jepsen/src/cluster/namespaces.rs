@@ -17,7 +17,7 @@ const SLOTS: u32 = 1_000;
 const NODES_MAX: u64 = 9;
 
 /// Packets in a hundred that a lossy link drops.
-const LOSS_PERCENT: u32 = 20;
+pub(crate) const LOSS_PERCENT: u32 = 20;
 
 /// Namespaces for nodes and their bridge. Dropping it removes them.
 pub struct Namespaces {

@@ -31,7 +31,8 @@ pub(crate) enum Command {
         #[arg(long)]
         workload: Option<String>,
     },
-    /// Runs workloads under faults, one after the other, and prints a table.
+    /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the store. Exit code: the worst
+    /// of all runs.
     All(All),
 }
 
@@ -91,6 +92,9 @@ pub(crate) struct Test {
     /// the verdict must be invalid. For register, exactly-once, session and watch.
     #[arg(long)]
     negative: bool,
+    /// Writes into this directory and ends when stdin does: how `jepsen all` starts its runs.
+    #[arg(long, hide = true)]
+    pub(crate) supervised: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
 }
@@ -104,6 +108,15 @@ pub(crate) struct All {
     /// Only these faults, each by itself; `a+b` is both in one run.
     #[arg(long, value_delimiter = ',')]
     pub(crate) nemeses: Vec<String>,
+    /// Runs at the same time, each in a process and a network of its own.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub(crate) parallel: u64,
+    /// A run that is not over this long after its `--time` is cut off and counts as unknown.
+    #[arg(long, default_value = "6m", value_parser = duration)]
+    pub(crate) grace: Duration,
+    /// Goes on with the matrix that the store has: what was judged valid or invalid is not run again.
+    #[arg(long)]
+    pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -146,6 +159,7 @@ impl Common {
             rate: self.rate,
             seed,
             store: self.store.clone(),
+            dir: None,
             zlock: self.zlock.clone(),
             endpoints: Vec::new(),
             pace: Pace { calm: self.calm, fault: self.fault },
@@ -171,6 +185,7 @@ impl Test {
         let mut options = self.common.options(workload(&self.workload)?, faults, self.common.seed())?;
         options.endpoints.clone_from(&self.endpoints);
         options.negative = self.negative;
+        options.dir.clone_from(&self.supervised);
         if self.negative && !has_negative(options.workload) {
             return Err(format!("{} has no negative control", self.workload));
         }

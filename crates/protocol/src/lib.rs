@@ -21,7 +21,7 @@ mod session_key;
 mod txn;
 mod znode;
 
-pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, Version};
+pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, StateDigest, Version};
 pub use duration::{DurationError, Millis};
 pub use lock::{Contender, LockList, LockMode, LockQueue, LockSummary, Released, Ticket, TokenCheck};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};

@@ -1,7 +1,8 @@
-//! Small disks that can be filled: a tmpfs for each node, and for failing fsyncs an ext4 image that is larger than the tmpfs it lies on.
+//! Small disks that can be filled: a tmpfs for each node, and for failing fsyncs a sparse ext4 image on it.
 //!
-//! Needs root. A filled tmpfs answers writes with "no space". The image promises its filesystem space that is not
-//! there, so writes succeed and the fsync behind them fails: what a dying disk does.
+//! Needs root. A filled filesystem answers writes with "no space". When the tmpfs below the image is full, the image's
+//! filesystem has space that is not there: writes succeed and the fsync behind them fails, as on a dying disk. What is
+//! deleted in the image is given back (`discard`), or the image would soon have all the space that it promises.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -9,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Of the tmpfs.
-const DISK_BYTES: u64 = 256 << 20;
-/// Of the image, as its filesystem sees it.
-const IMAGE_BYTES: u64 = 512 << 20;
+const DISK_BYTES: u64 = 512 << 20;
+/// Of the image, as its filesystem sees it. It fits, so that the image can be full by itself too.
+const IMAGE_BYTES: u64 = 384 << 20;
 /// The name of the file that takes the space.
 const FILLER: &str = ".jepsen-filler";
 
@@ -56,12 +57,22 @@ impl Disks {
         run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", "^has_journal"]).arg(&image))?;
         let inner = disk.join("inner");
         fs::create_dir_all(&inner)?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&inner))?;
+        run(Command::new("mount").args(["-o", "loop,discard"]).arg(&image).arg(&inner))?;
         self.mounted.push(inner.clone());
         let data = inner.join("data");
         fs::create_dir_all(&data)?;
         Ok(data)
     }
+}
+
+/// Takes away what an earlier run that was cut off left mounted below `dir`.
+pub fn unmount_below(dir: &Path) {
+    let Ok(dir) = fs::canonicalize(dir) else { return };
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+    let below: Vec<PathBuf> = points.filter(|point| point.starts_with(&dir)).collect();
+    // Undone from the last to the first: the image before the tmpfs that it lies on.
+    drop(Disks { mounted: below });
 }
 
 /// Takes all the space of the disk that `data_dir` lies on.

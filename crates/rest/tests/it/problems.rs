@@ -1,7 +1,7 @@
 //! Bad requests, and what belongs to every answer.
 
 use axum::http::Method;
-use replica::Member;
+use replica::{Member, Replica};
 use rest::RestConfig;
 use serde_json::json;
 
@@ -69,6 +69,7 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
         (Method::GET, "/v1/sessions?limit=0", "limit"),
         (Method::GET, "/v1/sessions/x", "id"),
         (Method::GET, "/v1/cluster?x=1", "x"),
+        (Method::GET, "/v1/cluster?digest=sha1", "digest"),
         (Method::GET, "/livez?x", "x"),
         (Method::POST, "/v1/txn?a=1&a=2", "a"),
     ] {
@@ -115,6 +116,23 @@ async fn a_node_without_a_quorum_says_so() {
     node.post("/v1/znodes/a", "x").await.expect_problem(503, "unavailable");
     node.post("/v1/sessions", "").await.expect_problem(503, "unavailable");
     node.get("/v1/znodes").await.expect_problem(503, "unavailable");
+}
+
+#[tokio::test]
+async fn the_node_gives_a_digest_of_its_state_when_asked() {
+    let node = Node::start().await;
+    assert_eq!(node.get("/v1/cluster").await.expect(200).body.get("state"), None);
+    let mut seen = Vec::new();
+    for path in ["/v1/znodes/a", "/v1/znodes/b"] {
+        let written = node.post(path, "").await.expect(201).zxid();
+        let cluster = node.get("/v1/cluster?digest=true").await.expect(200);
+        let state = node.replica.state();
+        let digest: String = Replica::digest(&state).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((state.last_zxid().0, digest.len()), (written, 64));
+        assert_eq!(cluster.body["state"], json!({"zxid": written, "digest": digest}));
+        seen.push(digest);
+    }
+    assert_ne!(seen[0], seen[1]);
 }
 
 #[tokio::test]

@@ -319,7 +319,7 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
         I::IntoIter: OptionalSend,
     {
         let write = Write::Append(entries.into_iter().collect());
-        if planted::is(Plant::AckBeforeFlush) {
+        if planted::is(Plant::AckBeforeFsync) {
             self.write(write, None)?;
             flushed.io_completed(Ok(()));
             return Ok(());

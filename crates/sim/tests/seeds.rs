@@ -55,7 +55,7 @@ fn acknowledging_before_the_flush_is_found() {
     let raft_ended = ["node 1 ended itself: raft", "node 2 ended itself: raft", "node 3 ended itself: raft"];
     let mut by = vec!["replicas agree", "acknowledged writes survive", "reads are fresh"];
     by.extend(raft_ended);
-    found(Plant::AckBeforeFlush, 0..20, &by);
+    found(Plant::AckBeforeFsync, 0..20, &by);
 }
 
 #[test]

@@ -16,8 +16,20 @@ pub struct Faults {
     /// A node that lost its disk and has not caught up since. No other may lose its own meanwhile: a majority of
     /// whole disks is what the promises need.
     wiped: Option<MachineId>,
+    election: Election,
     /// How many faults there were.
     pub count: u64,
+}
+
+/// An election in which a voter loses power just behind its vote.
+#[derive(Clone, Copy)]
+enum Election {
+    /// None such.
+    Undisturbed,
+    /// The next that votes for another will be the one.
+    Awaited,
+    /// It has voted.
+    Voted { voter: MachineId, candidate: MachineId, dark_ms: u64 },
 }
 
 impl Faults {
@@ -26,7 +38,19 @@ impl Faults {
         let calm_ms = [500, 1_500, 4_000][random.usize(..3)];
         let next_ms = random.u64(500..3_000);
         let restarts = Vec::new();
-        Faults { random, hub, calm_ms, next_ms, heal_ms: None, calm_disks_ms: None, restarts, wiped: None, count: 0 }
+        let (wiped, election) = (None, Election::Undisturbed);
+        Faults {
+            random,
+            hub,
+            calm_ms,
+            next_ms,
+            heal_ms: None,
+            calm_disks_ms: None,
+            restarts,
+            wiped,
+            election,
+            count: 0,
+        }
     }
 
     /// Does what is due.
@@ -44,6 +68,7 @@ impl Faults {
             self.calm_disks_ms = None;
             nodes.iter().for_each(|node| node.log.slow_down(0));
         }
+        self.follow_election(nodes, now_ms);
         if self.next_ms <= now_ms {
             self.next_ms = now_ms + 50 + self.random.u64(..self.calm_ms);
             self.count += 1;
@@ -55,6 +80,7 @@ impl Faults {
     /// Ends all faults: from now on everything works.
     pub fn end(&mut self, nodes: &mut [Node]) {
         self.hub.lock().heal();
+        self.election = Election::Undisturbed;
         for node in nodes {
             node.log.slow_down(0);
             node.paused_until_ms = node.paused_until_ms.min(self.hub.now_ms());
@@ -131,6 +157,7 @@ impl Faults {
                 self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
                 nodes[chosen].log.fail();
             }
+            92..97 => self.disturb_election(nodes, chosen),
             _ => {
                 let ahead_ms = self.random.i64(-20_000..20_000);
                 let rate = Clock::TRUE_RATE;
@@ -151,6 +178,45 @@ impl Faults {
         self.ended(node.id);
     }
 
+    /// The leader goes, and the first that votes for another shall lose power before anything is flushed because of what
+    /// comes of that vote. A chance in a million of itself, and the one moment in which a vote can be forgotten.
+    fn disturb_election(&mut self, nodes: &mut [Node], chosen: usize) {
+        let leads = |node: &Node| node.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader);
+        let leader = nodes.iter().position(leads).unwrap_or(chosen);
+        self.hub.lock().event(&[21, leader as u64], || "the next voter will lose power".into());
+        let power = self.random.bool();
+        self.kill(&mut nodes[leader], power);
+        nodes.iter().for_each(|node| node.log.watch_votes(true));
+        self.election = Election::Awaited;
+    }
+
+    fn follow_election(&mut self, nodes: &mut [Node], now_ms: u64) {
+        match self.election {
+            Election::Undisturbed => {}
+            Election::Awaited => {
+                let vote = nodes.iter().find_map(|node| Some((node.id, node.log.granted()?)));
+                if let Some((voter, candidate)) = vote {
+                    let dark_ms = now_ms + self.random.u64(1..12);
+                    self.election = Election::Voted { voter, candidate, dark_ms };
+                }
+            }
+            Election::Voted { voter, candidate, dark_ms } if dark_ms <= now_ms => {
+                self.election = Election::Undisturbed;
+                nodes.iter().for_each(|node| node.log.watch_votes(false));
+                let count = nodes.len() as u64;
+                let Some(voter) = nodes.iter_mut().find(|node| node.id == voter && node.runs()) else { return };
+                voter.kill(Some(0));
+                self.restarts.push((now_ms + 20 + self.random.u64(..150), voter.id));
+                // The one it voted for cannot tell the others that it won, if it won.
+                let others = (1..=count).filter(|other| *other != candidate);
+                let cuts = others.flat_map(|other| [(candidate, other), (other, candidate)]).collect();
+                let for_ms = 500 + self.random.u64(..3_000);
+                self.cut(cuts, for_ms, [6, candidate]);
+            }
+            Election::Voted { .. } => {}
+        }
+    }
+
     fn wipe(&mut self, node: &mut Node) {
         if self.wiped.is_some() {
             return;
@@ -168,7 +234,7 @@ impl Faults {
 
     fn partition(&mut self, count: u64, chosen: MachineId) {
         let mut cuts: Vec<(MachineId, MachineId)> = Vec::new();
-        let all: Vec<MachineId> = (1..=count).chain(crate::hub::FIRST_CLIENT..crate::hub::FIRST_CLIENT + 8).collect();
+        let all: Vec<MachineId> = (1..=count).chain(crate::hub::FIRST_CLIENT..crate::hub::FIRST_CLIENT + 9).collect();
         let others = |of: MachineId| all.iter().copied().filter(move |other| *other != of);
         let nodes = |of: MachineId| (1..=count).filter(move |other| *other != of);
         let kind = self.random.u32(..6);
@@ -192,9 +258,13 @@ impl Faults {
             }
         }
         let for_ms = 100 + self.random.u64(..5_000);
+        self.cut(cuts, for_ms, [u64::from(kind), chosen]);
+    }
+
+    fn cut(&mut self, cuts: Vec<(MachineId, MachineId)>, for_ms: u64, [kind, chosen]: [u64; 2]) {
         self.heal_ms = Some(self.hub.now_ms() + for_ms);
         let mut shared = self.hub.lock();
-        shared.event(&[14, u64::from(kind), chosen], || format!("for {for_ms} ms, cut: {cuts:?}"));
+        shared.event(&[14, kind, chosen], || format!("for {for_ms} ms, cut: {cuts:?}"));
         cuts.iter().for_each(|(from, to)| shared.network.cut(*from, *to));
     }
 

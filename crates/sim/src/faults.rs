@@ -1,5 +1,7 @@
 //! What goes wrong, when, and for how long: all from the seed.
 
+use std::collections::BTreeSet;
+
 use crate::hub::{Hub, MachineId};
 use crate::machine::{Clock, Node};
 
@@ -13,9 +15,10 @@ pub struct Faults {
     heal_ms: Option<u64>,
     calm_disks_ms: Option<u64>,
     restarts: Vec<(u64, MachineId)>,
-    /// A node that lost its disk and has not caught up since. No other may lose its own meanwhile: a majority of
-    /// whole disks is what the promises need.
-    wiped: Option<MachineId>,
+    /// Nodes that were ready since they last lost their disk, or since they first got one. Only while all are may one
+    /// lose its disk: one that has never been ready may not have joined yet, and then it is no different from a wiped
+    /// one. A majority of whole disks is what the promises need.
+    whole: BTreeSet<MachineId>,
     election: Election,
     /// How many faults there were.
     pub count: u64,
@@ -38,7 +41,7 @@ impl Faults {
         let calm_ms = [500, 1_500, 4_000][random.usize(..3)];
         let next_ms = random.u64(500..3_000);
         let restarts = Vec::new();
-        let (wiped, election) = (None, Election::Undisturbed);
+        let (whole, election) = (BTreeSet::new(), Election::Undisturbed);
         Faults {
             random,
             hub,
@@ -47,7 +50,7 @@ impl Faults {
             heal_ms: None,
             calm_disks_ms: None,
             restarts,
-            wiped,
+            whole,
             election,
             count: 0,
         }
@@ -106,12 +109,8 @@ impl Faults {
         for node in nodes.iter_mut().filter(|node| due.contains(&node.id) && !node.runs()) {
             node.start().map_err(|why| format!("node {} does not start: {why}", node.id))?;
         }
-        if let Some(wiped) = self.wiped {
-            let status = nodes.iter().find(|node| node.id == wiped).and_then(|node| node.status.as_ref());
-            if status.is_some_and(|status| status.ready == replica::Readiness::Ready) {
-                self.wiped = None;
-            }
-        }
+        let ready = |node: &&Node| node.status.as_ref().is_some_and(|it| it.ready == replica::Readiness::Ready);
+        self.whole.extend(nodes.iter().filter(ready).map(|node| node.id));
         Ok(())
     }
 
@@ -125,7 +124,7 @@ impl Faults {
                 let power = self.random.bool();
                 nodes.iter_mut().for_each(|node| self.kill(node, power));
             }
-            31..36 => self.wipe(&mut nodes[chosen]),
+            31..36 => self.wipe(count, &mut nodes[chosen]),
             36..41 => {
                 nodes[chosen].shut_down();
                 self.hub.lock().event(&[7, chosen as u64], || format!("node {} shuts down", chosen + 1));
@@ -217,17 +216,11 @@ impl Faults {
         }
     }
 
-    fn wipe(&mut self, node: &mut Node) {
-        if self.wiped.is_some() {
+    fn wipe(&mut self, count: usize, node: &mut Node) {
+        if self.whole.len() < count || !node.runs() {
             return;
         }
-        // One that has never been ready may not have joined yet: then it is no different from a wiped one, and two of
-        // those would be too many.
-        let ready = node.status.as_ref().is_some_and(|status| status.ready == replica::Readiness::Ready);
-        if !ready {
-            return;
-        }
-        self.wiped = Some(node.id);
+        self.whole.remove(&node.id);
         self.kill(node, true);
         node.wipe();
     }

@@ -34,6 +34,9 @@ pub(crate) enum Command {
     /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the store. Exit code: the worst
     /// of all runs.
     All(All),
+    /// Shows that the harness finds the bugs that can be planted in a zlock of the profile `planted`. Exit code: 0 when it
+    /// found each in time, 1 when not.
+    Prove(Prove),
 }
 
 /// How to run.
@@ -82,7 +85,7 @@ pub(crate) struct Test {
     #[arg(long)]
     workload: String,
     /// none, or any of kill, kill-leader, kill-majority, kill-all, pause, pause-leader, partition (halves, isolate-leader, ring,
-    /// one-way), slow, loss, wipe, clock, disk-full, fsync; separated by commas.
+    /// one-way), slow, loss, wipe, clock, disk-full, fsync, power-loss; separated by commas.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis none` fits.
@@ -119,6 +122,29 @@ pub(crate) struct All {
     pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// `jepsen prove`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Prove {
+    /// The program: `cargo build --profile planted -p zlock --features planted` makes it.
+    #[arg(long)]
+    pub(crate) zlock: PathBuf,
+    /// Only these bugs.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) bugs: Vec<String>,
+    /// How long a bug may take to be found, with everything that runs need.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub(crate) within: Duration,
+    /// How long clients work in one run. Runs follow each other until the bug is found.
+    #[arg(long, default_value = "20s", value_parser = duration)]
+    pub(crate) time: Duration,
+    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given, and printed.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Where results go.
+    #[arg(long, default_value = "store")]
+    pub(crate) store: PathBuf,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

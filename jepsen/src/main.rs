@@ -1,7 +1,8 @@
-//! `jepsen test`, `jepsen check`, `jepsen all`.
+//! `jepsen test`, `jepsen check`, `jepsen all`, `jepsen prove`.
 
 mod args;
 mod matrix;
+mod prove;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         },
         Command::Check { dir, workload } => check_stored(&dir, workload.as_deref()),
         Command::All(all) => runtime.block_on(matrix::run(&all)),
+        Command::Prove(prove) => runtime.block_on(prove::run(&prove)),
     };
     // What still runs is dropped, and nodes, mounts and namespaces go with it.
     runtime.shutdown_timeout(Duration::from_secs(5));

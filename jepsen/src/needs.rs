@@ -30,7 +30,9 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
     for fault in faults {
         let missing = match fault {
             Fault::Clock => faketime().err().map(|error| error.to_string()),
-            Fault::DiskFull | Fault::Fsync if !disk::available() => Some("it needs root, mount and mkfs.ext4".into()),
+            Fault::DiskFull | Fault::Fsync | Fault::PowerLoss if !disk::available() => {
+                Some("it needs root, mount and mkfs.ext4".into())
+            }
             Fault::Slow if network == NetworkKind::Namespaces => {
                 Some("namespaces cannot delay packets: use --network proxy".into())
             }

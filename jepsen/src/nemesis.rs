@@ -46,11 +46,13 @@ pub enum Fault {
     DiskFull,
     /// One node's fsync fails, and what it had not written is lost.
     Fsync,
+    /// All nodes lose power at once, and with it what they had not fsynced.
+    PowerLoss,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 17] = [
         Fault::Kill,
         Fault::KillLeader,
         Fault::KillMajority,
@@ -67,6 +69,7 @@ impl Fault {
         Fault::Clock,
         Fault::DiskFull,
         Fault::Fsync,
+        Fault::PowerLoss,
     ];
 
     /// What it is called on the command line.
@@ -88,6 +91,7 @@ impl Fault {
             Fault::Clock => "clock",
             Fault::DiskFull => "disk-full",
             Fault::Fsync => "fsync",
+            Fault::PowerLoss => "power-loss",
         }
     }
 
@@ -228,6 +232,13 @@ impl Nemesis {
                 node.wipe().map_err(|error| format!("wipe of node {one}: {error}"))?;
                 cluster.restart(one).map_err(|error| format!("restart of node {one}: {error}"))?;
                 Ok(json!({"nodes": [one]}))
+            }
+            Fault::PowerLoss => {
+                let told = kill(&mut cluster, &all);
+                for node in &cluster.nodes {
+                    disk::lose_power(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
+                }
+                Ok(told)
             }
             Fault::Clock => self.set_clocks(&mut cluster),
             Fault::DiskFull | Fault::Fsync => {

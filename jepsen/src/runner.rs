@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::check::{self, Workload};
 use crate::client::Client;
-use crate::cluster::disk::Disks;
+use crate::cluster::disk::{DiskKind, Disks};
 use crate::cluster::{Cluster, Ended, NetworkKind, Plan, program_beside};
 use crate::convergence;
 use crate::history::Entry;
@@ -152,15 +152,14 @@ async fn start_cluster(options: &Options, dir: &std::path::Path, disks: &mut Dis
     if !options.endpoints.is_empty() {
         return Ok(Cluster::of(options.endpoints.clone()));
     }
-    let (full, fsync) = (options.faults.contains(&Fault::DiskFull), options.faults.contains(&Fault::Fsync));
+    let own_disk = disk_kind(&options.faults)?;
     let mut data_dirs = Vec::new();
     for id in 1..=options.nodes {
-        let own_disk = full || fsync;
         let node_dir = dir.join(format!("node{id}"));
-        data_dirs.push(if own_disk { Some(disks.mount(&node_dir, fsync)?) } else { None });
+        data_dirs.push(own_disk.map(|kind| disks.mount(&node_dir, kind)).transpose()?);
     }
     let mut settings = options.settings.clone();
-    if full || fsync {
+    if own_disk.is_some() {
         settings.push_str("\nfree_disk_min = \"8MiB\"\n");
     }
     let program = match &options.zlock {
@@ -171,6 +170,23 @@ async fn start_cluster(options: &Options, dir: &std::path::Path, disks: &mut Dis
     let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
     let plan = Plan { nodes, program, dir, faketime, data_dirs, settings, network };
     Cluster::start(&plan).await
+}
+
+/// The disks that the faults need. None when any disk will do.
+fn disk_kind(faults: &[Fault]) -> io::Result<Option<DiskKind>> {
+    let has = |fault| faults.contains(&fault);
+    let (full, fsync, power) = (has(Fault::DiskFull), has(Fault::Fsync), has(Fault::PowerLoss));
+    if power && (full || fsync) {
+        return Err(io::Error::other(
+            "power-loss takes another kind of disk than disk-full and fsync: run it by itself",
+        ));
+    }
+    Ok(match (full, fsync, power) {
+        (_, true, _) => Some(DiskKind::FailingFsync),
+        (true, _, _) => Some(DiskKind::Full),
+        (_, _, true) => Some(DiskKind::PowerLoss),
+        _ => None,
+    })
 }
 
 struct Run {

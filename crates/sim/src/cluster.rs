@@ -157,6 +157,8 @@ impl Cluster {
                 let client = Client::new(FIRST_CLIENT + index, shared.clone(), random.fork());
                 lives.spawn_local(workload::watch(client, root));
             }
+            let client = Client::new(FIRST_CLIENT + 8, shared.clone(), random.fork());
+            lives.spawn_local(workload::look(client));
             lives
         }));
         let invariants = Invariants::new(World { fastest_rate: fastest });

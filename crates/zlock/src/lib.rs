@@ -12,6 +12,8 @@
 pub mod config;
 mod dev;
 mod logging;
+#[cfg(feature = "planted")]
+mod planted;
 mod serve;
 
 use std::ffi::OsString;

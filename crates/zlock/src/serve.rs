@@ -16,6 +16,10 @@ pub(crate) fn run(settings: Settings, until_stdin_ends: bool) -> Exit {
     if let Err(reason) = logging::start(&settings.log) {
         return refuse(&reason);
     }
+    #[cfg(feature = "planted")]
+    if let Err(reason) = crate::planted::plant() {
+        return refuse(&reason);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&format!("cannot start threads: {error}")),

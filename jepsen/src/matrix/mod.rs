@@ -19,7 +19,7 @@ use crate::{exit_code, harness_failed, say};
 use table::{Cell, Table};
 
 /// What is run when nothing is named: everything there is, and some of it together.
-const NEMESES: [&str; 15] = [
+const NEMESES: [&str; 16] = [
     "none",
     "kill",
     "kill-leader",
@@ -34,6 +34,7 @@ const NEMESES: [&str; 15] = [
     "clock",
     "disk-full",
     "fsync",
+    "power-loss",
     "kill+pause-leader+partition",
 ];
 

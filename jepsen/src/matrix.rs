@@ -93,7 +93,7 @@ fn plan(all: &All) -> Result<Vec<(Workload, String, Vec<Fault>)>, String> {
             names.push("clock".into());
         }
         if jepsen::cluster::disk::available() {
-            names.extend(["disk-full".into(), "fsync".into()]);
+            names.extend(["disk-full".into(), "fsync".into(), "power-loss".into()]);
         }
     }
     let mut plan = Vec::new();

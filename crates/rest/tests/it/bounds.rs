@@ -108,6 +108,18 @@ async fn operations_of_a_txn_have_a_bound() {
 }
 
 #[tokio::test]
+async fn a_txn_that_no_replica_could_read_back_is_refused() {
+    let node = Node::start().await;
+    // In memory an operation takes up more than in the body and in the entry, and that is what a reader bounds.
+    let ops = vec![r#"{"op":"check","path":"/"}"#; 161_318].join(",");
+    let body = format!(r#"{{"ops":[{ops}]}}"#);
+    let guard = format!("/{};1", "l".repeat(250));
+    let refused = node.call(Method::POST, "/v1/txn", &[("if-lock", &guard)], body.as_bytes()).await;
+    refused.expect_problem(413, "body-too-large");
+    node.post("/v1/znodes/a", "the node lives on").await.expect(201);
+}
+
+#[tokio::test]
 async fn waiting_requests_have_a_bound() {
     let config = RestConfig { waits_max: 1, ..RestConfig::default() };
     let node = Node::start_with(config, |_| {}).await;

@@ -126,13 +126,7 @@ async fn waiting_requests_have_a_bound() {
     let (first, second) = (node.session().await, node.session().await);
     node.acquire(&first, "/l").await.expect(200);
     let bounded = async {
-        loop {
-            // Busy as soon as the other request waits; a look without a wait is always possible.
-            let queue = node.get("/v1/locks/l").await.expect(200);
-            if queue.body["contenders"] == 2 {
-                break;
-            }
-        }
+        node.until_queued("/l", 2).await;
         let refused = node.get("/v1/znodes/a?watch=data&wait=1s").await.expect_problem(429, "too-many");
         assert_eq!((refused.header("retry-after"), &refused.body["outcome"]), ("1", &"unavailable".into()));
         node.acquire(&first, "/other").await.expect_problem(429, "too-many");
@@ -145,6 +139,24 @@ async fn waiting_requests_have_a_bound() {
     // The place comes back when the waiter has left.
     while node.get("/v1/znodes/a?watch=data&wait=1ms").await.status == 429 {}
     assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 1);
+}
+
+#[tokio::test]
+async fn those_who_keep_their_place_wait_within_the_same_bound() {
+    let config = RestConfig { waits_max: 1, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    let bounded = async {
+        node.until_queued("/l", 2).await;
+        node.acquire(&first, "/other").await.expect_problem(429, "too-many");
+    };
+    tokio::select! {
+        answer = node.acquire(&second, "/l?keep&wait=20s") => panic!("{}", answer.body),
+        () = bounded => {}
+    }
+    while node.get("/v1/znodes/a?watch=data&wait=1ms").await.status == 429 {}
+    assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 2, "the place is kept");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -82,6 +83,10 @@ impl Node {
         let (term, followed) = self.reign().ok_or("this node does not lead")?;
         if !followed {
             return Err("the leader has no quorum".into());
+        }
+        // Whom it asks may lead at once, however recently it was followed itself.
+        if self.hands_over.load(Ordering::Acquire) {
+            return Err("leadership is changing hands".into());
         }
         let state = self.view.state();
         let now = Instant::now();

@@ -183,6 +183,18 @@ async fn waits_and_pages_have_bounds() {
 }
 
 #[tokio::test]
+async fn a_page_of_a_queue_has_no_more_data_than_labels() {
+    let node = limited(|limits| limits.label_bytes_max = 8).await;
+    node.post("/v1/znodes/l", "").await.expect(201);
+    node.post("/v1/znodes/l/n-?mode=persistent-sequential", "12345678").await.expect(201);
+    node.post("/v1/znodes/l/n-?mode=persistent-sequential", "123456789").await.expect(201);
+    let queue = node.get("/v1/locks/l").await.expect(200);
+    assert_eq!(queue.body["holders"][0]["label"], "12345678");
+    // A znode of somebody else may have a thousand times more, and a page a thousand of them.
+    assert_eq!(queue.body["waiters"][0].get("label"), None, "{}", queue.body);
+}
+
+#[tokio::test]
 async fn proposals_on_their_way_have_a_bound() {
     let node = Node::start_with(RestConfig::default(), |config| config.proposals_max = 1).await;
     let (mut done, mut refused) = (0, 0);

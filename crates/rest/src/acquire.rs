@@ -64,7 +64,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let request = call.request(Op::Acquire(wish.op));
     let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
     if wish.keep {
-        waiter.disarm();
+        waiter.stay();
     }
     let (ticket, grant) = enqueue(&mut waiter, &path).await?;
     let grant = match grant {

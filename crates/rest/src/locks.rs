@@ -68,8 +68,8 @@ fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQu
 pub(crate) async fn list(mut call: Call) -> Answer {
     let state = call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
-    let prefix = path_param(&mut call, "prefix")?.unwrap_or_else(ZPath::root);
-    let after = path_param(&mut call, "after")?;
+    let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
+    let after = call.query.path("after")?;
     call.query.finish()?;
     let mut locks = lock::list(&state, &prefix, after.as_ref(), limit + 1)?;
     let more = locks.len() > limit;
@@ -81,11 +81,6 @@ pub(crate) async fn list(mut call: Call) -> Answer {
         first: words::contender(summary.first),
     });
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks: locks.collect(), next }))
-}
-
-fn path_param(call: &mut Call, name: &str) -> Result<Option<ZPath>, Problem> {
-    let path = call.query.take(name).map(|text| ZPath::parse(&text));
-    path.transpose().map_err(|_| Problem::bad(name, "not a znode path"))
 }
 
 /// Says where a ticket stands, waiting until it holds as long as `wait` says.

@@ -8,7 +8,7 @@ use protocol::{
     Deleted, KeptAlive, Millis, OpenSession, ProblemType, SessionInfo, SessionKey, SessionList, SessionOpened,
 };
 use replica::Touch;
-use znode::{Op, Reply, Session, SessionId, ZPath};
+use znode::{Op, Reply, Session, SessionId};
 
 use crate::call::{Answer, Call, json, with_header};
 use crate::caller::secret_hash;
@@ -81,8 +81,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let id = session_id(&call, "")?;
     let state = call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
-    let after = call.query.take("after").map(|text| ZPath::parse(&text).map_err(|_| crate::paths::not_a_path()));
-    let after = after.transpose()?;
+    let after = call.query.path("after")?;
     call.query.finish()?;
     let Some(session) = state.session(id) else {
         let detail = "it was closed, expired or never opened";

@@ -110,9 +110,10 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
         reason = stop.next() => info!(reason, "stopping"),
     }
     let stopped = async {
+        // The door first: it takes those who wait here out of their queues, for which it needs a node that still writes.
         let _ = stop_http.send(());
-        replica.shutdown().await;
         let _ = door.await;
+        replica.shutdown().await;
     };
     let in_time = tokio::time::timeout(Duration::from_millis(settings.stop_timeout_ms), stopped).await.is_ok();
     if in_time {

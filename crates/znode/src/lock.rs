@@ -43,7 +43,7 @@ pub struct QueueEntry {
     pub session: Option<SessionId>,
     /// Who, within the session; empty for nobody.
     pub owner: String,
-    /// The lock node's data if that is text.
+    /// The lock node's data if that is text, and no longer than a label may be.
     pub label: Option<String>,
     /// When it entered the queue, in milliseconds since 1970 by the leader's clock.
     pub since_ms: u64,
@@ -186,13 +186,19 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         mode: acquired.map_or_else(|| mode_of(name), |contender| contender.mode),
         session: node.owner(),
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
-        label: String::from_utf8(node.data.to_vec()).ok(),
+        label: label(state, node),
         since_ms: node.ctime_ms,
         token: FencingToken::from(node.czxid),
         holds: holds(node),
         lingers_until_ms: node.lingers_until_ms(),
         ticket,
     })
+}
+
+/// A znode that no acquire made may hold anything: what is longer than a label may be is none.
+fn label(state: &State, node: &Znode) -> Option<String> {
+    let short = node.data.len() <= state.limits.label_bytes_max as usize;
+    short.then(|| std::str::from_utf8(&node.data).ok().map(String::from)).flatten()
 }
 
 fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {

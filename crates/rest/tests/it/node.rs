@@ -176,6 +176,14 @@ impl Node {
             self.get(&format!("/v1/znodes{lock}?watch=children&since={}&wait=100ms", queue.zxid())).await;
         }
     }
+
+    /// The same, without a waiting request: a look is possible also where no more waits are.
+    pub(crate) async fn until_queued(&self, lock: &str, count: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.get(&format!("/v1/locks{lock}")).await.expect(200).body["contenders"] != count {
+            assert!(Instant::now() < deadline, "{lock} never has {count}");
+        }
+    }
 }
 
 /// The text of a field.

@@ -55,6 +55,7 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
         (Method::GET, "/v1/znodes/a?chidlren", "chidlren"),
         (Method::GET, "/v1/znodes/a?children=all", "children"),
         (Method::GET, "/v1/znodes/a?limit=5", "limit"),
+        (Method::GET, "/v1/sessions/1?after=x", "after"),
         (Method::POST, "/v1/znodes/a?mode=forever", "mode"),
         (Method::POST, "/v1/znodes/a?ttl=5s", "ttl"),
         (Method::POST, "/v1/znodes/a?mode=persistent-ttl", "ttl"),

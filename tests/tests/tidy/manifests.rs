@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("protocol", &[]),
     ("rest", &["replica", "protocol", "znode"]),
     ("zlock", &["rest", "replica", "znode", "protocol"]),
+    ("zlock-client", &["protocol"]),
     ("bench", &["protocol"]),
     ("tests", &["zlock", "protocol"]),
     ("jepsen", &["protocol"]),

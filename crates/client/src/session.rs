@@ -162,13 +162,15 @@ impl Session {
     }
 }
 
-/// Keeps a session alive until it ends, and tells when that is.
+/// Keeps a session alive until it ends, and tells that it has.
 async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
     tokio::select! {
         () = session.ended() => {}
         () = beat(&session, &transport) => {}
         () = fence(&session) => {}
     }
+    // Whichever of them saw the deadline pass: from here on nobody else would tell it.
+    session.refresh();
     if *session.state.borrow() == SessionState::Lost {
         // The cluster may think otherwise, and then others would wait for what this client no longer dares to use.
         let _ = session.delete(&transport, Moment::now().after(session.timeout)).await;
@@ -182,10 +184,9 @@ async fn fence(session: &Session) {
         session.refresh();
         tokio::time::sleep(step.min(session.safe_until().remaining())).await;
     }
-    session.refresh();
 }
 
-/// Sends heartbeats until the cluster says that the session has ended.
+/// Sends heartbeats until the session has ended, by the cluster's word or by the clock.
 async fn beat(session: &Session, transport: &Transport) {
     let attempt = (session.timeout / 6).min(transport.timeouts.attempt);
     let call = Call::write(Method::POST, format!("/v1/sessions/{}/keepalive", session.id));

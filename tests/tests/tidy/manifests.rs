@@ -13,7 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("replica", &["znode", "storage"]),
     ("protocol", &[]),
     ("rest", &["replica", "protocol", "znode"]),
-    ("zlock", &["rest", "replica", "znode", "protocol"]),
+    ("zlock", &["rest", "replica", "znode", "protocol", "zlock-client"]),
     ("zlock-client", &["protocol"]),
     ("bench", &["protocol"]),
     ("tests", &["zlock", "protocol"]),

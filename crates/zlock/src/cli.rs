@@ -53,8 +53,13 @@ pub(crate) fn commands() -> Vec<Command> {
         watch::command(),
     ];
     let mut commands: Vec<Command> = shared.into_iter().map(context::with_options).collect();
-    commands.extend([completions::command(), man::command(), lock::watchdog_command(), lock::exec_command()]);
+    commands.extend([completions::command(), man::command()]);
     commands
+}
+
+/// Commands that the program calls itself by.
+pub(crate) fn internal_commands() -> [Command; 2] {
+    [lock::watchdog_command(), lock::exec_command()]
 }
 
 /// Runs a command. `None` when it is none of these. Answers the exit code.

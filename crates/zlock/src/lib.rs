@@ -39,7 +39,7 @@ enum Exit {
 
 /// Runs the program with its arguments, the program's name first.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let exit = match command().try_get_matches_from(args) {
+    let exit = match command().subcommands(cli::internal_commands()).try_get_matches_from(args) {
         Ok(matches) => {
             let client = matches.subcommand().and_then(|(name, matches)| cli::run(name, matches, command));
             if let Some(code) = client {

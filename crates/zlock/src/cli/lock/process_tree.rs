@@ -1,7 +1,9 @@
 //! A command's processes: all that descend from its watchdog, whatever groups and sessions they have made.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
+use rustix::event::{Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// The living processes that descend from `ancestor`.
@@ -30,6 +32,21 @@ pub(super) fn signal_all(ancestor: u32, signal: Signal) -> bool {
         signal_one(*pid, signal);
     }
     !found.is_empty()
+}
+
+/// Kills every descendant but those that are spared, until none is left: processes may be born meanwhile. What a kill does
+/// not end within this time hangs in the kernel.
+pub(super) fn end_all(ancestor: u32, spared: &[u32], within: Duration) {
+    let began = Instant::now();
+    loop {
+        let mut found = descendants(ancestor);
+        found.retain(|pid| !spared.contains(pid));
+        if found.is_empty() || began.elapsed() > within {
+            return;
+        }
+        found.into_iter().for_each(|pid| signal_one(pid, Signal::KILL));
+        let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+    }
 }
 
 /// Signals one process. That it has ended meanwhile is no error.

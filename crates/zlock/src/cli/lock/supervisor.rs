@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Signal, getpgrp};
+use rustix::process::{Signal, getpgrp, getpid, set_child_subreaper};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -16,7 +16,7 @@ use zlock_client::Guard;
 use super::super::failure::Failure;
 use super::control::{Ended, Order, now, send_stdin};
 use super::deadline::{OnLoss, Plan};
-use super::process_tree::signal_all;
+use super::process_tree::{descendants, end_all, signal_all};
 use super::signals::Signals;
 use super::watchdog::WATCHDOG;
 use super::{CANNOT, LOST};
@@ -35,9 +35,13 @@ pub(super) async fn supervise(
 ) -> Result<Ended, Failure> {
     // On a terminal the command shares this process's group: the terminal signals both, and job control works.
     let shares_group = std::io::stdin().is_terminal();
+    // When the watchdog is killed, what the command has started becomes a child of this process, where it is found.
+    let _ = set_child_subreaper(Some(getpid()));
+    let spared = descendants(std::process::id());
     let (mut watchdog, socket) = start(guard, plan, command, shares_group)
         .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")).with_code(CANNOT))?;
-    let mut supervisor = Supervisor { guard, plan, socket, watchdog: watchdog.id().unwrap_or(0), told: Duration::ZERO };
+    let mut supervisor =
+        Supervisor { guard, plan, socket, watchdog: watchdog.id().unwrap_or(0), spared, told: Duration::ZERO };
     let ended = supervisor.run(signals, shares_group).await;
     // Killed when it still runs: it is told nothing any more.
     let _ = watchdog.start_kill();
@@ -69,6 +73,8 @@ struct Supervisor<'a> {
     plan: Plan,
     socket: UnixStream,
     watchdog: u32,
+    /// What this process had started before, under another program's name.
+    spared: Vec<u32>,
     /// The deadline that the watchdog knows.
     told: Duration,
 }
@@ -119,10 +125,10 @@ impl Supervisor<'_> {
         Ended::parse(line.trim_end())
     }
 
-    /// Ends the command without a watchdog. The kernel has ended its first process when the watchdog was killed.
+    /// Ends the command without a watchdog, and the watchdog, should it be there.
     fn end(&self) -> Ended {
         if self.plan.on_loss != OnLoss::Warn {
-            signal_all(self.watchdog, Signal::KILL);
+            end_all(std::process::id(), &self.spared, self.plan.margin);
         }
         Ended { code: LOST, lost: true }
     }

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd
 use super::control::{Ended, Order, now, receive_stdin, report};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
-use super::process_tree::{signal_all, signal_one};
+use super::process_tree::{end_all, signal_all, signal_one};
 
 /// The name of the hidden command.
 pub(crate) const WATCHDOG: &str = "internal-watchdog";
@@ -196,11 +196,8 @@ impl Watchdog {
         };
         let lost = self.plan.on_loss != OnLoss::Warn && self.done != Step::Wait;
         if lost {
-            // What the command has started goes with it. What a kill does not end within this time hangs in the kernel.
-            let patience = now() + self.plan.margin;
-            while signal_all(std::process::id(), Signal::KILL) && now() < patience {
-                let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
-            }
+            // What the command has started goes with it.
+            end_all(std::process::id(), &[], self.plan.margin);
         }
         Ended { code, lost }
     }

@@ -1,6 +1,6 @@
 //! What can go wrong, in three kinds that are never mixed.
 
-use protocol::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
+use protocol::{Problem, ProblemType};
 
 /// Why a call did not do what it was asked to.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -57,20 +57,17 @@ impl Error {
         Error::Refused { code: problem.kind(), message, problem: Box::new(problem) }
     }
 
-    /// A refusal of the client's own, for what no node needs to be asked.
+    /// A refusal of the client's own, for what no node needs to be asked. Its status is 0: nobody answered.
     pub(crate) fn refused_here(kind: ProblemType, detail: impl Into<String>) -> Error {
-        Error::refused(Problem {
-            type_uri: format!("{PROBLEM_TYPE_BASE}{}", kind.slug()),
-            title: kind.title().into(),
-            status: 0,
-            detail: detail.into(),
-            outcome: Outcome::Refused,
-            name: None,
-            code: None,
-            path: None,
-            op_index: None,
-            zxid: 0,
-        })
+        let problem = serde_json::json!({
+            "type": kind.uri(),
+            "title": kind.title(),
+            "status": 0,
+            "detail": detail.into(),
+            "outcome": "refused",
+            "zxid": 0,
+        });
+        Error::refused(serde_json::from_value(problem).expect("it has all that a problem must have"))
     }
 
     /// The session is gone, and what was waiting in it with it.

@@ -69,6 +69,7 @@ enum Duty {
     },
     Reap,
     SetLimits,
+    SetLockLimits,
 }
 
 type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
@@ -137,6 +138,9 @@ impl Node {
         if !busy.contains(&Duty::SetLimits) && *state.limits() != self.config.limits {
             duties.push(Duty::SetLimits);
         }
+        if !busy.contains(&Duty::SetLockLimits) && *state.lock_limits() != self.config.lock_limits {
+            duties.push(Duty::SetLockLimits);
+        }
         duties
     }
 
@@ -177,6 +181,9 @@ impl Node {
             }
             Duty::SetLimits => {
                 self.propose_as_duty(Op::SetLimits(self.config.limits.clone())).await;
+            }
+            Duty::SetLockLimits => {
+                self.propose_as_duty(Op::SetLockLimits(self.config.lock_limits.clone())).await;
             }
         }
         duty

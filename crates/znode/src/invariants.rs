@@ -30,6 +30,8 @@ impl State {
         same("timed", sums.timed, &self.timed.iter().cloned().collect())?;
         same("idle", sums.idle, &self.idle.iter().cloned().collect())?;
         same("locks", sums.locks, &self.locks.iter().cloned().collect())?;
+        same("grants", sums.granted, &self.grants.keys().cloned().collect())?;
+        self.past.check_invariants()?;
         self.check_sessions(&sums.owned)
     }
 
@@ -71,15 +73,24 @@ impl State {
     }
 
     fn check_family(&self, path: &ZPath, node: &Znode, sums: &mut Sums) -> Result<(), String> {
-        let mut places = BTreeSet::new();
+        let (mut places, mut pending) = (BTreeSet::new(), BTreeSet::new());
         for name in &node.family.names {
             let child = path.child(name).map_err(|_| format!("child {name:?} has a bad name"))?;
             let child = self.node(&child).ok_or_else(|| format!("child {name} does not exist"))?;
-            places.extend(Place::of(name, child.czxid));
+            let place = Place::of(name, child.czxid);
+            // Each lock node of a session waits for its grant or has had it.
+            if child.owner().is_some() && child.lingers_until_ms().is_none() {
+                let waits = |place: &Place| node.family.pending.contains(place);
+                let settled = place.as_ref().filter(|place| !waits(place)).map(|place| path.child(&place.name));
+                sums.granted.extend(settled.transpose().map_err(|error| error.to_string())?);
+                pending.extend(place.clone().filter(waits));
+            }
+            places.extend(place);
         }
         let writers: BTreeSet<_> = places.iter().filter(|place| !is_shared(&place.name)).cloned().collect();
         let tokens: BTreeSet<_> = places.iter().map(|place| (place.czxid, place.name.clone())).collect();
         same("contenders", node.family.contenders.iter().cloned().collect(), &places)?;
+        same("pending", node.family.pending.iter().cloned().collect(), &pending)?;
         same("writers", node.family.writers.iter().cloned().collect(), &writers)?;
         same("tokens", node.family.tokens.iter().cloned().collect(), &tokens)?;
         if !places.is_empty() {
@@ -141,6 +152,7 @@ struct Sums {
     idle: BTreeSet<(u64, ZPath)>,
     locks: BTreeSet<ZPath>,
     owned: BTreeSet<(SessionId, ZPath)>,
+    granted: BTreeSet<ZPath>,
 }
 
 fn same<T: Ord + std::fmt::Debug>(what: &str, counted: BTreeSet<T>, indexed: &BTreeSet<T>) -> Result<(), String> {

@@ -3,6 +3,10 @@
 //! A lock is a znode with contenders among its children: children whose names end in ten digits, whoever made them. They
 //! queue by number, then by czxid, then by name. A writer holds when nothing is before it; a reader when no writer is before it.
 
+mod limits;
+pub(crate) mod past;
+pub(crate) mod records;
+
 use std::ops::Bound;
 
 use bincode::{Decode, Encode};
@@ -10,6 +14,9 @@ use imbl::OrdSet;
 
 use crate::znode::{Contender, Place, Znode, is_shared, mode_of};
 use crate::{Error, FencingToken, LockMode, SessionId, State, ZPath, Zxid};
+
+pub use limits::LockLimits;
+pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history};
 
 /// Where a ticket stands.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 
 use crate::codec::{DecodeError, decode, encode};
+use crate::lock::records::{self, LockRecord};
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
 use crate::znode::{Contender, Family, Kind, Znode};
@@ -19,6 +20,7 @@ enum Record {
     Request { session: SessionId, key: RequestKey, answered: Answered },
     Znode(Box<ZnodeRecord>),
     Tail { sessions: u64, requests: u64, znodes: u64 },
+    Lock(LockRecord),
 }
 
 #[derive(Encode, Decode)]
@@ -57,8 +59,9 @@ impl State {
         };
         let sessions = self.sessions.clone().into_iter().flat_map(|(_, session)| session_records(&session));
         let znodes = self.nodes.clone().into_iter().map(|(path, node)| znode_record(path, &node));
-        let head = std::iter::once(encode(&head));
-        head.chain(sessions).chain(znodes.map(|record| encode(&record))).chain(std::iter::once(encode(&tail)))
+        let locks = records::records(self).map(Record::Lock);
+        let rest = znodes.chain(locks).chain(std::iter::once(tail));
+        std::iter::once(encode(&head)).chain(sessions).chain(rest.map(|record| encode(&record)))
     }
 }
 
@@ -101,6 +104,8 @@ fn znode_record(path: ZPath, node: &Znode) -> Record {
 pub struct StateBuilder {
     state: Option<State>,
     requests: u64,
+    /// Records of locks that no tail of theirs has counted.
+    locks: u64,
     finished: bool,
 }
 
@@ -150,6 +155,8 @@ impl StateBuilder {
                 self.requests += 1;
             }
             Record::Znode(record) => push_znode(state, *record)?,
+            Record::Lock(record) => records::push(state, record, &mut self.locks)?,
+            Record::Tail { .. } if self.locks > 0 => return Err(records::missing()),
             Record::Tail { sessions, requests, znodes } => {
                 let counts = (state.sessions.len() as u64, self.requests, state.nodes.len() as u64);
                 if counts != (sessions, requests, znodes) {
@@ -216,6 +223,6 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
     Ok(())
 }
 
-fn damaged(what: &str) -> DecodeError {
+pub(crate) fn damaged(what: &str) -> DecodeError {
     DecodeError::Damaged(what.into())
 }

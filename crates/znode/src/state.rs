@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::lock::past::{Past, end_of};
+use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
@@ -29,6 +31,10 @@ pub struct State {
     /// Containers that had children and have none, by the time at which the last one went.
     pub(crate) idle: OrdSet<(u64, ZPath)>,
     pub(crate) data_bytes: u64,
+    pub(crate) lock_limits: Arc<LockLimits>,
+    /// The lock nodes that hold and that a session owns, with the entry in which each became a holder.
+    pub(crate) grants: OrdMap<ZPath, Grant>,
+    pub(crate) past: Past,
 }
 
 impl Default for State {
@@ -75,6 +81,9 @@ impl State {
             timed: OrdSet::new(),
             idle: OrdSet::new(),
             data_bytes: 0,
+            lock_limits: Arc::new(LockLimits::FIRST),
+            grants: OrdMap::new(),
+            past: Past::default(),
         }
     }
 
@@ -87,6 +96,7 @@ impl State {
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut changes = Changes::new(at);
         let (zxid, reply) = self.answer(txn.request, &mut changes);
+        self.settle_grants(&changes);
         Applied { zxid, reply, events: changes.events }
     }
 
@@ -116,6 +126,11 @@ impl State {
     /// The bounds in force.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The bounds in force of what is remembered about locks.
+    pub fn lock_limits(&self) -> &LockLimits {
+        &self.lock_limits
     }
 
     /// How many znodes there are, the root included.
@@ -266,6 +281,8 @@ impl State {
         idempotency: Option<&Idempotency>,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
+        changes.session = session;
+        changes.end = end_of(&op);
         match op {
             Op::OpenSession { secret_hash, timeout_ms, label } => {
                 self.open_session(secret_hash, timeout_ms, &label, changes)
@@ -286,6 +303,10 @@ impl State {
                 self.limits = Arc::new(limits);
                 Ok(Reply::Done)
             }
+            Op::SetLockLimits(limits) => {
+                self.lock_limits = Arc::new(limits);
+                Ok(Reply::Done)
+            }
         }
     }
 }
@@ -298,11 +319,27 @@ pub(crate) struct Changes {
     events: Vec<Event>,
     /// Parents that have their event: one for a transaction is enough.
     parents: BTreeSet<ZPath>,
+    /// Parents whose queue changed.
+    queues: BTreeSet<ZPath>,
+    /// Who asks.
+    pub(crate) session: Option<SessionId>,
+    /// Why tickets end in this entry, as far as the operation alone tells.
+    pub(crate) end: Option<TicketEnd>,
 }
 
 impl Changes {
     fn new(at: LogPosition) -> Changes {
-        Changes { zxid: at.zxid, term: at.term, events: Vec::new(), parents: BTreeSet::new() }
+        let (parents, queues) = (BTreeSet::new(), BTreeSet::new());
+        let (zxid, term) = (at.zxid, at.term);
+        Changes { zxid, term, events: Vec::new(), parents, queues, session: None, end: None }
+    }
+
+    pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
+        self.queues.insert(lock.clone());
+    }
+
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &ZPath> {
+        self.queues.iter()
     }
 
     pub(crate) fn push(&mut self, kind: EventKind, path: &ZPath) {
@@ -316,5 +353,6 @@ impl Changes {
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.parents.clear();
+        self.queues.clear();
     }
 }

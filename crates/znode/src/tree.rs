@@ -257,6 +257,9 @@ impl State {
             parent.pzxid = zxid;
         });
         self.link(path, &parent, node);
+        if sequence_of(path.name()).is_some() {
+            changes.queue_changed(&parent);
+        }
         changes.push(EventKind::Created, path);
         changes.push(EventKind::ChildrenChanged, &parent);
     }
@@ -266,6 +269,9 @@ impl State {
         let name: Arc<str> = path.name().into();
         let contenders = self.edit(parent, |parent| {
             parent.family.insert(&name, node.czxid);
+            if node.owner().is_some() && node.lingers_until_ms().is_none() {
+                parent.family.await_grant(&name, node.czxid);
+            }
             parent.family.contenders.len()
         });
         if contenders == 1 && sequence_of(&name).is_some() {
@@ -290,6 +296,7 @@ impl State {
         let node = self.nodes.remove(path).expect("the caller has seen it");
         assert!(node.family.names.is_empty(), "only childless znodes are removed");
         self.unindex(path, &node);
+        self.ticket_ended(path, &node, changes);
         self.data_bytes -= node.data.len() as u64;
         let contenders = self.edit(&parent, |parent| {
             parent.deletes += 1;
@@ -311,6 +318,9 @@ impl State {
                     session.tickets.remove(&key);
                 }
             }
+        }
+        if sequence_of(path.name()).is_some() {
+            changes.queue_changed(&parent);
         }
         changes.push(EventKind::Deleted, path);
         changes.push(EventKind::ChildrenChanged, &parent);

@@ -4,6 +4,7 @@
 
 use bincode::{Decode, Encode};
 
+use crate::lock::LockLimits;
 use crate::{Acl, Attempt, FencingToken, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
 
 /// One transaction: all of it happens, or none.
@@ -131,6 +132,8 @@ pub enum Op {
     },
     /// A new leader brings its configured limits.
     SetLimits(Limits),
+    /// And those of what is remembered about locks.
+    SetLockLimits(LockLimits),
 }
 
 /// An operation that may stand in a multi.

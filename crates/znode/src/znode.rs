@@ -223,6 +223,8 @@ pub(crate) struct Family {
     pub(crate) writers: OrdSet<Place>,
     /// The contenders by czxid: finds the lock node that a fencing token belongs to.
     pub(crate) tokens: OrdSet<(Zxid, Arc<str>)>,
+    /// The contenders of sessions that never held so far. Finds the next holder.
+    pub(crate) pending: OrdSet<Place>,
 }
 
 impl Family {
@@ -239,12 +241,25 @@ impl Family {
         }
     }
 
+    /// A session owns this child: if it queues, it may come to hold.
+    pub(crate) fn await_grant(&mut self, name: &str, czxid: Zxid) {
+        self.pending.extend(Place::of(name, czxid));
+    }
+
+    /// It holds, or its session is gone.
+    pub(crate) fn settle(&mut self, name: &str, czxid: Zxid) {
+        if let Some(place) = Place::of(name, czxid) {
+            self.pending.remove(&place);
+        }
+    }
+
     pub(crate) fn remove(&mut self, name: &str, czxid: Zxid) {
         let removed = self.names.remove(name).is_some();
         assert!(removed, "a child is in its parent's list");
         if let Some(place) = Place::of(name, czxid) {
             self.contenders.remove(&place);
             self.writers.remove(&place);
+            self.pending.remove(&place);
             self.tokens.remove(&(czxid, place.name));
         }
     }

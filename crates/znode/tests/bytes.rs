@@ -45,7 +45,9 @@ fn snapshots_keep_their_bytes() {
 
 #[test]
 fn the_state_that_is_frozen_can_be_made_today() {
-    let made: Vec<String> = everything().records().map(|record| hex(&record)).collect();
+    // Kinds of records that came later have golden files of their own.
+    let first = everything().records().filter(|record| record[1] < 5);
+    let made: Vec<String> = first.map(|record| hex(&record)).collect();
     assert_eq!(made.join("\n"), RECORDS.trim_end(), "what a log means has changed, or the samples have");
 }
 

@@ -174,12 +174,29 @@ fn same(state: &State, model: &Model, what: &str) {
         assert_eq!((session.timeout_ms, &*session.label), (expected.timeout_ms, &*expected.label), "{what}");
         assert!(session.ephemerals().eq(&model.owned_by(expected.id)), "{what}: ephemerals of {}", expected.id);
     }
+    same_past(state, model, what);
     for now_ms in [model.time_ms, model.time_ms + 1500, u64::MAX] {
         let candidates = state.reap_candidates(now_ms, usize::MAX);
         let found: BTreeSet<&str> = candidates.iter().map(|candidate| candidate.path.as_str()).collect();
         let due = |path: &&String| model.due(path, now_ms);
         assert_eq!(found, model.nodes.keys().filter(due).map(String::as_str).collect(), "{what}: due at {now_ms}");
         assert_eq!(candidates.len(), found.len(), "{what}: a candidate twice");
+    }
+}
+
+/// What is remembered of those who have gone, and since when those who hold do.
+#[track_caller]
+fn same_past(state: &State, model: &Model, what: &str) {
+    for path in model.nodes.keys() {
+        assert_eq!(lock::grant(state, &zpath(path)), model.grants.get(path).copied(), "{what}: {path}");
+    }
+    let known = model.past.iter().map(|(lock, _)| lock.as_str());
+    for path in known.chain(model.nodes.keys().map(String::as_str)).collect::<BTreeSet<_>>() {
+        let history = lock::history(state, &zpath(path), usize::MAX);
+        assert!(history.iter().map(|ticket| &**ticket).eq(&model.history(path)), "{what}: {path}: {history:?}");
+    }
+    for id in (1..=model.last_zxid.0).map(SessionId) {
+        assert_eq!(state.ended_session(id), model.ended_session(id), "{what}: session {id}");
     }
 }
 

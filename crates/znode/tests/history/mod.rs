@@ -1,6 +1,7 @@
 //! Random histories in a small world: few paths, few sessions and few keys, so that they meet often.
 
 use fastrand::Rng;
+use znode::lock::LockLimits;
 use znode::{
     Acl, Acquire, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Limits, LockGuard, LockMode,
     LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, ZPath, ZnodeOp, Zxid, fingerprint_bytes,
@@ -62,6 +63,18 @@ impl History {
             };
         }
         limits
+    }
+
+    /// Bounds of what is remembered, most of them small.
+    fn lock_limits(&mut self) -> LockLimits {
+        let rng = &mut self.rng;
+        LockLimits {
+            history_max: rng.u32(0..5),
+            histories_max: rng.u32(0..5),
+            ended_sessions_max: rng.u32(0..4),
+            ended_sessions_ms: rng.u32(0..9000),
+            deadlock_looks_max: rng.u32(0..400),
+        }
     }
 
     /// The next entry of the log.
@@ -132,6 +145,7 @@ impl History {
                 Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
             }
             92..99 => Op::Reap { candidates: self.candidates(model) },
+            _ if self.rng.bool() => Op::SetLockLimits(self.lock_limits()),
             _ => Op::SetLimits(self.limits()),
         }
     }

@@ -2,13 +2,14 @@
 //! no index; every question is answered by looking at everything. It shares the words of the crate and none of its code.
 
 mod locks;
+mod past;
 mod tree;
 
 pub(crate) use locks::{number, reads};
 
 use std::collections::BTreeMap;
 
-use znode::lock::LockStatus;
+use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, TicketEnd};
 use znode::{
     Acl, Applied, Attempt, Credential, Error, Event, EventKind, Limits, LockMode, LogPosition, Op, Refusal, Reply,
     Request, RequestKey, SessionId, Stat, Term, Txn, ZPath, Zxid,
@@ -25,6 +26,12 @@ pub(crate) struct Model {
     pub(crate) limits: Limits,
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
+    pub(crate) lock_limits: LockLimits,
+    pub(crate) grants: BTreeMap<String, Grant>,
+    pub(crate) past: Vec<(String, PastTicket)>,
+    pub(crate) ended: Vec<EndedSession>,
+    asking: Option<SessionId>,
+    end: Option<TicketEnd>,
     events: Vec<Event>,
 }
 
@@ -68,6 +75,7 @@ pub(crate) struct Session {
     pub(crate) secret_hash: [u8; 32],
     pub(crate) timeout_ms: u32,
     pub(crate) label: String,
+    pub(crate) opened_ms: u64,
     /// Oldest first.
     pub(crate) asked: Vec<Asked>,
 }
@@ -85,7 +93,21 @@ impl Model {
         let mut nodes = BTreeMap::new();
         nodes.insert("/".to_string(), Node::new(Stay::Persistent, Vec::new(), Acl::open(), Zxid(0), 0));
         let (last_zxid, term) = (Zxid(0), Term(0));
-        Model { last_zxid, term, time_ms: 0, limits, nodes, sessions: Vec::new(), events: Vec::new() }
+        Model {
+            last_zxid,
+            term,
+            time_ms: 0,
+            limits,
+            nodes,
+            sessions: Vec::new(),
+            lock_limits: LockLimits::FIRST,
+            grants: BTreeMap::new(),
+            past: Vec::new(),
+            ended: Vec::new(),
+            asking: None,
+            end: None,
+            events: Vec::new(),
+        }
     }
 
     pub(crate) fn apply(&mut self, at: LogPosition, txn: Txn) -> Applied {
@@ -94,6 +116,7 @@ impl Model {
         self.time_ms = self.time_ms.max(txn.time_ms);
         self.events.clear();
         let (zxid, reply) = self.request(txn.request);
+        self.note_grants();
         Applied { zxid, reply, events: std::mem::take(&mut self.events) }
     }
 
@@ -154,6 +177,7 @@ impl Model {
             }
         }
         let key = request.idempotency.map(|idempotency| idempotency.key);
+        self.note_asking(&request.op, session);
         match request.op.clone() {
             Op::OpenSession { secret_hash, timeout_ms, label } => self.open(secret_hash, timeout_ms, label),
             Op::CloseSession { session: id } => match session {
@@ -176,6 +200,10 @@ impl Model {
             Op::Reap { candidates } => self.reap(&candidates),
             Op::SetLimits(limits) => {
                 self.limits = limits;
+                Ok(Reply::Done)
+            }
+            Op::SetLockLimits(limits) => {
+                self.lock_limits = limits;
                 Ok(Reply::Done)
             }
         }
@@ -202,7 +230,8 @@ impl Model {
             good => good,
         };
         let id = SessionId(self.last_zxid.0);
-        self.sessions.push(Session { id, secret_hash, timeout_ms, label, asked: Vec::new() });
+        let opened_ms = self.time_ms;
+        self.sessions.push(Session { id, secret_hash, timeout_ms, label, opened_ms, asked: Vec::new() });
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
 
@@ -229,11 +258,16 @@ impl Model {
     }
 
     fn end(&mut self, id: SessionId, lingering: &[String]) {
+        let session = self.session(id).unwrap().clone();
+        self.note_session(&session);
         self.sessions.retain(|session| session.id != id);
         let owned = |(path, node): (&String, &Node)| (node.stay == Stay::Session(id)).then(|| path.clone());
         let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();
         for path in owned {
             let time_ms = self.time_ms;
+            if lingering.contains(&path) {
+                self.note_end(&path);
+            }
             match self.nodes.get_mut(&path).unwrap().lock.as_mut() {
                 Some(lock) if lingering.contains(&path) => {
                     lock.lingers_until_ms = Some(time_ms + u64::from(lock.delay_ms));

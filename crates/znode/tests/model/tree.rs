@@ -214,6 +214,7 @@ impl Model {
 
     pub(super) fn take_out(&mut self, path: &str) {
         let parent = parent_of(path).unwrap();
+        self.note_end(path);
         self.nodes.remove(path).unwrap();
         let over = self.nodes.get_mut(parent).unwrap();
         over.children_deleted += 1;

@@ -99,6 +99,11 @@ impl Script {
                 let (path, from) = (words.path()?, words.key_number("from", 0)? as usize);
                 show::queue(&lock::queue(state, &path, from, words.key_number("max", 100)? as usize))
             }
+            "history" => {
+                let path = words.path()?;
+                show::history(&lock::history(state, &path, words.key_number("max", 100)? as usize))
+            }
+            "ended" => show::ended(state.ended_session(SessionId(words.number()?))),
             "list" => {
                 let (prefix, after) = (words.path()?, words.key_path("after")?);
                 show::list(&lock::list(state, &prefix, after.as_ref(), words.key_number("max", 100)? as usize))
@@ -173,6 +178,7 @@ impl Script {
                 Op::Withdraw { ticket, attempt, if_waiting: words.key("if_waiting").as_deref() == Some("true") }
             }
             "reap" => Op::Reap { candidates: self.to_reap(words)? },
+            "locklimits" => Op::SetLockLimits(words.lock_limits(self.state.lock_limits())?),
             "limits" => Op::SetLimits(words.limits(self.state.limits())?),
             _ => Op::Znode(words.znode_op(name)?),
         })

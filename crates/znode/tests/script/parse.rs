@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 
 use goldenscript::{Argument, Command};
+use znode::lock::LockLimits;
 use znode::{Acl, Acquire, Attempt, Create, CreateMode, FencingToken, Limits, LockGuard, LockMode, Op, ZPath, ZnodeOp};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -183,6 +184,17 @@ impl Words {
             Some((word, times)) => Ok(word.repeat(times.parse()?)),
             None => Ok(text),
         }
+    }
+
+    /// The same for what is remembered about locks.
+    pub(crate) fn lock_limits(&mut self, old: &LockLimits) -> Result<LockLimits> {
+        Ok(LockLimits {
+            history_max: self.key_number("history", old.history_max.into())? as u32,
+            histories_max: self.key_number("histories", old.histories_max.into())? as u32,
+            ended_sessions_max: self.key_number("ended", old.ended_sessions_max.into())? as u32,
+            ended_sessions_ms: self.key_number("ended_ms", old.ended_sessions_ms.into())? as u32,
+            deadlock_looks_max: self.key_number("looks", old.deadlock_looks_max.into())? as u32,
+        })
     }
 
     /// The limits with some of them changed.

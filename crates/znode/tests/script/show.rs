@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use znode::lock::{LockStatus, LockSummary, Queue, QueueEntry};
+use znode::lock::{EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry};
 use znode::{Applied, Error, EventKind, Kind, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath};
 
 pub(crate) fn applied(applied: &Applied) -> String {
@@ -85,6 +85,38 @@ fn entry(entry: &QueueEntry) -> String {
         write!(line, " lingers_until={until_ms}").unwrap();
     }
     line
+}
+
+pub(crate) fn history(tickets: &[std::sync::Arc<PastTicket>]) -> String {
+    some(tickets.iter().map(|ticket| past(ticket)).collect())
+}
+
+fn past(ticket: &PastTicket) -> String {
+    let PastTicket { name, mode, session, owner, label, enqueued, grant, ended, end } = ticket;
+    let mut line = format!("{ended} {end:?} {name} {mode:?} session={session}", ended = moment(ended));
+    for (name, value) in [("owner", owner), ("label", label)] {
+        if !value.is_empty() {
+            write!(line, " {name}={value}").unwrap();
+        }
+    }
+    write!(line, " enqueued={}", moment(enqueued)).unwrap();
+    match grant {
+        None => line + " never held",
+        Some(grant) => format!("{line} granted={} token={}", moment(&grant.at), grant.token),
+    }
+}
+
+fn moment(moment: &Moment) -> String {
+    format!("{}@{}", moment.zxid, moment.time_ms)
+}
+
+pub(crate) fn ended(session: Option<&EndedSession>) -> String {
+    let Some(EndedSession { id, label, timeout_ms, opened_ms, ended, expired, ephemerals }) = session else {
+        return "not remembered".into();
+    };
+    let how = if *expired { "expired" } else { "closed" };
+    let ended = moment(ended);
+    format!("{id} {how} {ended} timeout_ms={timeout_ms} label={label:?} opened={opened_ms} ephemerals={ephemerals}")
 }
 
 pub(crate) fn list(locks: &Result<Vec<LockSummary>, Error>) -> String {

@@ -9,12 +9,14 @@
 //! | `duration.rs` | durations as clients write them |
 //! | `session_key.rs` | `<id>.<secret>`, the value of `Zlock-Session` |
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
+//! | `past.rs` | what is remembered of locks and sessions |
 //! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `cluster.rs` | requests and answers of the routes of that name |
 
 mod cluster;
 mod duration;
 pub mod headers;
 mod lock;
+mod past;
 mod problem;
 mod session;
 mod session_key;
@@ -24,6 +26,7 @@ mod znode;
 pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, StateDigest, Version};
 pub use duration::{DurationError, Millis};
 pub use lock::{Contender, LockList, LockMode, LockQueue, LockSummary, Released, Ticket, TokenCheck};
+pub use past::{LockHistory, PastTicket, SessionEnd, SessionEnded, TicketEnd};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};
 pub use session_key::{SessionKey, SessionKeyError};

@@ -78,6 +78,9 @@ pub struct Contender {
     pub since_ms: u64,
     /// Its czxid: the fencing token that it has, or will have when it holds the lock.
     pub fencing_token: u64,
+    /// Since when it holds the lock; absent while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_since_ms: Option<u64>,
     /// Acquires that share the ticket.
     pub holds: u32,
     /// Its session expired while it held the lock: until when it keeps others out.

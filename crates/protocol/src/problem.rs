@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::SessionEnded;
+
 /// What every problem's `type` begins with. The rest is the problem's name, and the anchor in docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
 
@@ -44,6 +46,9 @@ pub struct Problem {
     /// In a multi: which operation failed, counted from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op_index: Option<u32>,
+    /// With `session-expired`, when a session is looked at that has ended: how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<SessionEnded>,
     /// Where in history the answer stands; with `gone`, the smallest `since` that can be answered.
     pub zxid: u64,
 }
@@ -186,6 +191,7 @@ mod tests {
             code: Some(-101),
             path: Some("/a".into()),
             op_index: None,
+            ended: None,
             zxid: 9,
         };
         assert_eq!(

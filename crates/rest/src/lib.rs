@@ -4,7 +4,7 @@
 //!  connection -> serve.rs      bounds: connections, head, idle, stalled answers
 //!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body
-//!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  node.rs  openapi.rs
+//!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  node.rs  openapi.rs
 //!             -> problem.rs    the only place where an error meets HTTP
 //! ```
 //!
@@ -21,6 +21,7 @@ mod heartbeat;
 mod locks;
 mod node;
 mod openapi;
+mod past;
 mod paths;
 mod problem;
 mod query;

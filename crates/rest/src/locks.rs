@@ -11,19 +11,22 @@ use znode::{Error, FencingToken, Op, Reply, State, ZPath};
 use crate::acquire::{Grant, Standing, Waited, held, standing, wait};
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
+use crate::past;
 use crate::problem::Problem;
 use crate::words;
 
-/// Shows a lock's queue, or says whether a fencing token is a present holder's.
+/// Shows a lock's queue or its past, or says whether a fencing token is a present holder's.
 #[utoipa::path(get, path = "/v1/locks/{path}", tag = "locks",
     params(("path" = String, Path, description = "slashes included"),
         ("fencing_token" = Option<u64>, Query, description = "is it a present holder's? for resource servers"),
+        ("history" = Option<bool>, Query, description = "the last tickets that ended, instead of the queue"),
         ("limit" = Option<usize>, Query, description = "of the page"),
         ("from" = Option<usize>, Query, description = "contenders to pass over")),
     responses((status = 200, description = "By the query", body = crate::openapi::LockAnswer)))]
 pub(crate) async fn queue(mut call: Call) -> Answer {
     let path = call.path("/v1/locks")?;
     let token: Option<u64> = call.query.get("fencing_token")?;
+    let wants_history = call.query.flag("history")?;
     let state = call.read().await?;
     if let Some(token) = token {
         call.query.finish()?;
@@ -33,6 +36,10 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
         return Ok(json(StatusCode::OK, zxid, &check));
     }
     let limit = call.query.limit(call.door.config().page_max)?;
+    if wants_history {
+        call.query.finish()?;
+        return Ok(json(StatusCode::OK, state.last_zxid(), &past::history(&state, &path, limit)));
+    }
     let from = call.query.get("from")?.unwrap_or(0);
     call.query.finish()?;
     let page = page(&state, &path, from, limit).map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;

@@ -1,7 +1,7 @@
 //! `/openapi.json`, generated from the handlers.
 
 use axum::http::StatusCode;
-use protocol::{AclInfo, Children, Events, LockQueue, Problem, TokenCheck, ZnodeInfo, headers};
+use protocol::{AclInfo, Children, Events, LockHistory, LockQueue, Problem, TokenCheck, ZnodeInfo, headers};
 use serde::Serialize;
 use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
 use utoipa::openapi::{
@@ -30,6 +30,7 @@ pub(crate) enum ZnodeAnswer {
 pub(crate) enum LockAnswer {
     Queue(LockQueue),
     Token(TokenCheck),
+    History(LockHistory),
 }
 
 #[derive(utoipa::OpenApi)]

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
-use protocol::{Outcome, ProblemType};
+use protocol::{Outcome, ProblemType, SessionEnded};
 use replica::{EventsError, WaitEnd};
 use znode::{Refusal, ZPath, Zxid};
 
@@ -17,8 +17,15 @@ pub(crate) struct Problem {
     error: Option<znode::Error>,
     path: Option<ZPath>,
     op_index: Option<u32>,
+    extra: Option<Box<Extra>>,
     pub(crate) zxid: Option<Zxid>,
     retry_after_ms: Option<u64>,
+}
+
+/// What some problems say beyond the common.
+#[derive(Clone, Debug)]
+pub(crate) enum Extra {
+    Ended(SessionEnded),
 }
 
 /// How soon a client may try again that met a bound of this node.
@@ -36,6 +43,7 @@ impl Problem {
             error: None,
             path: None,
             op_index: None,
+            extra: None,
             zxid: None,
             retry_after_ms: None,
         }
@@ -116,6 +124,11 @@ impl Problem {
         self
     }
 
+    /// The refusal that it stands for, and what is to be said of it beyond that.
+    pub(crate) fn with(self, error: znode::Error, extra: Extra) -> Problem {
+        Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
+    }
+
     /// Which operation of a multi it is about.
     pub(crate) fn of_op(mut self, index: usize) -> Problem {
         self.op_index = u32::try_from(index).ok();
@@ -129,6 +142,10 @@ impl Problem {
 
     /// The document. `zxid` is for a problem that knows none.
     fn document(&self, zxid: Zxid) -> protocol::Problem {
+        let ended = match self.extra.as_deref() {
+            Some(Extra::Ended(ended)) => Some(ended.clone()),
+            None => None,
+        };
         protocol::Problem {
             type_uri: self.kind.uri(),
             title: self.kind.title().into(),
@@ -139,6 +156,7 @@ impl Problem {
             code: self.error.map(znode::Error::code),
             path: self.path.as_ref().map(|path| path.as_str().into()),
             op_index: self.op_index,
+            ended,
             zxid: self.zxid.unwrap_or(zxid).0,
         }
     }

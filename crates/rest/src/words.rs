@@ -87,7 +87,7 @@ pub(crate) fn parse_lock_mode(text: Option<&str>) -> Result<LockMode, Problem> {
     }
 }
 
-fn lock_mode(mode: LockMode) -> protocol::LockMode {
+pub(crate) fn lock_mode(mode: LockMode) -> protocol::LockMode {
     match mode {
         LockMode::Exclusive => protocol::LockMode::Exclusive,
         LockMode::Read => protocol::LockMode::Read,
@@ -105,6 +105,7 @@ pub(crate) fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
         label: entry.label.unwrap_or_default(),
         since_ms: entry.since_ms,
         fencing_token: entry.token.0,
+        held_since_ms: entry.grant.map(|grant| grant.at.time_ms),
         holds: entry.holds,
         lingers_until_ms: entry.lingers_until_ms,
     }

@@ -56,6 +56,8 @@ pub struct QueueEntry {
     pub since_ms: u64,
     /// The fencing token that it has, or will have when it holds.
     pub token: FencingToken,
+    /// Since when it holds; `None` while it waits, and for a znode that no session owns.
+    pub grant: Option<Grant>,
     /// Acquires that share it.
     pub holds: u32,
     /// Its session expired while it held: until when it keeps others out.
@@ -196,6 +198,7 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         label: label(state, node),
         since_ms: node.ctime_ms,
         token: FencingToken::from(node.czxid),
+        grant: grant(state, &ticket),
         holds: holds(node),
         lingers_until_ms: node.lingers_until_ms(),
         ticket,

@@ -6,6 +6,7 @@ mod bounds;
 mod connections;
 mod locks;
 mod node;
+mod past;
 mod problems;
 mod sessions;
 mod waits;

@@ -27,7 +27,7 @@ async fn a_session_is_opened_kept_alive_shown_and_closed() {
 
     let closed = node.in_session(&session, Method::DELETE, &uri).await.expect(200);
     assert_eq!(closed.body, json!({"zxid": closed.zxid()}));
-    node.get(&uri).await.expect_problem(404, "no-session");
+    node.get(&uri).await.expect_problem(410, "session-expired");
     node.in_session(&session, Method::POST, &format!("{uri}/keepalive")).await.expect_problem(410, "session-expired");
     node.in_session(&session, Method::DELETE, &uri).await.expect_problem(410, "session-expired");
 }

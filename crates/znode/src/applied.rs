@@ -67,6 +67,11 @@ pub enum Reply {
         /// How many of the candidates.
         count: u32,
     },
+    /// Tickets were asked for; with a deadline of 0 they are gone.
+    Revoking {
+        /// The lock nodes.
+        tickets: Vec<ZPath>,
+    },
 }
 
 impl Reply {
@@ -99,6 +104,7 @@ impl Reply {
             8 => Reply::StillHeld(Decode::decode(decoder)?),
             9 => Reply::Superseded,
             10 => Reply::Removed { count: Decode::decode(decoder)? },
+            11 => Reply::Revoking { tickets: Decode::decode(decoder)? },
             _ => return Err(DecodeError::Other("not a reply")),
         })
     }

@@ -32,6 +32,7 @@ impl State {
         same("locks", sums.locks, &self.locks.iter().cloned().collect())?;
         same("grants", sums.granted, &self.grants.keys().cloned().collect())?;
         self.past.check_invariants()?;
+        self.check_revocations()?;
         self.check_sessions(&sums.owned)
     }
 
@@ -121,6 +122,18 @@ impl State {
         }
         let alone = writers.len() <= 1 && writers.iter().all(|(owner, _)| readers.iter().all(|reader| reader == owner));
         if alone { Ok(()) } else { Err(format!("held by {writers:?} and readers of {readers:?}")) }
+    }
+
+    fn check_revocations(&self) -> Result<(), String> {
+        let asked = &self.revocations.by_ticket;
+        let due = asked.iter().filter_map(|(ticket, asked)| asked.due_ms.map(|due_ms| (due_ms, ticket.clone())));
+        same("deadlines", due.collect(), &self.revocations.due.iter().cloned().collect())?;
+        let owned = |ticket: &ZPath| self.node(ticket).is_some_and(|node| node.owner().is_some());
+        let lingers = |ticket: &ZPath| self.node(ticket).and_then(Znode::lingers_until_ms).is_some();
+        match asked.keys().find(|ticket| !owned(ticket) || lingers(ticket)) {
+            Some(ticket) => Err(format!("{ticket} is asked for, and no session has it")),
+            None => Ok(()),
+        }
     }
 
     fn check_sessions(&self, owned: &BTreeSet<(SessionId, ZPath)>) -> Result<(), String> {

@@ -6,6 +6,7 @@
 mod limits;
 pub(crate) mod past;
 pub(crate) mod records;
+pub(crate) mod revoke;
 
 use std::ops::Bound;
 
@@ -17,6 +18,7 @@ use crate::{Error, FencingToken, LockMode, SessionId, State, ZPath, Zxid};
 
 pub use limits::LockLimits;
 pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history};
+pub use revoke::{Revocation, revocation};
 
 /// Where a ticket stands.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -58,6 +60,8 @@ pub struct QueueEntry {
     pub token: FencingToken,
     /// Since when it holds; `None` while it waits, and for a znode that no session owns.
     pub grant: Option<Grant>,
+    /// Whether it was asked to give up.
+    pub revocation: Option<Revocation>,
     /// Acquires that share it.
     pub holds: u32,
     /// Its session expired while it held: until when it keeps others out.
@@ -199,6 +203,7 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         since_ms: node.ctime_ms,
         token: FencingToken::from(node.czxid),
         grant: grant(state, &ticket),
+        revocation: revocation(state, &ticket),
         holds: holds(node),
         lingers_until_ms: node.lingers_until_ms(),
         ticket,

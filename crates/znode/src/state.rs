@@ -7,6 +7,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::lock::past::{Past, end_of};
+use crate::lock::revoke::Revocations;
 use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
@@ -35,6 +36,7 @@ pub struct State {
     /// The lock nodes that hold and that a session owns, with the entry in which each became a holder.
     pub(crate) grants: OrdMap<ZPath, Grant>,
     pub(crate) past: Past,
+    pub(crate) revocations: Revocations,
 }
 
 impl Default for State {
@@ -84,6 +86,7 @@ impl State {
             lock_limits: Arc::new(LockLimits::FIRST),
             grants: OrdMap::new(),
             past: Past::default(),
+            revocations: Revocations::default(),
         }
     }
 
@@ -197,7 +200,8 @@ impl State {
         let timed = self.timed.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
         let idle = self.idle.iter().take_while(|(emptied_ms, _)| emptied_ms.saturating_add(idle_ms) <= now_ms);
         let candidate = |path: &ZPath| ReapCandidate { path: path.clone(), czxid: self.nodes[path].czxid };
-        timed.chain(idle).take(max).map(|(_, path)| candidate(path)).collect()
+        let revoked = self.revocations.due.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
+        timed.chain(idle).chain(revoked).take(max).map(|(_, path)| candidate(path)).collect()
     }
 
     fn advance(&mut self, at: LogPosition) {
@@ -303,6 +307,7 @@ impl State {
                 self.limits = Arc::new(limits);
                 Ok(Reply::Done)
             }
+            Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, changes),
             Op::SetLockLimits(limits) => {
                 self.lock_limits = Arc::new(limits);
                 Ok(Reply::Done)

@@ -111,7 +111,13 @@ impl State {
         Ok(Reply::Done)
     }
 
-    fn set_data(&mut self, path: &ZPath, data: Vec<u8>, version: i32, changes: &mut Changes) -> Result<Reply, Refusal> {
+    pub(crate) fn set_data(
+        &mut self,
+        path: &ZPath,
+        data: Vec<u8>,
+        version: i32,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
@@ -171,7 +177,7 @@ impl State {
         for candidate in candidates {
             let due = self.node(&candidate.path).is_some_and(|node| {
                 // A node made anew at the path is another one.
-                node.czxid == candidate.czxid && self.is_due(node)
+                node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
             });
             if due {
                 self.remove(&candidate.path, changes);
@@ -181,10 +187,11 @@ impl State {
         Reply::Removed { count }
     }
 
-    fn is_due(&self, node: &Znode) -> bool {
+    fn is_due(&self, path: &ZPath, node: &Znode) -> bool {
         let idle_ms = u64::from(self.limits.container_idle_ms);
         timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms)
             || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms)
+            || self.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms)
     }
 
     /// Whether there is room for `path` and the `count` znodes, itself included, that are made on the way to it below `parent`.

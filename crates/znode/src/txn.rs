@@ -134,6 +134,13 @@ pub enum Op {
     SetLimits(Limits),
     /// And those of what is remembered about locks.
     SetLockLimits(LockLimits),
+    /// Asks a ticket, or all who hold a lock, to give up.
+    Revoke {
+        /// The lock node, or the lock.
+        path: ZPath,
+        /// Take the ticket away after so many milliseconds; 0 is at once, `None` never.
+        deadline_ms: Option<u32>,
+    },
 }
 
 /// An operation that may stand in a multi.

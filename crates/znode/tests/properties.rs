@@ -82,7 +82,7 @@ fn histories_meet_every_answer() {
     // Not among them: NoAuth, as no ACL forbids yet, and SequenceExhausted, which needs 2^31 creates.
     let all = "Acquired AuthFailed BadArguments BadVersion Created DataTooLarge Done InvalidAcl LockNotHeld Multi \
                NoChildrenForEphemerals NoNode NodeExists NotEmpty PathTooLong QuotaExceeded Released Removed \
-               RequestKeyEvicted RequestKeyReused SessionExpired SessionOpened SessionRequired Set StaleTerm StillHeld \
+               RequestKeyEvicted RequestKeyReused Revoking SessionExpired SessionOpened SessionRequired Set StaleTerm StillHeld \
                Superseded TooManyChildren TooManyEphemerals TooManyHolds TooManyOps TooManySessions TooManyWaiters \
                Withdrawn";
     let missing: Vec<&str> = all.split_whitespace().filter(|answer| !met.contains(*answer)).collect();
@@ -214,6 +214,7 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
         assert_eq!(entry.holds, model.holds(entry.ticket.as_str()), "{what}: {entry:?}");
         let owner = node.lock.as_ref().map_or("", |lock| &lock.owner);
         assert_eq!((&*entry.owner, entry.token.0, entry.since_ms), (owner, node.created.0.0, node.created.1), "{what}");
+        assert_eq!(entry.revocation, model.revocation(entry.ticket.as_str()), "{what}: {entry:?}");
         let session = match node.stay {
             Stay::Session(id) => Some(id),
             _ => None,

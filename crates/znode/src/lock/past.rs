@@ -200,7 +200,7 @@ pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
         Op::CloseSession { .. } => Some(TicketEnd::Closed),
         Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
         Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
-        Op::Reap { .. } => Some(TicketEnd::Revoked),
+        Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
         // It depends on whose it was.
         _ => None,
     }
@@ -236,6 +236,7 @@ impl State {
             return;
         }
         let grant = self.grants.remove(path);
+        self.revocations.remove(path);
         let own = changes.session == Some(session);
         let end = changes.end.unwrap_or(if own { TicketEnd::Released } else { TicketEnd::Admin });
         let contender = node.contender();
@@ -258,7 +259,7 @@ impl State {
         text.unwrap_or_default().into()
     }
 
-    fn moment(&self, changes: &Changes) -> Moment {
+    pub(crate) fn moment(&self, changes: &Changes) -> Moment {
         Moment { zxid: changes.zxid, time_ms: self.time_ms }
     }
 

@@ -4,7 +4,7 @@ use bincode::{Decode, Encode};
 
 use crate::codec::DecodeError;
 use crate::lock::past::History;
-use crate::lock::{EndedSession, Grant, LockLimits};
+use crate::lock::{EndedSession, Grant, LockLimits, Revocation};
 use crate::snapshot::damaged;
 use crate::state::State;
 use crate::znode::sequence_of;
@@ -18,6 +18,10 @@ pub(crate) enum LockRecord {
     Grant {
         ticket: ZPath,
         grant: Grant,
+    },
+    Revocation {
+        ticket: ZPath,
+        revocation: Revocation,
     },
     History {
         lock: ZPath,
@@ -35,12 +39,15 @@ pub(crate) fn records(state: &State) -> impl Iterator<Item = LockRecord> + Send 
     let limits = (*state.lock_limits != LockLimits::FIRST).then(|| LockRecord::Limits((*state.lock_limits).clone()));
     let past = &state.past;
     let records = usize::from(limits.is_some()) + state.grants.len() + past.histories.len() + past.sessions.len();
+    let revocations = state.revocations.by_ticket.clone();
+    let records = records + revocations.len();
     let tail = (records > 0).then_some(LockRecord::Tail { records: records as u64 });
     let grants = state.grants.clone().into_iter().map(|(ticket, grant)| LockRecord::Grant { ticket, grant });
+    let revocations = revocations.into_iter().map(|(ticket, revocation)| LockRecord::Revocation { ticket, revocation });
     let histories = past.histories.clone().into_iter();
     let histories = histories.map(|(lock, history)| LockRecord::History { lock, history: (*history).clone() });
     let sessions = past.sessions.clone().into_iter().map(|(_, session)| LockRecord::Session((*session).clone()));
-    limits.into_iter().chain(grants).chain(histories).chain(sessions).chain(tail)
+    limits.into_iter().chain(grants).chain(revocations).chain(histories).chain(sessions).chain(tail)
 }
 
 /// Puts a record back; `seen` counts them.
@@ -54,6 +61,13 @@ pub(crate) fn push(state: &mut State, record: LockRecord, seen: &mut u64) -> Res
             let good = is_owned(state, &ticket) && !state.grants.contains_key(&ticket);
             if good {
                 state.put_grant(&ticket, grant);
+            }
+            good
+        }
+        LockRecord::Revocation { ticket, revocation } => {
+            let good = is_owned(state, &ticket) && !state.revocations.by_ticket.contains_key(&ticket);
+            if good {
+                state.revocations.put(&ticket, revocation);
             }
             good
         }

@@ -53,7 +53,7 @@ impl History {
                 ephemerals_max: small(rng, 0..5),
                 ops_max: small(rng, 0..5),
                 acl_entries_max: small(rng, 0..3),
-                holds_max: small(rng, 0..4),
+                holds_max: small(rng, 0..3),
                 replies_max: small(rng, 0..5),
                 used_keys_max: small(rng, 0..5),
                 session_timeout_min_ms: small(rng, 0..4000),
@@ -144,7 +144,11 @@ impl History {
                 let attempt = Attempt(self.attempts.saturating_sub(back));
                 Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
             }
-            92..99 => Op::Reap { candidates: self.candidates(model) },
+            92..95 => {
+                let deadline_ms = [None, Some(0), Some(500), Some(2000)][self.rng.usize(..4)];
+                Op::Revoke { path: self.ticket(model), deadline_ms }
+            }
+            95..99 => Op::Reap { candidates: self.candidates(model) },
             _ if self.rng.bool() => Op::SetLockLimits(self.lock_limits()),
             _ => Op::SetLimits(self.limits()),
         }
@@ -155,7 +159,7 @@ impl History {
         match self.rng.u8(..10) {
             0..5 => ZnodeOp::Create(self.create(model)),
             5..7 => ZnodeOp::Delete { path: self.place(model), version },
-            7..9 => ZnodeOp::SetData { path: self.place(model), data: self.word().into_bytes(), version },
+            7..9 => ZnodeOp::SetData { path: self.place(model), data: self.data(), version },
             _ => ZnodeOp::Check { path: self.place(model), version },
         }
     }
@@ -187,7 +191,7 @@ impl History {
         Acquire {
             lock: zpath(if self.rng.u8(..30) == 0 { "/" } else { self.pick(&LOCKS) }),
             mode: [LockMode::Exclusive, LockMode::Read, LockMode::Write][self.rng.usize(..3)],
-            owner: self.pick(&["", "", "o", "p"]).into(),
+            owner: self.pick(&["", "o", "o", "p"]).into(),
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
             attempt: Attempt(self.attempts),
@@ -257,6 +261,12 @@ impl History {
 
     fn word(&mut self) -> String {
         "word".repeat(self.rng.usize(..4))
+    }
+
+    /// A word, or one that asks a holder to give up.
+    fn data(&mut self) -> Vec<u8> {
+        let word = if self.rng.u8(..6) == 0 { self.pick(&["unlock", "__REVOKE__"]).into() } else { self.word() };
+        word.into_bytes()
     }
 
     fn pick(&mut self, words: &[&'static str]) -> &'static str {

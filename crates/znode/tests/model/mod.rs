@@ -3,13 +3,14 @@
 
 mod locks;
 mod past;
+mod revoke;
 mod tree;
 
 pub(crate) use locks::{number, reads};
 
 use std::collections::BTreeMap;
 
-use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, TicketEnd};
+use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, Revocation, TicketEnd};
 use znode::{
     Acl, Applied, Attempt, Credential, Error, Event, EventKind, Limits, LockMode, LogPosition, Op, Refusal, Reply,
     Request, RequestKey, SessionId, Stat, Term, Txn, ZPath, Zxid,
@@ -30,6 +31,7 @@ pub(crate) struct Model {
     pub(crate) grants: BTreeMap<String, Grant>,
     pub(crate) past: Vec<(String, PastTicket)>,
     pub(crate) ended: Vec<EndedSession>,
+    revocations: BTreeMap<String, Revocation>,
     asking: Option<SessionId>,
     end: Option<TicketEnd>,
     events: Vec<Event>,
@@ -104,6 +106,7 @@ impl Model {
             grants: BTreeMap::new(),
             past: Vec::new(),
             ended: Vec::new(),
+            revocations: BTreeMap::new(),
             asking: None,
             end: None,
             events: Vec::new(),
@@ -202,6 +205,7 @@ impl Model {
                 self.limits = limits;
                 Ok(Reply::Done)
             }
+            Op::Revoke { path, deadline_ms } => self.revoke(path.as_str(), deadline_ms),
             Op::SetLockLimits(limits) => {
                 self.lock_limits = limits;
                 Ok(Reply::Done)

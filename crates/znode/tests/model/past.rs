@@ -1,5 +1,7 @@
 //! The model's memory: every ended ticket in one list, thinned out by counting.
 
+use std::cmp::Reverse;
+
 use znode::lock::{EndedSession, Grant, LockStatus, Moment, PastTicket, TicketEnd};
 use znode::{FencingToken, LockMode, Op, SessionId};
 
@@ -13,7 +15,7 @@ impl Model {
             Op::CloseSession { .. } => Some(TicketEnd::Closed),
             Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
             Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
-            Op::Reap { .. } => Some(TicketEnd::Revoked),
+            Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
             _ => None,
         };
     }
@@ -36,6 +38,7 @@ impl Model {
         let (Stay::Session(session), Some(_), false) = (node.stay, number(path), lingers) else {
             return;
         };
+        self.revocations.remove(path);
         let by_owner = if self.asking == Some(session) { TicketEnd::Released } else { TicketEnd::Admin };
         let text = String::from_utf8(node.data).unwrap();
         let ticket = PastTicket {
@@ -87,7 +90,7 @@ impl Model {
         // In one entry, waits came to an end before grants.
         let (held, waited): (Vec<_>, Vec<_>) = of_it.partition(|ticket| ticket.grant.is_some());
         let mut all: Vec<_> = waited.into_iter().rev().chain(held.into_iter().rev()).collect();
-        all.sort_by(|one, other| other.ended.cmp(&one.ended));
+        all.sort_by_key(|ticket| Reverse(ticket.ended));
         all
     }
 
@@ -122,7 +125,7 @@ impl Model {
         self.time_ms < session.ended.time_ms + u64::from(self.lock_limits.ended_sessions_ms)
     }
 
-    fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> Moment {
         Moment { zxid: self.last_zxid, time_ms: self.time_ms }
     }
 }

@@ -95,7 +95,7 @@ impl Model {
         }
     }
 
-    fn set_data(&mut self, path: &str, data: Vec<u8>, version: i32) -> Answer {
+    pub(super) fn set_data(&mut self, path: &str, data: Vec<u8>, version: i32) -> Answer {
         let total = self.data_bytes();
         let now = (self.last_zxid, self.time_ms);
         let Some(node) = self.nodes.get_mut(path) else {
@@ -159,7 +159,8 @@ impl Model {
             }
             Stay::Persistent | Stay::Session(_) => false,
         };
-        by_kind || lingered
+        let due_ms = self.revocation(path).and_then(|revocation| revocation.due_ms);
+        by_kind || lingered || due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
 
     /// Whether `count` more znodes fit, the last of them at `path`.

@@ -178,6 +178,11 @@ impl Script {
                 Op::Withdraw { ticket, attempt, if_waiting: words.key("if_waiting").as_deref() == Some("true") }
             }
             "reap" => Op::Reap { candidates: self.to_reap(words)? },
+            "revoke" => {
+                let path = self.ticket(words)?;
+                let deadline_ms = words.key_duration("deadline")?.map(|ms| ms as u32);
+                Op::Revoke { path, deadline_ms }
+            }
             "locklimits" => Op::SetLockLimits(words.lock_limits(self.state.lock_limits())?),
             "limits" => Op::SetLimits(words.limits(self.state.limits())?),
             _ => Op::Znode(words.znode_op(name)?),

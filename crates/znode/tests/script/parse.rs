@@ -76,6 +76,10 @@ impl Words {
         milliseconds(&self.next()?)
     }
 
+    pub(crate) fn key_duration(&mut self, key: &str) -> Result<Option<u64>> {
+        self.key(key).map(|text| milliseconds(&text)).transpose()
+    }
+
     pub(crate) fn path(&mut self) -> Result<ZPath> {
         Ok(ZPath::parse(&self.next()?)?)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use znode::lock::{EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry};
+use znode::lock::{EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation};
 use znode::{Applied, Error, EventKind, Kind, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath};
 
 pub(crate) fn applied(applied: &Applied) -> String {
@@ -41,6 +41,9 @@ fn reply(reply: &Reply) -> String {
         Reply::StillHeld(status) => format!("StillHeld {}", standing(status)),
         Reply::Superseded => "Superseded".into(),
         Reply::Removed { count } => format!("Removed {count}"),
+        Reply::Revoking { tickets } => {
+            format!("Revoking [{}]", tickets.iter().map(ZPath::name).collect::<Vec<_>>().join(" "))
+        }
     }
 }
 
@@ -81,6 +84,11 @@ fn entry(entry: &QueueEntry) -> String {
         }
     }
     write!(line, " since={} token={} holds={}", entry.since_ms, entry.token, entry.holds).unwrap();
+    if let Some(Revocation { at, by, due_ms }) = &entry.revocation {
+        let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+        let due = due_ms.map(|due_ms| format!(" due {due_ms}")).unwrap_or_default();
+        write!(line, " asked_for={}{by}{due}", moment(at)).unwrap();
+    }
     if let Some(until_ms) = entry.lingers_until_ms {
         write!(line, " lingers_until={until_ms}").unwrap();
     }

@@ -47,6 +47,19 @@ pub enum Ticket {
     },
 }
 
+/// One edge of a circle of waits: an owner that waits, and the ticket in its way, which is the next one's in the circle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitsFor {
+    /// The session of the one that waits.
+    pub session: u64,
+    /// Its owner within the session.
+    pub owner: String,
+    /// What it waits for.
+    pub lock: String,
+    /// The ticket in its way.
+    pub blocker: String,
+}
+
 /// `DELETE /v1/tickets/{ticket}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Released {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::SessionEnded;
+use crate::{SessionEnded, WaitsFor};
 
 /// What every problem's `type` begins with. The rest is the problem's name, and the anchor in docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
@@ -49,6 +49,9 @@ pub struct Problem {
     /// With `session-expired`, when a session is looked at that has ended: how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<SessionEnded>,
+    /// With `deadlock`: who waits for whom, from the one who asked back to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cycle: Vec<WaitsFor>,
     /// Where in history the answer stands; with `gone`, the smallest `since` that can be answered.
     pub zxid: u64,
 }
@@ -125,6 +128,10 @@ problem_types! {
     NotAcquired = "not-acquired", "The lock was not acquired in time";
     /// The ticket is gone: released, withdrawn, or its session ended.
     TicketGone = "ticket-gone", "The ticket is gone";
+    /// Waiting would close a circle of waits.
+    Deadlock = "deadlock", "Waiting for the lock would close a circle of waits";
+    /// Another upgrade or writer is in the way.
+    UpgradeConflict = "upgrade-conflict", "The read lock cannot be upgraded now";
     /// Another attempt with the same key has the ticket.
     Superseded = "superseded", "A later attempt of the same request has the ticket";
     /// The key was used for another request.
@@ -192,6 +199,7 @@ mod tests {
             path: Some("/a".into()),
             op_index: None,
             ended: None,
+            cycle: Vec::new(),
             zxid: 9,
         };
         assert_eq!(

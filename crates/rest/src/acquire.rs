@@ -112,6 +112,7 @@ async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Gra
             Err(Problem::ticket_gone(refusal.path.as_ref().unwrap_or(lock), zxid))
         }
         Err(refusal) => Err(Problem::refused(refusal, zxid)),
+        Ok(Reply::Deadlock { cycle }) => Err(Problem::deadlock(lock, &cycle, zxid)),
         Ok(_) => Err(Problem::internal("an acquire was not answered as one")),
     }
 }

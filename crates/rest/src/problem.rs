@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
-use protocol::{Outcome, ProblemType, SessionEnded};
+use protocol::{Outcome, ProblemType, SessionEnded, WaitsFor};
 use replica::{EventsError, WaitEnd};
 use znode::{Refusal, ZPath, Zxid};
 
@@ -26,6 +26,7 @@ pub(crate) struct Problem {
 #[derive(Clone, Debug)]
 pub(crate) enum Extra {
     Ended(SessionEnded),
+    Cycle(Vec<WaitsFor>),
 }
 
 /// How soon a client may try again that met a bound of this node.
@@ -129,6 +130,18 @@ impl Problem {
         Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
     }
 
+    /// Waiting would close a circle, and nobody waits: 409.
+    pub(crate) fn deadlock(lock: &ZPath, cycle: &[znode::lock::WaitsFor], zxid: Zxid) -> Problem {
+        let edge = |edge: &znode::lock::WaitsFor| WaitsFor {
+            session: edge.session.0,
+            owner: edge.owner.clone(),
+            lock: edge.lock.as_str().into(),
+            blocker: edge.blocker.as_str().into(),
+        };
+        let cycle = Extra::Cycle(cycle.iter().map(edge).collect());
+        Problem::from(znode::Error::Deadlock).with(znode::Error::Deadlock, cycle).at(lock, zxid)
+    }
+
     /// Which operation of a multi it is about.
     pub(crate) fn of_op(mut self, index: usize) -> Problem {
         self.op_index = u32::try_from(index).ok();
@@ -142,9 +155,10 @@ impl Problem {
 
     /// The document. `zxid` is for a problem that knows none.
     fn document(&self, zxid: Zxid) -> protocol::Problem {
-        let ended = match self.extra.as_deref() {
-            Some(Extra::Ended(ended)) => Some(ended.clone()),
-            None => None,
+        let (ended, cycle) = match self.extra.as_deref() {
+            Some(Extra::Ended(ended)) => (Some(ended.clone()), Vec::new()),
+            Some(Extra::Cycle(cycle)) => (None, cycle.clone()),
+            None => (None, Vec::new()),
         };
         protocol::Problem {
             type_uri: self.kind.uri(),
@@ -157,6 +171,7 @@ impl Problem {
             path: self.path.as_ref().map(|path| path.as_str().into()),
             op_index: self.op_index,
             ended,
+            cycle,
             zxid: self.zxid.unwrap_or(zxid).0,
         }
     }
@@ -218,6 +233,8 @@ impl From<znode::Error> for Problem {
             E::DataTooLarge => (ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE),
             E::PathTooLong => (ProblemType::UriTooLong, StatusCode::URI_TOO_LONG),
             E::StaleTerm => (ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
+            E::Deadlock => (ProblemType::Deadlock, StatusCode::CONFLICT),
+            E::UpgradeConflict => (ProblemType::UpgradeConflict, StatusCode::CONFLICT),
         };
         let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         Problem {
@@ -297,5 +314,7 @@ fn error_name(error: znode::Error) -> &'static str {
         E::DataTooLarge => "DataTooLarge",
         E::PathTooLong => "PathTooLong",
         E::StaleTerm => "StaleTerm",
+        E::Deadlock => "Deadlock",
+        E::UpgradeConflict => "UpgradeConflict",
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::lock::deadlock::Newcomer;
 use crate::lock::{self, LockStatus};
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
@@ -130,7 +131,7 @@ impl State {
         Ok(Reply::Withdrawn)
     }
 
-    fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
+    pub(crate) fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
         if self.nodes[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
@@ -152,7 +153,9 @@ impl State {
         let (base, missing) = self.missing_on_the_way(lock);
         let parent = &self.nodes[&base];
         permit(parent, CREATE).map_err(refuse)?;
-        let ticket = match (missing.is_empty(), self.written_by(id, acquire)) {
+        let written_by = self.written_by(id, acquire);
+        let held_at_once = written_by.is_some();
+        let ticket = match (missing.is_empty(), written_by) {
             // Curator's downgrade: a reader that shares the number of its own writer is held with it, and after it.
             (true, Some(number)) if parent.creates < SEQUENCE_MAX => lock.child(&format!("{name}{number:010}")),
             (true, _) => sequential(parent, lock, &name),
@@ -168,6 +171,12 @@ impl State {
         let queue = if missing.is_empty() { parent.family.contenders.len() } else { 0 };
         if queue >= self.limits.waiters_max as usize {
             return Err(refuse(Error::TooManyWaiters));
+        }
+        let at_end = !held_at_once && missing.is_empty();
+        let newcomer =
+            Newcomer { lock, session: id, owner: &acquire.owner, mode: acquire.mode, place: None, own: None };
+        if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
+            return Ok(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes));
         }
         let open: Arc<[Acl]> = Acl::open().into();
         for path in missing.iter().rev() {
@@ -187,7 +196,7 @@ impl State {
         self.acquired(&ticket)
     }
 
-    fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
+    pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
         let status = lock::status(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
         Ok(Reply::Acquired { ticket: ticket.clone(), status })
     }
@@ -205,7 +214,7 @@ impl State {
     }
 
     /// The ticket that an owner has already; nobody has none.
-    fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
+    pub(crate) fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
         if owner.is_empty() {
             return None;
         }
@@ -243,7 +252,7 @@ impl State {
     }
 
     /// Whether the session may give this ticket back.
-    fn check_ticket(&self, ticket: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
+    pub(crate) fn check_ticket(&self, ticket: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
         let id = session.ok_or(Error::SessionRequired)?;
         let node = self.node(ticket).ok_or(Error::NoNode)?;
         if node.owner() != Some(id) {

@@ -6,7 +6,7 @@ use crate::lock::{self, LockStatus};
 use crate::state::State;
 use crate::tree::{idle_since, timed_at};
 use crate::znode::{Place, Znode, is_shared};
-use crate::{SessionId, ZPath};
+use crate::{SessionId, ZPath, Zxid};
 
 impl State {
     /// Checks the whole state. O(n log n): for tests.
@@ -33,6 +33,7 @@ impl State {
         same("grants", sums.granted, &self.grants.keys().cloned().collect())?;
         self.past.check_invariants()?;
         self.check_revocations()?;
+        self.check_upgrades()?;
         self.check_sessions(&sums.owned)
     }
 
@@ -89,7 +90,12 @@ impl State {
             places.extend(place);
         }
         let writers: BTreeSet<_> = places.iter().filter(|place| !is_shared(&place.name)).cloned().collect();
-        let tokens: BTreeSet<_> = places.iter().map(|place| (place.czxid, place.name.clone())).collect();
+        let token = |place: &Place| {
+            let ticket = path.child(&place.name).ok();
+            let grant = ticket.and_then(|ticket| self.grants.get(&ticket));
+            grant.map_or(place.czxid, |grant| Zxid(grant.token.0))
+        };
+        let tokens: BTreeSet<_> = places.iter().map(|place| (token(place), place.name.clone())).collect();
         same("contenders", node.family.contenders.iter().cloned().collect(), &places)?;
         same("pending", node.family.pending.iter().cloned().collect(), &pending)?;
         same("writers", node.family.writers.iter().cloned().collect(), &writers)?;
@@ -134,6 +140,17 @@ impl State {
             Some(ticket) => Err(format!("{ticket} is asked for, and no session has it")),
             None => Ok(()),
         }
+    }
+
+    fn check_upgrades(&self) -> Result<(), String> {
+        for (lock, upgraded) in &self.upgrades {
+            let names = self.node(lock).map(|node| &node.family.names).ok_or_else(|| format!("{lock}: upgraded"))?;
+            let pair = upgraded.pair.iter().flat_map(|pair| [&*pair.writer, &*pair.reader]);
+            if names.is_empty() || pair.into_iter().any(|name| !names.contains(name)) {
+                return Err(format!("{lock}: {upgraded:?} of {names:?}"));
+            }
+        }
+        Ok(())
     }
 
     fn check_sessions(&self, owned: &BTreeSet<(SessionId, ZPath)>) -> Result<(), String> {

@@ -42,6 +42,7 @@ pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
 pub use txn::{
-    Acquire, Create, CreateMode, Credential, Idempotency, LockGuard, LockMode, Op, ReapCandidate, Request, Txn, ZnodeOp,
+    Acquire, Create, CreateMode, Credential, Idempotency, LockGuard, LockMode, Op, ReapCandidate, Request, Txn,
+    Upgrade, ZnodeOp,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

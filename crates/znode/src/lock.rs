@@ -3,10 +3,12 @@
 //! A lock is a znode with contenders among its children: children whose names end in ten digits, whoever made them. They
 //! queue by number, then by czxid, then by name. A writer holds when nothing is before it; a reader when no writer is before it.
 
+pub(crate) mod deadlock;
 mod limits;
 pub(crate) mod past;
 pub(crate) mod records;
 pub(crate) mod revoke;
+pub(crate) mod upgrade;
 
 use std::ops::Bound;
 
@@ -16,6 +18,7 @@ use imbl::OrdSet;
 use crate::znode::{Contender, Place, Znode, is_shared, mode_of};
 use crate::{Error, FencingToken, LockMode, SessionId, State, ZPath, Zxid};
 
+pub use deadlock::WaitsFor;
 pub use limits::LockLimits;
 pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history};
 pub use revoke::{Revocation, revocation};
@@ -103,7 +106,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
             let lock = ticket.parent().ok_or(Error::BadArguments)?;
             Ok(LockStatus::Waiting { predecessor: lock.child(name)? })
         }
-        None => Ok(LockStatus::Held { token: FencingToken::from(node.czxid), holds: holds(node) }),
+        None => Ok(LockStatus::Held { token: state.token_of(ticket, node), holds: holds(node) }),
     }
 }
 
@@ -171,7 +174,9 @@ fn contender<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Znode, &'a Zno
 /// The contender that must go before this one can hold; `None` when it holds.
 fn predecessor<'a>(state: &State, parent: &'a Znode, ticket: &ZPath, node: &Znode, place: &Place) -> Option<&'a str> {
     if !is_shared(ticket.name()) {
-        return before(&parent.family.contenders, place).next_back().map(|place| &*place.name);
+        let passes = if state.upgrades.is_empty() { None } else { state.passes(&ticket.parent()?, ticket.name()) };
+        let mut names = before(&parent.family.contenders, place).rev().map(|place| &*place.name);
+        return names.find(|name| Some(*name) != passes);
     }
     let lock = ticket.parent()?;
     let mut writers = before(&parent.family.writers, place).rev();
@@ -201,7 +206,7 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
         label: label(state, node),
         since_ms: node.ctime_ms,
-        token: FencingToken::from(node.czxid),
+        token: state.token_of(&ticket, node),
         grant: grant(state, &ticket),
         revocation: revocation(state, &ticket),
         holds: holds(node),

@@ -8,12 +8,13 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
+use crate::lock::upgrade::Upgraded;
 use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
-    Acl, Applied, Credential, Error, Event, EventKind, Idempotency, Limits, LogPosition, Op, ReapCandidate, Refusal,
-    Reply, Request, RequestKey, SessionId, Term, Txn, ZPath, Zxid, lock,
+    Acl, Acquire, Applied, Credential, Error, Event, EventKind, Idempotency, Limits, LogPosition, Op, ReapCandidate,
+    Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -37,6 +38,8 @@ pub struct State {
     pub(crate) grants: OrdMap<ZPath, Grant>,
     pub(crate) past: Past,
     pub(crate) revocations: Revocations,
+    /// Locks with a reader that became a writer, or wants to.
+    pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
 }
 
 impl Default for State {
@@ -87,6 +90,7 @@ impl State {
             grants: OrdMap::new(),
             past: Past::default(),
             revocations: Revocations::default(),
+            upgrades: OrdMap::new(),
         }
     }
 
@@ -250,14 +254,18 @@ impl State {
     ) -> (Zxid, Result<Reply, Refusal>) {
         let now = self.last_zxid;
         // A retried acquire wants to know where its ticket stands by now.
-        let (acquire, ticket) = match (op, &answered.answer) {
-            (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => (acquire, Some(ticket.clone())),
-            (Op::Acquire(acquire), None) => (acquire, self.ticket_with(id, acquire, key)),
+        let (attempt, ticket) = match (op, &answered.answer) {
+            (
+                Op::Acquire(Acquire { attempt, .. }) | Op::Upgrade(Upgrade { attempt, .. }),
+                Some(Ok(Reply::Acquired { ticket, .. })),
+            ) => (*attempt, Some(ticket.clone())),
+            (Op::Acquire(acquire), None) => (acquire.attempt, self.ticket_with(id, acquire, key)),
+            (Op::Upgrade(upgrade), None) => (upgrade.attempt, self.upgraded_with(id, upgrade, key)),
             (_, Some(answer)) => return (answered.zxid, answer.clone()),
             (_, None) => return (now, Err(Error::RequestKeyEvicted.into())),
         };
         match ticket {
-            Some(ticket) => (now, self.acquire_again(&ticket, id, key, acquire.attempt)),
+            Some(ticket) => (now, self.acquire_again(&ticket, id, key, attempt)),
             None => (now, Err(Error::RequestKeyEvicted.into())),
         }
     }
@@ -307,6 +315,7 @@ impl State {
                 self.limits = Arc::new(limits);
                 Ok(Reply::Done)
             }
+            Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, idempotency, changes),
             Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, changes),
             Op::SetLockLimits(limits) => {
                 self.lock_limits = Arc::new(limits);

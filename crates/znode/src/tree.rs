@@ -315,6 +315,7 @@ impl State {
         if contenders == 0 && sequence_of(path.name()).is_some() {
             self.locks.remove(&parent);
         }
+        self.upgrade_ended(&parent, path.name(), contenders);
         // The session of a lingering lock node is gone.
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
             let session = Arc::make_mut(session);

@@ -221,7 +221,7 @@ pub(crate) struct Family {
     pub(crate) contenders: OrdSet<Place>,
     /// Those of them that want the lock alone.
     pub(crate) writers: OrdSet<Place>,
-    /// The contenders by czxid: finds the lock node that a fencing token belongs to.
+    /// The contenders by token, which is the czxid for almost all: finds the lock node that a fencing token belongs to.
     pub(crate) tokens: OrdSet<(Zxid, Arc<str>)>,
     /// The contenders of sessions that never held so far. Finds the next holder.
     pub(crate) pending: OrdSet<Place>,
@@ -250,6 +250,13 @@ impl Family {
     pub(crate) fn settle(&mut self, name: &str, czxid: Zxid) {
         if let Some(place) = Place::of(name, czxid) {
             self.pending.remove(&place);
+        }
+    }
+
+    /// A contender has another token from here on.
+    pub(crate) fn change_token(&mut self, name: &str, old: Zxid, new: Zxid) {
+        if let Some((_, name)) = self.tokens.remove(&(old, name.into())) {
+            self.tokens.insert((new, name));
         }
     }
 

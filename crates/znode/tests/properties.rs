@@ -80,11 +80,11 @@ fn histories_meet_every_answer() {
         }
     }
     // Not among them: NoAuth, as no ACL forbids yet, and SequenceExhausted, which needs 2^31 creates.
-    let all = "Acquired AuthFailed BadArguments BadVersion Created DataTooLarge Done InvalidAcl LockNotHeld Multi \
+    let all = "Acquired AuthFailed BadArguments BadVersion Created DataTooLarge Deadlock Done InvalidAcl LockNotHeld Multi \
                NoChildrenForEphemerals NoNode NodeExists NotEmpty PathTooLong QuotaExceeded Released Removed \
                RequestKeyEvicted RequestKeyReused Revoking SessionExpired SessionOpened SessionRequired Set StaleTerm StillHeld \
                Superseded TooManyChildren TooManyEphemerals TooManyHolds TooManyOps TooManySessions TooManyWaiters \
-               Withdrawn";
+               UpgradeConflict Withdrawn";
     let missing: Vec<&str> = all.split_whitespace().filter(|answer| !met.contains(*answer)).collect();
     assert!(missing.is_empty(), "no history gives {missing:?}; they give {met:?}");
 }
@@ -144,7 +144,7 @@ fn a_gone_ticket_never_holds_again() {
             }
             for (ticket, token) in &gone {
                 let lock = ticket.parent().unwrap();
-                let reused = model.contenders(lock.as_str()).iter().any(|path| model.nodes[path].created.0.0 == *token);
+                let reused = model.contenders(lock.as_str()).iter().any(|path| model.token(path).0 == *token);
                 let held = lock::is_held_with(&state, &lock, FencingToken(*token));
                 assert!(reused || !held, "seed {seed} step {step}: token {token} of {ticket} is good again");
             }
@@ -213,7 +213,11 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
         assert_eq!(lock::position(state, &entry.ticket), Ok(index as u32), "{what}: {entry:?}");
         assert_eq!(entry.holds, model.holds(entry.ticket.as_str()), "{what}: {entry:?}");
         let owner = node.lock.as_ref().map_or("", |lock| &lock.owner);
-        assert_eq!((&*entry.owner, entry.token.0, entry.since_ms), (owner, node.created.0.0, node.created.1), "{what}");
+        assert_eq!(
+            (&*entry.owner, entry.token.0, entry.since_ms),
+            (owner, model.token(entry.ticket.as_str()).0, node.created.1),
+            "{what}"
+        );
         assert_eq!(entry.revocation, model.revocation(entry.ticket.as_str()), "{what}: {entry:?}");
         let session = match node.stay {
             Stay::Session(id) => Some(id),

@@ -112,7 +112,7 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    fn add_ticket(&mut self, lock: &ZPath, ticket: PastTicket, limits: &LockLimits) {
+    pub(crate) fn add_ticket(&mut self, lock: &ZPath, ticket: PastTicket, limits: &LockLimits) {
         let max = limits.history_max();
         if max == 0 {
             return;
@@ -237,6 +237,9 @@ impl State {
         }
         let grant = self.grants.remove(path);
         self.revocations.remove(path);
+        if let Some(grant) = grant.filter(|grant| grant.token.0 != node.czxid.0) {
+            self.edit(&lock, |lock| lock.family.change_token(path.name(), Zxid(grant.token.0), node.czxid));
+        }
         let own = changes.session == Some(session);
         let end = changes.end.unwrap_or(if own { TicketEnd::Released } else { TicketEnd::Admin });
         let contender = node.contender();
@@ -269,7 +272,7 @@ impl State {
     pub(crate) fn settle_grants(&mut self, changes: &Changes) {
         for lock in changes.queues() {
             for ticket in self.new_holders(lock) {
-                let token = FencingToken::from(self.nodes[&ticket].czxid);
+                let token = self.token_at(lock, &self.nodes[&ticket], changes.zxid);
                 self.put_grant(&ticket, Grant { at: self.moment(changes), token });
             }
         }
@@ -302,7 +305,10 @@ impl State {
     pub(crate) fn put_grant(&mut self, ticket: &ZPath, grant: Grant) {
         let lock = ticket.parent().expect("a lock node has a parent");
         let czxid = self.nodes[ticket].czxid;
-        self.edit(&lock, |lock| lock.family.settle(ticket.name(), czxid));
+        self.edit(&lock, |lock| {
+            lock.family.settle(ticket.name(), czxid);
+            lock.family.change_token(ticket.name(), czxid, Zxid(grant.token.0));
+        });
         self.grants.insert(ticket.clone(), grant);
     }
 }

@@ -4,6 +4,7 @@ use bincode::{Decode, Encode};
 
 use crate::codec::DecodeError;
 use crate::lock::past::History;
+use crate::lock::upgrade::Upgraded;
 use crate::lock::{EndedSession, Grant, LockLimits, Revocation};
 use crate::snapshot::damaged;
 use crate::state::State;
@@ -28,6 +29,10 @@ pub(crate) enum LockRecord {
         history: History,
     },
     Session(EndedSession),
+    Upgraded {
+        lock: ZPath,
+        upgraded: Upgraded,
+    },
     /// The last one: how many there were before it.
     Tail {
         records: u64,
@@ -41,13 +46,16 @@ pub(crate) fn records(state: &State) -> impl Iterator<Item = LockRecord> + Send 
     let records = usize::from(limits.is_some()) + state.grants.len() + past.histories.len() + past.sessions.len();
     let revocations = state.revocations.by_ticket.clone();
     let records = records + revocations.len();
+    let upgrades = state.upgrades.clone();
+    let records = records + upgrades.len();
+    let upgrades = upgrades.into_iter().map(|(lock, upgraded)| LockRecord::Upgraded { lock, upgraded });
     let tail = (records > 0).then_some(LockRecord::Tail { records: records as u64 });
     let grants = state.grants.clone().into_iter().map(|(ticket, grant)| LockRecord::Grant { ticket, grant });
     let revocations = revocations.into_iter().map(|(ticket, revocation)| LockRecord::Revocation { ticket, revocation });
     let histories = past.histories.clone().into_iter();
     let histories = histories.map(|(lock, history)| LockRecord::History { lock, history: (*history).clone() });
     let sessions = past.sessions.clone().into_iter().map(|(_, session)| LockRecord::Session((*session).clone()));
-    limits.into_iter().chain(grants).chain(revocations).chain(histories).chain(sessions).chain(tail)
+    limits.into_iter().chain(upgrades).chain(grants).chain(revocations).chain(histories).chain(sessions).chain(tail)
 }
 
 /// Puts a record back; `seen` counts them.
@@ -73,6 +81,10 @@ pub(crate) fn push(state: &mut State, record: LockRecord, seen: &mut u64) -> Res
         }
         LockRecord::History { lock, history } => state.past.restore_history(lock, history),
         LockRecord::Session(session) => state.past.restore_session(session),
+        LockRecord::Upgraded { lock, upgraded } => {
+            let stands = state.node(&lock).is_some_and(|lock| !lock.family.contenders.is_empty());
+            stands && state.upgrades.insert(lock, upgraded).is_none()
+        }
         LockRecord::Tail { records } if records == *seen => {
             *seen = 0;
             return Ok(());

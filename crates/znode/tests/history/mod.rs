@@ -4,10 +4,11 @@ use fastrand::Rng;
 use znode::lock::LockLimits;
 use znode::{
     Acl, Acquire, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Limits, LockGuard, LockMode,
-    LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, ZPath, ZnodeOp, Zxid, fingerprint_bytes,
+    LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, ZnodeOp, Zxid,
+    fingerprint_bytes,
 };
 
-use crate::model::{Model, number, zpath};
+use crate::model::{Model, number, reads, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
@@ -73,7 +74,7 @@ impl History {
             histories_max: rng.u32(0..5),
             ended_sessions_max: rng.u32(0..4),
             ended_sessions_ms: rng.u32(0..9000),
-            deadlock_looks_max: rng.u32(0..400),
+            deadlock_looks_max: if rng.bool() { 0 } else { 10_000 },
         }
     }
 
@@ -91,9 +92,9 @@ impl History {
     fn retry(&mut self) -> Request {
         let index = self.rng.usize(..self.keyed.len());
         let mut request = self.keyed[index].clone();
-        if let Op::Acquire(acquire) = &mut request.op {
+        if let Op::Acquire(Acquire { attempt, .. }) | Op::Upgrade(Upgrade { attempt, .. }) = &mut request.op {
             self.attempts += 1;
-            acquire.attempt = Attempt(self.attempts);
+            *attempt = Attempt(self.attempts);
         }
         if self.rng.u8(..10) == 0 {
             request.idempotency = request.idempotency.map(|key| Idempotency { fingerprint: [7; 16], ..key });
@@ -113,7 +114,7 @@ impl History {
         let op = self.op(model, session);
         let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
         let mut request = Request { credential, idempotency: None, guard, op };
-        if matches!(request.op, Op::Acquire(_)) || self.rng.bool() {
+        if matches!(request.op, Op::Acquire(_) | Op::Upgrade(_)) || self.rng.bool() {
             let key = self.key();
             let fold = |hash: u128, byte: &u8| hash.rotate_left(7) ^ u128::from(*byte);
             let fingerprint = fingerprint_bytes(&request).iter().fold(0, fold).to_be_bytes();
@@ -137,7 +138,12 @@ impl History {
                 let acl = self.acl();
                 Op::SetAcl { path: self.place(model), acl, version: self.rng.i32(-1..2) }
             }
-            44..72 => Op::Acquire(self.acquire()),
+            44..69 => Op::Acquire(self.acquire()),
+            69..72 => {
+                self.attempts += 1;
+                let (ticket, label) = (self.reader(model), self.word());
+                Op::Upgrade(Upgrade { ticket, label, attempt: Attempt(self.attempts) })
+            }
             72..82 => Op::Release { ticket: self.ticket(model) },
             82..92 => {
                 let back = self.rng.u64(0..6);
@@ -209,7 +215,7 @@ impl History {
 
     fn guard(&mut self, model: &Model) -> LockGuard {
         let lock = self.pick(&LOCKS);
-        let tokens: Vec<u64> = model.contenders(lock).iter().map(|path| model.nodes[path].created.0.0).collect();
+        let tokens: Vec<u64> = model.contenders(lock).iter().map(|path| model.token(path).0).collect();
         let token = if tokens.is_empty() { 3 } else { tokens[self.rng.usize(..tokens.len())] };
         LockGuard { lock: zpath(lock), token: FencingToken(token) }
     }
@@ -234,6 +240,15 @@ impl History {
             _ if tickets.is_empty() => zpath("/l/gone-0000000000"),
             _ => zpath(tickets[self.rng.usize(..tickets.len())]),
         }
+    }
+
+    /// A reader's lock node, if there is one.
+    fn reader(&mut self, model: &Model) -> ZPath {
+        let readers: Vec<&String> = model.nodes.keys().filter(|path| reads(path) && number(path).is_some()).collect();
+        if readers.is_empty() || self.rng.u8(..8) == 0 {
+            return self.ticket(model);
+        }
+        zpath(readers[self.rng.usize(..readers.len())])
     }
 
     /// A znode that exists, more often than not.

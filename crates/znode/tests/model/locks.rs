@@ -1,8 +1,9 @@
 //! The model's locks.
 
 use znode::lock::LockStatus;
-use znode::{Acl, Acquire, Attempt, Error, FencingToken, LockMode, Reply, RequestKey, SessionId};
+use znode::{Acl, Acquire, Attempt, Error, LockMode, Reply, RequestKey, SessionId};
 
+use super::upgrade::passes;
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
 
 /// Released holds that a ticket remembers at most.
@@ -29,13 +30,17 @@ impl Model {
         let Some(ticket) = again else {
             return self.enqueue(acquire, id, key);
         };
+        self.once_more(&ticket, key, acquire.attempt)
+    }
+
+    pub(super) fn once_more(&mut self, ticket: &str, key: RequestKey, attempt: Attempt) -> Answer {
         let holds_max = self.limits.holds_max as usize;
-        let node = self.lock_node(&ticket);
+        let node = self.lock_node(ticket);
         if node.holds.len() - node.released >= holds_max {
-            return refused(Error::TooManyHolds, &ticket);
+            return refused(Error::TooManyHolds, ticket);
         }
-        node.holds.push((key, vec![acquire.attempt]));
-        self.acquired(&ticket)
+        node.holds.push((key, vec![attempt]));
+        self.acquired(ticket)
     }
 
     fn enqueue(&mut self, acquire: &Acquire, id: SessionId, key: RequestKey) -> Answer {
@@ -63,6 +68,13 @@ impl Model {
         }
         if self.contenders(lock).len() >= self.limits.waiters_max as usize {
             return refused(Error::TooManyWaiters, lock);
+        }
+        if to_make.is_empty() && self.downgrade_number(acquire, id).is_none() {
+            let (mode, owner) = (acquire.mode, &*acquire.owner);
+            if let Some(cycle) = self.circle_at_end(lock, mode, id, owner) {
+                self.note_circle(lock, mode, id, owner, &acquire.label);
+                return Ok(Reply::Deadlock { cycle });
+            }
         }
         for directory in to_make {
             self.put(&directory, Stay::Container, Vec::new(), Acl::open(), None);
@@ -184,7 +196,7 @@ impl Model {
         Ok(Reply::Withdrawn)
     }
 
-    fn may_give_back(&self, ticket: &str, session: Option<SessionId>) -> Result<(), Error> {
+    pub(super) fn may_give_back(&self, ticket: &str, session: Option<SessionId>) -> Result<(), Error> {
         let id = session.ok_or(Error::SessionRequired)?;
         let node = self.nodes.get(ticket).ok_or(Error::NoNode)?;
         if node.stay != Stay::Session(id) {
@@ -193,7 +205,7 @@ impl Model {
         number(ticket).map(drop).ok_or(Error::BadArguments)
     }
 
-    fn acquired(&self, ticket: &str) -> Answer {
+    pub(super) fn acquired(&self, ticket: &str) -> Answer {
         Ok(Reply::Acquired { ticket: zpath(ticket), status: self.status(ticket).unwrap() })
     }
 
@@ -220,6 +232,7 @@ impl Model {
         }
         let contenders = self.contenders(parent_of(ticket).unwrap());
         let mut in_the_way: Vec<String> = contenders.into_iter().take_while(|path| path != ticket).collect();
+        in_the_way.retain(|other| !passes(&self.upgrades, ticket, other));
         if reads(ticket) {
             in_the_way.retain(|path| !reads(path));
             // The writer that this reader is the downgrade of.
@@ -231,7 +244,7 @@ impl Model {
         }
         Ok(match in_the_way.pop() {
             Some(predecessor) => LockStatus::Waiting { predecessor: zpath(&predecessor) },
-            None => LockStatus::Held { token: FencingToken(node.created.0.0), holds: self.holds(ticket) },
+            None => LockStatus::Held { token: self.token(ticket), holds: self.holds(ticket) },
         })
     }
 

@@ -5,6 +5,7 @@ mod locks;
 mod past;
 mod revoke;
 mod tree;
+mod upgrade;
 
 pub(crate) use locks::{number, reads};
 
@@ -32,6 +33,10 @@ pub(crate) struct Model {
     pub(crate) past: Vec<(String, PastTicket)>,
     pub(crate) ended: Vec<EndedSession>,
     revocations: BTreeMap<String, Revocation>,
+    /// Writers and the readers that they were.
+    pub(crate) upgrades: Vec<(String, String)>,
+    /// The newest writer of each lock that went in front of others.
+    passed: BTreeMap<String, Zxid>,
     asking: Option<SessionId>,
     end: Option<TicketEnd>,
     events: Vec<Event>,
@@ -107,6 +112,8 @@ impl Model {
             past: Vec::new(),
             ended: Vec::new(),
             revocations: BTreeMap::new(),
+            upgrades: Vec::new(),
+            passed: BTreeMap::new(),
             asking: None,
             end: None,
             events: Vec::new(),
@@ -148,6 +155,13 @@ impl Model {
                     Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, acquire.attempt)),
                     None => (now, Err(Error::RequestKeyEvicted.into())),
                 },
+                (Op::Upgrade(upgrade), Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                    (now, self.stands(id, ticket.as_str(), idempotency.key, upgrade.attempt))
+                }
+                (Op::Upgrade(upgrade), None) => match self.upgraded_with(upgrade, idempotency.key) {
+                    Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, upgrade.attempt)),
+                    None => (now, Err(Error::RequestKeyEvicted.into())),
+                },
                 (_, None) => (now, Err(Error::RequestKeyEvicted.into())),
                 (_, Some(answer)) => (asked.zxid, answer),
             };
@@ -171,10 +185,8 @@ impl Model {
     fn guarded(&mut self, request: &Request, session: Option<SessionId>) -> Answer {
         if let Some(guard) = &request.guard {
             let lock = guard.lock.as_str();
-            let held = |path: &String| {
-                self.nodes[path].created.0.0 == guard.token.0
-                    && matches!(self.status(path), Ok(LockStatus::Held { .. }))
-            };
+            let held =
+                |path: &String| matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
             if !self.contenders(lock).iter().any(held) {
                 return refused(Error::LockNotHeld, lock);
             }
@@ -205,6 +217,7 @@ impl Model {
                 self.limits = limits;
                 Ok(Reply::Done)
             }
+            Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, key),
             Op::Revoke { path, deadline_ms } => self.revoke(path.as_str(), deadline_ms),
             Op::SetLockLimits(limits) => {
                 self.lock_limits = limits;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use znode::lock::{EndedSession, Grant, LockStatus, Moment, PastTicket, TicketEnd};
-use znode::{FencingToken, LockMode, Op, SessionId};
+use znode::{LockMode, Op, SessionId};
 
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
@@ -26,7 +26,8 @@ impl Model {
         for (path, node) in &self.nodes {
             let owned = matches!(node.stay, Stay::Session(_));
             if owned && !self.grants.contains_key(path) && matches!(self.status(path), Ok(LockStatus::Held { .. })) {
-                self.grants.insert(path.clone(), Grant { at, token: FencingToken(node.created.0.0) });
+                let token = self.new_token(path);
+                self.grants.insert(path.clone(), Grant { at, token });
             }
         }
     }
@@ -55,7 +56,7 @@ impl Model {
         self.remember(parent_of(path).unwrap(), ticket);
     }
 
-    fn remember(&mut self, lock: &str, ticket: PastTicket) {
+    pub(super) fn remember(&mut self, lock: &str, ticket: PastTicket) {
         let max = self.lock_limits.history_max as usize;
         if max == 0 {
             return;

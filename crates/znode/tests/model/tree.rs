@@ -221,6 +221,7 @@ impl Model {
         over.children_deleted += 1;
         over.children_changed = self.last_zxid;
         over.emptied_ms = self.time_ms;
+        self.end_upgrade(path);
         self.tell(EventKind::Deleted, path);
         self.tell(EventKind::ChildrenChanged, parent);
     }

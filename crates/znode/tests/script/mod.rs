@@ -9,7 +9,7 @@ use std::error::Error;
 use goldenscript::{Command, Context, Runner};
 use znode::{
     Applied, Credential, Idempotency, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, StateBuilder,
-    Term, Txn, ZPath, Zxid, fingerprint_bytes, lock,
+    Term, Txn, Upgrade, ZPath, Zxid, fingerprint_bytes, lock,
 };
 
 use parse::Words;
@@ -182,6 +182,15 @@ impl Script {
                 let path = self.ticket(words)?;
                 let deadline_ms = words.key_duration("deadline")?.map(|ms| ms as u32);
                 Op::Revoke { path, deadline_ms }
+            }
+            "upgrade" => {
+                self.attempts += 1;
+                let attempt = znode::Attempt(words.key_number("attempt", self.attempts)?);
+                Op::Upgrade(Upgrade {
+                    ticket: self.ticket(words)?,
+                    label: words.key("label").unwrap_or_default(),
+                    attempt,
+                })
             }
             "locklimits" => Op::SetLockLimits(words.lock_limits(self.state.lock_limits())?),
             "limits" => Op::SetLimits(words.limits(self.state.limits())?),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use znode::lock::{EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation};
+use znode::lock::{EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation, WaitsFor};
 use znode::{Applied, Error, EventKind, Kind, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath};
 
 pub(crate) fn applied(applied: &Applied) -> String {
@@ -41,6 +41,13 @@ fn reply(reply: &Reply) -> String {
         Reply::StillHeld(status) => format!("StillHeld {}", standing(status)),
         Reply::Superseded => "Superseded".into(),
         Reply::Removed { count } => format!("Removed {count}"),
+        Reply::Deadlock { cycle } => {
+            let edge = |edge: &WaitsFor| {
+                let WaitsFor { session, owner, lock, blocker } = edge;
+                format!("\n  {owner} of {session} waits on {lock} for {}", blocker.name())
+            };
+            format!("Deadlock{}", cycle.iter().map(edge).collect::<String>())
+        }
         Reply::Revoking { tickets } => {
             format!("Revoking [{}]", tickets.iter().map(ZPath::name).collect::<Vec<_>>().join(" "))
         }

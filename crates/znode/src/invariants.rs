@@ -34,6 +34,7 @@ impl State {
         self.past.check_invariants()?;
         self.check_revocations()?;
         self.check_upgrades()?;
+        self.check_namings()?;
         self.check_sessions(&sums.owned)
     }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod deadlock;
 mod limits;
+pub(crate) mod naming;
 pub(crate) mod past;
 pub(crate) mod records;
 pub(crate) mod revoke;
@@ -20,6 +21,7 @@ use crate::{Error, FencingToken, LockMode, SessionId, State, ZPath, Zxid};
 
 pub use deadlock::WaitsFor;
 pub use limits::LockLimits;
+pub use naming::{BlindSpot, Naming, lint};
 pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history};
 pub use revoke::{Revocation, revocation};
 

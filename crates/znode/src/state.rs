@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::lock::naming::Namings;
 use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
 use crate::lock::upgrade::Upgraded;
@@ -38,6 +39,7 @@ pub struct State {
     pub(crate) grants: OrdMap<ZPath, Grant>,
     pub(crate) past: Past,
     pub(crate) revocations: Revocations,
+    pub(crate) namings: Namings,
     /// Locks with a reader that became a writer, or wants to.
     pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
 }
@@ -91,6 +93,7 @@ impl State {
             past: Past::default(),
             revocations: Revocations::default(),
             upgrades: OrdMap::new(),
+            namings: Namings::default(),
         }
     }
 

@@ -292,6 +292,7 @@ impl State {
             }
         }
         self.data_bytes += node.data.len() as u64;
+        self.namings.add(parent, &name, &node);
         self.index(path, &node);
         self.nodes.insert(path.clone(), Arc::new(node));
     }
@@ -304,6 +305,7 @@ impl State {
         assert!(node.family.names.is_empty(), "only childless znodes are removed");
         self.unindex(path, &node);
         self.ticket_ended(path, &node, changes);
+        self.namings.remove(&parent, path.name(), &node);
         self.data_bytes -= node.data.len() as u64;
         let contenders = self.edit(&parent, |parent| {
             parent.deletes += 1;

@@ -103,6 +103,10 @@ impl Script {
                 let path = words.path()?;
                 show::history(&lock::history(state, &path, words.key_number("max", 100)? as usize))
             }
+            "lint" => {
+                let spots = lock::lint(state, &words.path()?);
+                format!("{}of {} locks", show::lint(&spots), state.mixed_lock_count())
+            }
             "ended" => show::ended(state.ended_session(SessionId(words.number()?))),
             "list" => {
                 let (prefix, after) = (words.path()?, words.key_path("after")?);

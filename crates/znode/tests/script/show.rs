@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use znode::lock::{EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation, WaitsFor};
+use znode::lock::{
+    BlindSpot, EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation, WaitsFor,
+};
 use znode::{Applied, Error, EventKind, Kind, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath};
 
 pub(crate) fn applied(applied: &Applied) -> String {
@@ -100,6 +102,10 @@ fn entry(entry: &QueueEntry) -> String {
         write!(line, " lingers_until={until_ms}").unwrap();
     }
     line
+}
+
+pub(crate) fn lint(spots: &[BlindSpot]) -> String {
+    spots.iter().map(|spot| format!("{:?} does not see {:?}\n", spot.clients, spot.unseen)).collect()
 }
 
 pub(crate) fn history(tickets: &[std::sync::Arc<PastTicket>]) -> String {

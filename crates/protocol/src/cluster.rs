@@ -30,6 +30,8 @@ pub struct Cluster {
     pub sessions: u64,
     /// Znodes.
     pub znodes: u64,
+    /// Locks with clients in their queue that do not see each other.
+    pub mixed_locks: u64,
     /// Waits that this node keeps.
     pub watches: u64,
     /// Proposals of this node on their way.

@@ -25,7 +25,10 @@ mod znode;
 
 pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, StateDigest, Version};
 pub use duration::{DurationError, Millis};
-pub use lock::{Contender, LockList, LockMode, LockQueue, LockSummary, Released, Ticket, TokenCheck, WaitsFor};
+pub use lock::{
+    BlindSpot, Contender, LockList, LockMode, LockQueue, LockSummary, Released, RevokeRequest, Revoked, Ticket,
+    TokenCheck, WaitsFor,
+};
 pub use past::{LockHistory, PastTicket, SessionEnd, SessionEnded, TicketEnd};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};

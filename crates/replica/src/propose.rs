@@ -221,6 +221,8 @@ fn request_bytes(request: &Request) -> usize {
             Op::Znode(op) => data(op),
             Op::Multi(ops) => ops.iter().map(|op| REQUEST_BYTES + data(op)).sum(),
             Op::Acquire(acquire) => acquire.lock.as_str().len() + acquire.label.len() + acquire.owner.len(),
+            Op::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
+            Op::Revoke { path, .. } => path.as_str().len(),
             _ => 0,
         }
 }

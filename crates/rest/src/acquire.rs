@@ -9,13 +9,15 @@ use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use znode::lock::{self, LockStatus};
-use znode::{Acquire, Applied, Attempt, Error, FencingToken, Op, Reply, RequestKey, ZPath, Zxid};
+use znode::{Acquire, Applied, Attempt, Error, FencingToken, Op, Reply, RequestKey, Upgrade, ZPath, Zxid};
 
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
 use crate::door::Door;
 use crate::heartbeat::Heartbeat;
+use crate::lint;
 use crate::problem::Problem;
+use crate::revoke;
 use crate::waiter::Waiter;
 use crate::words;
 
@@ -36,7 +38,9 @@ pub(crate) struct Grant {
 
 /// The parameters of an acquire.
 struct Wish {
-    op: Acquire,
+    op: Op,
+    lock: ZPath,
+    attempt: Attempt,
     wait_ms: u64,
     keep: bool,
 }
@@ -46,6 +50,7 @@ struct Wish {
     params(("path" = String, Path, description = "slashes included"),
         ("mode" = Option<protocol::LockMode>, Query),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
+        ("upgrade" = Option<String>, Query, description = "the reader's ticket that is to write, too; without mode, owner and lock_delay"),
         ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
         ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
         ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
@@ -56,12 +61,12 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
     let wish = wish(&mut call)?;
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
-    let (path, attempt) = (wish.op.lock.clone(), wish.op.attempt);
+    let (path, attempt) = (wish.lock, wish.attempt);
     // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's name.
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
-    let request = call.request(Op::Acquire(wish.op));
+    let request = call.request(wish.op);
     let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
     if wish.keep {
         waiter.stay();
@@ -79,7 +84,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
         },
         None => wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?,
     };
-    let answer = held(&ticket, &path, &grant, heartbeat.safe_for_ms().await);
+    let answer = held(&call.door, &ticket, &path, &grant, heartbeat.safe_for_ms().await);
     deliver(&call.parts.extensions, waiter);
     Ok(answer)
 }
@@ -88,18 +93,31 @@ fn wish(call: &mut Call) -> Result<Wish, Problem> {
     let lock = call.path("/v1/locks")?;
     let config = call.door.config().clone();
     let query = &mut call.query;
-    let mode = words::parse_lock_mode(query.take("mode").as_deref())?;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
-    let owner = query.take("owner").unwrap_or_default();
     let label = query.take("label").unwrap_or_default();
     let keep = query.flag("keep")?;
+    let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
+    let attempt = Attempt(attempt);
+    if let Some(reader) = query.take("upgrade") {
+        // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
+        std::mem::take(query).finish()?;
+        let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label, attempt });
+        return Ok(Wish { op, lock, attempt, wait_ms, keep });
+    }
+    let mode = words::parse_lock_mode(query.take("mode").as_deref())?;
+    let owner = query.take("owner").unwrap_or_default();
     // The state cuts a longer wish.
     let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
     let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
     std::mem::take(query).finish()?;
-    let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
-    let op = Acquire { lock, mode, owner, label, lock_delay_ms, attempt: Attempt(attempt) };
-    Ok(Wish { op, wait_ms, keep })
+    let op = Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt });
+    Ok(Wish { op, lock, attempt, wait_ms, keep })
+}
+
+/// The ticket that is to be upgraded, which must be of this lock.
+fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
+    let reader = ZPath::parse(text).ok().filter(|reader| reader.parent().as_ref() == Some(lock));
+    reader.ok_or_else(|| Problem::bad("upgrade", "not the path of a ticket of this lock"))
 }
 
 /// The ticket, and the grant when there was nobody to wait for.
@@ -197,15 +215,17 @@ async fn vanished(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended
 }
 
 /// 200.
-pub(crate) fn held(ticket: &ZPath, lock: &ZPath, grant: &Grant, safe_for_ms: u64) -> Response {
+pub(crate) fn held(door: &Door, ticket: &ZPath, lock: &ZPath, grant: &Grant, safe_for_ms: u64) -> Response {
+    let state = door.replica().state();
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
         lock: lock.as_str().into(),
         fencing_token: grant.token.0,
         holds: grant.holds,
         safe_for_ms,
+        revoke: lock::revocation(&state, ticket).map(revoke::request),
     };
-    json(StatusCode::OK, grant.zxid, &body)
+    lint::warn(json(StatusCode::OK, grant.zxid, &body), &state, lock)
 }
 
 /// Where a ticket stands now.
@@ -236,8 +256,10 @@ pub(crate) fn standing(door: &Door, ticket: &ZPath) -> Result<Standing, Problem>
                 lock: lock.as_str().into(),
                 position: lock::position(&state, ticket).map_err(problem)?,
                 predecessor: predecessor.as_str().into(),
+                revoke: lock::revocation(&state, ticket).map(revoke::request),
             };
-            Ok(Standing::Waiting(json(StatusCode::ACCEPTED, zxid, &body)))
+            let answer = json(StatusCode::ACCEPTED, zxid, &body);
+            Ok(Standing::Waiting(lint::warn(answer, &state, &lock)))
         }
     }
 }

@@ -4,7 +4,7 @@
 //!  connection -> serve.rs      bounds: connections, head, idle, stalled answers
 //!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body
-//!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  node.rs  openapi.rs
+//!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
 //!             -> problem.rs    the only place where an error meets HTTP
 //! ```
 //!
@@ -18,6 +18,7 @@ mod config;
 mod delivery;
 mod door;
 mod heartbeat;
+mod lint;
 mod locks;
 mod node;
 mod openapi;
@@ -25,6 +26,7 @@ mod past;
 mod paths;
 mod problem;
 mod query;
+mod revoke;
 mod routes;
 mod serve;
 mod sessions;

@@ -11,8 +11,10 @@ use znode::{Error, FencingToken, Op, Reply, State, ZPath};
 use crate::acquire::{Grant, Standing, Waited, held, standing, wait};
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
+use crate::lint;
 use crate::past;
 use crate::problem::Problem;
+use crate::revoke;
 use crate::words;
 
 /// Shows a lock's queue or its past, or says whether a fencing token is a present holder's.
@@ -43,7 +45,7 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
     let from = call.query.get("from")?.unwrap_or(0);
     call.query.finish()?;
     let page = page(&state, &path, from, limit).map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;
-    Ok(json(StatusCode::OK, state.last_zxid(), &page))
+    Ok(lint::warn(json(StatusCode::OK, state.last_zxid(), &page), &state, &path))
 }
 
 fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
@@ -63,6 +65,7 @@ fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQu
         holders: words(holders),
         lingering: words(lingering),
         waiters: words(waiters),
+        blind_spots: lint::blind_spots(state, path),
         next,
     })
 }
@@ -90,15 +93,21 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks: locks.collect(), next }))
 }
 
-/// Says where a ticket stands, waiting until it holds as long as `wait` says.
+/// Says where a ticket stands, waiting until it holds, or until somebody wants it back, as long as `wait` says.
 #[utoipa::path(get, path = "/v1/tickets/{ticket}", tag = "locks",
     params(("ticket" = String, Path, description = "the lock node's path, slashes included"),
-        ("wait" = Option<String>, Query, description = "absent: not at all")),
+        ("wait" = Option<String>, Query, description = "absent: not at all"),
+        ("until" = Option<String>, Query, description = "held, the default; revoked: until somebody wants it back")),
     responses((status = 200, description = "Held", body = protocol::Ticket),
         (status = 202, description = "Waiting", body = protocol::Ticket)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
     let ticket = call.path("/v1/tickets")?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let until_revoked = match call.query.take("until").as_deref() {
+        None | Some("held") => false,
+        Some("revoked") => true,
+        Some(_) => return Err(Problem::bad("until", "held or revoked")),
+    };
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     let zxid = state.last_zxid();
@@ -115,25 +124,33 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     });
     let own = call.caller.credential.filter(|credential| Some(credential.session) == owner);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
+    let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
+    let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
     let grant = match status {
-        LockStatus::Held { token, holds } => Grant { token, holds, zxid },
-        LockStatus::Waiting { .. } => {
-            let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
-            let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
-            match wait(&call.door, &ticket, deadline).await? {
-                Waited::Held(grant) => grant,
-                Waited::Over => match standing(&call.door, &ticket)? {
-                    Standing::Held(grant) => grant,
-                    Standing::Waiting(answer) => return Ok(answer),
-                },
+        _ if until_revoked => {
+            tokio::select! {
+                end = revoke::wait(call.door.replica(), &ticket, deadline) => end?,
+                () = call.door.stopped() => return Err(Problem::stopping()),
+            }
+            match standing(&call.door, &ticket)? {
+                Standing::Held(grant) => grant,
+                Standing::Waiting(answer) => return Ok(answer),
             }
         }
+        LockStatus::Held { token, holds } => Grant { token, holds, zxid },
+        LockStatus::Waiting { .. } => match wait(&call.door, &ticket, deadline).await? {
+            Waited::Held(grant) => grant,
+            Waited::Over => match standing(&call.door, &ticket)? {
+                Standing::Held(grant) => grant,
+                Standing::Waiting(answer) => return Ok(answer),
+            },
+        },
     };
     let safe_for_ms = match heartbeat {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
     };
-    Ok(held(&ticket, &lock, &grant, safe_for_ms))
+    Ok(held(&call.door, &ticket, &lock, &grant, safe_for_ms))
 }
 
 /// Gives one hold of a ticket back, held or waiting.

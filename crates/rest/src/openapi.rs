@@ -10,7 +10,7 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi as _, ToSchema};
 
 use crate::call::{Answer, Call, json};
-use crate::{acquire, locks, node, sessions, txn, znodes};
+use crate::{acquire, locks, node, revoke, sessions, txn, znodes};
 
 /// What a GET of a znode answers, by its query.
 #[derive(Serialize, ToSchema)]
@@ -52,6 +52,7 @@ pub(crate) enum LockAnswer {
         locks::list,
         locks::ticket,
         locks::release,
+        revoke::revoke,
         node::cluster,
         node::live,
         node::ready,

@@ -106,6 +106,7 @@ pub(crate) fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
         since_ms: entry.since_ms,
         fencing_token: entry.token.0,
         held_since_ms: entry.grant.map(|grant| grant.at.time_ms),
+        revoke: entry.revocation.map(crate::revoke::request),
         holds: entry.holds,
         lingers_until_ms: entry.lingers_until_ms,
     }

@@ -4,11 +4,14 @@
 
 mod bounds;
 mod connections;
+mod lint;
 mod locks;
 mod node;
 mod past;
 mod problems;
+mod revoke;
 mod sessions;
+mod upgrade;
 mod waits;
 mod watches;
 mod znodes;

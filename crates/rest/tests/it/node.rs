@@ -163,6 +163,15 @@ impl Node {
         self.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}")).await
     }
 
+    /// Waits until so many requests wait for a change.
+    pub(crate) async fn until_watches(&self, count: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.replica.status().watches < count {
+            assert!(Instant::now() < deadline, "nobody waits");
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Waits until the queue of a lock has so many contenders.
     pub(crate) async fn until_contenders(&self, lock: &str, count: u64) {
         let deadline = Instant::now() + PATIENCE;

@@ -9,6 +9,7 @@
 //! tree.rs       create, delete, set, multi, reap                       acquire.rs   acquire, release, withdraw
 //! znode.rs      Znode, its children and the queue among them           lock.rs      readings: status, queue, list
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
+//! lock/         what is kept beside the queue: past.rs, revoke.rs, upgrade.rs; deadlock.rs and naming.rs look at it
 //! ```
 
 mod acl;

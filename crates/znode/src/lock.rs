@@ -1,4 +1,5 @@
-//! Locks as readings of znodes: who holds, who waits. A lock has no state of its own.
+//! Locks as readings of znodes: who holds, who waits. Of that a lock has no state of its own; what is remembered or asked of
+//! it beyond its queue is in the files of `lock/`.
 //!
 //! A lock is a znode with contenders among its children: children whose names end in ten digits, whoever made them. They
 //! queue by number, then by czxid, then by name. A writer holds when nothing is before it; a reader when no writer is before it.

@@ -47,19 +47,9 @@ impl Model {
         if self.upgrades.iter().any(|(writer, _)| parent_of(writer) == Some(lock)) {
             return refused(Error::UpgradeConflict, reader);
         }
-        // In front of the first writer there is room behind the last reader's number.
         let first_writer = contenders.iter().position(|path| !reads(path));
-        let digits = match first_writer {
-            None => self.nodes[lock].children_created,
-            Some(at) => {
-                let readers = &contenders[..at];
-                let last = readers.last().and_then(|path| number(path));
-                match last.filter(|last| Some(*last) < number(&contenders[at]) && readers.contains(&reader.to_string()))
-                {
-                    Some(last) => last,
-                    None => return refused(Error::UpgradeConflict, reader),
-                }
-            }
+        let Some(digits) = self.digits_for_writer(&contenders, first_writer, reader) else {
+            return refused(Error::UpgradeConflict, reader);
         };
         let writer = join(lock, &format!("_c_{key}-__WRIT__{digits:010}"));
         let mut blockers = match first_writer {
@@ -89,6 +79,16 @@ impl Model {
         let node = LockNode { mode: LockMode::Write, holds, released: 0, lingers_until_ms: None, ..node };
         self.put(&writer, Stay::Session(id), upgrade.label.clone().into_bytes(), Acl::open(), Some(node));
         self.acquired(&writer)
+    }
+
+    /// The next number, or one in front of the first writer: there is room behind the last reader's.
+    fn digits_for_writer(&self, contenders: &[String], first_writer: Option<usize>, reader: &str) -> Option<u64> {
+        let Some(at) = first_writer else {
+            return Some(self.nodes[parent_of(reader).unwrap()].children_created);
+        };
+        let readers = &contenders[..at];
+        let last = readers.last().and_then(|path| number(path))?;
+        (Some(last) < number(&contenders[at]) && readers.contains(&reader.to_string())).then_some(last)
     }
 
     /// The writer that an upgrade with this key made and that stands beside its reader.

@@ -134,7 +134,9 @@ impl Model {
     /// Breadth first over everybody who waits; every way to go on is kept as the list of its edges.
     fn circle(&self, first: Waiting) -> Option<Vec<WaitsFor>> {
         let asker = first.who.clone();
-        if asker.1.is_empty() || self.lock_limits.deadlock_looks_max == 0 {
+        // Nobody waits for one that has no ticket.
+        let has_ticket = || self.nodes.keys().any(|path| self.named(path).as_ref() == Some(&asker));
+        if asker.1.is_empty() || self.lock_limits.deadlock_looks_max == 0 || !has_ticket() {
             return None;
         }
         let mut seen = Vec::new();

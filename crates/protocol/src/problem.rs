@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{SessionEnded, WaitsFor};
+use crate::{SessionEnded, TicketEnd, WaitsFor};
 
 /// What every problem's `type` begins with. The rest is the problem's name, and the anchor in docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
@@ -49,6 +49,9 @@ pub struct Problem {
     /// With `session-expired`, when a session is looked at that has ended: how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<SessionEnded>,
+    /// With `ticket-gone`, while its lock remembers: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<TicketEnd>,
     /// With `deadlock`: who waits for whom, from the one who asked back to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<WaitsFor>,
@@ -199,6 +202,7 @@ mod tests {
             path: Some("/a".into()),
             op_index: None,
             ended: None,
+            end: None,
             cycle: Vec::new(),
             zxid: 9,
         };

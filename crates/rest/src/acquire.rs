@@ -16,6 +16,7 @@ use crate::delivery::deliver;
 use crate::door::Door;
 use crate::heartbeat::Heartbeat;
 use crate::lint;
+use crate::past;
 use crate::problem::Problem;
 use crate::revoke;
 use crate::waiter::Waiter;
@@ -188,7 +189,7 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
     };
     match ended {
         Ok(Ok(grant)) => Ok(Waited::Held(grant)),
-        Ok(Err((Error::NoNode, zxid))) => Err(Problem::ticket_gone(ticket, zxid)),
+        Ok(Err((Error::NoNode, zxid))) => Err(past::ticket_gone(&replica.state(), ticket, zxid)),
         Ok(Err((error, zxid))) => Err(Problem::from(error).at(ticket, zxid)),
         Err(replica::WaitEnd::Deadline) => Ok(Waited::Over),
         Err(end) => Err(end.into()),
@@ -244,7 +245,7 @@ pub(crate) fn standing(door: &Door, ticket: &ZPath) -> Result<Standing, Problem>
     let state = door.replica().state();
     let zxid = state.last_zxid();
     let problem = |error| match error {
-        Error::NoNode => Problem::ticket_gone(ticket, zxid),
+        Error::NoNode => past::ticket_gone(&state, ticket, zxid),
         error => Problem::from(error).at(ticket, zxid),
     };
     let lock = ticket.parent().ok_or_else(|| problem(Error::BadArguments))?;

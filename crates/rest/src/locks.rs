@@ -113,7 +113,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let zxid = state.last_zxid();
     let lock = ticket.parent().ok_or_else(|| Problem::bad("ticket", "the root is no lock node"))?;
     let problem = |error| match error {
-        Error::NoNode => Problem::ticket_gone(&ticket, zxid),
+        Error::NoNode => past::ticket_gone(&state, &ticket, zxid),
         error => Problem::from(error).at(&ticket, zxid),
     };
     let status = lock::status(&state, &ticket).map_err(problem)?;

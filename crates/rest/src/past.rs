@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use protocol::{LockHistory, PastTicket, ProblemType, SessionEnd, SessionEnded, TicketEnd};
 use znode::lock::{self, EndedSession};
-use znode::{SessionId, State, ZPath};
+use znode::{SessionId, State, ZPath, Zxid};
 
 use crate::problem::{Extra, Problem};
 use crate::words;
@@ -32,15 +32,29 @@ fn past_ticket(lock: &ZPath, past: &lock::PastTicket) -> PastTicket {
         fencing_token: past.grant.map(|grant| grant.token.0),
         ended_zxid: past.ended.zxid.0,
         ended_ms: past.ended.time_ms,
-        end: match past.end {
-            lock::TicketEnd::Released => TicketEnd::Released,
-            lock::TicketEnd::Closed => TicketEnd::Closed,
-            lock::TicketEnd::Expired => TicketEnd::Expired,
-            lock::TicketEnd::Revoked => TicketEnd::Revoked,
-            lock::TicketEnd::Withdrawn => TicketEnd::Withdrawn,
-            lock::TicketEnd::Admin => TicketEnd::Admin,
-            lock::TicketEnd::Deadlock => TicketEnd::Deadlock,
-        },
+        end: ticket_end(past.end),
+    }
+}
+
+fn ticket_end(end: lock::TicketEnd) -> TicketEnd {
+    match end {
+        lock::TicketEnd::Released => TicketEnd::Released,
+        lock::TicketEnd::Closed => TicketEnd::Closed,
+        lock::TicketEnd::Expired => TicketEnd::Expired,
+        lock::TicketEnd::Revoked => TicketEnd::Revoked,
+        lock::TicketEnd::Withdrawn => TicketEnd::Withdrawn,
+        lock::TicketEnd::Admin => TicketEnd::Admin,
+        lock::TicketEnd::Deadlock => TicketEnd::Deadlock,
+    }
+}
+
+/// The ticket is not there any more: 410, with why if its lock remembers.
+pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem {
+    let history = ticket.parent().map(|lock| lock::history(state, &lock, usize::MAX)).unwrap_or_default();
+    let problem = Problem::ticket_gone(ticket, zxid);
+    match history.iter().find(|past| past.name == ticket.name()) {
+        Some(past) => problem.with(znode::Error::NoNode, Extra::TicketEnd(ticket_end(past.end))),
+        None => problem,
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
-use protocol::{Outcome, ProblemType, SessionEnded, WaitsFor};
+use protocol::{Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
 use replica::{EventsError, WaitEnd};
 use znode::{Refusal, ZPath, Zxid};
 
@@ -27,6 +27,7 @@ pub(crate) struct Problem {
 pub(crate) enum Extra {
     Ended(SessionEnded),
     Cycle(Vec<WaitsFor>),
+    TicketEnd(TicketEnd),
 }
 
 /// How soon a client may try again that met a bound of this node.
@@ -155,11 +156,13 @@ impl Problem {
 
     /// The document. `zxid` is for a problem that knows none.
     fn document(&self, zxid: Zxid) -> protocol::Problem {
-        let (ended, cycle) = match self.extra.as_deref() {
-            Some(Extra::Ended(ended)) => (Some(ended.clone()), Vec::new()),
-            Some(Extra::Cycle(cycle)) => (None, cycle.clone()),
-            None => (None, Vec::new()),
-        };
+        let (mut ended, mut cycle, mut end) = (None, Vec::new(), None);
+        match self.extra.as_deref() {
+            Some(Extra::Ended(session)) => ended = Some(session.clone()),
+            Some(Extra::Cycle(edges)) => cycle.clone_from(edges),
+            Some(Extra::TicketEnd(why)) => end = Some(*why),
+            None => {}
+        }
         protocol::Problem {
             type_uri: self.kind.uri(),
             title: self.kind.title().into(),
@@ -172,6 +175,7 @@ impl Problem {
             op_index: self.op_index,
             ended,
             cycle,
+            end,
             zxid: self.zxid.unwrap_or(zxid).0,
         }
     }

@@ -8,6 +8,7 @@ use znode::lock::{self, LockStatus, Revocation};
 use znode::{Error, Op, Reply, ZPath};
 
 use crate::call::{Answer, Call, json};
+use crate::past;
 use crate::problem::Problem;
 
 /// Asks for a ticket back, or for those of all who hold a lock.
@@ -41,7 +42,7 @@ pub(crate) async fn wait(replica: &Replica, ticket: &ZPath, deadline: Instant) -
     };
     match replica.wait_for(deadline, step).await {
         Ok(Ok(())) | Err(replica::WaitEnd::Deadline) => Ok(()),
-        Ok(Err((Error::NoNode, zxid))) => Err(Problem::ticket_gone(ticket, zxid)),
+        Ok(Err((Error::NoNode, zxid))) => Err(past::ticket_gone(&replica.state(), ticket, zxid)),
         Ok(Err((error, zxid))) => Err(Problem::from(error).at(ticket, zxid)),
         Err(end) => Err(end.into()),
     }

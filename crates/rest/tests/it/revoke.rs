@@ -36,7 +36,8 @@ async fn a_holder_that_waits_for_it_hears_that_its_lock_is_wanted() {
     let free = node.post("/v1/revoke/l", "").await.expect(200);
     assert_eq!(free.body["tickets"], json!([]));
     node.post("/v1/revoke/never", "").await.expect_problem(404, "no-node");
-    node.in_session(&holder, Method::GET, &uri).await.expect_problem(410, "ticket-gone");
+    let gone = node.in_session(&holder, Method::GET, &uri).await.expect_problem(410, "ticket-gone");
+    assert_eq!(gone.body["end"], "released");
     node.get(&format!("/v1/tickets{ticket}?until=later")).await.expect_problem(400, "bad-request");
 }
 
@@ -56,7 +57,8 @@ async fn at_the_deadline_the_lock_is_taken_away() {
     };
     let (next, ()) = tokio::join!(waiting, revoking);
     assert!(number(&next.expect(200), "fencing_token") > token);
-    node.get(&format!("/v1/tickets{ticket}")).await.expect_problem(410, "ticket-gone");
+    let gone = node.get(&format!("/v1/tickets{ticket}")).await.expect_problem(410, "ticket-gone");
+    assert_eq!(gone.body["end"], "revoked");
     let headers = [("zlock-session", &*holder), ("if-lock", &*format!("/l;{token}"))];
     node.call(Method::POST, "/v1/znodes/x", &headers, b"").await.expect_problem(412, "lock-not-held");
     let history = node.get("/v1/locks/l?history=true").await.expect(200);

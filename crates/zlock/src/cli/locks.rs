@@ -1,11 +1,11 @@
 //! `zlock locks`.
 
 use clap::{Arg, ArgMatches, Command};
-use zlock_client::{Contender, LockMode, LockQueue};
+use zlock_client::{Contender, LockQueue};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::output::{Output, Tone, plain, since};
+use super::output::{Output, Tone, plain, since, word};
 
 pub(crate) fn command() -> Command {
     Command::new("locks")
@@ -42,14 +42,9 @@ fn rows(out: Output, queue: &LockQueue) -> Vec<Vec<String>> {
 }
 
 fn row(lock: &str, one: &Contender, state: String) -> Vec<String> {
-    let mode = match one.mode {
-        LockMode::Exclusive => "exclusive",
-        LockMode::Read => "read",
-        LockMode::Write => "write",
-    };
     vec![
         plain(lock),
-        mode.to_owned(),
+        word(&one.mode),
         one.session.map_or("-".into(), |session| session.to_string()),
         one.fencing_token.to_string(),
         since(one.since_ms),

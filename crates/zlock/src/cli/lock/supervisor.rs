@@ -128,7 +128,7 @@ impl Supervisor<'_> {
     /// Ends the command without a watchdog, and the watchdog, should it be there.
     fn end(&self) -> Ended {
         if self.plan.on_loss != OnLoss::Warn {
-            end_all(std::process::id(), &self.spared, self.plan.margin);
+            end_all(std::process::id(), &self.spared);
         }
         Ended { code: LOST, lost: true }
     }

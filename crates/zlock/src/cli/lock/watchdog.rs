@@ -203,7 +203,7 @@ impl Watchdog {
         let lost = self.plan.on_loss != OnLoss::Warn && self.done != Step::Wait;
         if lost {
             // What the command has started goes with it.
-            end_all(std::process::id(), &[], self.plan.margin);
+            end_all(std::process::id(), &[]);
         }
         Ended { code, lost }
     }

@@ -64,8 +64,9 @@ pub use guard::Guard;
 pub use life::SessionState;
 pub use lock::{Lock, RwLock};
 pub use protocol::{
-    AclEntry, AclInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, LockMode, LockQueue, LockSummary,
-    MemberInfo, Mode, NamedStat, NodeSet, Problem, ProblemType, SessionInfo, Stat, TxnDone, TxnOp, TxnResult,
+    AclEntry, AclInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, LockHistory, LockMode, LockQueue,
+    LockSummary, MemberInfo, Mode, NamedStat, NodeSet, PastTicket, Problem, ProblemType, RevokeRequest, Revoked,
+    SessionInfo, Stat, TxnDone, TxnOp, TxnResult,
 };
 pub use session::SessionEvent;
 pub use txn::Transaction;

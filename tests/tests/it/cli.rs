@@ -171,6 +171,8 @@ async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() 
     assert_eq!(run(zlock(&cluster, &["lock", "l", "--wait", "100ms", "--", "true"])).await.0, 124);
     let locks = done(&cluster, &["locks"]).await;
     assert!(locks.contains("/l ") && locks.contains("holds"), "{locks}");
+    assert!(done(&cluster, &["revoke", "l"]).await.starts_with("asked /l/_c_"));
+    assert!(done(&cluster, &["locks", "l", "--history"]).await.contains("exclusive"));
     // Who is told to end while waiting leaves the queue.
     let mut waiting = zlock(&cluster, &["lock", "l", "--", "true"]).spawn().unwrap();
     until("it waits", async || done(&cluster, &["locks"]).await.contains("waits").then_some(())).await;

@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! **One [`Client`] speaks with all nodes.** It asks the leader where that saves a hop, asks another node when one fails, and
+//! **One [`Client`] speaks with all nodes.** It writes to the leader where that saves a hop, asks another node when one fails, and
 //! pauses between tries, longer each time and never as long as other clients do. Every write carries an idempotency key, so
 //! a retry is never done twice. What cannot be repeated safely is not repeated.
 //!

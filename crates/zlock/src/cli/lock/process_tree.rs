@@ -9,8 +9,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// What a kill does not end within this time hangs in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
 
-/// The living processes that descend from `ancestor`.
-pub(super) fn descendants(ancestor: u32) -> Vec<u32> {
+/// The living processes that descend from `ancestor`, but those that are spared and what descends from them.
+pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -20,7 +20,8 @@ pub(super) fn descendants(ancestor: u32) -> Vec<u32> {
     }
     let (mut found, mut open) = (Vec::new(), vec![ancestor]);
     while let Some(pid) = open.pop() {
-        for (child, lives) in children.remove(&pid).unwrap_or_default() {
+        let born = children.remove(&pid).unwrap_or_default();
+        for (child, lives) in born.into_iter().filter(|(child, _)| !spared.contains(child)) {
             // One that has ended counts as a link: its children may have been seen before they got another parent.
             open.push(child);
             if lives {
@@ -33,7 +34,7 @@ pub(super) fn descendants(ancestor: u32) -> Vec<u32> {
 
 /// Signals every descendant. Answers whether there was one.
 pub(super) fn signal_all(ancestor: u32, signal: Signal) -> bool {
-    let found = descendants(ancestor);
+    let found = descendants(ancestor, &[]);
     for pid in &found {
         signal_one(*pid, signal);
     }
@@ -46,8 +47,7 @@ pub(super) fn end_all(ancestor: u32, spared: &[u32]) {
     let began = Instant::now();
     let mut empty_looks = 0;
     while empty_looks < 2 && began.elapsed() < HANGS {
-        let mut found = descendants(ancestor);
-        found.retain(|pid| !spared.contains(pid));
+        let found = descendants(ancestor, spared);
         empty_looks = if found.is_empty() { empty_looks + 1 } else { 0 };
         found.into_iter().for_each(|pid| signal_one(pid, Signal::KILL));
         let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
@@ -94,17 +94,19 @@ mod tests {
         let me = std::process::id();
         let began = std::time::Instant::now();
         let cat = loop {
-            let found = descendants(shell.id());
+            let found = descendants(shell.id(), &[]);
             if let [cat] = found[..] {
                 break cat;
             }
             assert!(began.elapsed().as_secs() < 30, "the shell starts its command");
             std::thread::yield_now();
         };
-        let all = descendants(me);
+        let all = descendants(me, &[]);
         assert!(all.contains(&cat) && all.contains(&shell.id()), "{all:?}");
+        let others = descendants(me, &[shell.id()]);
+        assert!(!others.contains(&cat) && !others.contains(&shell.id()), "{others:?}");
         assert!(signal_all(shell.id(), Signal::KILL));
         assert!(shell.wait().unwrap().success(), "the shell itself was left alone");
-        assert!(descendants(shell.id()).is_empty());
+        assert!(descendants(shell.id(), &[]).is_empty());
     }
 }

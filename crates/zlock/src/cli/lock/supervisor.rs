@@ -37,7 +37,7 @@ pub(super) async fn supervise(
     let shares_group = std::io::stdin().is_terminal();
     // When the watchdog is killed, what the command has started becomes a child of this process, where it is found.
     let _ = set_child_subreaper(Some(getpid()));
-    let spared = descendants(std::process::id());
+    let spared = descendants(std::process::id(), &[]);
     let (mut watchdog, socket) = start(guard, plan, command, shares_group)
         .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")).with_code(CANNOT))?;
     let mut supervisor =

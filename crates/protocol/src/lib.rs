@@ -23,7 +23,7 @@ mod znode;
 
 pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, Version};
 pub use duration::{DurationError, Millis};
-pub use lock::{Contender, LockList, LockMode, LockQueue, LockSummary, Released, Ticket, TokenCheck};
+pub use lock::{Contender, LockList, LockMode, LockQueue, LockSummary, Permits, Released, Ticket, TokenCheck};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};
 pub use session_key::{SessionKey, SessionKeyError};

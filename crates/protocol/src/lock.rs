@@ -14,6 +14,10 @@ pub enum LockMode {
     Read,
     /// Alone, among readers.
     Write,
+    /// Alone, in an election.
+    Latch,
+    /// Some of the permits of a semaphore.
+    Semaphore,
 }
 
 /// Where a ticket stands: the answer to an acquire and to a look at a ticket.
@@ -80,9 +84,21 @@ pub struct Contender {
     pub fencing_token: u64,
     /// Acquires that share the ticket.
     pub holds: u32,
+    /// In a semaphore: the permits that it has, or wants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
     /// Its session expired while it held the lock: until when it keeps others out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingers_until_ms: Option<u64>,
+}
+
+/// The permits of a semaphore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Permits {
+    /// How many there are.
+    pub limit: u32,
+    /// How many of them are taken.
+    pub held: u32,
 }
 
 /// `GET /v1/locks/{path}`: a page of the queue. A lock that nobody wants has an empty one.
@@ -92,6 +108,9 @@ pub struct LockQueue {
     pub lock: String,
     /// All contenders, holders included.
     pub contenders: u32,
+    /// Of a semaphore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<Permits>,
     /// Who holds it: one, or several readers. They come first in the queue.
     pub holders: Vec<Contender>,
     /// Dead holders whose lock-delay is not over: nobody holds, and others still wait.

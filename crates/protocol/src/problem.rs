@@ -138,6 +138,8 @@ problem_types! {
     Unavailable = "unavailable", "The node cannot serve this now";
     /// It may have been done.
     Unknown = "outcome-unknown", "The outcome is unknown";
+    /// The semaphore has another limit.
+    LimitDiffers = "limit-differs", "The semaphore has another limit";
     /// A bug.
     Internal = "internal", "The node met a bug";
 }

@@ -45,6 +45,8 @@ struct Wish {
 #[utoipa::path(post, path = "/v1/locks/{path}", tag = "locks",
     params(("path" = String, Path, description = "slashes included"),
         ("mode" = Option<protocol::LockMode>, Query),
+        ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),
+        ("limit" = Option<u32>, Query, description = "of mode=semaphore: how many there are; the same for all"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
         ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
@@ -88,7 +90,7 @@ fn wish(call: &mut Call) -> Result<Wish, Problem> {
     let lock = call.path("/v1/locks")?;
     let config = call.door.config().clone();
     let query = &mut call.query;
-    let mode = words::parse_lock_mode(query.take("mode").as_deref())?;
+    let mode = words::take_lock_mode(query)?;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
     let owner = query.take("owner").unwrap_or_default();
     let label = query.take("label").unwrap_or_default();
@@ -181,7 +183,9 @@ type Ended = Result<Result<Grant, (Error, Zxid)>, replica::WaitEnd>;
 async fn granted(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
     let step = |state: &znode::State| match lock::status(state, ticket) {
         Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant { token, holds, zxid: state.last_zxid() })),
-        Ok(LockStatus::Waiting { predecessor }) => Step::Watch(WatchKey::Node(predecessor)),
+        Ok(LockStatus::Waiting { predecessor }) => {
+            Step::Watch(WatchKey::Node(lock::to_watch(state, ticket, predecessor)))
+        }
         Err(error) => Step::Ready(Err((error, state.last_zxid()))),
     };
     replica.wait_for(deadline, step).await
@@ -189,7 +193,9 @@ async fn granted(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended 
 
 async fn vanished(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
     let step = |state: &znode::State| match lock::status(state, ticket) {
-        Ok(_) => Step::Watch(WatchKey::Node(ticket.clone())),
+        // A ledger may have been opened since the other watch was set, and the grant be told of at the ticket only.
+        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant { token, holds, zxid: state.last_zxid() })),
+        Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
         Err(error) => Step::Ready(Err((error, state.last_zxid()))),
     };
     replica.wait_for(deadline, step).await

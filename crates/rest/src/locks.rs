@@ -42,7 +42,7 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
 fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
     let queue = match lock::queue(state, path, from, limit) {
         // A lock's directory comes with its first contender and goes some time after the last: it is free.
-        Err(Error::NoNode) => lock::Queue { contenders: 0, entries: Vec::new() },
+        Err(Error::NoNode) => lock::Queue { contenders: 0, entries: Vec::new(), permits: None },
         queue => queue?,
     };
     let end = from.saturating_add(queue.entries.len());
@@ -53,6 +53,7 @@ fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQu
     Ok(LockQueue {
         lock: path.as_str().into(),
         contenders: queue.contenders,
+        permits: queue.permits.map(|permits| protocol::Permits { limit: permits.limit, held: permits.held }),
         holders: words(holders),
         lingering: words(lingering),
         waiters: words(waiters),

@@ -199,6 +199,7 @@ impl From<znode::Error> for Problem {
             E::TooManyWaiters | E::TooManySessions => (ProblemType::TooMany, StatusCode::TOO_MANY_REQUESTS),
             E::DataTooLarge => (ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE),
             E::PathTooLong => (ProblemType::UriTooLong, StatusCode::URI_TOO_LONG),
+            E::LimitDiffers => (ProblemType::LimitDiffers, StatusCode::CONFLICT),
             E::StaleTerm => (ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
         };
         let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
@@ -279,5 +280,6 @@ fn error_name(error: znode::Error) -> &'static str {
         E::DataTooLarge => "DataTooLarge",
         E::PathTooLong => "PathTooLong",
         E::StaleTerm => "StaleTerm",
+        E::LimitDiffers => "LimitDiffers",
     }
 }

@@ -42,7 +42,11 @@ impl State {
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => self.hold_once_more(&ticket, hold),
-            None => self.enqueue(acquire, id, hold, changes),
+            None => {
+                let ticket = self.enqueue_in_mode(acquire, id, hold, changes)?;
+                self.settle(changes);
+                self.acquired(&ticket)
+            }
         }
     }
 
@@ -138,13 +142,14 @@ impl State {
         self.acquired(ticket)
     }
 
-    fn enqueue(
+    /// Puts a lock node into the queue.
+    pub(crate) fn enqueue(
         &mut self,
         acquire: &Acquire,
         id: SessionId,
         hold: Hold,
         changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<ZPath, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
         let kind = Kind::Ephemeral { owner: id };
@@ -184,10 +189,10 @@ impl State {
         };
         let data = acquire.label.as_bytes().into();
         self.insert(&ticket, NewNode { kind, data, acl: open, contender: Some(contender) }, changes);
-        self.acquired(&ticket)
+        Ok(ticket)
     }
 
-    fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
+    pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
         let status = lock::status(self, ticket).map_err(|error| Refusal::at(error, ticket))?;
         Ok(Reply::Acquired { ticket: ticket.clone(), status })
     }
@@ -264,5 +269,7 @@ fn family_name(mode: LockMode) -> &'static str {
         LockMode::Exclusive => "lock-",
         LockMode::Read => "__READ__",
         LockMode::Write => "__WRIT__",
+        LockMode::Latch => "latch-",
+        LockMode::Lease { .. } => "lease-",
     }
 }

@@ -74,5 +74,8 @@ pub fn fingerprint_bytes(request: &Request) -> Vec<u8> {
     if let crate::Op::Acquire(acquire) = &mut op {
         acquire.attempt = crate::Attempt(0);
     }
+    if let crate::Op::AcquireAll(acquire) = &mut op {
+        acquire.attempt = crate::Attempt(0);
+    }
     encode(&(op, &request.guard))
 }

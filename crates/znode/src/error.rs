@@ -84,6 +84,9 @@ pub enum Error {
     /// The entry was written by a leader of another term than it speaks for; its word no longer counts.
     #[error("the leader that proposed this was deposed")]
     StaleTerm,
+    /// The semaphore has another number of permits than the request says.
+    #[error("the semaphore has another limit")]
+    LimitDiffers,
 }
 
 impl Error {
@@ -115,6 +118,7 @@ impl Error {
             Error::DataTooLarge => -1012,
             Error::PathTooLong => -1013,
             Error::StaleTerm => -1014,
+            Error::LimitDiffers => -1020,
         }
     }
 }

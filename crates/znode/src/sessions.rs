@@ -91,7 +91,12 @@ impl State {
     fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
         let session = self.sessions.remove(&id).expect("the caller has seen it");
         for path in session.ephemerals() {
-            if lingering.contains(path) { self.linger(path) } else { self.remove(path, changes) }
+            if lingering.contains(path) {
+                self.linger(path);
+            } else if self.nodes.contains_key(path) {
+                // Not when it went with another part of its multi-lock.
+                self.remove(path, changes);
+            }
         }
     }
 

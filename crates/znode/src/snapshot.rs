@@ -3,22 +3,61 @@
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
+use imbl::OrdMap;
 
 use crate::codec::{DecodeError, decode, encode};
+use crate::ledger::{Grant, Ledger, demand_of};
+use crate::multilock::MultiLock;
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
-use crate::znode::{Contender, Family, Kind, Znode};
-use crate::{Acl, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
+use crate::znode::{Contender, Family, Kind, Place, Znode};
+use crate::{Acl, FencingToken, Limits, LockSettings, Policy, RequestKey, SessionId, Term, ZPath, Zxid};
 
 /// One record. Sessions come before what they own, parents before children. The order of variants and fields is the
 /// format on disk: append only.
 #[derive(Encode, Decode)]
 enum Record {
-    Head { last_zxid: Zxid, last_term: Term, time_ms: u64, limits: Limits },
-    Session { id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: String, opened_ms: u64 },
-    Request { session: SessionId, key: RequestKey, answered: Answered },
+    Head {
+        last_zxid: Zxid,
+        last_term: Term,
+        time_ms: u64,
+        limits: Limits,
+    },
+    Session {
+        id: SessionId,
+        secret_hash: [u8; 32],
+        timeout_ms: u32,
+        label: String,
+        opened_ms: u64,
+    },
+    Request {
+        session: SessionId,
+        key: RequestKey,
+        answered: Answered,
+    },
     Znode(Box<ZnodeRecord>),
-    Tail { sessions: u64, requests: u64, znodes: u64 },
+    Tail {
+        sessions: u64,
+        requests: u64,
+        znodes: u64,
+    },
+    /// A lock with a ledger; behind its directory.
+    Ledger {
+        lock: ZPath,
+        settings: LockSettings,
+        passed: bool,
+    },
+    /// Somebody who is written in a ledger as a holder; behind the lock node.
+    Grant {
+        ticket: ZPath,
+        token: FencingToken,
+    },
+    /// Behind all znodes.
+    MultiLock {
+        czxid: Zxid,
+        policy: Policy,
+        tickets: Vec<ZPath>,
+    },
 }
 
 #[derive(Encode, Decode)]
@@ -56,9 +95,12 @@ impl State {
             znodes: self.nodes.len() as u64,
         };
         let sessions = self.sessions.clone().into_iter().flat_map(|(_, session)| session_records(&session));
-        let znodes = self.nodes.clone().into_iter().map(|(path, node)| znode_record(path, &node));
+        let nodes = self.nodes.clone();
+        let znodes = nodes.clone().into_iter().flat_map(move |(path, node)| znode_records(&nodes, path, &node));
+        let multis = self.multis.clone().into_iter().map(|(czxid, multi)| multi_record(czxid, &multi));
         let head = std::iter::once(encode(&head));
-        head.chain(sessions).chain(znodes.map(|record| encode(&record))).chain(std::iter::once(encode(&tail)))
+        let rest = znodes.chain(multis).map(|record| encode(&record)).chain(std::iter::once(encode(&tail)));
+        head.chain(sessions).chain(rest)
     }
 }
 
@@ -74,6 +116,25 @@ fn session_records(session: &Session) -> Vec<Vec<u8>> {
         encode(&Record::Request { session: session.id, key: *key, answered: (**answered).clone() })
     });
     std::iter::once(encode(&open)).chain(requests).collect()
+}
+
+/// The znode, and what a ledger says of it.
+fn znode_records(nodes: &OrdMap<ZPath, Arc<Znode>>, path: ZPath, node: &Znode) -> Vec<Record> {
+    let grant = Place::of(path.name(), node.czxid).and_then(|place| {
+        let ledger = nodes.get(&path.parent()?)?.family.ledger.as_ref()?;
+        ledger.grant_of(&place).copied()
+    });
+    let grant = grant.map(|Grant { token, .. }| Record::Grant { ticket: path.clone(), token });
+    let ledger = node.family.ledger.as_ref();
+    let ledger = ledger.map(|ledger| {
+        let (lock, settings, passed) = (path.clone(), ledger.settings, ledger.passed);
+        Record::Ledger { lock, settings, passed }
+    });
+    std::iter::once(znode_record(path, node)).chain(grant).chain(ledger).collect()
+}
+
+fn multi_record(czxid: Zxid, multi: &MultiLock) -> Record {
+    Record::MultiLock { czxid, policy: multi.policy, tickets: multi.tickets.clone() }
 }
 
 fn znode_record(path: ZPath, node: &Znode) -> Record {
@@ -150,6 +211,9 @@ impl StateBuilder {
                 self.requests += 1;
             }
             Record::Znode(record) => push_znode(state, *record)?,
+            Record::Ledger { lock, settings, passed } => push_ledger(state, &lock, settings, passed)?,
+            Record::Grant { ticket, token } => push_grant(state, &ticket, token)?,
+            Record::MultiLock { czxid, policy, tickets } => push_multi(state, czxid, policy, tickets)?,
             Record::Tail { sessions, requests, znodes } => {
                 let counts = (state.sessions.len() as u64, self.requests, state.nodes.len() as u64);
                 if counts != (sessions, requests, znodes) {
@@ -214,6 +278,44 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         Some(_) => return Err(damaged("a znode without a parent that can have it")),
     }
     Ok(())
+}
+
+fn push_ledger(state: &mut State, lock: &ZPath, settings: LockSettings, passed: bool) -> Result<(), DecodeError> {
+    let alone = state.node(lock).is_some_and(|node| node.family.names.is_empty() && node.family.ledger.is_none());
+    if !alone {
+        return Err(damaged("a ledger of no lock, or behind those who are in it"));
+    }
+    let ledger = Ledger::restored(settings, passed);
+    state.edit(lock, |node| node.family.ledger = Some(Arc::new(ledger)));
+    Ok(())
+}
+
+fn push_grant(state: &mut State, ticket: &ZPath, token: FencingToken) -> Result<(), DecodeError> {
+    let lost = || damaged("a grant of no ticket");
+    let lock = ticket.parent().ok_or_else(lost)?;
+    let node = state.node(ticket).ok_or_else(lost)?;
+    let place = Place::of(ticket.name(), node.czxid).ok_or_else(lost)?;
+    let ledger = state.ledger(&lock).ok_or_else(lost)?;
+    if !ledger.waits(&place) {
+        return Err(lost());
+    }
+    let demand = demand_of(ticket.name(), node, ledger.settings);
+    state.edit_ledger(&lock, |ledger| ledger.grant(&place, demand, token));
+    Ok(())
+}
+
+fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath>) -> Result<(), DecodeError> {
+    let part = |ticket: &ZPath| {
+        let ledger = ticket.parent().is_some_and(|lock| state.ledger(&lock).is_some());
+        ledger && state.node(ticket).is_some_and(|node| node.czxid == czxid && node.contender().is_some())
+    };
+    if tickets.is_empty() || !tickets.iter().all(part) {
+        return Err(damaged("a multi-lock without its parts"));
+    }
+    match state.multis.insert(czxid, Arc::new(MultiLock { policy, tickets })) {
+        None => Ok(()),
+        Some(_) => Err(damaged("a multi-lock twice")),
+    }
 }
 
 fn damaged(what: &str) -> DecodeError {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::multilock::MultiLock;
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
@@ -29,6 +30,8 @@ pub struct State {
     /// Containers that had children and have none, by the time at which the last one went.
     pub(crate) idle: OrdSet<(u64, ZPath)>,
     pub(crate) data_bytes: u64,
+    /// Multi-locks that wait or hold, by the czxid of their lock nodes.
+    pub(crate) multis: OrdMap<Zxid, Arc<MultiLock>>,
 }
 
 impl Default for State {
@@ -75,6 +78,7 @@ impl State {
             timed: OrdSet::new(),
             idle: OrdSet::new(),
             data_bytes: 0,
+            multis: OrdMap::new(),
         }
     }
 
@@ -87,6 +91,7 @@ impl State {
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut changes = Changes::new(at);
         let (zxid, reply) = self.answer(txn.request, &mut changes);
+        self.settle(&mut changes);
         Applied { zxid, reply, events: changes.events }
     }
 
@@ -231,14 +236,20 @@ impl State {
     ) -> (Zxid, Result<Reply, Refusal>) {
         let now = self.last_zxid;
         // A retried acquire wants to know where its ticket stands by now.
-        let (acquire, ticket) = match (op, &answered.answer) {
-            (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => (acquire, Some(ticket.clone())),
-            (Op::Acquire(acquire), None) => (acquire, self.ticket_with(id, acquire, key)),
+        let (attempt, ticket) = match (op, &answered.answer) {
+            (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => (acquire.attempt, Some(ticket.clone())),
+            (Op::Acquire(acquire), None) => (acquire.attempt, self.ticket_with(id, acquire, key)),
+            (Op::AcquireAll(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                (acquire.attempt, Some(ticket.clone()))
+            }
+            (Op::AcquireAll(acquire), None) if !acquire.parts.is_empty() => {
+                (acquire.attempt, self.ticket_with(id, &acquire.first(), key))
+            }
             (_, Some(answer)) => return (answered.zxid, answer.clone()),
             (_, None) => return (now, Err(Error::RequestKeyEvicted.into())),
         };
         match ticket {
-            Some(ticket) => (now, self.acquire_again(&ticket, id, key, acquire.attempt)),
+            Some(ticket) => (now, self.acquire_again(&ticket, id, key, attempt)),
             None => (now, Err(Error::RequestKeyEvicted.into())),
         }
     }
@@ -276,6 +287,7 @@ impl State {
             Op::Multi(ops) => self.multi(ops, session, changes),
             Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version),
             Op::Acquire(acquire) => self.acquire(&acquire, session, idempotency, changes),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, session, idempotency, changes),
             Op::Release { ticket } => self.release(&ticket, session, changes),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(&ticket, attempt, if_waiting, session, changes)
@@ -298,11 +310,13 @@ pub(crate) struct Changes {
     events: Vec<Event>,
     /// Parents that have their event: one for a transaction is enough.
     parents: BTreeSet<ZPath>,
+    /// Locks with a ledger whose queues have changed since they were settled.
+    touched: BTreeSet<ZPath>,
 }
 
 impl Changes {
     fn new(at: LogPosition) -> Changes {
-        Changes { zxid: at.zxid, term: at.term, events: Vec::new(), parents: BTreeSet::new() }
+        Changes { zxid: at.zxid, term: at.term, events: Vec::new(), parents: BTreeSet::new(), touched: BTreeSet::new() }
     }
 
     pub(crate) fn push(&mut self, kind: EventKind, path: &ZPath) {
@@ -316,5 +330,14 @@ impl Changes {
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.parents.clear();
+        self.touched.clear();
+    }
+
+    pub(crate) fn touch(&mut self, lock: &ZPath) {
+        self.touched.insert(lock.clone());
+    }
+
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<ZPath> {
+        std::mem::take(&mut self.touched)
     }
 }

@@ -257,6 +257,9 @@ impl State {
             parent.pzxid = zxid;
         });
         self.link(path, &parent, node);
+        if sequence_of(path.name()).is_some() && self.ledger(&parent).is_some() {
+            changes.touch(&parent);
+        }
         changes.push(EventKind::Created, path);
         changes.push(EventKind::ChildrenChanged, &parent);
     }
@@ -301,6 +304,9 @@ impl State {
         if contenders == 0 && sequence_of(path.name()).is_some() {
             self.locks.remove(&parent);
         }
+        if self.ledger(&parent).is_some() {
+            changes.touch(&parent);
+        }
         // The session of a lingering lock node is gone.
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
             let session = Arc::make_mut(session);
@@ -314,6 +320,9 @@ impl State {
         }
         changes.push(EventKind::Deleted, path);
         changes.push(EventKind::ChildrenChanged, &parent);
+        for part in self.take_multi(path, node.czxid) {
+            self.remove(&part, changes);
+        }
     }
 
     /// Changes a znode in place and keeps the indexes by time.

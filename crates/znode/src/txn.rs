@@ -131,6 +131,8 @@ pub enum Op {
     },
     /// A new leader brings its configured limits.
     SetLimits(Limits),
+    /// Enqueues for several locks at once.
+    AcquireAll(AcquireAll),
 }
 
 /// An operation that may stand in a multi.
@@ -229,6 +231,15 @@ pub enum LockMode {
     Read,
     /// Alone. `_c_<uuid>-__WRIT__<10 digits>`.
     Write,
+    /// Alone, as the leader of an election. `_c_<uuid>-latch-<10 digits>`, as Curator's LeaderLatch.
+    Latch,
+    /// So many permits of a semaphore. `_c_<uuid>-lease-<10 digits>`, as the leases of Curator's InterProcessSemaphoreV2.
+    Lease {
+        /// How many at once; all or none.
+        permits: u32,
+        /// How many there are in all. The first acquire sets it, the others must say the same.
+        limit: u32,
+    },
 }
 
 /// Enters a lock's queue. Needs a credential and an idempotency key.
@@ -256,4 +267,30 @@ pub struct ReapCandidate {
     pub path: ZPath,
     /// Which: a node made anew at the path is another one.
     pub czxid: Zxid,
+}
+
+/// Enters the queues of several locks, to hold all of them or none. Needs a credential and an idempotency key. It is
+/// answered with the ticket of the first.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct AcquireAll {
+    /// The locks, each of them once, and how each is wanted.
+    pub parts: Vec<(ZPath, LockMode)>,
+    /// Whether others may pass while it waits.
+    pub policy: Policy,
+    /// Free text for people; becomes the data of all its lock nodes.
+    pub label: String,
+    /// As in [`Acquire`], for each of the locks.
+    pub lock_delay_ms: u32,
+    /// This try. Stamped anew on every retry; not part of the fingerprint.
+    pub attempt: Attempt,
+}
+
+/// What a waiting multi-lock does to those who come later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub enum Policy {
+    /// They wait behind it, on each of its locks.
+    #[default]
+    Strict,
+    /// They pass while it waits for another of its locks.
+    Backfill,
 }

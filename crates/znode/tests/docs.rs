@@ -36,6 +36,7 @@ fn every_error_stands_in_the_table_with_its_number() {
         Error::DataTooLarge,
         Error::PathTooLong,
         Error::StaleTerm,
+        Error::LimitDiffers,
     ];
     for error in all {
         let row = format!("| `{error:?}` | {} |", error.code());

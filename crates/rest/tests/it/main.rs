@@ -7,6 +7,7 @@ mod connections;
 mod locks;
 mod node;
 mod problems;
+mod semaphores;
 mod sessions;
 mod waits;
 mod watches;

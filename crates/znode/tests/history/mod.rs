@@ -2,16 +2,30 @@
 
 use fastrand::Rng;
 use znode::{
-    Acl, Acquire, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Limits, LockGuard, LockMode,
-    LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, ZPath, ZnodeOp, Zxid, fingerprint_bytes,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Limits, LockGuard,
+    LockMode, LogPosition, Op, Policy, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, ZPath, ZnodeOp, Zxid,
+    fingerprint_bytes,
 };
 
 use crate::model::{Model, number, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
-const NAMES: [&str; 12] =
-    ["a", "b", "c", "l", "m", "x", "s-", "_c_1-lock-", "read-", "w-__WRIT__", "r-__READ__", "n-0000000001"];
+const NAMES: [&str; 13] = [
+    "_c_2-lease-",
+    "a",
+    "b",
+    "c",
+    "l",
+    "m",
+    "x",
+    "s-",
+    "_c_1-lock-",
+    "read-",
+    "w-__WRIT__",
+    "r-__READ__",
+    "n-0000000001",
+];
 
 /// One history, made step by step from a seed.
 pub(crate) struct History {
@@ -23,13 +37,20 @@ pub(crate) struct History {
     sessions: Vec<SessionId>,
     /// The requests that carried a key, to retry.
     keyed: Vec<Request>,
+    /// Mostly locks, as their clients use them.
+    busy: bool,
 }
 
 impl History {
     pub(crate) fn new(seed: u64) -> History {
         let at = LogPosition { term: Term(1), zxid: Zxid(0) };
         let rng = Rng::with_seed(seed);
-        History { rng, at, time_ms: 1000, attempts: 0, sessions: Vec::new(), keyed: Vec::new() }
+        History { rng, at, time_ms: 1000, attempts: 0, sessions: Vec::new(), keyed: Vec::new(), busy: false }
+    }
+
+    /// One of clients that contend for few locks and seldom do anything else.
+    pub(crate) fn busy(seed: u64) -> History {
+        History { busy: true, ..History::new(seed) }
     }
 
     /// Limits that are often reached, or the ordinary ones.
@@ -37,7 +58,9 @@ impl History {
         let small = |rng: &mut Rng, range: std::ops::Range<u32>| rng.u32(range);
         let rng = &mut self.rng;
         let mut limits = Limits { container_idle_ms: small(rng, 0..3000), ..Limits::default() };
-        if rng.bool() {
+        if self.busy {
+            limits.holds_max = small(rng, 0..4);
+        } else if rng.bool() {
             limits = Limits {
                 data_bytes_max: small(rng, 0..12),
                 path_bytes_max: small(rng, 40..120),
@@ -82,6 +105,10 @@ impl History {
             self.attempts += 1;
             acquire.attempt = Attempt(self.attempts);
         }
+        if let Op::AcquireAll(wish) = &mut request.op {
+            self.attempts += 1;
+            wish.attempt = Attempt(self.attempts);
+        }
         if self.rng.u8(..10) == 0 {
             request.idempotency = request.idempotency.map(|key| Idempotency { fingerprint: [7; 16], ..key });
         }
@@ -100,7 +127,7 @@ impl History {
         let op = self.op(model, session);
         let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
         let mut request = Request { credential, idempotency: None, guard, op };
-        if matches!(request.op, Op::Acquire(_)) || self.rng.bool() {
+        if matches!(request.op, Op::Acquire(_) | Op::AcquireAll(_)) || self.rng.bool() {
             let key = self.key();
             let fold = |hash: u128, byte: &u8| hash.rotate_left(7) ^ u128::from(*byte);
             let fingerprint = fingerprint_bytes(&request).iter().fold(0, fold).to_be_bytes();
@@ -111,6 +138,9 @@ impl History {
     }
 
     fn op(&mut self, model: &Model, session: Option<SessionId>) -> Op {
+        if self.busy && self.rng.u8(..12) > 0 {
+            return self.lock_op(model);
+        }
         match self.rng.u8(..100) {
             0..3 => Op::CloseSession { session: session.unwrap_or(SessionId(1)) },
             3..7 => {
@@ -124,7 +154,8 @@ impl History {
                 let acl = self.acl();
                 Op::SetAcl { path: self.place(model), acl, version: self.rng.i32(-1..2) }
             }
-            44..72 => Op::Acquire(self.acquire()),
+            44..66 => Op::Acquire(self.acquire()),
+            66..72 => Op::AcquireAll(self.acquire_all()),
             72..82 => Op::Release { ticket: self.ticket(model) },
             82..92 => {
                 let back = self.rng.u64(0..6);
@@ -133,6 +164,20 @@ impl History {
             }
             92..99 => Op::Reap { candidates: self.candidates(model) },
             _ => Op::SetLimits(self.limits()),
+        }
+    }
+
+    fn lock_op(&mut self, model: &Model) -> Op {
+        match self.rng.u8(..100) {
+            0..30 => Op::Acquire(self.acquire()),
+            30..50 => Op::AcquireAll(self.acquire_all()),
+            50..52 => Op::Znode(ZnodeOp::Create(self.create(model))),
+            52..55 => {
+                let back = self.rng.u64(0..6);
+                let attempt = Attempt(self.attempts.saturating_sub(back));
+                Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
+            }
+            _ => Op::Release { ticket: self.ticket(model) },
         }
     }
 
@@ -172,8 +217,37 @@ impl History {
         self.attempts += 1;
         Acquire {
             lock: zpath(if self.rng.u8(..30) == 0 { "/" } else { self.pick(&LOCKS) }),
-            mode: [LockMode::Exclusive, LockMode::Read, LockMode::Write][self.rng.usize(..3)],
+            mode: self.mode(),
             owner: self.pick(&["", "", "o", "p"]).into(),
+            label: if self.rng.bool() { String::new() } else { self.word() },
+            lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
+            attempt: Attempt(self.attempts),
+        }
+    }
+
+    fn mode(&mut self) -> LockMode {
+        let (permits, limit) = (self.rng.u32(0..4), if self.rng.u8(..10) == 0 { 2 } else { 3 });
+        match self.rng.u8(..14) {
+            0..3 => LockMode::Exclusive,
+            3..7 => LockMode::Read,
+            7..11 => LockMode::Write,
+            11 => LockMode::Latch,
+            _ => LockMode::Lease { permits, limit },
+        }
+    }
+
+    fn acquire_all(&mut self) -> AcquireAll {
+        let mut locks = LOCKS.to_vec();
+        self.rng.shuffle(&mut locks);
+        if self.rng.u8(..20) == 0 {
+            locks[0] = ["/", "/l"][self.rng.usize(..2)];
+        }
+        let counts = if self.rng.u8(..10) == 0 { 0..5 } else { 2..4 };
+        let count = self.rng.usize(counts);
+        self.attempts += 1;
+        AcquireAll {
+            parts: locks.into_iter().take(count).map(|lock| (zpath(lock), self.mode())).collect(),
+            policy: if self.rng.bool() { Policy::Strict } else { Policy::Backfill },
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
             attempt: Attempt(self.attempts),

@@ -1,7 +1,7 @@
 //! The model's locks.
 
 use znode::lock::LockStatus;
-use znode::{Acl, Acquire, Attempt, Error, FencingToken, LockMode, Reply, RequestKey, SessionId};
+use znode::{Acl, Acquire, AcquireAll, Attempt, Error, FencingToken, LockMode, Refusal, Reply, RequestKey, SessionId};
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
 
@@ -27,7 +27,9 @@ impl Model {
         }
         let again = self.tickets(id, acquire).into_iter().find(|_| !acquire.owner.is_empty());
         let Some(ticket) = again else {
-            return self.enqueue(acquire, id, key);
+            let ticket = self.enqueue_in_mode(acquire, id, key, false)?;
+            self.settle();
+            return self.acquired(&ticket);
         };
         let holds_max = self.limits.holds_max as usize;
         let node = self.lock_node(&ticket);
@@ -38,7 +40,7 @@ impl Model {
         self.acquired(&ticket)
     }
 
-    fn enqueue(&mut self, acquire: &Acquire, id: SessionId, key: RequestKey) -> Answer {
+    pub(super) fn enqueue(&mut self, acquire: &Acquire, id: SessionId, key: RequestKey) -> Result<String, Refusal> {
         let lock = acquire.lock.as_str();
         let mut to_make = Vec::new();
         let mut base = lock.to_string();
@@ -50,19 +52,21 @@ impl Model {
             LockMode::Exclusive => "lock-",
             LockMode::Read => "__READ__",
             LockMode::Write => "__WRIT__",
+            LockMode::Latch => "latch-",
+            LockMode::Lease { .. } => "lease-",
         };
         let next = self.nodes.get(lock).map_or(0, |directory| directory.children_created);
         let number = self.downgrade_number(acquire, id).unwrap_or(next);
         let ticket = join(lock, &format!("_c_{key}-{family}{number:010}"));
         if self.nodes.contains_key(&ticket) {
-            return refused(Error::NodeExists, &ticket);
+            return Err(Refusal::at(Error::NodeExists, &zpath(&ticket)));
         }
         let stay = Stay::Session(id);
         if let Err(error) = self.room(&base, &ticket, acquire.label.len(), to_make.len() as u64 + 1, stay) {
-            return refused(error, lock);
+            return Err(Refusal::at(error, &acquire.lock));
         }
         if self.contenders(lock).len() >= self.limits.waiters_max as usize {
-            return refused(Error::TooManyWaiters, lock);
+            return Err(Refusal::at(Error::TooManyWaiters, &acquire.lock));
         }
         for directory in to_make {
             self.put(&directory, Stay::Container, Vec::new(), Acl::open(), None);
@@ -76,7 +80,7 @@ impl Model {
             lingers_until_ms: None,
         };
         self.put(&ticket, stay, acquire.label.clone().into_bytes(), Acl::open(), Some(node));
-        self.acquired(&ticket)
+        Ok(ticket)
     }
 
     /// The number of the write lock that the owner of a read holds at this moment.
@@ -107,6 +111,13 @@ impl Model {
             lock.holds.iter().any(|(other, _)| *other == key)
         };
         self.tickets(id, acquire).into_iter().find(counts)
+    }
+
+    /// The same for the part that stands for a multi-lock.
+    pub(super) fn counted_on_first(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<String> {
+        let (lock, mode) = wish.parts[0].clone();
+        let (owner, label, attempt) = (String::new(), String::new(), wish.attempt);
+        self.counted_on(id, &Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt }, key)
     }
 
     /// A retried acquire: where its ticket stands.
@@ -193,7 +204,7 @@ impl Model {
         number(ticket).map(drop).ok_or(Error::BadArguments)
     }
 
-    fn acquired(&self, ticket: &str) -> Answer {
+    pub(super) fn acquired(&self, ticket: &str) -> Answer {
         Ok(Reply::Acquired { ticket: zpath(ticket), status: self.status(ticket).unwrap() })
     }
 
@@ -218,6 +229,21 @@ impl Model {
         if node.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some()) {
             return Err(Error::SessionExpired);
         }
+        if self.ledger_over(ticket).is_some() {
+            return Ok(match node.granted {
+                Some(token) => LockStatus::Held { token: FencingToken(token), holds: self.holds(ticket) },
+                None => LockStatus::Waiting { predecessor: zpath(&self.before_in_ledger(ticket)) },
+            });
+        }
+        Ok(match self.in_the_way(ticket).pop() {
+            Some(predecessor) => LockStatus::Waiting { predecessor: zpath(&predecessor) },
+            None => LockStatus::Held { token: FencingToken(node.created.0.0), holds: self.holds(ticket) },
+        })
+    }
+
+    /// Who keeps a lock node from holding, where there is no ledger.
+    pub(super) fn in_the_way(&self, ticket: &str) -> Vec<String> {
+        let node = &self.nodes[ticket];
         let contenders = self.contenders(parent_of(ticket).unwrap());
         let mut in_the_way: Vec<String> = contenders.into_iter().take_while(|path| path != ticket).collect();
         if reads(ticket) {
@@ -229,10 +255,7 @@ impl Model {
             };
             in_the_way.pop_if(own);
         }
-        Ok(match in_the_way.pop() {
-            Some(predecessor) => LockStatus::Waiting { predecessor: zpath(&predecessor) },
-            None => LockStatus::Held { token: FencingToken(node.created.0.0), holds: self.holds(ticket) },
-        })
+        in_the_way
     }
 
     pub(crate) fn holds(&self, ticket: &str) -> u32 {

@@ -1,6 +1,7 @@
 //! A second state machine, written only to be obviously right: one sorted map of znodes by path, one list of sessions,
 //! no index; every question is answered by looking at everything. It shares the words of the crate and none of its code.
 
+mod ledgers;
 mod locks;
 mod tree;
 
@@ -10,8 +11,8 @@ use std::collections::BTreeMap;
 
 use znode::lock::LockStatus;
 use znode::{
-    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Limits, LockMode, LogPosition, Op, Refusal, Reply,
-    Request, RequestKey, SessionId, Stat, Term, Txn, ZPath, Zxid,
+    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Limits, LockMode, LogPosition, Op, Policy, Refusal,
+    Reply, Request, RequestKey, SessionId, Stat, Term, Txn, ZPath, Zxid,
 };
 
 /// What a refused step says.
@@ -26,6 +27,17 @@ pub(crate) struct Model {
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
     events: Vec<Event>,
+    /// The lock nodes of each multi-lock.
+    multis: Vec<(Policy, Vec<String>)>,
+    /// The ledgers as they were when nobody had a turn any more.
+    settled: BTreeMap<String, Vec<(String, Zxid, Option<u64>)>>,
+}
+
+/// Of a directory: its lock nodes hold when it says so.
+#[derive(Clone)]
+pub(crate) struct Ledger {
+    pub(crate) limit: Option<u32>,
+    pub(crate) passed: bool,
 }
 
 #[derive(Clone)]
@@ -42,6 +54,9 @@ pub(crate) struct Node {
     pub(crate) children_created: u64,
     pub(crate) children_deleted: u64,
     pub(crate) lock: Option<LockNode>,
+    pub(crate) ledger: Option<Ledger>,
+    /// The token with which a ledger says that it holds.
+    pub(crate) granted: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -85,7 +100,8 @@ impl Model {
         let mut nodes = BTreeMap::new();
         nodes.insert("/".to_string(), Node::new(Stay::Persistent, Vec::new(), Acl::open(), Zxid(0), 0));
         let (last_zxid, term) = (Zxid(0), Term(0));
-        Model { last_zxid, term, time_ms: 0, limits, nodes, sessions: Vec::new(), events: Vec::new() }
+        let (multis, settled) = (Vec::new(), BTreeMap::new());
+        Model { last_zxid, term, time_ms: 0, limits, nodes, sessions: Vec::new(), events: Vec::new(), multis, settled }
     }
 
     pub(crate) fn apply(&mut self, at: LogPosition, txn: Txn) -> Applied {
@@ -94,6 +110,7 @@ impl Model {
         self.time_ms = self.time_ms.max(txn.time_ms);
         self.events.clear();
         let (zxid, reply) = self.request(txn.request);
+        self.settle();
         Applied { zxid, reply, events: std::mem::take(&mut self.events) }
     }
 
@@ -122,6 +139,15 @@ impl Model {
                     Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, acquire.attempt)),
                     None => (now, Err(Error::RequestKeyEvicted.into())),
                 },
+                (Op::AcquireAll(wish), Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                    (now, self.stands(id, ticket.as_str(), idempotency.key, wish.attempt))
+                }
+                (Op::AcquireAll(wish), None) if !wish.parts.is_empty() => {
+                    match self.counted_on_first(id, wish, idempotency.key) {
+                        Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, wish.attempt)),
+                        None => (now, Err(Error::RequestKeyEvicted.into())),
+                    }
+                }
                 (_, None) => (now, Err(Error::RequestKeyEvicted.into())),
                 (_, Some(answer)) => (asked.zxid, answer),
             };
@@ -145,10 +171,8 @@ impl Model {
     fn guarded(&mut self, request: &Request, session: Option<SessionId>) -> Answer {
         if let Some(guard) = &request.guard {
             let lock = guard.lock.as_str();
-            let held = |path: &String| {
-                self.nodes[path].created.0.0 == guard.token.0
-                    && matches!(self.status(path), Ok(LockStatus::Held { .. }))
-            };
+            let held =
+                |path: &String| matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
             if !self.contenders(lock).iter().any(held) {
                 return refused(Error::LockNotHeld, lock);
             }
@@ -169,6 +193,7 @@ impl Model {
             Op::Multi(ops) => self.multi(ops, session),
             Op::SetAcl { path, acl, version } => self.set_acl(path.as_str(), acl, version),
             Op::Acquire(acquire) => self.acquire(&acquire, session, key),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, session, key),
             Op::Release { ticket } => self.release(ticket.as_str(), session),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(ticket.as_str(), attempt, if_waiting, session)
@@ -234,7 +259,9 @@ impl Model {
         let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();
         for path in owned {
             let time_ms = self.time_ms;
-            match self.nodes.get_mut(&path).unwrap().lock.as_mut() {
+            // Gone with another part of its multi-lock.
+            let Some(node) = self.nodes.get_mut(&path) else { continue };
+            match node.lock.as_mut() {
                 Some(lock) if lingering.contains(&path) => {
                     lock.lingers_until_ms = Some(time_ms + u64::from(lock.delay_ms));
                 }
@@ -266,6 +293,8 @@ impl Node {
             children_created: 0,
             children_deleted: 0,
             lock: None,
+            ledger: None,
+            granted: None,
         }
     }
 

@@ -215,12 +215,18 @@ impl Model {
     pub(super) fn take_out(&mut self, path: &str) {
         let parent = parent_of(path).unwrap();
         self.nodes.remove(path).unwrap();
+        let deserted = self.contenders(parent).is_empty();
         let over = self.nodes.get_mut(parent).unwrap();
+        over.ledger.take_if(|ledger| deserted && ledger.limit.is_none());
         over.children_deleted += 1;
         over.children_changed = self.last_zxid;
         over.emptied_ms = self.time_ms;
         self.tell(EventKind::Deleted, path);
         self.tell(EventKind::ChildrenChanged, parent);
+        if let Some(at) = self.multis.iter().position(|(_, tickets)| tickets.iter().any(|ticket| ticket == path)) {
+            let (_, tickets) = self.multis.remove(at);
+            tickets.iter().filter(|ticket| *ticket != path).for_each(|ticket| self.take_out(ticket));
+        }
     }
 
     /// The names of a znode's children, sorted.

@@ -166,6 +166,10 @@ impl Script {
                 self.attempts += 1;
                 Op::Acquire(words.acquire(self.attempts)?)
             }
+            "acquireall" => {
+                self.attempts += 1;
+                Op::AcquireAll(words.acquire_all(self.attempts)?)
+            }
             "release" => Op::Release { ticket: self.ticket(words)? },
             "withdraw" => {
                 let ticket = self.ticket(words)?;

@@ -21,6 +21,7 @@ pub(crate) fn applied(applied: &Applied) -> String {
             EventKind::Deleted => "deleted",
             EventKind::DataChanged => "data",
             EventKind::ChildrenChanged => "children",
+            EventKind::Granted => "granted",
         };
         assert_eq!(event.zxid, applied.zxid, "an event of another transaction");
         write!(output, "\n  {kind} {}", event.path).unwrap();
@@ -64,7 +65,8 @@ pub(crate) fn queue(queue: &Result<Queue, Error>) -> String {
         Err(error) => format!("{error:?}"),
         Ok(queue) => {
             let lines = queue.entries.iter().map(|entry| format!("\n{}", self::entry(entry)));
-            format!("{} contenders{}", queue.contenders, lines.collect::<String>())
+            let permits = queue.permits.map(|permits| format!(", {} of {} permits", permits.held, permits.limit));
+            format!("{} contenders{}{}", queue.contenders, permits.unwrap_or_default(), lines.collect::<String>())
         }
     }
 }
@@ -81,6 +83,9 @@ fn entry(entry: &QueueEntry) -> String {
         }
     }
     write!(line, " since={} token={} holds={}", entry.since_ms, entry.token, entry.holds).unwrap();
+    if let Some(permits) = entry.permits {
+        write!(line, " permits={permits}").unwrap();
+    }
     if let Some(until_ms) = entry.lingers_until_ms {
         write!(line, " lingers_until={until_ms}").unwrap();
     }

@@ -1,0 +1,35 @@
+//! Semaphores: locks that several hold, each with a number of permits.
+//!
+//! The limit, how many permits there are, is kept in the lock's ledger: set by the first acquire, the same for all others,
+//! forgotten with the directory. Permits are granted in the order of the queue: a wish for many is not passed by wishes for few.
+
+use crate::state::{Changes, State};
+use crate::znode::Hold;
+use crate::{Acquire, Error, LockMode, LockSettings, Refusal, SessionId, ZPath};
+
+impl State {
+    /// Enqueues a contender of any mode; in a semaphore, only if its limit is the one that the request says.
+    pub(crate) fn enqueue_in_mode(
+        &mut self,
+        acquire: &Acquire,
+        id: SessionId,
+        hold: Hold,
+        changes: &mut Changes,
+    ) -> Result<ZPath, Refusal> {
+        let LockMode::Lease { permits, limit } = acquire.mode else {
+            return self.enqueue(acquire, id, hold, changes);
+        };
+        let lock = &acquire.lock;
+        if !(1..=limit).contains(&permits) {
+            return Err(Refusal::at(Error::BadArguments, lock));
+        }
+        // Also when it has none because a multi-lock waits there.
+        if self.ledger(lock).is_some_and(|ledger| ledger.settings.limit != Some(limit)) {
+            return Err(Refusal::at(Error::LimitDiffers, lock));
+        }
+        let ticket = self.enqueue(acquire, id, hold, changes)?;
+        self.open_ledger(lock, &ticket, LockSettings { limit: Some(limit) });
+        changes.touch(lock);
+        Ok(ticket)
+    }
+}

@@ -1,0 +1,274 @@
+//! The model's ledgers: semaphores and multi-locks.
+
+use std::collections::BTreeMap;
+
+use znode::{Acquire, AcquireAll, Error, EventKind, LockMode, Policy, Refusal, RequestKey, SessionId, Zxid};
+
+use super::locks::{number, reads};
+use super::{Answer, Ledger, Model, Stay, name_of, parent_of, refused};
+
+const PASSED_OVER_MAX: usize = 16;
+
+/// What a contender needs: permits, or the lock with others or alone.
+#[derive(PartialEq)]
+enum Need {
+    Permits(u32),
+    Share,
+    All,
+}
+
+impl Model {
+    pub(super) fn acquire_all(
+        &mut self,
+        wish: &AcquireAll,
+        session: Option<SessionId>,
+        key: Option<RequestKey>,
+    ) -> Answer {
+        let id = session.ok_or(Error::SessionRequired)?;
+        let key = key.ok_or(Error::BadArguments)?;
+        if wish.parts.len() > (self.limits.ops_max as usize).min(64) {
+            return Err(Error::TooManyOps.into());
+        }
+        let mut seen = Vec::new();
+        for (index, (lock, mode)) in wish.parts.iter().enumerate() {
+            if lock.as_str() == "/" || seen.contains(lock) || *mode == LockMode::Latch {
+                return refused(Error::BadArguments, lock.as_str()).map_err(|refusal| at(refusal, index));
+            }
+            seen.push(lock.clone());
+        }
+        if seen.is_empty() {
+            return Err(Error::BadArguments.into());
+        }
+        if wish.label.len() > self.limits.label_bytes_max as usize {
+            return Err(Error::DataTooLarge.into());
+        }
+        if let Some(ticket) = self.counted_on(id, &part(wish, 0), key) {
+            return self.stands(id, &ticket, key, wish.attempt);
+        }
+        let before = self.clone();
+        let mut tickets = Vec::new();
+        for index in 0..wish.parts.len() {
+            let acquire = part(wish, index);
+            match self.enqueue_in_mode(&acquire, id, key, true) {
+                Ok(ticket) => tickets.push(ticket),
+                Err(refusal) => {
+                    *self = before;
+                    return Err(at(refusal, index));
+                }
+            }
+        }
+        let first = tickets[0].clone();
+        self.multis.push((wish.policy, tickets));
+        self.settle();
+        self.acquired(&first)
+    }
+
+    /// Enqueues, and opens a ledger if there must be one.
+    pub(super) fn enqueue_in_mode(
+        &mut self,
+        acquire: &Acquire,
+        id: SessionId,
+        key: RequestKey,
+        multi: bool,
+    ) -> Result<String, Refusal> {
+        let lock = acquire.lock.as_str();
+        let known = self.nodes.get(lock).and_then(|directory| directory.ledger.clone());
+        let limit = match acquire.mode {
+            LockMode::Lease { permits, limit } => {
+                if permits == 0 || permits > limit {
+                    return Err(Refusal::at(Error::BadArguments, &acquire.lock));
+                }
+                if known.as_ref().is_some_and(|ledger| ledger.limit != Some(limit)) {
+                    return Err(Refusal::at(Error::LimitDiffers, &acquire.lock));
+                }
+                Some(limit)
+            }
+            _ => None,
+        };
+        let holders = self.contenders(lock).into_iter().filter(|path| self.in_the_way(path).is_empty());
+        let holders: Vec<String> = holders.collect();
+        let ticket = self.enqueue(acquire, id, key)?;
+        if known.is_none() && (multi || limit.is_some()) {
+            self.nodes.get_mut(lock).unwrap().ledger = Some(Ledger { limit, passed: false });
+            for path in holders {
+                let node = self.nodes.get_mut(&path).unwrap();
+                node.granted = Some(node.created.0.0);
+            }
+        }
+        Ok(ticket)
+    }
+
+    /// What is rare and should be met.
+    pub(crate) fn sights(&self) -> impl Iterator<Item = &'static str> {
+        let granted = |tickets: &Vec<String>| tickets.len() > 1 && self.nodes[&tickets[0]].granted.is_some();
+        let passed =
+            |tickets: &Vec<String>| self.nodes[&tickets[0]].granted != Some(self.nodes[&tickets[0]].created.0.0);
+        let together = self.multis.iter().any(|(_, tickets)| granted(tickets));
+        let after = self.multis.iter().any(|(_, tickets)| granted(tickets) && passed(tickets));
+        let several = self.nodes.keys().any(|lock| self.permits_held(lock) > 1 && self.holders(lock).len() > 1);
+        let by = self.nodes.values().any(|node| node.ledger.as_ref().is_some_and(|ledger| ledger.passed));
+        let sights = [(together, "held-together"), (several, "several-permits"), (by, "passed")];
+        sights.into_iter().chain([(after, "passed-and-held-together")]).filter(|(met, _)| *met).map(|(_, word)| word)
+    }
+
+    fn need(&self, path: &str) -> Need {
+        let semaphore = self.ledger_over(path).is_some_and(|ledger| ledger.limit.is_some());
+        match self.nodes[path].lock.as_ref().map(|lock| lock.mode) {
+            Some(LockMode::Lease { permits, .. }) => Need::Permits(permits),
+            None if semaphore && name_of(path).contains("-lease-") => Need::Permits(1),
+            _ if reads(path) => Need::Share,
+            _ => Need::All,
+        }
+    }
+
+    /// The ledger of the lock that a lock node queues for.
+    pub(super) fn ledger_over(&self, path: &str) -> Option<&Ledger> {
+        self.nodes[parent_of(path)?].ledger.as_ref()
+    }
+
+    /// The permits of the semaphore that a lock node queues for.
+    pub(crate) fn limit_over(&self, path: &str) -> Option<u32> {
+        self.ledger_over(path)?.limit
+    }
+
+    pub(crate) fn holders(&self, lock: &str) -> Vec<String> {
+        self.contenders(lock).into_iter().filter(|path| self.nodes[path].granted.is_some()).collect()
+    }
+
+    fn waiters(&self, lock: &str) -> Vec<String> {
+        self.contenders(lock).into_iter().filter(|path| self.nodes[path].granted.is_none()).collect()
+    }
+
+    pub(crate) fn permits_held(&self, lock: &str) -> u32 {
+        let permits = |path: &String| match self.need(path) {
+            Need::Permits(permits) => permits,
+            _ => 0,
+        };
+        self.holders(lock).iter().map(permits).sum()
+    }
+
+    fn fits(&self, path: &str) -> bool {
+        let lock = parent_of(path).unwrap();
+        let holders = self.holders(lock);
+        match self.need(path) {
+            Need::All => holders.is_empty(),
+            Need::Share => holders.iter().all(|holder| self.need(holder) == Need::Share),
+            Need::Permits(more) => {
+                let limit = self.nodes[lock].ledger.as_ref().unwrap().limit.unwrap();
+                let all = holders.iter().all(|holder| matches!(self.need(holder), Need::Permits(_)));
+                all && self.permits_held(lock) + more <= limit
+            }
+        }
+    }
+
+    pub(super) fn parts(&self, path: &str) -> Option<&(Policy, Vec<String>)> {
+        self.multis.iter().find(|(_, tickets)| tickets.iter().any(|ticket| ticket == path))
+    }
+
+    fn passable(&self, path: &str) -> bool {
+        let semaphore = self.ledger_over(path).unwrap().limit.is_some();
+        self.parts(path).is_some_and(|(policy, _)| *policy == Policy::Backfill) && !semaphore
+    }
+
+    fn all_can_hold(&self, tickets: &[String]) -> bool {
+        tickets.iter().all(|ticket| {
+            let waiters = self.waiters(parent_of(ticket).unwrap());
+            let before: Vec<&String> = waiters.iter().take_while(|path| *path != ticket).collect();
+            before.len() <= PASSED_OVER_MAX && before.iter().all(|path| self.passable(path)) && self.fits(ticket)
+        })
+    }
+
+    /// Curator's downgrade.
+    fn beside_its_writer(&self, path: &str) -> bool {
+        let holders = self.holders(parent_of(path).unwrap());
+        let own = |writer: &String| number(writer) == number(path) && self.nodes[writer].stay == self.nodes[path].stay;
+        let session = matches!(self.nodes[path].stay, Stay::Session(_));
+        let writer = holders.first().is_some_and(|writer| self.need(writer) == Need::All && own(writer));
+        reads(path) && session && writer && holders[1..].iter().all(|path| self.need(path) == Need::Share)
+    }
+
+    /// Whose turn it is in one lock.
+    fn next_in(&self, lock: &str) -> Option<String> {
+        let mut passed_over = 0;
+        for path in self.waiters(lock) {
+            if self.beside_its_writer(&path) {
+                return Some(path);
+            }
+            if let Some((_, tickets)) = self.parts(&path) {
+                if self.all_can_hold(tickets) {
+                    return Some(path);
+                }
+                if !self.passable(&path) || passed_over == PASSED_OVER_MAX {
+                    return None;
+                }
+                passed_over += 1;
+                continue;
+            }
+            let foreign = self.nodes[&path].lock.is_none() && passed_over > 0;
+            return if self.fits(&path) && !foreign { Some(path) } else { None };
+        }
+        None
+    }
+
+    /// What can be seen of each ledger: who is there and who holds.
+    fn ledgers(&self) -> BTreeMap<String, Vec<(String, Zxid, Option<u64>)>> {
+        let ledgers = self.nodes.iter().filter(|(_, node)| node.ledger.is_some());
+        let seen = |path: String| {
+            let node = &self.nodes[&path];
+            (path, node.created.0, node.granted)
+        };
+        ledgers.map(|(lock, _)| (lock.clone(), self.contenders(lock).into_iter().map(seen).collect())).collect()
+    }
+
+    /// The one who has waited longest of all who can have their turn in a lock that has changed, and again.
+    pub(super) fn settle(&mut self) {
+        loop {
+            let ledgers = self.ledgers();
+            let changed = ledgers.iter().filter(|(lock, seen)| self.settled.get(*lock) != Some(seen));
+            let turns = changed.filter_map(|(lock, _)| self.next_in(lock));
+            let age = |path: &String| {
+                let lock = parent_of(path).unwrap().to_string();
+                (self.nodes[path].created.0, lock, number(path), name_of(path).to_string())
+            };
+            let Some(next) = turns.min_by_key(age) else {
+                self.settled = ledgers;
+                return;
+            };
+            let tickets = self.parts(&next).map_or_else(|| vec![next.clone()], |(_, tickets)| tickets.clone());
+            for ticket in tickets {
+                let lock = parent_of(&ticket).unwrap();
+                let first = self.waiters(lock)[0] == ticket;
+                let ledger = self.nodes.get_mut(lock).unwrap().ledger.as_mut().unwrap();
+                ledger.passed |= !first;
+                let passed = ledger.passed;
+                let zxid = self.last_zxid;
+                let node = self.nodes.get_mut(&ticket).unwrap();
+                node.granted = Some(if passed { zxid.0 } else { node.created.0.0 });
+                self.tell(EventKind::Granted, &ticket);
+            }
+        }
+    }
+
+    /// Who is shown as the one before a waiter in a ledger.
+    pub(super) fn before_in_ledger(&self, path: &str) -> String {
+        let before = |path: &str| {
+            let lock = parent_of(path).unwrap();
+            let waiters = self.waiters(lock);
+            let waits = waiters.iter().take_while(|other| *other != path).last().cloned();
+            waits.or_else(|| self.holders(lock).last().cloned())
+        };
+        let all = self.parts(path).map(|(_, tickets)| tickets.clone()).unwrap_or_default();
+        let elsewhere = || all.iter().find_map(|ticket| before(ticket));
+        before(path).or_else(elsewhere).unwrap_or_else(|| path.to_string())
+    }
+}
+
+fn part(wish: &AcquireAll, index: usize) -> Acquire {
+    let (lock, mode) = wish.parts[index].clone();
+    let (label, lock_delay_ms, attempt) = (wish.label.clone(), wish.lock_delay_ms, wish.attempt);
+    Acquire { lock, mode, owner: String::new(), label, lock_delay_ms, attempt }
+}
+
+fn at(refusal: Refusal, index: usize) -> Refusal {
+    Refusal { op_index: Some(index as u32), ..refusal }
+}

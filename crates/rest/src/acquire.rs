@@ -9,7 +9,7 @@ use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use znode::lock::{self, LockStatus};
-use znode::{Acquire, Applied, Attempt, Error, FencingToken, Op, Reply, RequestKey, ZPath, Zxid};
+use znode::{Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, ZPath, Zxid};
 
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
@@ -54,9 +54,14 @@ struct Wish {
         ("lock_delay" = Option<String>, Query, description = "keep others out for this long if the session expires")),
     responses((status = 200, description = "Held", body = Ticket),
         (status = 202, description = "Queued, with keep=true", body = Ticket)))]
-pub(crate) async fn acquire(mut call: Call) -> Answer {
+pub(crate) async fn acquire(call: Call) -> Answer {
+    enter(call, "/v1/locks", None).await
+}
+
+/// Enters the queue of the lock behind `route`, in the mode that the route stands for or the query says.
+pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
     let credential = call.caller.session()?;
-    let wish = wish(&mut call)?;
+    let wish = wish(&mut call, route, mode)?;
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let (path, attempt) = (wish.op.lock.clone(), wish.op.attempt);
     // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's name.
@@ -86,11 +91,11 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     Ok(answer)
 }
 
-fn wish(call: &mut Call) -> Result<Wish, Problem> {
-    let lock = call.path("/v1/locks")?;
+fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Problem> {
+    let lock = call.path(route)?;
     let config = call.door.config().clone();
     let query = &mut call.query;
-    let mode = words::take_lock_mode(query)?;
+    let mode = mode.map_or_else(|| words::take_lock_mode(query), Ok)?;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
     let owner = query.take("owner").unwrap_or_default();
     let label = query.take("label").unwrap_or_default();

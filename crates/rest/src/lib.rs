@@ -17,6 +17,7 @@ mod caller;
 mod config;
 mod delivery;
 mod door;
+mod elections;
 mod heartbeat;
 mod locks;
 mod node;

@@ -10,7 +10,7 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi as _, ToSchema};
 
 use crate::call::{Answer, Call, json};
-use crate::{acquire, locks, node, sessions, txn, znodes};
+use crate::{acquire, elections, locks, node, sessions, txn, znodes};
 
 /// What a GET of a znode answers, by its query.
 #[derive(Serialize, ToSchema)]
@@ -51,6 +51,10 @@ pub(crate) enum LockAnswer {
         locks::list,
         locks::ticket,
         locks::release,
+        elections::campaign,
+        elections::observe,
+        elections::proclaim,
+        elections::resign,
         node::cluster,
         node::live,
         node::ready,

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::door::{Door, at_the_door};
 use crate::problem::Problem;
-use crate::{RestConfig, acquire, locks, node, openapi, sessions, txn, znodes};
+use crate::{RestConfig, acquire, elections, locks, node, openapi, sessions, txn, znodes};
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
 pub fn router(replica: Replica, config: RestConfig) -> Router {
@@ -36,6 +36,10 @@ pub(crate) fn routes(door: Door) -> Router {
         .route("/v1/locks/", get(locks::list))
         .route("/v1/locks/{*path}", post(acquire::acquire).get(locks::queue))
         .route("/v1/tickets/{*ticket}", get(locks::ticket).delete(locks::release))
+        .route(
+            "/v1/elections/{*path}",
+            post(elections::campaign).get(elections::observe).put(elections::proclaim).delete(elections::resign),
+        )
         .route("/v1/cluster", get(node::cluster))
         .route("/livez", get(node::live))
         .route("/readyz", get(node::ready))

@@ -165,6 +165,25 @@ pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Que
     Ok(Queue { contenders: count(parent.family.contenders.len()), entries, permits })
 }
 
+/// The first of those who hold; `None` when nobody does, as while a dead holder lingers.
+///
+/// # Errors
+/// None that a consistent state can have; the signature says that nothing here panics.
+pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> {
+    let Some(parent) = state.node(lock) else {
+        return Ok(None);
+    };
+    let first = match &parent.family.ledger {
+        Some(ledger) => ledger.granted().next().map(|(place, _)| place),
+        None => parent.family.contenders.get_min(),
+    };
+    let Some(place) = first else {
+        return Ok(None);
+    };
+    let position = count(before(&parent.family.contenders, place).count());
+    Ok(Some(entry(state, lock, position as usize, &place.name)?).filter(|entry| entry.held))
+}
+
 /// The locks at and under `prefix` that have contenders, sorted by path: at most `max`, after `after`.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 
 mod bounds;
 mod connections;
+mod elections;
 mod locks;
 mod node;
 mod problems;

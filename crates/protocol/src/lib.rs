@@ -9,11 +9,12 @@
 //! | `duration.rs` | durations as clients write them |
 //! | `session_key.rs` | `<id>.<secret>`, the value of `Zlock-Session` |
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
-//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `election.rs`, `cluster.rs` | requests and answers of the routes of that name |
+//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `election.rs`, `gathering.rs`, `cluster.rs` | requests and answers of the routes of that name |
 
 mod cluster;
 mod duration;
 mod election;
+mod gathering;
 pub mod headers;
 mod lock;
 mod problem;
@@ -25,6 +26,7 @@ mod znode;
 pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, Version};
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
+pub use gathering::{Barrier, BarrierState, DoubleBarrier, Group, GroupMember, MemberState};
 pub use lock::{Contender, LockList, LockMode, LockQueue, LockSummary, Permits, Released, Ticket, TokenCheck};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};

@@ -4,19 +4,17 @@
 //! node. Observers see the present leader and what it said last; who asks on with the cursor of the last answer misses no
 //! leader for longer than it leads.
 
-use std::time::Duration;
-
 use axum::http::StatusCode;
 use bytes::Bytes;
 use protocol::{Election, Leader, NodeSet, Released};
-use replica::{Step, WaitEnd, WatchKey};
-use tokio::time::Instant;
+use replica::{Step, WatchKey};
 use znode::lock::{self, QueueEntry};
 use znode::{Error, FencingToken, LockGuard, LockMode, Op, Reply, State, ZPath, ZnodeOp};
 
 use crate::acquire::enter;
 use crate::call::{Answer, Call, json};
 use crate::problem::Problem;
+use crate::wait::Wait;
 use crate::words;
 
 const ROUTE: &str = "/v1/elections";
@@ -79,29 +77,18 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
     responses((status = 200, description = "The leader, if there is one", body = Election)))]
 pub(crate) async fn observe(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
-    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let wait = Wait::take(&mut call)?;
     let after = call.query.take("after");
     // Not older than what the client has seen, on whichever node it was.
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
-    let (mut zxid, mut election) = (state.last_zxid(), view(&state, &path)?);
-    if wait_ms > 0 && after.as_ref() == Some(&election.cursor) {
-        let _permit = call.door.wait_permit()?;
-        let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
-        let step = |state: &State| match view(state, &path) {
-            Ok(now) if Some(&now.cursor) == after.as_ref() => Step::Watch(to_watch(state, &path)),
-            now => Step::Ready(now.map(|now| (state.last_zxid(), now))),
-        };
-        let waited = tokio::select! {
-            waited = call.door.replica().wait_for(deadline, step) => waited,
-            () = call.door.stopped() => return Err(Problem::stopping()),
-        };
-        match waited {
-            Ok(now) => (zxid, election) = now?,
-            Err(WaitEnd::Deadline) => {}
-            Err(end) => return Err(end.into()),
-        }
-    }
+    let step = |state: &State| match view(state, &path) {
+        Ok(now) if Some(&now.cursor) == after.as_ref() => Step::Watch(to_watch(state, &path)),
+        now => Step::Ready(now),
+    };
+    let (election, zxid) = wait.until(&call, &state, step).await?;
+    // Nothing new in time: what the client knows.
+    let election = election.unwrap_or_else(|| view(&call.door.replica().state(), &path))?;
     Ok(json(StatusCode::OK, zxid, &election))
 }
 

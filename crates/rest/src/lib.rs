@@ -12,16 +12,19 @@
 //! log. What an acquire leaves in a queue is guarded by `waiter.rs` until the client has its answer (`delivery.rs`).
 
 mod acquire;
+mod barriers;
 mod call;
 mod caller;
 mod config;
 mod delivery;
 mod door;
 mod elections;
+mod groups;
 mod heartbeat;
 mod locks;
 mod node;
 mod openapi;
+mod own_znode;
 mod paths;
 mod problem;
 mod query;
@@ -29,6 +32,7 @@ mod routes;
 mod serve;
 mod sessions;
 mod txn;
+mod wait;
 mod waiter;
 mod watch;
 mod words;

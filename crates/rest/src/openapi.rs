@@ -10,7 +10,7 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi as _, ToSchema};
 
 use crate::call::{Answer, Call, json};
-use crate::{acquire, elections, locks, node, sessions, txn, znodes};
+use crate::{acquire, barriers, elections, groups, locks, node, sessions, txn, znodes};
 
 /// What a GET of a znode answers, by its query.
 #[derive(Serialize, ToSchema)]
@@ -55,6 +55,14 @@ pub(crate) enum LockAnswer {
         elections::observe,
         elections::proclaim,
         elections::resign,
+        barriers::close,
+        barriers::open,
+        barriers::pass,
+        barriers::enter,
+        barriers::leave,
+        groups::join,
+        groups::leave,
+        groups::list,
         node::cluster,
         node::live,
         node::ready,

@@ -110,6 +110,11 @@ impl Problem {
         }
     }
 
+    /// Whether the state machine's error is this one.
+    pub(crate) fn is(&self, error: znode::Error) -> bool {
+        self.error == Some(error)
+    }
+
     pub(crate) fn at(mut self, path: &ZPath, zxid: Zxid) -> Problem {
         self.path = Some(path.clone());
         self.zxid = Some(zxid);

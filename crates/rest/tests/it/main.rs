@@ -5,6 +5,7 @@
 mod bounds;
 mod connections;
 mod elections;
+mod gatherings;
 mod locks;
 mod node;
 mod problems;

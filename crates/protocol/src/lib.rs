@@ -9,7 +9,7 @@
 //! | `duration.rs` | durations as clients write them |
 //! | `session_key.rs` | `<id>.<secret>`, the value of `Zlock-Session` |
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
-//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `election.rs`, `gathering.rs`, `cluster.rs` | requests and answers of the routes of that name |
+//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `gathering.rs`, `cluster.rs` | requests and answers of the routes of that name |
 
 mod cluster;
 mod duration;
@@ -17,6 +17,7 @@ mod election;
 mod gathering;
 pub mod headers;
 mod lock;
+mod multilock;
 mod problem;
 mod session;
 mod session_key;
@@ -28,6 +29,7 @@ pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
 pub use gathering::{Barrier, BarrierState, DoubleBarrier, Group, GroupMember, MemberState};
 pub use lock::{Contender, LockList, LockMode, LockQueue, LockSummary, Permits, Released, Ticket, TokenCheck};
+pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};
 pub use session_key::{SessionKey, SessionKeyError};

@@ -110,7 +110,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
 }
 
 /// The ticket, and the grant when there was nobody to wait for.
-async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
+pub(crate) async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
     let Applied { zxid, reply, .. } = waiter.applied().await?;
     match reply {
         Ok(Reply::Acquired { ticket, status }) => Ok((ticket, grant(status, zxid))),
@@ -124,7 +124,12 @@ async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Gra
 }
 
 /// Waits; when that ends without the lock, whatever the reason, asks the log. The log may answer that it is held.
-async fn wait_or_leave(door: &Door, waiter: &mut Waiter, ticket: &ZPath, deadline: Instant) -> Result<Grant, Problem> {
+pub(crate) async fn wait_or_leave(
+    door: &Door,
+    waiter: &mut Waiter,
+    ticket: &ZPath,
+    deadline: Instant,
+) -> Result<Grant, Problem> {
     let end = match wait(door, ticket, deadline).await {
         Ok(Waited::Held(grant)) => return Ok(grant),
         Ok(Waited::Over) => None,

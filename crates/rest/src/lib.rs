@@ -5,6 +5,7 @@
 //!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body
 //!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  node.rs  openapi.rs
+//!                elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs
 //!             -> problem.rs    the only place where an error meets HTTP
 //! ```
 //!
@@ -22,6 +23,7 @@ mod elections;
 mod groups;
 mod heartbeat;
 mod locks;
+mod multilocks;
 mod node;
 mod openapi;
 mod own_znode;

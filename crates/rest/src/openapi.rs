@@ -10,7 +10,7 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi as _, ToSchema};
 
 use crate::call::{Answer, Call, json};
-use crate::{acquire, barriers, elections, groups, locks, node, sessions, txn, znodes};
+use crate::{acquire, barriers, elections, groups, locks, multilocks, node, sessions, txn, znodes};
 
 /// What a GET of a znode answers, by its query.
 #[derive(Serialize, ToSchema)]
@@ -55,6 +55,8 @@ pub(crate) enum LockAnswer {
         elections::observe,
         elections::proclaim,
         elections::resign,
+        multilocks::acquire,
+        multilocks::ticket,
         barriers::close,
         barriers::open,
         barriers::pass,

@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::door::{Door, at_the_door};
 use crate::problem::Problem;
-use crate::{RestConfig, acquire, barriers, elections, groups, locks, node, openapi, sessions, txn, znodes};
+use crate::{
+    RestConfig, acquire, barriers, elections, groups, locks, multilocks, node, openapi, sessions, txn, znodes,
+};
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
 pub fn router(replica: Replica, config: RestConfig) -> Router {
@@ -40,6 +42,8 @@ pub(crate) fn routes(door: Door) -> Router {
             "/v1/elections/{*path}",
             post(elections::campaign).get(elections::observe).put(elections::proclaim).delete(elections::resign),
         )
+        .route("/v1/multilocks", post(multilocks::acquire))
+        .route("/v1/multilocks/{*ticket}", get(multilocks::ticket))
         .route("/v1/barriers/{*path}", get(barriers::pass).put(barriers::close).delete(barriers::open))
         .route("/v1/double-barriers/{*path}", post(barriers::enter).delete(barriers::leave))
         .route("/v1/groups/{*path}", post(groups::join).get(groups::list).delete(groups::leave))

@@ -7,6 +7,7 @@ mod connections;
 mod elections;
 mod gatherings;
 mod locks;
+mod multilocks;
 mod node;
 mod problems;
 mod semaphores;

@@ -28,7 +28,10 @@ pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, Versio
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
 pub use gathering::{Barrier, BarrierState, DoubleBarrier, Group, GroupMember, MemberState};
-pub use lock::{Contender, LockList, LockMode, LockQueue, LockSummary, Permits, Released, Ticket, TokenCheck};
+pub use lock::{
+    Contender, LockList, LockMode, LockQueue, LockSummary, Permits, Released, SimpleHolder, SimpleLock, Ticket,
+    TokenCheck,
+};
 pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};

@@ -157,6 +157,30 @@ pub struct TokenCheck {
     pub zxid: u64,
 }
 
+/// `GET /v1/simple-locks/{path}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SimpleLock {
+    /// The lock, and the znode that it is.
+    pub lock: String,
+    /// Who holds it; absent when nobody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<SimpleHolder>,
+}
+
+/// The holder of a simple lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SimpleHolder {
+    /// Its session; absent for a znode that is not ephemeral.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// Who, within the session.
+    pub owner: String,
+    /// What it shows to resources.
+    pub fencing_token: u64,
+    /// Since when, in milliseconds since 1970, by the leader's clock.
+    pub since_ms: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,6 +33,7 @@ mod query;
 mod routes;
 mod serve;
 mod sessions;
+mod simple_locks;
 mod txn;
 mod wait;
 mod waiter;

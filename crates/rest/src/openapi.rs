@@ -10,7 +10,7 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi as _, ToSchema};
 
 use crate::call::{Answer, Call, json};
-use crate::{acquire, barriers, elections, groups, locks, multilocks, node, sessions, txn, znodes};
+use crate::{acquire, barriers, elections, groups, locks, multilocks, node, sessions, simple_locks, txn, znodes};
 
 /// What a GET of a znode answers, by its query.
 #[derive(Serialize, ToSchema)]
@@ -57,6 +57,9 @@ pub(crate) enum LockAnswer {
         elections::resign,
         multilocks::acquire,
         multilocks::ticket,
+        simple_locks::acquire,
+        simple_locks::look,
+        simple_locks::release,
         barriers::close,
         barriers::open,
         barriers::pass,

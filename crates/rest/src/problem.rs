@@ -102,6 +102,12 @@ impl Problem {
         Problem::new(ProblemType::Superseded, StatusCode::CONFLICT, detail).at(ticket, zxid)
     }
 
+    /// The same with other words.
+    pub(crate) fn because(mut self, detail: &str) -> Problem {
+        self.detail = detail.into();
+        self
+    }
+
     /// The reply does not belong to the request: a bug of ours.
     pub(crate) fn internal(detail: &str) -> Problem {
         Problem {

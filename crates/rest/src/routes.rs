@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::door::{Door, at_the_door};
 use crate::problem::Problem;
 use crate::{
-    RestConfig, acquire, barriers, elections, groups, locks, multilocks, node, openapi, sessions, txn, znodes,
+    RestConfig, acquire, barriers, elections, groups, locks, multilocks, node, openapi, sessions, simple_locks, txn,
+    znodes,
 };
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
@@ -44,6 +45,10 @@ pub(crate) fn routes(door: Door) -> Router {
         )
         .route("/v1/multilocks", post(multilocks::acquire))
         .route("/v1/multilocks/{*ticket}", get(multilocks::ticket))
+        .route(
+            "/v1/simple-locks/{*path}",
+            post(simple_locks::acquire).get(simple_locks::look).delete(simple_locks::release),
+        )
         .route("/v1/barriers/{*path}", get(barriers::pass).put(barriers::close).delete(barriers::open))
         .route("/v1/double-barriers/{*path}", post(barriers::enter).delete(barriers::leave))
         .route("/v1/groups/{*path}", post(groups::join).get(groups::list).delete(groups::leave))

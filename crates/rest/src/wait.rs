@@ -11,13 +11,18 @@ use crate::problem::Problem;
 
 /// How long a request may wait.
 pub(crate) struct Wait {
-    wait_ms: u64,
+    /// `None` for not at all.
+    deadline: Option<Instant>,
 }
 
 impl Wait {
     pub(crate) fn take(call: &mut Call) -> Result<Wait, Problem> {
         let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
-        Ok(Wait { wait_ms })
+        Ok(Wait { deadline: (wait_ms > 0).then(|| call.arrived + Duration::from_millis(wait_ms)) })
+    }
+
+    pub(crate) fn ending(deadline: Instant) -> Wait {
+        Wait { deadline: Some(deadline) }
     }
 
     /// Waits from `state` on until a step is ready; `None` when the wait ends first.
@@ -30,11 +35,11 @@ impl Wait {
         if let Step::Ready(now) = step(state) {
             return Ok((Some(now), state.last_zxid()));
         }
-        if self.wait_ms == 0 {
+        let Some(deadline) = self.deadline else {
             return Ok((None, state.last_zxid()));
-        }
+        };
         let _permit = call.door.wait_permit()?;
-        let deadline = (call.arrived + Duration::from_millis(self.wait_ms)).max(Instant::now());
+        let deadline = deadline.max(Instant::now());
         let step = |state: &State| match step(state) {
             Step::Ready(now) => Step::Ready((Some(now), state.last_zxid())),
             Step::Watch(key) => Step::Watch(key),

@@ -9,7 +9,7 @@ use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
 use crate::ledger::{Demand, demand_of};
-use crate::znode::{Contender, Place, Znode, is_shared, mode_of};
+use crate::znode::{Contender, Kind, Place, Znode, is_shared, mode_of, sequence_of};
 use crate::{Error, FencingToken, LockMode, SessionId, State, ZPath, Zxid};
 
 /// Where a ticket stands.
@@ -203,11 +203,15 @@ pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) ->
     itself.chain(under).take(max).map(|lock| summary(state, lock)).collect()
 }
 
-/// Whether the token is that of a present holder of the lock. O(log n).
+/// Whether the token is that of a present holder of the lock: of a lock node in its queue, or of the ephemeral znode that is
+/// the lock itself where nobody queues. O(log n).
 pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
     let Some(parent) = state.node(lock) else {
         return false;
     };
+    if let Kind::Ephemeral { .. } = parent.kind() {
+        return parent.czxid == Zxid(token.0) && sequence_of(lock.name()).is_none();
+    }
     let holds = |name: &str| {
         let ticket = lock.child(name);
         ticket.is_ok_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))

@@ -12,6 +12,7 @@ mod node;
 mod problems;
 mod semaphores;
 mod sessions;
+mod simple_locks;
 mod waits;
 mod watches;
 mod znodes;

@@ -173,7 +173,12 @@ impl Model {
             let lock = guard.lock.as_str();
             let held =
                 |path: &String| matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
-            if !self.contenders(lock).iter().any(held) {
+            // A lock without a queue: an ephemeral znode that is no lock node itself.
+            let alone = |node: &Node| {
+                let ephemeral = matches!(node.stay, Stay::Session(_)) && number(lock).is_none();
+                ephemeral && node.created.0.0 == guard.token.0
+            };
+            if !self.contenders(lock).iter().any(held) && !self.nodes.get(lock).is_some_and(alone) {
                 return refused(Error::LockNotHeld, lock);
             }
         }

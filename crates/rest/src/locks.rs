@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use protocol::{LockList, LockQueue, LockSummary, Released, TokenCheck};
 use tokio::time::Instant;
 use znode::lock::{self, LockStatus};
-use znode::{Error, FencingToken, Op, Reply, State, ZPath};
+use znode::{Error, FencingToken, LockSettings, Op, Reply, State, ZPath};
 
 use crate::acquire::{Grant, Standing, Waited, held, standing, wait};
 use crate::call::{Answer, Call, json};
@@ -42,7 +42,9 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
 fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
     let queue = match lock::queue(state, path, from, limit) {
         // A lock's directory comes with its first contender and goes some time after the last: it is free.
-        Err(Error::NoNode) => lock::Queue { contenders: 0, entries: Vec::new(), permits: None },
+        Err(Error::NoNode) => {
+            lock::Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
+        }
         queue => queue?,
     };
     let end = from.saturating_add(queue.entries.len());

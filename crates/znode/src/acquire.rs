@@ -15,6 +15,7 @@ impl State {
     pub(crate) fn acquire(
         &mut self,
         acquire: &Acquire,
+        priority: u32,
         session: Option<SessionId>,
         idempotency: Option<&Idempotency>,
         changes: &mut Changes,
@@ -43,7 +44,13 @@ impl State {
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => self.hold_once_more(&ticket, hold),
             None => {
+                if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
+                    return Err(refuse(Error::LockNotClosed));
+                }
                 let ticket = self.enqueue_in_mode(acquire, id, hold, changes)?;
+                if priority > 0 {
+                    self.prioritize(&ticket, priority);
+                }
                 self.settle(changes);
                 self.acquired(&ticket)
             }
@@ -175,10 +182,7 @@ impl State {
             return Err(refuse(Error::TooManyWaiters));
         }
         let open: Arc<[Acl]> = Acl::open().into();
-        for path in missing.iter().rev() {
-            let container = NewNode { kind: Kind::Container, data: Arc::new([]), acl: open.clone(), contender: None };
-            self.insert(path, container, changes);
-        }
+        self.make_containers(&missing, changes);
         let contender = Contender {
             mode: acquire.mode,
             owner: acquire.owner.clone(),
@@ -198,7 +202,7 @@ impl State {
     }
 
     /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first.
-    fn missing_on_the_way(&self, lock: &ZPath) -> (ZPath, Vec<ZPath>) {
+    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> (ZPath, Vec<ZPath>) {
         let mut missing = Vec::new();
         let mut path = lock.clone();
         while !self.nodes.contains_key(&path) {
@@ -248,7 +252,7 @@ impl State {
     }
 
     /// Whether the session may give this ticket back.
-    fn check_ticket(&self, ticket: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
+    pub(crate) fn check_ticket(&self, ticket: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
         let id = session.ok_or(Error::SessionRequired)?;
         let node = self.node(ticket).ok_or(Error::NoNode)?;
         if node.owner() != Some(id) {

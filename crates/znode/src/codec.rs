@@ -71,7 +71,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, DecodeError> {
 /// What a request asks, as bytes to hash: the operation without its attempt, and the guard. Equal for a retry.
 pub fn fingerprint_bytes(request: &Request) -> Vec<u8> {
     let mut op = request.op.clone();
-    if let crate::Op::Acquire(acquire) = &mut op {
+    if let crate::Op::Acquire(acquire) | crate::Op::AcquireUrgent { acquire, .. } = &mut op {
         acquire.attempt = crate::Attempt(0);
     }
     if let crate::Op::AcquireAll(acquire) = &mut op {

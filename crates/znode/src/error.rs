@@ -87,6 +87,15 @@ pub enum Error {
     /// The semaphore has another number of permits than the request says.
     #[error("the semaphore has another limit")]
     LimitDiffers,
+    /// Lock nodes of one's own making are not let into this lock.
+    #[error("the lock is closed to recipe clients")]
+    LockClosed,
+    /// Priorities and hand-overs need a lock that is closed to recipe clients.
+    #[error("the lock is not closed to recipe clients")]
+    LockNotClosed,
+    /// The named waiter does not wait for this lock, or could not hold it beside those who do.
+    #[error("the lock cannot be handed over to that ticket")]
+    HandOverRefused,
 }
 
 impl Error {
@@ -119,6 +128,9 @@ impl Error {
             Error::PathTooLong => -1013,
             Error::StaleTerm => -1014,
             Error::LimitDiffers => -1020,
+            Error::LockClosed => -1021,
+            Error::LockNotClosed => -1022,
+            Error::HandOverRefused => -1023,
         }
     }
 }

@@ -8,6 +8,8 @@
 //! A ledger is opened when it is needed, with those who hold at that moment, and closed when the queue is empty, unless
 //! it has settings to remember.
 
+use std::cmp::Reverse;
+
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
@@ -37,6 +39,10 @@ pub(crate) struct Grant {
 pub struct LockSettings {
     /// The permits of a semaphore; `None` for a lock.
     pub limit: Option<u32>,
+    /// Only acquires enter its queue: there may be priorities, and a holder may say who is next.
+    pub closed: bool,
+    /// How many may wait; `None` for as many as any lock.
+    pub waiters_max: Option<u32>,
 }
 
 /// See the head of the file.
@@ -47,6 +53,10 @@ pub(crate) struct Ledger {
     /// czxids of those who are granted one after another do not rise any more.
     pub(crate) passed: bool,
     waiting: OrdSet<Place>,
+    /// Those of them who have a priority above the ordinary one, which is 0.
+    priorities: OrdMap<Place, u32>,
+    /// The same, in the order in which it is their turn.
+    urgent: OrdSet<(Reverse<u32>, Place)>,
     granted: OrdMap<Place, Grant>,
     tokens: OrdSet<(FencingToken, Place)>,
     held: Held,
@@ -78,7 +88,8 @@ impl Ledger {
 
     /// A ledger with this queue, in which nobody holds yet.
     pub(crate) fn open(settings: LockSettings, waiting: OrdSet<Place>) -> Ledger {
-        Ledger { settings, waiting, ..Ledger::default() }
+        // In a closed lock anybody may be passed at any time.
+        Ledger { settings, passed: settings.closed, waiting, ..Ledger::default() }
     }
 
     /// Whether it has nothing to say any more.
@@ -90,8 +101,27 @@ impl Ledger {
         self.waiting.insert(place);
     }
 
+    /// Somebody who waits comes before all with a lower priority.
+    pub(crate) fn prioritize(&mut self, place: &Place, priority: u32) {
+        self.priorities.insert(place.clone(), priority);
+        self.urgent.insert((Reverse(priority), place.clone()));
+    }
+
+    fn no_longer_waits(&mut self, place: &Place) -> bool {
+        if let Some(priority) = self.priorities.remove(place) {
+            self.urgent.remove(&(Reverse(priority), place.clone()));
+        }
+        self.waiting.remove(place).is_some()
+    }
+
+    /// Changes the settings. From then on tokens are those of the grants if it is closed.
+    pub(crate) fn set(&mut self, settings: LockSettings) {
+        self.settings = settings;
+        self.passed |= settings.closed;
+    }
+
     pub(crate) fn leave(&mut self, place: &Place) {
-        self.waiting.remove(place);
+        self.no_longer_waits(place);
         if let Some(Grant { demand, token }) = self.granted.remove(place) {
             self.tokens.remove(&(token, place.clone()));
             self.held = self.held.of(demand, u32::wrapping_sub);
@@ -99,7 +129,7 @@ impl Ledger {
     }
 
     pub(crate) fn grant(&mut self, place: &Place, demand: Demand, token: FencingToken) {
-        let waited = self.waiting.remove(place).is_some();
+        let waited = self.no_longer_waits(place);
         assert!(waited, "only who waits is granted the lock");
         self.granted.insert(place.clone(), Grant { demand, token });
         self.tokens.insert((token, place.clone()));
@@ -108,7 +138,17 @@ impl Ledger {
 
     /// Whether there is room beside those who hold.
     pub(crate) fn fits(&self, demand: Demand) -> bool {
-        let Held { alone, shared, permits } = self.held;
+        self.fits_beside(self.held, demand)
+    }
+
+    /// The same if one who holds did not.
+    pub(crate) fn fits_without(&self, holder: &Place, demand: Demand) -> bool {
+        let held = self.granted.get(holder).map_or(self.held, |grant| self.held.of(grant.demand, u32::wrapping_sub));
+        self.fits_beside(held, demand)
+    }
+
+    fn fits_beside(&self, held: Held, demand: Demand) -> bool {
+        let Held { alone, shared, permits } = held;
         match demand {
             Demand::Alone => alone == 0 && shared == 0 && permits == 0,
             Demand::Shared => alone == 0 && permits == 0,
@@ -125,13 +165,35 @@ impl Ledger {
 
     /// Those who wait, in the order in which it is their turn.
     pub(crate) fn turns(&self) -> impl Iterator<Item = &Place> {
-        self.waiting.iter()
+        let urgent = self.urgent.iter().map(|(_, place)| place);
+        urgent.chain(self.waiting.iter().filter(|place| !self.priorities.contains_key(*place)))
+    }
+
+    /// Those who wait under a number.
+    pub(crate) fn waiting_at(&self, number: u64) -> impl Iterator<Item = &Place> {
+        let least = Place { number, czxid: Zxid(0), name: "".into() };
+        self.waiting.range(least..).take_while(move |place| place.number == number)
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn priority_of(&self, place: &Place) -> u32 {
+        self.priorities.get(place).copied().unwrap_or(0)
     }
 
     /// Who waits just before a place, or else the last of those who hold.
     pub(crate) fn before(&self, place: &Place) -> Option<&Place> {
-        let waits = self.waiting.range(..place.clone()).next_back();
-        waits.or_else(|| self.granted.keys().next_back()).filter(|before| *before != place)
+        let last = || self.granted.keys().next_back();
+        let priority = self.priority_of(place);
+        let urgent = self.urgent.range(..(Reverse(priority), place.clone())).next_back().map(|(_, place)| place);
+        if priority > 0 {
+            return urgent.or_else(last);
+        }
+        let mut waiters = self.waiting.range(..place.clone()).rev();
+        let waits = waiters.find(|place| !self.priorities.contains_key(*place));
+        waits.or(urgent).or_else(last).filter(|before| *before != place)
     }
 
     pub(crate) fn grant_of(&self, place: &Place) -> Option<&Grant> {
@@ -163,6 +225,10 @@ impl Ledger {
             if all.insert(place.clone()).is_some() {
                 return Err(format!("{} waits and holds", place.name));
             }
+        }
+        let urgent = self.priorities.iter().map(|(place, priority)| (Reverse(*priority), place.clone()));
+        if urgent.collect::<OrdSet<_>>() != self.urgent || self.urgent.iter().any(|(_, place)| !self.waits(place)) {
+            return Err(format!("priorities of nobody: {self:?}"));
         }
         if all != *contenders || tokens != self.tokens || held != self.held {
             return Err(format!("the ledger does not fit the queue: {self:?}"));

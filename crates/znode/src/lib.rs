@@ -10,12 +10,14 @@
 //! znode.rs      Znode, its children and the queue among them           lock.rs      readings: status, queue, list
 //! ledger.rs     who holds a semaphore, a lock that was passed          settle.rs    who is next there
 //! multilock.rs  several locks at once, all or none                     semaphore.rs permits
+//! closed_lock.rs  priorities, a bounded queue, hand-over
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
 //! ```
 
 mod acl;
 mod acquire;
 mod applied;
+mod closed_lock;
 mod codec;
 mod error;
 mod ids;

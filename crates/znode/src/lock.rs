@@ -10,7 +10,7 @@ use imbl::OrdSet;
 
 use crate::ledger::{Demand, demand_of};
 use crate::znode::{Contender, Kind, Place, Znode, is_shared, mode_of, sequence_of};
-use crate::{Error, FencingToken, LockMode, SessionId, State, ZPath, Zxid};
+use crate::{Error, FencingToken, LockMode, LockSettings, SessionId, State, ZPath, Zxid};
 
 /// Where a ticket stands.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -55,6 +55,8 @@ pub struct QueueEntry {
     pub holds: u32,
     /// In a semaphore: the permits that it has, or wants.
     pub permits: Option<u32>,
+    /// In a closed lock: the priority with which it waits.
+    pub priority: u32,
     /// Its session expired while it held: until when it keeps others out.
     pub lingers_until_ms: Option<u64>,
 }
@@ -68,6 +70,8 @@ pub struct Queue {
     pub entries: Vec<QueueEntry>,
     /// Of a semaphore.
     pub permits: Option<Permits>,
+    /// What was set for the lock.
+    pub settings: LockSettings,
 }
 
 /// The permits of a semaphore.
@@ -160,9 +164,10 @@ pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Que
     let page = parent.family.contenders.iter().enumerate().skip(from).take(max);
     let entries = page.map(|(position, place)| entry(state, lock, position, &place.name)).collect::<Result<_, _>>()?;
     let ledger = parent.family.ledger.as_ref();
+    let settings = ledger.map(|ledger| ledger.settings).unwrap_or_default();
     let permits =
         ledger.and_then(|ledger| Some(Permits { limit: ledger.settings.limit?, held: ledger.permits_held() }));
-    Ok(Queue { contenders: count(parent.family.contenders.len()), entries, permits })
+    Ok(Queue { contenders: count(parent.family.contenders.len()), entries, permits, settings })
 }
 
 /// The first of those who hold; `None` when nobody does, as while a dead holder lingers.
@@ -258,6 +263,7 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
     let node = state.node(&ticket).ok_or(Error::NoNode)?;
     let ledger = state.ledger(lock);
     let granted = node_place(&ticket, node).and_then(|place| ledger?.grant_of(&place));
+    let priority = node_place(&ticket, node).and_then(|place| Some(ledger?.priority_of(&place))).unwrap_or(0);
     let permits = match ledger.map(|ledger| demand_of(name, node, ledger.settings)) {
         Some(Demand::Permits(permits)) => Some(permits),
         _ => None,
@@ -279,6 +285,7 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         token: granted.map_or_else(|| FencingToken::from(node.czxid), |grant| grant.token),
         holds: holds(node),
         permits,
+        priority,
         lingers_until_ms: node.lingers_until_ms(),
         ticket,
     })

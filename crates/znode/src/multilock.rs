@@ -87,7 +87,7 @@ impl State {
             let hold = Hold { key, attempts: vec![wish.attempt] };
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
             let ticket = self.enqueue_in_mode(&acquire, id, hold, changes).map_err(at)?;
-            self.open_ledger(&acquire.lock, &ticket, LockSettings::default());
+            self.open_ledger(&acquire.lock, Some(&ticket), LockSettings::default());
             changes.touch(&acquire.lock);
             tickets.push(ticket);
         }

@@ -3,6 +3,7 @@
 //! The limit, how many permits there are, is kept in the lock's ledger: set by the first acquire, the same for all others,
 //! forgotten with the directory. Permits are granted in the order of the queue: a wish for many is not passed by wishes for few.
 
+use crate::ledger::Demand;
 use crate::state::{Changes, State};
 use crate::znode::Hold;
 use crate::{Acquire, Error, LockMode, LockSettings, Refusal, SessionId, ZPath};
@@ -17,6 +18,8 @@ impl State {
         changes: &mut Changes,
     ) -> Result<ZPath, Refusal> {
         let LockMode::Lease { permits, limit } = acquire.mode else {
+            let demand = if acquire.mode == LockMode::Read { Demand::Shared } else { Demand::Alone };
+            self.check_waiters(&acquire.lock, demand).map_err(|error| Refusal::at(error, &acquire.lock))?;
             return self.enqueue(acquire, id, hold, changes);
         };
         let lock = &acquire.lock;
@@ -27,8 +30,9 @@ impl State {
         if self.ledger(lock).is_some_and(|ledger| ledger.settings.limit != Some(limit)) {
             return Err(Refusal::at(Error::LimitDiffers, lock));
         }
+        self.check_waiters(lock, Demand::Permits(permits)).map_err(|error| Refusal::at(error, lock))?;
         let ticket = self.enqueue(acquire, id, hold, changes)?;
-        self.open_ledger(lock, &ticket, LockSettings { limit: Some(limit) });
+        self.open_ledger(lock, Some(&ticket), LockSettings { limit: Some(limit), ..LockSettings::default() });
         changes.touch(lock);
         Ok(ticket)
     }

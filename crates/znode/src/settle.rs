@@ -47,12 +47,12 @@ impl State {
     pub(crate) fn next_in(&self, lock: &ZPath) -> Option<Turn> {
         let ledger = self.ledger(lock)?;
         let turn = |place: &Place| Some(Turn { czxid: place.czxid, lock: lock.clone(), place: place.clone() });
+        if let Some(place) = self.own_reader(lock, ledger) {
+            return turn(place);
+        }
         let mut passed_over = 0;
         for place in ledger.turns() {
             let (ticket, node) = self.lock_node(lock, place);
-            if self.is_own_reader(lock, ledger, place, node) {
-                return turn(place);
-            }
             match self.multi_of(&ticket, node) {
                 Some(multi) if self.can_hold_all(multi) => return turn(place),
                 Some(multi) if passable(multi, ledger) && passed_over < PASSED_OVER_MAX => passed_over += 1,
@@ -86,15 +86,12 @@ impl State {
         })
     }
 
-    /// Curator's downgrade: the holder of the write lock reads under the same number at once.
-    fn is_own_reader(&self, lock: &ZPath, ledger: &Ledger, place: &Place, node: &Znode) -> bool {
-        let mut granted = ledger.granted();
-        let Some((writer, grant)) = granted.next().filter(|_| is_shared(&place.name)) else {
-            return false;
-        };
-        let own = || self.lock_node(lock, writer).1.owner() == node.owner() && node.owner().is_some();
-        let readers = granted.all(|(_, grant)| grant.demand == Demand::Shared);
-        grant.demand == Demand::Alone && writer.number == place.number && own() && readers
+    /// Curator's downgrade: the holder of the write lock reads under the same number at once, whoever else waits.
+    fn own_reader<'a>(&self, lock: &ZPath, ledger: &'a Ledger) -> Option<&'a Place> {
+        let (writer, _) = ledger.granted().next().filter(|(_, grant)| grant.demand == Demand::Alone)?;
+        let owner = |place: &Place| self.lock_node(lock, place).1.owner();
+        let own = |place: &&Place| is_shared(&place.name) && owner(place).is_some() && owner(place) == owner(writer);
+        ledger.waiting_at(writer.number).find(own)
     }
 
     /// Grants a lock, or all locks of a multi-lock. Returns those whose queues it changed.
@@ -121,13 +118,22 @@ impl State {
         locks
     }
 
+    /// Grants a lock to one who waits, whose turn it is not.
+    pub(crate) fn grant_out_of_turn(&mut self, lock: &ZPath, place: &Place, changes: &mut Changes) {
+        self.grant(&Turn { czxid: place.czxid, lock: lock.clone(), place: place.clone() }, changes);
+    }
+
     /// Opens the ledger of a lock that has none, with those who held before `newcomer` came.
-    pub(crate) fn open_ledger(&mut self, lock: &ZPath, newcomer: &ZPath, settings: LockSettings) {
+    pub(crate) fn open_ledger(&mut self, lock: &ZPath, newcomer: Option<&ZPath>, settings: LockSettings) {
         let parent = &self.nodes[lock];
         if parent.family.ledger.is_some() {
             return;
         }
-        let mut others = parent.family.contenders.iter().filter(|place| *place.name != *newcomer.name());
+        let mut others = parent
+            .family
+            .contenders
+            .iter()
+            .filter(|place| newcomer.is_none_or(|newcomer| *place.name != *newcomer.name()));
         let mut holders: Vec<Place> = others.next().into_iter().cloned().collect();
         if let Some(first) = holders.first().cloned() {
             let owner = |place: &Place| self.lock_node(lock, place).1.owner();

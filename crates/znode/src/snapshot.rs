@@ -47,6 +47,11 @@ enum Record {
         settings: LockSettings,
         passed: bool,
     },
+    /// Somebody who waits with a priority; behind the lock node.
+    Priority {
+        ticket: ZPath,
+        priority: u32,
+    },
     /// Somebody who is written in a ledger as a holder; behind the lock node.
     Grant {
         ticket: ZPath,
@@ -120,17 +125,21 @@ fn session_records(session: &Session) -> Vec<Vec<u8>> {
 
 /// The znode, and what a ledger says of it.
 fn znode_records(nodes: &OrdMap<ZPath, Arc<Znode>>, path: ZPath, node: &Znode) -> Vec<Record> {
-    let grant = Place::of(path.name(), node.czxid).and_then(|place| {
+    let standing = Place::of(path.name(), node.czxid).and_then(|place| {
         let ledger = nodes.get(&path.parent()?)?.family.ledger.as_ref()?;
-        ledger.grant_of(&place).copied()
+        let ticket = path.clone();
+        match (ledger.grant_of(&place), ledger.priority_of(&place)) {
+            (Some(Grant { token, .. }), _) => Some(Record::Grant { ticket, token: *token }),
+            (None, 0) => None,
+            (None, priority) => Some(Record::Priority { ticket, priority }),
+        }
     });
-    let grant = grant.map(|Grant { token, .. }| Record::Grant { ticket: path.clone(), token });
     let ledger = node.family.ledger.as_ref();
     let ledger = ledger.map(|ledger| {
         let (lock, settings, passed) = (path.clone(), ledger.settings, ledger.passed);
         Record::Ledger { lock, settings, passed }
     });
-    std::iter::once(znode_record(path, node)).chain(grant).chain(ledger).collect()
+    std::iter::once(znode_record(path, node)).chain(standing).chain(ledger).collect()
 }
 
 fn multi_record(czxid: Zxid, multi: &MultiLock) -> Record {
@@ -212,6 +221,7 @@ impl StateBuilder {
             }
             Record::Znode(record) => push_znode(state, *record)?,
             Record::Ledger { lock, settings, passed } => push_ledger(state, &lock, settings, passed)?,
+            Record::Priority { ticket, priority } => push_priority(state, &ticket, priority)?,
             Record::Grant { ticket, token } => push_grant(state, &ticket, token)?,
             Record::MultiLock { czxid, policy, tickets } => push_multi(state, czxid, policy, tickets)?,
             Record::Tail { sessions, requests, znodes } => {
@@ -288,6 +298,18 @@ fn push_ledger(state: &mut State, lock: &ZPath, settings: LockSettings, passed: 
     let ledger = Ledger::restored(settings, passed);
     state.edit(lock, |node| node.family.ledger = Some(Arc::new(ledger)));
     Ok(())
+}
+
+fn push_priority(state: &mut State, ticket: &ZPath, priority: u32) -> Result<(), DecodeError> {
+    let place = state.node(ticket).and_then(|node| Place::of(ticket.name(), node.czxid));
+    let ledger = ticket.parent().and_then(|lock| state.ledger(&lock));
+    match (place, ledger) {
+        (Some(place), Some(ledger)) if priority > 0 && ledger.waits(&place) && ledger.priority_of(&place) == 0 => {
+            state.prioritize(ticket, priority);
+            Ok(())
+        }
+        _ => Err(damaged("a priority of nobody")),
+    }
 }
 
 fn push_grant(state: &mut State, ticket: &ZPath, token: FencingToken) -> Result<(), DecodeError> {

@@ -237,8 +237,12 @@ impl State {
         let now = self.last_zxid;
         // A retried acquire wants to know where its ticket stands by now.
         let (attempt, ticket) = match (op, &answered.answer) {
-            (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => (acquire.attempt, Some(ticket.clone())),
-            (Op::Acquire(acquire), None) => (acquire.attempt, self.ticket_with(id, acquire, key)),
+            (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                (acquire.attempt, Some(ticket.clone()))
+            }
+            (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, None) => {
+                (acquire.attempt, self.ticket_with(id, acquire, key))
+            }
             (Op::AcquireAll(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => {
                 (acquire.attempt, Some(ticket.clone()))
             }
@@ -286,7 +290,10 @@ impl State {
             Op::Znode(op) => self.znode_op(op, session, changes),
             Op::Multi(ops) => self.multi(ops, session, changes),
             Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version),
-            Op::Acquire(acquire) => self.acquire(&acquire, session, idempotency, changes),
+            Op::Acquire(acquire) => self.acquire(&acquire, 0, session, idempotency, changes),
+            Op::AcquireUrgent { acquire, priority } => self.acquire(&acquire, priority, session, idempotency, changes),
+            Op::SetLock { lock, settings } => self.set_lock(&lock, settings, changes),
+            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, session, changes),
             Op::AcquireAll(wish) => self.acquire_all(&wish, session, idempotency, changes),
             Op::Release { ticket } => self.release(&ticket, session, changes),
             Op::Withdraw { ticket, attempt, if_waiting } => {

@@ -77,6 +77,9 @@ impl State {
             parent.child(&name).map_err(|error| Refusal::at(error, &parent))?
         };
         let refuse = |error| Refusal::at(error, &path);
+        if sequence_of(path.name()).is_some() && self.ledger(&parent).is_some_and(|ledger| ledger.settings.closed) {
+            return Err(Refusal::at(Error::LockClosed, &parent));
+        }
         if self.nodes.contains_key(&path) {
             return Err(refuse(Error::NodeExists));
         }

@@ -4,7 +4,7 @@
 
 use bincode::{Decode, Encode};
 
-use crate::{Acl, Attempt, FencingToken, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
+use crate::{Acl, Attempt, FencingToken, Limits, LockSettings, RequestKey, SessionId, Term, ZPath, Zxid};
 
 /// One transaction: all of it happens, or none.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -133,6 +133,27 @@ pub enum Op {
     SetLimits(Limits),
     /// Enqueues for several locks at once.
     AcquireAll(AcquireAll),
+    /// Sets what a lock is. In use it can only be given another `waiters_max`.
+    SetLock {
+        /// The lock directory; made, persistent, with its parents as containers, when missing.
+        lock: ZPath,
+        /// All of its settings.
+        settings: LockSettings,
+    },
+    /// Enqueues for a closed lock with a priority.
+    AcquireUrgent {
+        /// The acquire.
+        acquire: Acquire,
+        /// Higher is sooner; 0 is the ordinary one.
+        priority: u32,
+    },
+    /// Gives a ticket of a closed lock back, with all its holds, and the lock to a waiter.
+    HandOver {
+        /// The lock node that holds.
+        ticket: ZPath,
+        /// The lock node that waits.
+        to: ZPath,
+    },
 }
 
 /// An operation that may stand in a multi.

@@ -37,6 +37,9 @@ fn every_error_stands_in_the_table_with_its_number() {
         Error::PathTooLong,
         Error::StaleTerm,
         Error::LimitDiffers,
+        Error::LockClosed,
+        Error::LockNotClosed,
+        Error::HandOverRefused,
     ];
     for error in all {
         let row = format!("| `{error:?}` | {} |", error.code());

@@ -3,8 +3,8 @@
 use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Limits, LockGuard,
-    LockMode, LogPosition, Op, Policy, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, ZPath, ZnodeOp, Zxid,
-    fingerprint_bytes,
+    LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, ZPath,
+    ZnodeOp, Zxid, fingerprint_bytes,
 };
 
 use crate::model::{Model, number, zpath};
@@ -101,7 +101,7 @@ impl History {
     fn retry(&mut self) -> Request {
         let index = self.rng.usize(..self.keyed.len());
         let mut request = self.keyed[index].clone();
-        if let Op::Acquire(acquire) = &mut request.op {
+        if let Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } = &mut request.op {
             self.attempts += 1;
             acquire.attempt = Attempt(self.attempts);
         }
@@ -127,7 +127,7 @@ impl History {
         let op = self.op(model, session);
         let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
         let mut request = Request { credential, idempotency: None, guard, op };
-        if matches!(request.op, Op::Acquire(_) | Op::AcquireAll(_)) || self.rng.bool() {
+        if matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. } | Op::AcquireAll(_)) || self.rng.bool() {
             let key = self.key();
             let fold = |hash: u128, byte: &u8| hash.rotate_left(7) ^ u128::from(*byte);
             let fingerprint = fingerprint_bytes(&request).iter().fold(0, fold).to_be_bytes();
@@ -162,7 +162,10 @@ impl History {
                 let attempt = Attempt(self.attempts.saturating_sub(back));
                 Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
             }
-            92..99 => Op::Reap { candidates: self.candidates(model) },
+            92..96 => Op::Reap { candidates: self.candidates(model) },
+            96 => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
+            97 => self.set_lock(),
+            98 => Op::HandOver { ticket: self.ticket(model), to: self.ticket(model) },
             _ => Op::SetLimits(self.limits()),
         }
     }
@@ -170,8 +173,11 @@ impl History {
     fn lock_op(&mut self, model: &Model) -> Op {
         match self.rng.u8(..100) {
             0..30 => Op::Acquire(self.acquire()),
-            30..50 => Op::AcquireAll(self.acquire_all()),
-            50..52 => Op::Znode(ZnodeOp::Create(self.create(model))),
+            30..45 => Op::AcquireAll(self.acquire_all()),
+            45..50 => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
+            50 => Op::Znode(ZnodeOp::Create(self.create(model))),
+            51 => self.set_lock(),
+            96.. => Op::HandOver { ticket: self.ticket(model), to: self.ticket(model) },
             52..55 => {
                 let back = self.rng.u64(0..6);
                 let attempt = Attempt(self.attempts.saturating_sub(back));
@@ -179,6 +185,13 @@ impl History {
             }
             _ => Op::Release { ticket: self.ticket(model) },
         }
+    }
+
+    fn set_lock(&mut self) -> Op {
+        let limit = (self.rng.u8(..5) == 0).then(|| self.rng.u32(0..4));
+        let waiters_max = self.rng.bool().then(|| self.rng.u32(0..3));
+        let settings = LockSettings { limit, closed: self.rng.u8(..4) > 0, waiters_max };
+        Op::SetLock { lock: zpath(if self.rng.u8(..20) == 0 { "/" } else { self.pick(&LOCKS) }), settings }
     }
 
     fn znode_op(&mut self, model: &Model) -> ZnodeOp {

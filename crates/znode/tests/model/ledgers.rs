@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use znode::{Acquire, AcquireAll, Error, EventKind, LockMode, Policy, Refusal, RequestKey, SessionId, Zxid};
+use znode::{
+    Acl, Acquire, AcquireAll, Error, EventKind, LockMode, LockSettings, Policy, Refusal, Reply, RequestKey, SessionId,
+    Zxid,
+};
 
 use super::locks::{number, reads};
 use super::{Answer, Ledger, Model, Stay, name_of, parent_of, refused};
@@ -78,18 +81,31 @@ impl Model {
                 if permits == 0 || permits > limit {
                     return Err(Refusal::at(Error::BadArguments, &acquire.lock));
                 }
-                if known.as_ref().is_some_and(|ledger| ledger.limit != Some(limit)) {
+                if known.as_ref().is_some_and(|ledger| ledger.settings.limit != Some(limit)) {
                     return Err(Refusal::at(Error::LimitDiffers, &acquire.lock));
                 }
                 Some(limit)
             }
             _ => None,
         };
+        if let Some(ledger) = &known {
+            let waiters = self.waiters(lock).len() as u32;
+            let need = match acquire.mode {
+                LockMode::Read => Need::Share,
+                LockMode::Lease { permits, .. } => Need::Permits(permits),
+                _ => Need::All,
+            };
+            let at_once = waiters == 0 && self.fits_beside(lock, &need, &self.holders(lock));
+            if ledger.settings.waiters_max.is_some_and(|max| waiters >= max) && !at_once {
+                return Err(Refusal::at(Error::TooManyWaiters, &acquire.lock));
+            }
+        }
         let holders = self.contenders(lock).into_iter().filter(|path| self.in_the_way(path).is_empty());
         let holders: Vec<String> = holders.collect();
         let ticket = self.enqueue(acquire, id, key)?;
         if known.is_none() && (multi || limit.is_some()) {
-            self.nodes.get_mut(lock).unwrap().ledger = Some(Ledger { limit, passed: false });
+            self.nodes.get_mut(lock).unwrap().ledger =
+                Some(Ledger { settings: LockSettings { limit, ..LockSettings::default() }, passed: false });
             for path in holders {
                 let node = self.nodes.get_mut(&path).unwrap();
                 node.granted = Some(node.created.0.0);
@@ -112,7 +128,7 @@ impl Model {
     }
 
     fn need(&self, path: &str) -> Need {
-        let semaphore = self.ledger_over(path).is_some_and(|ledger| ledger.limit.is_some());
+        let semaphore = self.ledger_over(path).is_some_and(|ledger| ledger.settings.limit.is_some());
         match self.nodes[path].lock.as_ref().map(|lock| lock.mode) {
             Some(LockMode::Lease { permits, .. }) => Need::Permits(permits),
             None if semaphore && name_of(path).contains("-lease-") => Need::Permits(1),
@@ -128,7 +144,7 @@ impl Model {
 
     /// The permits of the semaphore that a lock node queues for.
     pub(crate) fn limit_over(&self, path: &str) -> Option<u32> {
-        self.ledger_over(path)?.limit
+        self.ledger_over(path)?.settings.limit
     }
 
     pub(crate) fn holders(&self, lock: &str) -> Vec<String> {
@@ -136,7 +152,10 @@ impl Model {
     }
 
     fn waiters(&self, lock: &str) -> Vec<String> {
-        self.contenders(lock).into_iter().filter(|path| self.nodes[path].granted.is_none()).collect()
+        let mut waiters = self.contenders(lock);
+        waiters.retain(|path| self.nodes[path].granted.is_none());
+        waiters.sort_by_key(|path| u32::MAX - self.nodes[path].priority);
+        waiters
     }
 
     pub(crate) fn permits_held(&self, lock: &str) -> u32 {
@@ -149,14 +168,17 @@ impl Model {
 
     fn fits(&self, path: &str) -> bool {
         let lock = parent_of(path).unwrap();
-        let holders = self.holders(lock);
-        match self.need(path) {
+        self.fits_beside(lock, &self.need(path), &self.holders(lock))
+    }
+
+    fn fits_beside(&self, lock: &str, need: &Need, holders: &[String]) -> bool {
+        match need {
             Need::All => holders.is_empty(),
             Need::Share => holders.iter().all(|holder| self.need(holder) == Need::Share),
             Need::Permits(more) => {
-                let limit = self.nodes[lock].ledger.as_ref().unwrap().limit.unwrap();
+                let limit = self.nodes[lock].ledger.as_ref().unwrap().settings.limit.unwrap();
                 let all = holders.iter().all(|holder| matches!(self.need(holder), Need::Permits(_)));
-                all && self.permits_held(lock) + more <= limit
+                all && self.permits_held(lock) + *more <= limit
             }
         }
     }
@@ -166,7 +188,7 @@ impl Model {
     }
 
     fn passable(&self, path: &str) -> bool {
-        let semaphore = self.ledger_over(path).unwrap().limit.is_some();
+        let semaphore = self.ledger_over(path).unwrap().settings.limit.is_some();
         self.parts(path).is_some_and(|(policy, _)| *policy == Policy::Backfill) && !semaphore
     }
 
@@ -181,19 +203,20 @@ impl Model {
     /// Curator's downgrade.
     fn beside_its_writer(&self, path: &str) -> bool {
         let holders = self.holders(parent_of(path).unwrap());
+        let waits = self.nodes[path].granted.is_none();
         let own = |writer: &String| number(writer) == number(path) && self.nodes[writer].stay == self.nodes[path].stay;
         let session = matches!(self.nodes[path].stay, Stay::Session(_));
         let writer = holders.first().is_some_and(|writer| self.need(writer) == Need::All && own(writer));
-        reads(path) && session && writer && holders[1..].iter().all(|path| self.need(path) == Need::Share)
+        waits && reads(path) && session && writer
     }
 
     /// Whose turn it is in one lock.
     fn next_in(&self, lock: &str) -> Option<String> {
+        if let Some(path) = self.contenders(lock).into_iter().find(|path| self.beside_its_writer(path)) {
+            return Some(path);
+        }
         let mut passed_over = 0;
         for path in self.waiters(lock) {
-            if self.beside_its_writer(&path) {
-                return Some(path);
-            }
             if let Some((_, tickets)) = self.parts(&path) {
                 if self.all_can_hold(tickets) {
                     return Some(path);
@@ -235,18 +258,95 @@ impl Model {
                 return;
             };
             let tickets = self.parts(&next).map_or_else(|| vec![next.clone()], |(_, tickets)| tickets.clone());
-            for ticket in tickets {
-                let lock = parent_of(&ticket).unwrap();
-                let first = self.waiters(lock)[0] == ticket;
-                let ledger = self.nodes.get_mut(lock).unwrap().ledger.as_mut().unwrap();
-                ledger.passed |= !first;
-                let passed = ledger.passed;
-                let zxid = self.last_zxid;
-                let node = self.nodes.get_mut(&ticket).unwrap();
-                node.granted = Some(if passed { zxid.0 } else { node.created.0.0 });
-                self.tell(EventKind::Granted, &ticket);
-            }
+            tickets.iter().for_each(|ticket| self.grant(ticket));
         }
+    }
+
+    fn grant(&mut self, ticket: &str) {
+        let lock = parent_of(ticket).unwrap();
+        let first = self.waiters(lock)[0] == ticket;
+        let ledger = self.nodes.get_mut(lock).unwrap().ledger.as_mut().unwrap();
+        ledger.passed |= !first;
+        let passed = ledger.passed;
+        let zxid = self.last_zxid;
+        let node = self.nodes.get_mut(ticket).unwrap();
+        node.granted = Some(if passed { zxid.0 } else { node.created.0.0 });
+        self.tell(EventKind::Granted, ticket);
+    }
+
+    pub(super) fn set_lock(&mut self, lock: &str, settings: LockSettings) -> Answer {
+        if lock == "/" || settings.limit == Some(0) || (settings.closed && settings.limit.is_some()) {
+            return refused(Error::BadArguments, lock);
+        }
+        let mut to_make = Vec::new();
+        let mut base = lock.to_string();
+        while !self.nodes.contains_key(&base) {
+            to_make.insert(0, base.clone());
+            base = parent_of(&base).unwrap().to_string();
+        }
+        let none = LockSettings::default();
+        if to_make.is_empty() {
+            let directory = &self.nodes[lock];
+            if matches!(directory.stay, Stay::Session(_)) {
+                return refused(Error::NoChildrenForEphemerals, lock);
+            }
+            let known = directory.ledger.as_ref().map_or(none, |ledger| ledger.settings);
+            let as_before = (known.limit, known.closed) == (settings.limit, settings.closed);
+            if !as_before && !self.contenders(lock).is_empty() {
+                return refused(Error::NotEmpty, lock);
+            }
+        } else if let Err(error) = self.room(&base, lock, 0, to_make.len() as u64, Stay::Container) {
+            return refused(error, lock);
+        }
+        for directory in to_make {
+            self.put(&directory, Stay::Container, Vec::new(), Acl::open(), None);
+        }
+        let deserted = self.contenders(lock).is_empty();
+        let holders = self.contenders(lock).into_iter().filter(|path| self.in_the_way(path).is_empty());
+        let holders: Vec<String> = holders.collect();
+        let directory = self.nodes.get_mut(lock).unwrap();
+        if directory.stay == Stay::Container && settings != none {
+            directory.stay = Stay::Persistent;
+        }
+        match &mut directory.ledger {
+            Some(ledger) => {
+                ledger.settings = settings;
+                ledger.passed |= settings.closed;
+            }
+            None if settings != none => {
+                directory.ledger = Some(Ledger { settings, passed: settings.closed });
+                for path in holders {
+                    let node = self.nodes.get_mut(&path).unwrap();
+                    node.granted = Some(node.created.0.0);
+                }
+            }
+            None => {}
+        }
+        let directory = self.nodes.get_mut(lock).unwrap();
+        directory.ledger.take_if(|ledger| deserted && ledger.settings == none);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn hand_over(&mut self, ticket: &str, to: &str, session: Option<SessionId>) -> Answer {
+        if let Err(error) = self.may_give_back(ticket, session) {
+            return refused(error, ticket);
+        }
+        let lock = parent_of(ticket).unwrap().to_string();
+        if !self.nodes[&lock].ledger.as_ref().is_some_and(|ledger| ledger.settings.closed) {
+            return refused(Error::LockNotClosed, &lock);
+        }
+        if self.nodes[ticket].granted.is_none() || self.parts(ticket).is_some() {
+            return refused(Error::LockNotHeld, ticket);
+        }
+        let mut others = self.holders(&lock);
+        others.retain(|other| other != ticket);
+        let waits = self.waiters(&lock).iter().any(|waiter| waiter == to) && self.parts(to).is_none();
+        if !waits || !self.fits_beside(&lock, &self.need(to), &others) {
+            return refused(Error::HandOverRefused, to);
+        }
+        self.take_out(ticket);
+        self.grant(to);
+        Ok(Reply::Released { holds: 0 })
     }
 
     /// Who is shown as the one before a waiter in a ledger.

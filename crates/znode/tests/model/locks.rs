@@ -10,7 +10,13 @@ const RELEASED_MAX: usize = 64;
 const ATTEMPTS_MAX: usize = 16;
 
 impl Model {
-    pub(super) fn acquire(&mut self, acquire: &Acquire, session: Option<SessionId>, key: Option<RequestKey>) -> Answer {
+    pub(super) fn acquire(
+        &mut self,
+        acquire: &Acquire,
+        priority: u32,
+        session: Option<SessionId>,
+        key: Option<RequestKey>,
+    ) -> Answer {
         let lock = acquire.lock.as_str();
         let Some(id) = session else {
             return refused(Error::SessionRequired, lock);
@@ -27,7 +33,12 @@ impl Model {
         }
         let again = self.tickets(id, acquire).into_iter().find(|_| !acquire.owner.is_empty());
         let Some(ticket) = again else {
+            let ledger = self.nodes.get(lock).and_then(|directory| directory.ledger.as_ref());
+            if priority > 0 && !ledger.is_some_and(|ledger| ledger.settings.closed) {
+                return refused(Error::LockNotClosed, lock);
+            }
             let ticket = self.enqueue_in_mode(acquire, id, key, false)?;
+            self.nodes.get_mut(&ticket).unwrap().priority = priority;
             self.settle();
             return self.acquired(&ticket);
         };
@@ -195,7 +206,7 @@ impl Model {
         Ok(Reply::Withdrawn)
     }
 
-    fn may_give_back(&self, ticket: &str, session: Option<SessionId>) -> Result<(), Error> {
+    pub(super) fn may_give_back(&self, ticket: &str, session: Option<SessionId>) -> Result<(), Error> {
         let id = session.ok_or(Error::SessionRequired)?;
         let node = self.nodes.get(ticket).ok_or(Error::NoNode)?;
         if node.stay != Stay::Session(id) {

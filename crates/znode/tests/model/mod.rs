@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use znode::lock::LockStatus;
 use znode::{
-    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Limits, LockMode, LogPosition, Op, Policy, Refusal,
-    Reply, Request, RequestKey, SessionId, Stat, Term, Txn, ZPath, Zxid,
+    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Limits, LockMode, LockSettings, LogPosition, Op,
+    Policy, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, Txn, ZPath, Zxid,
 };
 
 /// What a refused step says.
@@ -36,7 +36,7 @@ pub(crate) struct Model {
 /// Of a directory: its lock nodes hold when it says so.
 #[derive(Clone)]
 pub(crate) struct Ledger {
-    pub(crate) limit: Option<u32>,
+    pub(crate) settings: LockSettings,
     pub(crate) passed: bool,
 }
 
@@ -57,6 +57,7 @@ pub(crate) struct Node {
     pub(crate) ledger: Option<Ledger>,
     /// The token with which a ledger says that it holds.
     pub(crate) granted: Option<u64>,
+    pub(crate) priority: u32,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -132,13 +133,16 @@ impl Model {
         if let Some(asked) = asked {
             return match (&request.op, asked.answer) {
                 _ if asked.fingerprint != idempotency.fingerprint => (now, Err(Error::RequestKeyReused.into())),
-                (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => {
-                    (now, self.stands(id, ticket.as_str(), idempotency.key, acquire.attempt))
+                (
+                    Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. },
+                    Some(Ok(Reply::Acquired { ticket, .. })),
+                ) => (now, self.stands(id, ticket.as_str(), idempotency.key, acquire.attempt)),
+                (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, None) => {
+                    match self.counted_on(id, acquire, idempotency.key) {
+                        Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, acquire.attempt)),
+                        None => (now, Err(Error::RequestKeyEvicted.into())),
+                    }
                 }
-                (Op::Acquire(acquire), None) => match self.counted_on(id, acquire, idempotency.key) {
-                    Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, acquire.attempt)),
-                    None => (now, Err(Error::RequestKeyEvicted.into())),
-                },
                 (Op::AcquireAll(wish), Some(Ok(Reply::Acquired { ticket, .. }))) => {
                     (now, self.stands(id, ticket.as_str(), idempotency.key, wish.attempt))
                 }
@@ -197,7 +201,10 @@ impl Model {
             Op::Znode(op) => self.znode_op(op, session),
             Op::Multi(ops) => self.multi(ops, session),
             Op::SetAcl { path, acl, version } => self.set_acl(path.as_str(), acl, version),
-            Op::Acquire(acquire) => self.acquire(&acquire, session, key),
+            Op::Acquire(acquire) => self.acquire(&acquire, 0, session, key),
+            Op::AcquireUrgent { acquire, priority } => self.acquire(&acquire, priority, session, key),
+            Op::SetLock { lock, settings } => self.set_lock(lock.as_str(), settings),
+            Op::HandOver { ticket, to } => self.hand_over(ticket.as_str(), to.as_str(), session),
             Op::AcquireAll(wish) => self.acquire_all(&wish, session, key),
             Op::Release { ticket } => self.release(ticket.as_str(), session),
             Op::Withdraw { ticket, attempt, if_waiting } => {
@@ -300,6 +307,7 @@ impl Node {
             lock: None,
             ledger: None,
             granted: None,
+            priority: 0,
         }
     }
 

@@ -1,8 +1,10 @@
 //! The model's tree.
 
-use znode::{Acl, Create, CreateMode, Error, EventKind, ReapCandidate, Refusal, Reply, SessionId, ZPath, ZnodeOp};
+use znode::{
+    Acl, Create, CreateMode, Error, EventKind, LockSettings, ReapCandidate, Refusal, Reply, SessionId, ZPath, ZnodeOp,
+};
 
-use super::{Answer, LockNode, Model, Node, Stay, join, name_of, parent_of, refused, zpath};
+use super::{Answer, LockNode, Model, Node, Stay, join, name_of, number, parent_of, refused, zpath};
 
 impl Model {
     pub(super) fn multi(&mut self, ops: Vec<ZnodeOp>, session: Option<SessionId>) -> Answer {
@@ -69,6 +71,9 @@ impl Model {
             return refused(Error::BadArguments, parent);
         }
         let path = join(parent, &name);
+        if number(&path).is_some() && over.ledger.as_ref().is_some_and(|ledger| ledger.settings.closed) {
+            return refused(Error::LockClosed, parent);
+        }
         if self.nodes.contains_key(&path) {
             return refused(Error::NodeExists, &path);
         }
@@ -217,7 +222,7 @@ impl Model {
         self.nodes.remove(path).unwrap();
         let deserted = self.contenders(parent).is_empty();
         let over = self.nodes.get_mut(parent).unwrap();
-        over.ledger.take_if(|ledger| deserted && ledger.limit.is_none());
+        over.ledger.take_if(|ledger| deserted && ledger.settings == LockSettings::default());
         over.children_deleted += 1;
         over.children_changed = self.last_zxid;
         over.emptied_ms = self.time_ms;

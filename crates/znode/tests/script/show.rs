@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use znode::lock::{LockStatus, LockSummary, Queue, QueueEntry};
-use znode::{Applied, Error, EventKind, Kind, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath};
+use znode::{
+    Applied, Error, EventKind, Kind, LockSettings, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath,
+};
 
 pub(crate) fn applied(applied: &Applied) -> String {
     let answer = match &applied.reply {
@@ -66,7 +68,10 @@ pub(crate) fn queue(queue: &Result<Queue, Error>) -> String {
         Ok(queue) => {
             let lines = queue.entries.iter().map(|entry| format!("\n{}", self::entry(entry)));
             let permits = queue.permits.map(|permits| format!(", {} of {} permits", permits.held, permits.limit));
-            format!("{} contenders{}{}", queue.contenders, permits.unwrap_or_default(), lines.collect::<String>())
+            let LockSettings { closed, waiters_max, .. } = queue.settings;
+            let waiters = waiters_max.map(|max| format!(", at most {max} wait")).unwrap_or_default();
+            let settings = format!("{}{}{waiters}", permits.unwrap_or_default(), if closed { ", closed" } else { "" });
+            format!("{} contenders{}{}", queue.contenders, settings, lines.collect::<String>())
         }
     }
 }
@@ -85,6 +90,9 @@ fn entry(entry: &QueueEntry) -> String {
     write!(line, " since={} token={} holds={}", entry.since_ms, entry.token, entry.holds).unwrap();
     if let Some(permits) = entry.permits {
         write!(line, " permits={permits}").unwrap();
+    }
+    if entry.priority > 0 {
+        write!(line, " priority={}", entry.priority).unwrap();
     }
     if let Some(until_ms) = entry.lingers_until_ms {
         write!(line, " lingers_until={until_ms}").unwrap();

@@ -29,8 +29,8 @@ pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
 pub use gathering::{Barrier, BarrierState, DoubleBarrier, Group, GroupMember, MemberState};
 pub use lock::{
-    Contender, LockList, LockMode, LockQueue, LockSummary, Permits, Released, SimpleHolder, SimpleLock, Ticket,
-    TokenCheck,
+    Contender, LockList, LockMode, LockQueue, LockSet, LockSettings, LockSummary, Permits, Released, SimpleHolder,
+    SimpleLock, Ticket, TokenCheck,
 };
 pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};

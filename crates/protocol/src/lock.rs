@@ -87,9 +87,42 @@ pub struct Contender {
     /// In a semaphore: the permits that it has, or wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<u32>,
+    /// In a closed lock: the priority with which it waits; 0 when absent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: u32,
     /// Its session expired while it held the lock: until when it keeps others out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingers_until_ms: Option<u64>,
+}
+
+/// `PUT /v1/locks/{path}`: what a lock is. What is left out is as in any lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LockSettings {
+    /// Only acquires enter the queue, not lock nodes that clients make themselves: there may be priorities and hand-overs.
+    #[serde(default)]
+    pub closed: bool,
+    /// How many may wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiters_max: Option<u32>,
+    /// The permits of a semaphore; not together with `closed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// The settings of a lock were set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LockSet {
+    /// The lock.
+    pub lock: String,
+    /// Its settings.
+    pub settings: LockSettings,
+    /// The transaction.
+    pub zxid: u64,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The permits of a semaphore.
@@ -111,6 +144,9 @@ pub struct LockQueue {
     /// Of a semaphore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<Permits>,
+    /// What was set for the lock; absent when nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<LockSettings>,
     /// Who holds it: one, or several readers. They come first in the queue.
     pub holders: Vec<Contender>,
     /// Dead holders whose lock-delay is not over: nobody holds, and others still wait.

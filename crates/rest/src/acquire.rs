@@ -37,6 +37,7 @@ pub(crate) struct Grant {
 /// The parameters of an acquire.
 struct Wish {
     op: Acquire,
+    priority: u32,
     wait_ms: u64,
     keep: bool,
 }
@@ -51,6 +52,7 @@ struct Wish {
         ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
         ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
         ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
+        ("priority" = Option<u32>, Query, description = "of a closed lock: higher is sooner; 0 when absent"),
         ("lock_delay" = Option<String>, Query, description = "keep others out for this long if the session expires")),
     responses((status = 200, description = "Held", body = Ticket),
         (status = 202, description = "Queued, with keep=true", body = Ticket)))]
@@ -68,7 +70,10 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
-    let request = call.request(Op::Acquire(wish.op));
+    let request = call.request(match wish.priority {
+        0 => Op::Acquire(wish.op),
+        priority => Op::AcquireUrgent { acquire: wish.op, priority },
+    });
     let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
     if wish.keep {
         waiter.disarm();
@@ -100,13 +105,14 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let owner = query.take("owner").unwrap_or_default();
     let label = query.take("label").unwrap_or_default();
     let keep = query.flag("keep")?;
+    let priority = query.get("priority")?.unwrap_or(0);
     // The state cuts a longer wish.
     let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
     let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
     std::mem::take(query).finish()?;
     let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     let op = Acquire { lock, mode, owner, label, lock_delay_ms, attempt: Attempt(attempt) };
-    Ok(Wish { op, wait_ms, keep })
+    Ok(Wish { op, priority, wait_ms, keep })
 }
 
 /// The ticket, and the grant when there was nobody to wait for.

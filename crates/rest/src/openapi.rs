@@ -48,6 +48,7 @@ pub(crate) enum LockAnswer {
         txn::apply,
         acquire::acquire,
         locks::queue,
+        locks::set,
         locks::list,
         locks::ticket,
         locks::release,

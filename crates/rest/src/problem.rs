@@ -211,6 +211,9 @@ impl From<znode::Error> for Problem {
             E::DataTooLarge => (ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE),
             E::PathTooLong => (ProblemType::UriTooLong, StatusCode::URI_TOO_LONG),
             E::LimitDiffers => (ProblemType::LimitDiffers, StatusCode::CONFLICT),
+            E::LockClosed => (ProblemType::LockClosed, StatusCode::CONFLICT),
+            E::LockNotClosed => (ProblemType::LockNotClosed, StatusCode::CONFLICT),
+            E::HandOverRefused => (ProblemType::HandOverRefused, StatusCode::CONFLICT),
             E::StaleTerm => (ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
         };
         let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
@@ -292,5 +295,8 @@ fn error_name(error: znode::Error) -> &'static str {
         E::PathTooLong => "PathTooLong",
         E::StaleTerm => "StaleTerm",
         E::LimitDiffers => "LimitDiffers",
+        E::LockClosed => "LockClosed",
+        E::LockNotClosed => "LockNotClosed",
+        E::HandOverRefused => "HandOverRefused",
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn routes(door: Door) -> Router {
         .route("/v1/txn", post(txn::apply))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", get(locks::list))
-        .route("/v1/locks/{*path}", post(acquire::acquire).get(locks::queue))
+        .route("/v1/locks/{*path}", post(acquire::acquire).get(locks::queue).put(locks::set))
         .route("/v1/tickets/{*ticket}", get(locks::ticket).delete(locks::release))
         .route(
             "/v1/elections/{*path}",

@@ -139,6 +139,7 @@ pub(crate) fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
         fencing_token: entry.token.0,
         holds: entry.holds,
         permits: entry.permits,
+        priority: entry.priority,
         lingers_until_ms: entry.lingers_until_ms,
     }
 }

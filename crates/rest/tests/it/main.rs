@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod bounds;
+mod closed_locks;
 mod connections;
 mod elections;
 mod gatherings;

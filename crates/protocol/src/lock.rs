@@ -100,7 +100,7 @@ pub struct Contender {
 #[serde(deny_unknown_fields)]
 pub struct LockSettings {
     /// Only acquires enter the queue, not lock nodes that clients make themselves: there may be priorities and hand-overs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
     /// How many may wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]

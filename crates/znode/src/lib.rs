@@ -23,6 +23,7 @@ mod error;
 mod ids;
 mod invariants;
 mod ledger;
+mod ledger_records;
 mod limits;
 pub mod lock;
 mod multilock;

@@ -6,12 +6,11 @@ use bincode::{Decode, Encode};
 use imbl::OrdMap;
 
 use crate::codec::{DecodeError, decode, encode};
-use crate::ledger::{Grant, Ledger, demand_of};
-use crate::multilock::MultiLock;
+use crate::ledger_records::{self, LedgerRecord};
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
-use crate::znode::{Contender, Family, Kind, Place, Znode};
-use crate::{Acl, FencingToken, Limits, LockSettings, Policy, RequestKey, SessionId, Term, ZPath, Zxid};
+use crate::znode::{Contender, Family, Kind, Znode};
+use crate::{Acl, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
 
 /// One record. Sessions come before what they own, parents before children. The order of variants and fields is the
 /// format on disk: append only.
@@ -41,28 +40,8 @@ enum Record {
         requests: u64,
         znodes: u64,
     },
-    /// A lock with a ledger; behind its directory.
-    Ledger {
-        lock: ZPath,
-        settings: LockSettings,
-        passed: bool,
-    },
-    /// Somebody who waits with a priority; behind the lock node.
-    Priority {
-        ticket: ZPath,
-        priority: u32,
-    },
-    /// Somebody who is written in a ledger as a holder; behind the lock node.
-    Grant {
-        ticket: ZPath,
-        token: FencingToken,
-    },
-    /// Behind all znodes.
-    MultiLock {
-        czxid: Zxid,
-        policy: Policy,
-        tickets: Vec<ZPath>,
-    },
+    /// What ledgers say.
+    Ledger(LedgerRecord),
 }
 
 #[derive(Encode, Decode)]
@@ -102,10 +81,22 @@ impl State {
         let sessions = self.sessions.clone().into_iter().flat_map(|(_, session)| session_records(&session));
         let nodes = self.nodes.clone();
         let znodes = nodes.clone().into_iter().flat_map(move |(path, node)| znode_records(&nodes, path, &node));
-        let multis = self.multis.clone().into_iter().map(|(czxid, multi)| multi_record(czxid, &multi));
-        let head = std::iter::once(encode(&head));
-        let rest = znodes.chain(multis).map(|record| encode(&record)).chain(std::iter::once(encode(&tail)));
-        head.chain(sessions).chain(rest)
+        let multis = ledger_records::multis(self).map(Record::Ledger);
+        // Counted as they go by: finding them takes a walk over all znodes.
+        let mut ledgers = 0;
+        let mut rest = znodes.chain(multis).chain(std::iter::once(tail));
+        let mut tail = None;
+        let rest = std::iter::from_fn(move || {
+            let record = tail.take().or_else(|| rest.next())?;
+            ledgers += u64::from(matches!(record, Record::Ledger(_)));
+            if matches!(record, Record::Tail { .. }) && ledgers > 0 {
+                let counted = Record::Ledger(LedgerRecord::Tail { records: std::mem::take(&mut ledgers) });
+                tail = Some(record);
+                return Some(counted);
+            }
+            Some(record)
+        });
+        std::iter::once(encode(&head)).chain(sessions).chain(rest.map(|record| encode(&record)))
     }
 }
 
@@ -125,25 +116,8 @@ fn session_records(session: &Session) -> Vec<Vec<u8>> {
 
 /// The znode, and what a ledger says of it.
 fn znode_records(nodes: &OrdMap<ZPath, Arc<Znode>>, path: ZPath, node: &Znode) -> Vec<Record> {
-    let standing = Place::of(path.name(), node.czxid).and_then(|place| {
-        let ledger = nodes.get(&path.parent()?)?.family.ledger.as_ref()?;
-        let ticket = path.clone();
-        match (ledger.grant_of(&place), ledger.priority_of(&place)) {
-            (Some(Grant { token, .. }), _) => Some(Record::Grant { ticket, token: *token }),
-            (None, 0) => None,
-            (None, priority) => Some(Record::Priority { ticket, priority }),
-        }
-    });
-    let ledger = node.family.ledger.as_ref();
-    let ledger = ledger.map(|ledger| {
-        let (lock, settings, passed) = (path.clone(), ledger.settings, ledger.passed);
-        Record::Ledger { lock, settings, passed }
-    });
-    std::iter::once(znode_record(path, node)).chain(standing).chain(ledger).collect()
-}
-
-fn multi_record(czxid: Zxid, multi: &MultiLock) -> Record {
-    Record::MultiLock { czxid, policy: multi.policy, tickets: multi.tickets.clone() }
+    let ledger = ledger_records::of(nodes, &path, node).map(Record::Ledger);
+    std::iter::once(znode_record(path, node)).chain(ledger).collect()
 }
 
 fn znode_record(path: ZPath, node: &Znode) -> Record {
@@ -171,6 +145,8 @@ fn znode_record(path: ZPath, node: &Znode) -> Record {
 pub struct StateBuilder {
     state: Option<State>,
     requests: u64,
+    /// Records of ledgers that no tail of theirs has counted.
+    ledgers: u64,
     finished: bool,
 }
 
@@ -220,10 +196,8 @@ impl StateBuilder {
                 self.requests += 1;
             }
             Record::Znode(record) => push_znode(state, *record)?,
-            Record::Ledger { lock, settings, passed } => push_ledger(state, &lock, settings, passed)?,
-            Record::Priority { ticket, priority } => push_priority(state, &ticket, priority)?,
-            Record::Grant { ticket, token } => push_grant(state, &ticket, token)?,
-            Record::MultiLock { czxid, policy, tickets } => push_multi(state, czxid, policy, tickets)?,
+            Record::Ledger(record) => ledger_records::push(state, record, &mut self.ledgers)?,
+            Record::Tail { .. } if self.ledgers > 0 => return Err(damaged("records of ledgers are missing")),
             Record::Tail { sessions, requests, znodes } => {
                 let counts = (state.sessions.len() as u64, self.requests, state.nodes.len() as u64);
                 if counts != (sessions, requests, znodes) {
@@ -290,56 +264,6 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
     Ok(())
 }
 
-fn push_ledger(state: &mut State, lock: &ZPath, settings: LockSettings, passed: bool) -> Result<(), DecodeError> {
-    let alone = state.node(lock).is_some_and(|node| node.family.names.is_empty() && node.family.ledger.is_none());
-    if !alone {
-        return Err(damaged("a ledger of no lock, or behind those who are in it"));
-    }
-    let ledger = Ledger::restored(settings, passed);
-    state.edit(lock, |node| node.family.ledger = Some(Arc::new(ledger)));
-    Ok(())
-}
-
-fn push_priority(state: &mut State, ticket: &ZPath, priority: u32) -> Result<(), DecodeError> {
-    let place = state.node(ticket).and_then(|node| Place::of(ticket.name(), node.czxid));
-    let ledger = ticket.parent().and_then(|lock| state.ledger(&lock));
-    match (place, ledger) {
-        (Some(place), Some(ledger)) if priority > 0 && ledger.waits(&place) && ledger.priority_of(&place) == 0 => {
-            state.prioritize(ticket, priority);
-            Ok(())
-        }
-        _ => Err(damaged("a priority of nobody")),
-    }
-}
-
-fn push_grant(state: &mut State, ticket: &ZPath, token: FencingToken) -> Result<(), DecodeError> {
-    let lost = || damaged("a grant of no ticket");
-    let lock = ticket.parent().ok_or_else(lost)?;
-    let node = state.node(ticket).ok_or_else(lost)?;
-    let place = Place::of(ticket.name(), node.czxid).ok_or_else(lost)?;
-    let ledger = state.ledger(&lock).ok_or_else(lost)?;
-    if !ledger.waits(&place) {
-        return Err(lost());
-    }
-    let demand = demand_of(ticket.name(), node, ledger.settings);
-    state.edit_ledger(&lock, |ledger| ledger.grant(&place, demand, token));
-    Ok(())
-}
-
-fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath>) -> Result<(), DecodeError> {
-    let part = |ticket: &ZPath| {
-        let ledger = ticket.parent().is_some_and(|lock| state.ledger(&lock).is_some());
-        ledger && state.node(ticket).is_some_and(|node| node.czxid == czxid && node.contender().is_some())
-    };
-    if tickets.is_empty() || !tickets.iter().all(part) {
-        return Err(damaged("a multi-lock without its parts"));
-    }
-    match state.multis.insert(czxid, Arc::new(MultiLock { policy, tickets })) {
-        None => Ok(()),
-        Some(_) => Err(damaged("a multi-lock twice")),
-    }
-}
-
-fn damaged(what: &str) -> DecodeError {
+pub(crate) fn damaged(what: &str) -> DecodeError {
     DecodeError::Damaged(what.into())
 }

@@ -31,8 +31,12 @@ pub(crate) enum Command {
         #[arg(long)]
         workload: Option<String>,
     },
-    /// Runs workloads under faults, one after the other, and prints a table.
+    /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the store. Exit code: the worst
+    /// of all runs.
     All(All),
+    /// Shows that the harness finds the bugs that can be planted in a zlock of the profile `planted`. Exit code: 0 when it
+    /// found each in time, 1 when not.
+    Prove(Prove),
 }
 
 /// How to run.
@@ -81,7 +85,7 @@ pub(crate) struct Test {
     #[arg(long)]
     workload: String,
     /// none, or any of kill, kill-leader, kill-majority, kill-all, pause, pause-leader, partition (halves, isolate-leader, ring,
-    /// one-way), slow, loss, wipe, clock, disk-full, fsync; separated by commas.
+    /// one-way), slow, loss, wipe, clock, disk-full, fsync, power-loss; separated by commas.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis none` fits.
@@ -91,6 +95,9 @@ pub(crate) struct Test {
     /// the verdict must be invalid. For register, exactly-once, session and watch.
     #[arg(long)]
     negative: bool,
+    /// Writes into this directory and ends when stdin does: how `jepsen all` starts its runs.
+    #[arg(long, hide = true)]
+    pub(crate) supervised: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
 }
@@ -104,8 +111,40 @@ pub(crate) struct All {
     /// Only these faults, each by itself; `a+b` is both in one run.
     #[arg(long, value_delimiter = ',')]
     pub(crate) nemeses: Vec<String>,
+    /// Runs at the same time, each in a process and a network of its own.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub(crate) parallel: u64,
+    /// A run that is not over this long after its `--time` is cut off and counts as unknown.
+    #[arg(long, default_value = "6m", value_parser = duration)]
+    pub(crate) grace: Duration,
+    /// Goes on with the matrix that the store has: what was judged valid or invalid is not run again.
+    #[arg(long)]
+    pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// `jepsen prove`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Prove {
+    /// The program: `cargo build --profile planted -p zlock --features planted` makes it.
+    #[arg(long)]
+    pub(crate) zlock: PathBuf,
+    /// Only these bugs.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) bugs: Vec<String>,
+    /// How long a bug may take to be found, with everything that runs need.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub(crate) within: Duration,
+    /// How long clients work in one run. Runs follow each other until the bug is found.
+    #[arg(long, default_value = "20s", value_parser = duration)]
+    pub(crate) time: Duration,
+    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given, and printed.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Where results go.
+    #[arg(long, default_value = "store")]
+    pub(crate) store: PathBuf,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -146,6 +185,7 @@ impl Common {
             rate: self.rate,
             seed,
             store: self.store.clone(),
+            dir: None,
             zlock: self.zlock.clone(),
             endpoints: Vec::new(),
             pace: Pace { calm: self.calm, fault: self.fault },
@@ -171,6 +211,7 @@ impl Test {
         let mut options = self.common.options(workload(&self.workload)?, faults, self.common.seed())?;
         options.endpoints.clone_from(&self.endpoints);
         options.negative = self.negative;
+        options.dir.clone_from(&self.supervised);
         if self.negative && !has_negative(options.workload) {
             return Err(format!("{} has no negative control", self.workload));
         }

@@ -16,6 +16,7 @@ mod edn;
 pub mod history;
 pub mod http;
 pub mod models;
+pub mod needs;
 pub mod nemesis;
 pub mod recorder;
 pub mod report;

@@ -1,7 +1,8 @@
-//! `jepsen test`, `jepsen check`, `jepsen all`.
+//! `jepsen test`, `jepsen check`, `jepsen all`, `jepsen prove`.
 
 mod args;
 mod matrix;
+mod prove;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -14,6 +15,8 @@ use jepsen::history;
 use jepsen::report;
 use jepsen::runner::{self, Options, Progress, Results};
 use jepsen::verdict::{Validity, Verdict};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use args::{Args, Command};
 
@@ -25,11 +28,12 @@ fn main() -> ExitCode {
     };
     let code = match args.command {
         Command::Test(test) => match test.options() {
-            Ok(options) => runtime.block_on(run_one(&options)),
+            Ok(options) => runtime.block_on(run_one(&options, test.supervised.is_some())),
             Err(why) => harness_failed(&why),
         },
         Command::Check { dir, workload } => check_stored(&dir, workload.as_deref()),
         Command::All(all) => runtime.block_on(matrix::run(&all)),
+        Command::Prove(prove) => runtime.block_on(prove::run(&prove)),
     };
     // What still runs is dropped, and nodes, mounts and namespaces go with it.
     runtime.shutdown_timeout(Duration::from_secs(5));
@@ -66,8 +70,8 @@ fn show_progress(progress: Progress, of_s: u64, terminal: bool) {
     }
 }
 
-async fn run_one(options: &Options) -> ExitCode {
-    match run_shown(options).await {
+async fn run_one(options: &Options, supervised: bool) -> ExitCode {
+    match run_shown(options, supervised).await {
         Ok(results) => {
             show(&results);
             exit_code(results.valid)
@@ -76,18 +80,35 @@ async fn run_one(options: &Options) -> ExitCode {
     }
 }
 
-/// Runs with a progress line. Ctrl-C ends the nodes and the run.
-async fn run_shown(options: &Options) -> Result<Results, String> {
+/// Runs with a progress line. Ctrl-C, SIGTERM, and the end of stdin for one that is supervised, end the nodes and the run.
+async fn run_shown(options: &Options, supervised: bool) -> Result<Results, String> {
     say(&jepsen::store::command(options));
     let (of_s, terminal) = (options.time.as_secs(), std::io::stderr().is_terminal());
     let result = tokio::select! {
         result = runner::run(options, move |progress| show_progress(progress, of_s, terminal)) => result,
-        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        () = told_to_stop(supervised) => Err("interrupted".into()),
     };
     if terminal {
         say("");
     }
     result
+}
+
+async fn told_to_stop(supervised: bool) {
+    let mut terminate = signal(SignalKind::terminate()).expect("the runtime has signals");
+    // Read on a thread of its own, which nobody waits for.
+    let (ended, stdin_ended) = oneshot::channel();
+    if supervised {
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            let _ = ended.send(());
+        });
+    }
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+        _ = stdin_ended, if supervised => {}
+    }
 }
 
 fn show(results: &Results) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use crate::cluster::{Cluster, LinkRule, disk};
+use crate::cluster::{Cluster, LOSS_PERCENT, LinkRule, Network, disk};
 use crate::recorder::Recorder;
 
 /// A kind of fault.
@@ -36,7 +36,7 @@ pub enum Fault {
     OneWay,
     /// All links are slow, by tens of milliseconds that vary.
     Slow,
-    /// Connections between nodes break again and again.
+    /// Packets between nodes are lost, or, with proxies, connections break again and again.
     Loss,
     /// A node loses its data and comes back.
     Wipe,
@@ -46,11 +46,13 @@ pub enum Fault {
     DiskFull,
     /// One node's fsync fails, and what it had not written is lost.
     Fsync,
+    /// All nodes lose power at once, and with it what they had not fsynced.
+    PowerLoss,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 17] = [
         Fault::Kill,
         Fault::KillLeader,
         Fault::KillMajority,
@@ -67,6 +69,7 @@ impl Fault {
         Fault::Clock,
         Fault::DiskFull,
         Fault::Fsync,
+        Fault::PowerLoss,
     ];
 
     /// What it is called on the command line.
@@ -88,6 +91,7 @@ impl Fault {
             Fault::Clock => "clock",
             Fault::DiskFull => "disk-full",
             Fault::Fsync => "fsync",
+            Fault::PowerLoss => "power-loss",
         }
     }
 
@@ -99,6 +103,18 @@ impl Fault {
             name => Fault::ALL.into_iter().find(|fault| fault.name() == name).map(|fault| vec![fault]),
         }
     }
+}
+
+/// How often each fault was made.
+pub type Injected = BTreeMap<&'static str, u64>;
+
+/// Why a nemesis did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A fault could not be made or mended: nothing can be said about the cluster.
+    Harness(String),
+    /// Everything was mended and the cluster did not recover.
+    NotRecovered(String),
 }
 
 /// The pace of faults.
@@ -117,7 +133,9 @@ pub struct Nemesis {
     rng: fastrand::Rng,
     recorder: Arc<Recorder>,
     cluster: Arc<Mutex<Cluster>>,
-    injected: BTreeMap<&'static str, u64>,
+    injected: Injected,
+    /// Ends of nodes that the history has already.
+    ends_told: usize,
     /// Faults whose turn is still to come before any comes again.
     bag: Vec<Fault>,
     /// What holds for links just now.
@@ -141,16 +159,14 @@ impl Nemesis {
             recorder,
             cluster,
             injected: BTreeMap::new(),
+            ends_told: 0,
             bag: Vec::new(),
             rules: BTreeMap::new(),
         }
     }
 
-    /// Breaks and mends until told to stop, then mends. Gives how often each fault was made.
-    ///
-    /// # Errors
-    /// When a fault could not be made or mended: then nothing can be said about the cluster.
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<BTreeMap<&'static str, u64>, String> {
+    /// Breaks and mends until told to stop, then mends. Gives how often each fault was made, and what went wrong.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> (Injected, Result<(), Trouble>) {
         let mut result = Ok(());
         while !self.faults.is_empty() && result.is_ok() {
             if timeout(self.pace.calm, stop.wait_for(|stop| *stop)).await.is_ok() {
@@ -159,7 +175,7 @@ impl Nemesis {
             result = self.round(&mut stop).await;
         }
         let healed = self.heal("final-heal").await;
-        result.and(healed).map(|()| self.injected)
+        (self.injected, result.and(healed))
     }
 
     fn next_fault(&mut self) -> Option<Fault> {
@@ -170,7 +186,7 @@ impl Nemesis {
         self.bag.pop()
     }
 
-    async fn round(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), String> {
+    async fn round(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), Trouble> {
         let mut faults: Vec<Fault> = self.next_fault().into_iter().collect();
         // Now and then two at once.
         if self.faults.len() > 1 && self.rng.u8(..3) == 0 {
@@ -178,7 +194,7 @@ impl Nemesis {
             faults.dedup();
         }
         for fault in faults {
-            let done = self.inject(fault).await?;
+            let done = self.inject(fault).await.map_err(Trouble::Harness)?;
             *self.injected.entry(fault.name()).or_default() += 1;
             self.recorder.nemesis(&format!("start-{}", fault.name()), done);
         }
@@ -217,9 +233,18 @@ impl Nemesis {
                 cluster.restart(one).map_err(|error| format!("restart of node {one}: {error}"))?;
                 Ok(json!({"nodes": [one]}))
             }
+            Fault::PowerLoss => {
+                let told = kill(&mut cluster, &all);
+                for node in &cluster.nodes {
+                    disk::lose_power(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
+                }
+                Ok(told)
+            }
             Fault::Clock => self.set_clocks(&mut cluster),
             Fault::DiskFull | Fault::Fsync => {
-                let dir = &cluster.nodes[(one - 1) as usize].data_dir;
+                let node = &mut cluster.nodes[(one - 1) as usize];
+                node.break_disk();
+                let dir = &node.data_dir;
                 let filled = if fault == Fault::DiskFull { disk::fill(dir) } else { disk::fill_below(dir) };
                 filled.map_err(|error| format!("disk of node {one}: {error}"))?;
                 Ok(json!({"nodes": [one]}))
@@ -270,7 +295,11 @@ impl Nemesis {
             }
             _ => {
                 let rule = LinkRule { break_one_in: 20, ..LinkRule::default() };
-                (pairs().map(|link| (link, rule)).collect(), json!({"breaks_one_in": 20}))
+                let told = match network {
+                    Network::Proxies(_) => json!({"connection_breaks_one_read_in": rule.break_one_in}),
+                    Network::Namespaces(_) => json!({"packets_dropped_percent": LOSS_PERCENT}),
+                };
+                (pairs().map(|link| (link, rule)).collect(), told)
             }
         };
         // On top of what another fault has done to the links.
@@ -294,33 +323,42 @@ impl Nemesis {
         Ok(json!({"offsets_s": offsets}))
     }
 
-    /// Undoes everything. A node that ended by itself is started again too: that is what an operator would do.
-    async fn heal(&mut self, f: &str) -> Result<(), String> {
+    /// Undoes everything and starts what does not run, be it killed or ended because of its disk. A node that ended for no
+    /// such reason is started too, so that the run can go on, and is held against it at the end.
+    async fn heal(&mut self, f: &str) -> Result<(), Trouble> {
         let mut cluster = self.cluster.lock().await;
-        if let Some(network) = &cluster.network {
-            self.rules.clear();
-            network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
-        }
-        for node in &mut cluster.nodes {
-            disk::mend(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
-            if node.is_paused() {
-                node.pause(false);
-            }
-            node.set_clock(0).map_err(|error| error.to_string())?;
-        }
-        let ended = cluster.ended();
-        for id in 1..=cluster.nodes.len() as u64 {
-            cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
-        }
-        let ended: Vec<Value> = ended.into_iter().map(|(node, how)| json!({"node": node, "how": how})).collect();
+        self.rules.clear();
+        mend(&mut cluster).map_err(Trouble::Harness)?;
+        let ended: Vec<Value> =
+            cluster.ends().into_iter().map(|end| json!({"node": end.node, "how": end.how})).collect();
+        let (_, ended) = ended.split_at(std::mem::replace(&mut self.ends_told, ended.len()));
         self.recorder.nemesis(f, json!({"ended_by_themselves": ended}));
+        for id in 1..=cluster.nodes.len() as u64 {
+            cluster.restart(id).map_err(|error| Trouble::Harness(format!("start of node {id}: {error}")))?;
+        }
         // A second disk must not be lost before the first node has its data back.
-        let careful = self.faults.iter().any(|fault| matches!(fault, Fault::Wipe | Fault::Fsync));
+        let careful = self.faults.iter().any(|fault| matches!(fault, Fault::Wipe | Fault::Fsync | Fault::DiskFull));
         if careful || f == "final-heal" {
-            cluster.wait_until_ready().await.map_err(|error| error.to_string())?;
+            cluster.recover().await.map_err(|error| Trouble::NotRecovered(error.to_string()))?;
         }
         Ok(())
     }
+}
+
+/// Undoes what was done to links, disks, clocks and processes that stand still.
+fn mend(cluster: &mut Cluster) -> Result<(), String> {
+    if let Some(network) = &cluster.network {
+        network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
+    }
+    for node in &mut cluster.nodes {
+        disk::mend(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
+        node.mend_disk();
+        if node.is_paused() {
+            node.pause(false);
+        }
+        node.set_clock(0).map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 fn kill(cluster: &mut Cluster, ids: &[u64]) -> Value {

@@ -12,11 +12,12 @@ use tokio::task::JoinSet;
 
 use crate::check::{self, Workload};
 use crate::client::Client;
-use crate::cluster::disk::Disks;
-use crate::cluster::{Cluster, NetworkKind, Plan, program_beside};
+use crate::cluster::disk::{DiskKind, Disks};
+use crate::cluster::{Cluster, Ended, NetworkKind, Plan, program_beside};
 use crate::convergence;
 use crate::history::Entry;
-use crate::nemesis::{Fault, Nemesis, Pace};
+use crate::needs;
+use crate::nemesis::{Fault, Injected, Nemesis, Pace, Trouble};
 use crate::recorder::{Counts, Recorder};
 use crate::report;
 use crate::store;
@@ -45,8 +46,10 @@ pub struct Options {
     pub rate: f64,
     /// Of every random choice.
     pub seed: u64,
-    /// Where results go.
+    /// Where results go: into a new directory below.
     pub store: PathBuf,
+    /// Into this directory instead, which is there and empty.
+    pub dir: Option<PathBuf>,
     /// The program `zlock`; `None` is the one beside this program.
     pub zlock: Option<PathBuf>,
     /// A cluster that runs already, `host:port` each; empty for an own one.
@@ -93,7 +96,7 @@ pub struct Results {
     /// Operations of unknown outcome.
     pub info: u64,
     /// How often each fault was made.
-    pub faults: BTreeMap<&'static str, u64>,
+    pub faults: Injected,
     /// How partitions were made.
     pub partitions_by: &'static str,
     /// What the checkers of the workload say.
@@ -114,7 +117,11 @@ pub struct Results {
 /// # Errors
 /// When the harness failed: the cluster did not start, a fault could not be made, results could not be written.
 pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
-    let dir = store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?;
+    needs::check(&options.faults, options.network)?;
+    let dir = match &options.dir {
+        Some(dir) => dir.clone(),
+        None => store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?,
+    };
     let mut disks = Disks::default();
     let cluster = start_cluster(options, &dir, &mut disks).await.map_err(|error| told("the cluster", &error))?;
     let recorder = Arc::new(Recorder::create(&dir).map_err(|error| told("the history", &error))?);
@@ -145,25 +152,41 @@ async fn start_cluster(options: &Options, dir: &std::path::Path, disks: &mut Dis
     if !options.endpoints.is_empty() {
         return Ok(Cluster::of(options.endpoints.clone()));
     }
-    let (full, fsync) = (options.faults.contains(&Fault::DiskFull), options.faults.contains(&Fault::Fsync));
+    let own_disk = disk_kind(&options.faults)?;
     let mut data_dirs = Vec::new();
     for id in 1..=options.nodes {
-        let own_disk = full || fsync;
         let node_dir = dir.join(format!("node{id}"));
-        data_dirs.push(if own_disk { Some(disks.mount(&node_dir, fsync)?) } else { None });
+        data_dirs.push(own_disk.map(|kind| disks.mount(&node_dir, kind)).transpose()?);
     }
     let mut settings = options.settings.clone();
-    if full || fsync {
+    if own_disk.is_some() {
         settings.push_str("\nfree_disk_min = \"8MiB\"\n");
     }
     let program = match &options.zlock {
         Some(program) => program.clone(),
         None => program_beside()?,
     };
-    let faketime = if options.faults.contains(&Fault::Clock) { Some(store::faketime()?) } else { None };
+    let faketime = if options.faults.contains(&Fault::Clock) { Some(needs::faketime()?) } else { None };
     let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
     let plan = Plan { nodes, program, dir, faketime, data_dirs, settings, network };
     Cluster::start(&plan).await
+}
+
+/// The disks that the faults need. None when any disk will do.
+fn disk_kind(faults: &[Fault]) -> io::Result<Option<DiskKind>> {
+    let has = |fault| faults.contains(&fault);
+    let (full, fsync, power) = (has(Fault::DiskFull), has(Fault::Fsync), has(Fault::PowerLoss));
+    if power && (full || fsync) {
+        return Err(io::Error::other(
+            "power-loss takes another kind of disk than disk-full and fsync: run it by itself",
+        ));
+    }
+    Ok(match (full, fsync, power) {
+        (_, true, _) => Some(DiskKind::FailingFsync),
+        (true, _, _) => Some(DiskKind::Full),
+        (_, _, true) => Some(DiskKind::PowerLoss),
+        _ => None,
+    })
 }
 
 struct Run {
@@ -211,14 +234,14 @@ impl Run {
         drop(ticking);
         stop.send_replace(true);
         let injected = breaking.join_next().await.ok_or("the nemesis is gone")?;
-        let injected = injected.map_err(|error| format!("the nemesis: {error}"))??;
+        let (injected, healed) = injected.map_err(|error| format!("the nemesis: {error}"))?;
         let settled = tokio::time::timeout(SETTLE_MAX, settle(&*work, workers?, &mut client)).await;
         let unsettled = match settled {
             Ok(Ok(())) => None,
             Ok(Err(why)) => Some(why),
             Err(_) => Some(format!("the last reads were not answered within {} s", SETTLE_MAX.as_secs())),
         };
-        self.judge(injected, unsettled).await
+        self.judge(injected, healed.err(), unsettled).await
     }
 
     async fn work_until<W: Work>(
@@ -258,12 +281,25 @@ impl Run {
         Ok(done)
     }
 
-    async fn judge(self, faults: BTreeMap<&'static str, u64>, unsettled: Option<String>) -> Result<Results, String> {
+    async fn judge(
+        self,
+        faults: Injected,
+        trouble: Option<Trouble>,
+        unsettled: Option<String>,
+    ) -> Result<Results, String> {
         let entries = self.recorder.finish(&self.dir).map_err(|error| told("the history", &error))?;
         let mut cluster = self.cluster.lock().await;
-        let mut convergence = convergence::check(&cluster.endpoints).await;
-        for (node, how) in cluster.ended() {
-            convergence.doubt(format!("node {node} ended by itself: {how}"));
+        let mut convergence = convergence::check(&mut cluster).await;
+        let ends = cluster.ends();
+        judge_ends(&ends, &mut convergence);
+        // No node may take a failed fsync and go on: when none has ended, none has failed.
+        if faults.contains_key(Fault::Fsync.name()) && !ends.iter().any(|end| end.for_its_disk) {
+            convergence.doubt("no fsync has failed: no node ended for its disk".to_owned());
+        }
+        match trouble {
+            Some(Trouble::NotRecovered(why)) => convergence.found("not-recovered", why, &[]),
+            Some(Trouble::Harness(why)) => convergence.doubt(why),
+            None => {}
         }
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
         let own = cluster.network.is_some();
@@ -306,7 +342,7 @@ impl Run {
     }
 
     /// A run in which hardly anything happened proves nothing.
-    fn check_worth(&self, faults: &BTreeMap<&'static str, u64>, counts: Counts, checker: &mut Verdict) {
+    fn check_worth(&self, faults: &Injected, counts: Counts, checker: &mut Verdict) {
         let wanted = self.options.time.as_secs().min(20);
         if counts.ok < wanted {
             checker.doubt(format!("only {} operations were acknowledged", counts.ok));
@@ -316,6 +352,24 @@ impl Run {
                 checker.doubt(format!("the fault {} was never made: run for longer", fault.name()));
             }
         }
+    }
+}
+
+/// A node that ends has to have a reason: a broken disk is one.
+fn judge_ends(ends: &[Ended], verdict: &mut Verdict) {
+    let mut times = BTreeMap::<u64, u64>::new();
+    for end in ends.iter().filter(|end| !end.for_its_disk) {
+        *times.entry(end.node).or_default() += 1;
+    }
+    for (node, times) in times {
+        // The first tells most.
+        let Some(end) = ends.iter().find(|end| end.node == node && !end.for_its_disk) else { continue };
+        let detail = format!("node {node} ended unexpectedly ({times}x): {}", end.how);
+        verdict.found_outside("node-ended", detail, end.last_lines.clone());
+    }
+    let for_disks = ends.iter().filter(|end| end.for_its_disk).count();
+    if for_disks > 0 {
+        verdict.figure("ended-for-their-disk", for_disks);
     }
 }
 
@@ -338,4 +392,22 @@ fn timed_check(options: &Options, entries: Vec<Entry>) -> (Vec<Entry>, Verdict, 
     let verdict = check::check(options.workload, &entries);
     let took = began.elapsed().as_millis();
     (entries, verdict, u64::try_from(took).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_ends_without_a_reason_makes_a_run_invalid() {
+        let end =
+            |for_its_disk| Ended { node: 2, how: "exit status: 3".into(), for_its_disk, last_lines: vec!["x".into()] };
+        let mut verdict = Verdict::default();
+        judge_ends(&[end(true)], &mut verdict);
+        assert_eq!(verdict.valid, Validity::Valid);
+        judge_ends(&[end(true), end(false), end(false)], &mut verdict);
+        assert_eq!((verdict.valid, verdict.finding_count), (Validity::Invalid, 1));
+        let finding = &verdict.findings[0];
+        assert_eq!((finding.kind.as_str(), finding.part.as_slice()), ("node-ended", &["x".to_owned()][..]));
+    }
 }

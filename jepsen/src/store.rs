@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cluster::NetworkKind;
 use crate::runner::Options;
@@ -33,9 +33,20 @@ pub fn new_run(store: &Path, workload: &str) -> io::Result<PathBuf> {
 
 /// `20260102T030405Z`.
 fn timestamp(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(seconds);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+/// `2026-01-02T03:04`: what a node's log lines of that minute begin with.
+pub(crate) fn log_minute(seconds: u64) -> String {
+    let (year, month, day) = date(seconds);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60)
+}
+
+fn date(seconds: u64) -> (u64, u64, u64) {
     // Counted from 1 March of year 0, leap days come last (Howard Hinnant, chrono-compatible low-level date algorithms).
-    let shifted = days + 719_468;
+    let shifted = seconds / 86_400 + 719_468;
     let era = shifted / 146_097;
     let of_era = shifted % 146_097;
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -43,54 +54,56 @@ fn timestamp(seconds: u64) -> String {
     let month_from_march = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
-/// The library that makes wall clocks jump.
-///
-/// # Errors
-/// When it is not installed.
-pub fn faketime() -> io::Result<PathBuf> {
-    let places = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib", "/usr/lib64"];
-    let mut found = places.iter().map(|place| Path::new(place).join("faketime/libfaketimeMT.so.1"));
-    found.find(|path| path.is_file()).ok_or_else(|| {
-        let message = "libfaketime was not found (Debian: apt-get install faketime)";
-        io::Error::new(io::ErrorKind::NotFound, message)
-    })
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
 /// The command that runs this again.
 pub fn command(options: &Options) -> String {
+    let quoted = |word: String| if word.contains([' ', '"', '$']) { format!("'{word}'") } else { word };
+    let words: Vec<String> = arguments(options).into_iter().map(quoted).collect();
+    format!("cargo run --release -p jepsen -- {}", words.join(" "))
+}
+
+/// What `jepsen` is called with to run this.
+pub fn arguments(options: &Options) -> Vec<String> {
     let faults: Vec<&str> = options.faults.iter().map(|fault| fault.name()).collect();
-    let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(",") };
-    let mut command = format!(
-        "cargo run --release -p jepsen -- test --workload {} --nemesis {faults} --nodes {} --time {}s --concurrency {} --rate {} --seed {}",
-        options.workload.name(),
-        options.nodes,
-        options.time.as_secs(),
-        options.concurrency,
-        options.rate,
-        options.seed
-    );
-    if options.negative {
-        command.push_str(" --negative");
+    let mut words = vec!["test".to_owned()];
+    let mut say = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+    say("workload", options.workload.name().into());
+    say("nemesis", if faults.is_empty() { "none".to_owned() } else { faults.join(",") });
+    if options.endpoints.is_empty() {
+        say("nodes", options.nodes.to_string());
+    } else {
+        say("endpoints", options.endpoints.join(","));
     }
+    say("time", span(options.time));
+    say("concurrency", options.concurrency.to_string());
+    say("rate", options.rate.to_string());
+    say("seed", options.seed.to_string());
     let network = match options.network {
         NetworkKind::Proxies => "proxy",
         NetworkKind::Namespaces => "namespaces",
     };
-    command.push_str(&format!(" --network {network}"));
-    let pace = options.pace;
-    command.push_str(&format!(" --calm {}ms --fault {}ms", pace.calm.as_millis(), pace.fault.as_millis()));
+    say("network", network.into());
+    say("calm", span(options.pace.calm));
+    say("fault", span(options.pace.fault));
     for setting in options.settings.lines() {
-        command.push_str(&format!(" --set '{setting}'"));
+        say("set", setting.into());
     }
-    if !options.endpoints.is_empty() {
-        command.push_str(&format!(" --endpoints {}", options.endpoints.join(",")));
+    if let Some(zlock) = &options.zlock {
+        say("zlock", zlock.display().to_string());
     }
-    command
+    if options.negative {
+        words.push("--negative".into());
+    }
+    words
+}
+
+fn span(time: Duration) -> String {
+    match time.as_millis() {
+        ms if ms % 1_000 == 0 => format!("{}s", ms / 1_000),
+        ms => format!("{ms}ms"),
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +115,7 @@ mod tests {
         assert_eq!(timestamp(0), "19700101T000000Z");
         assert_eq!(timestamp(951_782_400), "20000229T000000Z");
         assert_eq!(timestamp(1_795_250_096), "20261121T083456Z");
+        assert_eq!(log_minute(1_795_250_096), "2026-11-21T08:34");
     }
 
     #[test]

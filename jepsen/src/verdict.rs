@@ -95,6 +95,16 @@ impl Verdict {
         }
     }
 
+    /// Notes something that was found outside the history, with lines that show it.
+    pub fn found_outside(&mut self, kind: &str, detail: impl Into<String>, lines: Vec<String>) {
+        self.found(kind, detail, &[]);
+        if let Some(finding) =
+            self.findings.last_mut().filter(|finding| finding.kind == kind && finding.part.is_empty())
+        {
+            finding.part = lines;
+        }
+    }
+
     /// Notes that something could not be decided.
     pub fn doubt(&mut self, why: impl Into<String>) {
         self.valid = self.valid.max(Validity::Unknown);

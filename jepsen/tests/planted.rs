@@ -1,40 +1,54 @@
 //! Each planted bug is found by the checker of its workload, and the same history without it is judged good.
 //!
-//! A history is written as lines of `process type f value`, and `zxid=N` where the checker looks at it; a line's place is its time.
+//! A history is written as one operation a line, `process f value -> ok`, with what came back behind it: a value of its own,
+//! or `+"token":10` for more fields of the one that was asked with, and `zxid=N` or `error=NAME`. No operation begins before the
+//! one above has ended.
 
 use jepsen::check::{Workload, check};
 use jepsen::history::{Entry, Kind, Process};
 use jepsen::verdict::{Validity, Verdict};
 use serde_json::Value;
 
-/// Ten milliseconds pass from line to line.
-const LINE_NS: u64 = 10_000_000;
+/// Ten milliseconds pass between the beginning and the end of an operation, and until the next.
+const STEP_NS: u64 = 10_000_000;
 
-fn entry((index, line): (usize, &str)) -> Entry {
-    let mut words = line.trim().splitn(4, ' ');
-    let mut word = || words.next().unwrap_or_default();
+/// The beginning and the end of a line's operation.
+fn operation((number, line): (usize, &str)) -> [Entry; 2] {
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let mut words = line.split_whitespace();
+    let mut word = || words.next().unwrap_or_else(|| panic!("{line}: too short"));
     let process = Process::Client(word().parse().expect("a line begins with a process"));
+    let index = number as u64 * 2;
+    let (f, value) = (word().to_owned(), json(word()));
+    let (time, kind) = (index * STEP_NS, Kind::Invoke);
+    let invoke = Entry { index, time, process, kind, f, value, error: None, node: None, zxid: None };
+    assert_eq!(word(), "->", "{line}");
     let kind = match word() {
-        "invoke" => Kind::Invoke,
         "ok" => Kind::Ok,
         "info" => Kind::Info,
         "fail" => Kind::Fail,
         other => panic!("{line}: {other}"),
     };
-    let f = word().to_owned();
-    let rest = word();
-    let (value, zxid) = rest.split_once(" zxid=").map_or((rest, None), |(value, zxid)| (value, zxid.parse().ok()));
-    let (value, error) = match value.split_once(" error=") {
-        Some((value, error)) => (value, Some(error.to_owned())),
-        None => (value, None),
-    };
-    let value: Value = serde_json::from_str(value).unwrap_or_else(|error| panic!("{line}: {error}"));
-    Entry { index: index as u64, time: index as u64 * LINE_NS, process, kind, f, value, error, node: None, zxid }
+    let mut end = Entry { index: index + 1, time: time + STEP_NS, kind, ..invoke.clone() };
+    for word in words {
+        if let Some(zxid) = word.strip_prefix("zxid=") {
+            end.zxid = zxid.parse().ok();
+        } else if let Some(error) = word.strip_prefix("error=") {
+            end.error = Some(error.to_owned());
+        } else if let Some(fields) = word.strip_prefix('+') {
+            let more = json(&format!("{{{fields}}}"));
+            let fields = more.as_object().expect("fields in braces").clone();
+            end.value.as_object_mut().expect("fields are added to an object").extend(fields);
+        } else {
+            end.value = json(word);
+        }
+    }
+    [invoke, end]
 }
 
 fn judge(workload: Workload, history: &str) -> Verdict {
     let lines = history.lines().filter(|line| !line.trim().is_empty()).enumerate();
-    check(workload, &lines.map(entry).collect::<Vec<_>>())
+    check(workload, &lines.flat_map(operation).collect::<Vec<_>>())
 }
 
 #[track_caller]
@@ -55,12 +69,9 @@ fn a_stale_read_is_found() {
     let history = |answer: i64| {
         format!(
             r#"
-            0 invoke write ["k",1]
-            0 ok write ["k",1] zxid=10
-            1 invoke write ["k",2]
-            1 ok write ["k",2] zxid=11
-            2 invoke read ["k",null]
-            2 ok read ["k",{answer}] zxid=11"#
+            0 write ["k",1] -> ok zxid=10
+            1 write ["k",2] -> ok zxid=11
+            2 read ["k",null] -> ok ["k",{answer}] zxid=11"#
         )
     };
     good(Workload::Register, &history(2));
@@ -73,10 +84,8 @@ fn a_lost_acknowledgement_is_found() {
         Workload::Register,
         "stale-read",
         r#"
-        0 invoke write ["k",7]
-        0 ok write ["k",7]
-        1 invoke read ["k",null]
-        1 ok read ["k",null]"#,
+        0 write ["k",7] -> ok
+        1 read ["k",null] -> ok"#,
     );
 }
 
@@ -85,10 +94,8 @@ fn a_zxid_that_falls_in_real_time_is_found() {
     let history = |second: u64| {
         format!(
             r#"
-            0 invoke write ["a",1]
-            0 ok write ["a",1] zxid=10
-            1 invoke write ["b",2]
-            1 ok write ["b",2] zxid={second}"#
+            0 write ["a",1] -> ok zxid=10
+            1 write ["b",2] -> ok zxid={second}"#
         )
     };
     good(Workload::Register, &history(11));
@@ -100,16 +107,13 @@ fn two_holders_are_found() {
     let history = |second: &str| {
         format!(
             r#"
-            0 invoke acquire {{"lock":"l","owner":1}}
-            0 ok acquire {{"lock":"l","owner":1,"token":10}}
-            1 invoke acquire {{"lock":"l","owner":2}}
-            {second}
-            0 invoke release {{"lock":"l","owner":1}}
-            0 ok release {{"lock":"l","owner":1}}"#
+            0 acquire {{"lock":"l","owner":1}} -> ok +"token":10
+            1 acquire {{"lock":"l","owner":2}} -> {second}
+            0 release {{"lock":"l","owner":1}} -> ok"#
         )
     };
-    let granted = r#"1 ok acquire {"lock":"l","owner":2,"token":11}"#;
-    let refused = r#"1 fail acquire {"lock":"l","owner":2} error=not-acquired"#;
+    let granted = r#"ok +"token":11"#;
+    let refused = "fail error=not-acquired";
     for workload in [Workload::Lock, Workload::RwLock] {
         good(workload, &history(refused));
         bad(workload, "two-holders", &history(granted));
@@ -122,24 +126,17 @@ fn a_lock_of_a_closed_or_expired_session_is_free() {
     good(
         Workload::Lock,
         r#"
-        0 invoke acquire {"lock":"l","owner":1}
-        0 ok acquire {"lock":"l","owner":1,"token":10}
-        0 invoke release {"lock":"l","owner":1}
-        0 info release {"lock":"l","owner":1}
-        2 invoke close {"owner":1}
-        2 ok close {"owner":1}
-        1 invoke acquire {"lock":"l","owner":2}
-        1 ok acquire {"lock":"l","owner":2,"token":11}"#,
+        0 acquire {"lock":"l","owner":1} -> ok +"token":10
+        0 release {"lock":"l","owner":1} -> info
+        2 close {"owner":1} -> ok
+        1 acquire {"lock":"l","owner":2} -> ok +"token":11"#,
     );
     good(
         Workload::Lock,
         r#"
-        0 invoke acquire {"lock":"l","owner":1}
-        0 ok acquire {"lock":"l","owner":1,"token":10}
-        1 invoke acquire {"lock":"l","owner":2}
-        1 ok acquire {"lock":"l","owner":2,"token":11}
-        0 invoke release {"lock":"l","owner":1}
-        0 fail release {"lock":"l","owner":1} error=session-expired"#,
+        0 acquire {"lock":"l","owner":1} -> ok +"token":10
+        1 acquire {"lock":"l","owner":2} -> ok +"token":11
+        0 release {"lock":"l","owner":1} -> fail error=session-expired"#,
     );
 }
 
@@ -148,12 +145,9 @@ fn readers_share_and_a_writer_does_not() {
     let history = |mode: &str| {
         format!(
             r#"
-            0 invoke acquire {{"lock":"l","owner":1,"mode":"read"}}
-            0 ok acquire {{"lock":"l","owner":1,"mode":"read","token":10}}
-            1 invoke acquire {{"lock":"l","owner":2,"mode":"{mode}"}}
-            1 ok acquire {{"lock":"l","owner":2,"mode":"{mode}","token":11}}
-            0 invoke release {{"lock":"l","owner":1,"mode":"read"}}
-            0 ok release {{"lock":"l","owner":1,"mode":"read"}}"#
+            0 acquire {{"lock":"l","owner":1,"mode":"read"}} -> ok +"token":10
+            1 acquire {{"lock":"l","owner":2,"mode":"{mode}"}} -> ok +"token":11
+            0 release {{"lock":"l","owner":1,"mode":"read"}} -> ok"#
         )
     };
     good(Workload::RwLock, &history("read"));
@@ -165,12 +159,9 @@ fn holds_are_counted() {
     let history = |holds: u64, left: u64| {
         format!(
             r#"
-            0 invoke acquire {{"lock":"l","owner":1}}
-            0 ok acquire {{"lock":"l","owner":1,"token":10,"holds":1}}
-            0 invoke acquire {{"lock":"l","owner":1}}
-            0 ok acquire {{"lock":"l","owner":1,"token":10,"holds":{holds}}}
-            0 invoke release {{"lock":"l","owner":1}}
-            0 ok release {{"lock":"l","owner":1,"holds":{left}}}"#
+            0 acquire {{"lock":"l","owner":1}} -> ok +"token":10,"holds":1
+            0 acquire {{"lock":"l","owner":1}} -> ok +"token":10,"holds":{holds}
+            0 release {{"lock":"l","owner":1}} -> ok +"holds":{left}"#
         )
     };
     good(Workload::ReentrantLock, &history(2, 1));
@@ -183,12 +174,9 @@ fn a_falling_token_is_found() {
     let history = |token: u64| {
         format!(
             r#"
-            0 invoke acquire {{"lock":"l","owner":1}}
-            0 ok acquire {{"lock":"l","owner":1,"token":10}}
-            0 invoke release {{"lock":"l","owner":1}}
-            0 ok release {{"lock":"l","owner":1}}
-            1 invoke acquire {{"lock":"l","owner":2}}
-            1 ok acquire {{"lock":"l","owner":2,"token":{token}}}"#
+            0 acquire {{"lock":"l","owner":1}} -> ok +"token":10
+            0 release {{"lock":"l","owner":1}} -> ok
+            1 acquire {{"lock":"l","owner":2}} -> ok +"token":{token}"#
         )
     };
     for workload in [Workload::Lock, Workload::FencedLock, Workload::UnguardedLock, Workload::Queue] {
@@ -203,12 +191,9 @@ fn a_lost_update_under_the_guard_is_found_and_without_it_counted() {
     let history = |there: &str| {
         format!(
             r#"
-            0 invoke append {{"lock":"l","owner":1,"token":10,"element":1}}
-            0 ok append {{"lock":"l","owner":1,"token":10,"element":1}}
-            0 invoke append {{"lock":"l","owner":1,"token":10,"element":2}}
-            0 info append {{"lock":"l","owner":1,"token":10,"element":2}}
-            1 invoke read-all {{"lock":"l"}}
-            1 ok read-all {{"lock":"l","elements":{there}}}"#
+            0 append {{"lock":"l","owner":1,"token":10,"element":1}} -> ok
+            0 append {{"lock":"l","owner":1,"token":10,"element":2}} -> info
+            1 read-all {{"lock":"l"}} -> ok +"elements":{there}"#
         )
     };
     good(Workload::FencedLock, &history("[1]"));
@@ -227,12 +212,9 @@ fn an_old_token_at_the_resource_is_found() {
         Workload::FencedLock,
         "old-token-accepted",
         r#"
-        0 invoke use {"lock":"l","token":11,"element":1}
-        0 ok use {"lock":"l","token":11,"element":1,"seq":0}
-        1 invoke use {"lock":"l","token":10,"element":2}
-        1 ok use {"lock":"l","token":10,"element":2,"seq":1}
-        1 invoke resource-read {"lock":"l"}
-        1 ok resource-read {"lock":"l","elements":[1,2]}"#,
+        0 use {"lock":"l","token":11,"element":1} -> ok +"seq":0
+        1 use {"lock":"l","token":10,"element":2} -> ok +"seq":1
+        1 resource-read {"lock":"l"} -> ok +"elements":[1,2]"#,
     );
 }
 
@@ -241,28 +223,20 @@ fn one_who_is_overtaken_in_the_queue_is_found() {
     let history = |first: &str| {
         format!(
             r#"
-            0 invoke enqueue {{"lock":"l","owner":1}}
-            0 ok enqueue {{"lock":"l","owner":1,"token":10}}
-            1 invoke enqueue {{"lock":"l","owner":2}}
-            1 ok enqueue {{"lock":"l","owner":2}}
-            2 invoke enqueue {{"lock":"l","owner":3}}
-            2 ok enqueue {{"lock":"l","owner":3}}
-            0 invoke release {{"lock":"l","owner":1}}
-            0 ok release {{"lock":"l","owner":1}}
+            0 enqueue {{"lock":"l","owner":1}} -> ok +"token":10
+            1 enqueue {{"lock":"l","owner":2}} -> ok
+            2 enqueue {{"lock":"l","owner":3}} -> ok
+            0 release {{"lock":"l","owner":1}} -> ok
             {first}"#
         )
     };
     let in_order = r#"
-            1 invoke await {"lock":"l","owner":2}
-            1 ok await {"lock":"l","owner":2,"token":11}
-            1 invoke release {"lock":"l","owner":2}
-            1 ok release {"lock":"l","owner":2}
-            2 invoke await {"lock":"l","owner":3}
-            2 ok await {"lock":"l","owner":3,"token":12}"#;
+            1 await {"lock":"l","owner":2} -> ok +"token":11
+            1 release {"lock":"l","owner":2} -> ok
+            2 await {"lock":"l","owner":3} -> ok +"token":12"#;
     good(Workload::Queue, &history(in_order));
     let overtaken = r#"
-            2 invoke await {"lock":"l","owner":3}
-            2 ok await {"lock":"l","owner":3,"token":12}"#;
+            2 await {"lock":"l","owner":3} -> ok +"token":12"#;
     bad(Workload::Queue, "overtaken", &history(overtaken));
 }
 
@@ -271,12 +245,9 @@ fn a_duplicated_create_is_found() {
     let history = |names: &str, number: u64| {
         format!(
             r#"
-            0 invoke create {{"parent":"/p","element":1}}
-            0 ok create {{"parent":"/p","element":1,"number":4}}
-            0 invoke create {{"parent":"/p","element":2}}
-            0 ok create {{"parent":"/p","element":2,"number":{number}}}
-            0 invoke list {{"parent":"/p"}}
-            0 ok list {{"parent":"/p","names":{names}}}"#
+            0 create {{"parent":"/p","element":1}} -> ok +"number":4
+            0 create {{"parent":"/p","element":2}} -> ok +"number":{number}
+            0 list {{"parent":"/p"}} -> ok +"names":{names}"#
         )
     };
     for workload in [Workload::Sequential, Workload::ExactlyOnce] {
@@ -293,12 +264,9 @@ fn a_request_that_happened_twice_or_not_is_found() {
     let history = |version: u64| {
         format!(
             r#"
-            0 invoke add {{"counter":"/c","element":1}}
-            0 ok add {{"counter":"/c","element":1,"version":1}}
-            0 invoke add {{"counter":"/c","element":2}}
-            0 info add {{"counter":"/c","element":2}}
-            1 invoke count {{"counter":"/c"}}
-            1 ok count {{"counter":"/c","version":{version}}}"#
+            0 add {{"counter":"/c","element":1}} -> ok +"version":1
+            0 add {{"counter":"/c","element":2}} -> info
+            1 count {{"counter":"/c"}} -> ok +"version":{version}"#
         )
     };
     good(Workload::ExactlyOnce, &history(1));
@@ -309,8 +277,7 @@ fn a_request_that_happened_twice_or_not_is_found() {
         Workload::ExactlyOnce,
         "counted-twice",
         r#"
-        0 invoke acquire {"lock":"l","owner":1}
-        0 ok acquire {"lock":"l","owner":1,"holds":2}"#,
+        0 acquire {"lock":"l","owner":1} -> ok +"holds":2"#,
     );
 }
 
@@ -319,12 +286,9 @@ fn a_session_that_ends_early_is_found() {
     let history = |safe_for_ms: u64, exists: bool| {
         format!(
             r#"
-            0 invoke open {{}}
-            0 ok open {{"owner":1,"safe_for_ms":{safe_for_ms}}}
-            0 invoke create {{"owner":1,"path":"/e"}}
-            0 ok create {{"owner":1,"path":"/e"}}
-            1 invoke look {{"owner":1,"path":"/e"}}
-            1 ok look {{"owner":1,"path":"/e","exists":{exists}}}"#
+            0 open {{}} -> ok +"owner":1,"safe_for_ms":{safe_for_ms}
+            0 create {{"owner":1,"path":"/e"}} -> ok
+            1 look {{"owner":1,"path":"/e"}} -> ok +"exists":{exists}"#
         )
     };
     good(Workload::Ephemeral, &history(2000, true));
@@ -337,14 +301,10 @@ fn a_znode_that_outlives_its_session_is_found() {
     let history = |exists: bool| {
         format!(
             r#"
-            0 invoke open {{}}
-            0 ok open {{"owner":1,"safe_for_ms":2000}}
-            0 invoke create {{"owner":1,"path":"/e"}}
-            0 ok create {{"owner":1,"path":"/e"}}
-            0 invoke close {{"owner":1}}
-            0 ok close {{"owner":1}}
-            1 invoke look {{"owner":1,"path":"/e"}}
-            1 ok look {{"owner":1,"path":"/e","exists":{exists}}}"#
+            0 open {{}} -> ok +"owner":1,"safe_for_ms":2000
+            0 create {{"owner":1,"path":"/e"}} -> ok
+            0 close {{"owner":1}} -> ok
+            1 look {{"owner":1,"path":"/e"}} -> ok +"exists":{exists}"#
         )
     };
     good(Workload::Ephemeral, &history(false));
@@ -356,14 +316,10 @@ fn a_lost_a_double_and_an_invented_event_are_found() {
     let history = |events: &str| {
         format!(
             r#"
-            0 invoke write {{"path":"/w/a"}}
-            0 ok write {{"path":"/w/a"}} zxid=5
-            0 invoke create {{"path":"/w/b"}}
-            0 ok create {{"path":"/w/b"}} zxid=6
-            1 invoke poll {{"watcher":1,"since":4}}
-            1 ok poll {{"watcher":1,"since":4,"events":{events},"upto":6}}
-            2 invoke poll {{"watcher":2,"since":5}}
-            2 ok poll {{"watcher":2,"since":5,"events":[[6,"created","/w/b"]],"upto":6}}"#
+            0 write {{"path":"/w/a"}} -> ok zxid=5
+            0 create {{"path":"/w/b"}} -> ok zxid=6
+            1 poll {{"watcher":1,"since":4}} -> ok +"events":{events},"upto":6
+            2 poll {{"watcher":2,"since":5}} -> ok +"events":[[6,"created","/w/b"]],"upto":6"#
         )
     };
     good(Workload::Watch, &history(r#"[[5,"data_changed","/w/a"],[6,"created","/w/b"]]"#));
@@ -380,14 +336,10 @@ fn money_that_appears_or_a_snapshot_that_never_was_is_found() {
     let history = |read: &str| {
         format!(
             r#"
-            0 invoke open-accounts {{}}
-            0 ok open-accounts {{"accounts":3,"initial":10}} zxid=1
-            0 invoke transfer {{"from":0,"to":1,"amount":3}}
-            0 ok transfer {{"sides":[[0,7,1],[1,13,1]]}} zxid=2
-            1 invoke transfer {{"from":1,"to":2,"amount":5}}
-            1 info transfer {{"sides":[[1,8,2],[2,15,1]]}}
-            2 invoke read {{}}
-            2 ok read {read}"#
+            0 open-accounts {{}} -> ok +"accounts":3,"initial":10 zxid=1
+            0 transfer {{"from":0,"to":1,"amount":3}} -> ok {{"sides":[[0,7,1],[1,13,1]]}} zxid=2
+            1 transfer {{"from":1,"to":2,"amount":5}} -> info {{"sides":[[1,8,2],[2,15,1]]}}
+            2 read {{}} -> ok {read}"#
         )
     };
     good(Workload::Multi, &history(r#"{"balances":[7,13,10],"versions":[1,1,0]} zxid=3"#));
@@ -402,12 +354,9 @@ fn a_client_that_goes_back_in_time_is_found() {
     let history = |read: &str| {
         format!(
             r#"
-            0 invoke write {{"key":"k","element":1}}
-            0 ok write {{"key":"k","element":1}} zxid=5
-            1 invoke write {{"key":"k","element":2}}
-            1 ok write {{"key":"k","element":2}} zxid=6
-            0 invoke local-read {{"key":"k","min_zxid":5}}
-            0 ok local-read {read}"#
+            0 write {{"key":"k","element":1}} -> ok zxid=5
+            1 write {{"key":"k","element":2}} -> ok zxid=6
+            0 local-read {{"key":"k","min_zxid":5}} -> ok {read}"#
         )
     };
     good(Workload::Session, &history(r#"{"key":"k","element":1,"mzxid":5} zxid=5"#));

@@ -30,12 +30,26 @@ pub struct Cluster {
     pub sessions: u64,
     /// Znodes.
     pub znodes: u64,
+    /// Locks with clients in their queue that do not see each other.
+    pub mixed_locks: u64,
     /// Waits that this node keeps.
     pub watches: u64,
     /// Proposals of this node on their way.
     pub proposals: u64,
     /// `ready`, or why not; as `/readyz`.
     pub ready: String,
+    /// What it has applied, with `digest=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateDigest>,
+}
+
+/// The applied state of one node, for comparison with another's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StateDigest {
+    /// The last entry that is in it.
+    pub zxid: u64,
+    /// SHA-256 of the whole of it in hex: equal on all nodes at equal zxid.
+    pub digest: String,
 }
 
 /// A durable snapshot.

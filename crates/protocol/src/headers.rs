@@ -10,6 +10,8 @@ pub const MIN_ZXID: &str = "zlock-min-zxid";
 pub const IF_LOCK: &str = "if-lock";
 /// Answer: the zxid that the answer speaks of: the write's own, or that of the state that was read.
 pub const ZXID: &str = "zlock-zxid";
+/// Answer: clients that queue for the lock and do not see each other; absent when all is well.
+pub const MIXED_FAMILIES: &str = "zlock-mixed-families";
 /// Answer: the node that answered.
 pub const NODE: &str = "zlock-node";
 /// Answer: the node that leads, as far as the answering node knows; `none` when it knows of none.

@@ -9,6 +9,7 @@
 //! | `duration.rs` | durations as clients write them |
 //! | `session_key.rs` | `<id>.<secret>`, the value of `Zlock-Session` |
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
+//! | `past.rs` | what is remembered of locks and sessions |
 //! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `gathering.rs`, `cluster.rs` | requests and answers of the routes of that name |
 
 mod cluster;
@@ -18,21 +19,23 @@ mod gathering;
 pub mod headers;
 mod lock;
 mod multilock;
+mod past;
 mod problem;
 mod session;
 mod session_key;
 mod txn;
 mod znode;
 
-pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, Version};
+pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, StateDigest, Version};
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
 pub use gathering::{Barrier, BarrierState, DoubleBarrier, Group, GroupMember, MemberState};
 pub use lock::{
-    Contender, LockList, LockMode, LockQueue, LockSet, LockSettings, LockSummary, Permits, Released, SimpleHolder,
-    SimpleLock, Ticket, TokenCheck,
+    BlindSpot, Contender, LockList, LockMode, LockQueue, LockSet, LockSettings, LockSummary, Permits, Released,
+    RevokeRequest, Revoked, SimpleHolder, SimpleLock, Ticket, TokenCheck, WaitsFor,
 };
 pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
+pub use past::{LockHistory, PastTicket, SessionEnd, SessionEnded, TicketEnd};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};
 pub use session_key::{SessionKey, SessionKeyError};

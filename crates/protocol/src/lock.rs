@@ -37,6 +37,9 @@ pub enum Ticket {
         /// How long, from the moment the request was sent, the session, and so the lock, cannot be lost.
         /// 0 when the request came without the session or the leader could not be asked.
         safe_for_ms: u64,
+        /// Somebody wants it back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revoke: Option<RevokeRequest>,
     },
     /// It waits (202).
     Waiting {
@@ -48,7 +51,57 @@ pub enum Ticket {
         position: u32,
         /// The contender whose going may make it the holder.
         predecessor: String,
+        /// Somebody wants it back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revoke: Option<RevokeRequest>,
     },
+}
+
+/// A ticket is asked for: finish, and release it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RevokeRequest {
+    /// The entry that asked first.
+    pub zxid: u64,
+    /// When that was, in milliseconds since 1970, by the leader's clock.
+    pub asked_ms: u64,
+    /// The session that asked; absent when none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<u64>,
+    /// From when on the ticket may be taken away; absent for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_ms: Option<u64>,
+}
+
+/// `POST /v1/revoke/{path}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Revoked {
+    /// The tickets that were asked for; none when nobody holds the lock.
+    pub tickets: Vec<String>,
+    /// The transaction.
+    pub zxid: u64,
+}
+
+/// Clients that queue for a lock beside others whose lock nodes they do not count: they may hold it at the same time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BlindSpot {
+    /// Whose clients, by the names of their lock nodes: `curator`, `curator-rw`, `curator-latch`, `kazoo`,
+    /// `zookeeper-recipe`.
+    pub clients: String,
+    /// What they do not see; also `other`.
+    pub unseen: String,
+}
+
+/// One edge of a circle of waits: an owner that waits, and the ticket in its way, which is the next one's in the circle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitsFor {
+    /// The session of the one that waits.
+    pub session: u64,
+    /// Its owner within the session.
+    pub owner: String,
+    /// What it waits for.
+    pub lock: String,
+    /// The ticket in its way.
+    pub blocker: String,
 }
 
 /// `DELETE /v1/tickets/{ticket}`.
@@ -82,6 +135,12 @@ pub struct Contender {
     pub since_ms: u64,
     /// Its czxid: the fencing token that it has, or will have when it holds the lock.
     pub fencing_token: u64,
+    /// Since when it holds the lock; absent while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_since_ms: Option<u64>,
+    /// Somebody wants it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoke: Option<RevokeRequest>,
     /// Acquires that share the ticket.
     pub holds: u32,
     /// In a semaphore: the permits that it has, or wants.
@@ -154,6 +213,9 @@ pub struct LockQueue {
     pub lingering: Vec<Contender>,
     /// Who waits, in order.
     pub waiters: Vec<Contender>,
+    /// Clients that queue here and do not see each other; not there when all is well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blind_spots: Vec<BlindSpot>,
     /// Ask again with `from` set to this for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<usize>,
@@ -229,6 +291,7 @@ mod tests {
             fencing_token: 7,
             holds: 1,
             safe_for_ms: 29_000,
+            revoke: None,
         };
         let text = r#"{"state":"held","ticket":"/a/_c_x-lock-0000000000","lock":"/a","fencing_token":7,"holds":1,"safe_for_ms":29000}"#;
         assert_eq!(serde_json::to_string(&held).unwrap(), text);

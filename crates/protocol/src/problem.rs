@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::{SessionEnded, TicketEnd, WaitsFor};
+
 /// What every problem's `type` begins with. The rest is the problem's name, and the anchor in docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
 
@@ -44,6 +46,15 @@ pub struct Problem {
     /// In a multi: which operation failed, counted from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op_index: Option<u32>,
+    /// With `session-expired`, when a session is looked at that has ended: how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<SessionEnded>,
+    /// With `ticket-gone`, while its lock remembers: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<TicketEnd>,
+    /// With `deadlock`: who waits for whom, from the one who asked back to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cycle: Vec<WaitsFor>,
     /// Where in history the answer stands; with `gone`, the smallest `since` that can be answered.
     pub zxid: u64,
 }
@@ -120,6 +131,10 @@ problem_types! {
     NotAcquired = "not-acquired", "The lock was not acquired in time";
     /// The ticket is gone: released, withdrawn, or its session ended.
     TicketGone = "ticket-gone", "The ticket is gone";
+    /// Waiting would close a circle of waits.
+    Deadlock = "deadlock", "Waiting for the lock would close a circle of waits";
+    /// Another upgrade or writer is in the way.
+    UpgradeConflict = "upgrade-conflict", "The read lock cannot be upgraded now";
     /// Another attempt with the same key has the ticket.
     Superseded = "superseded", "A later attempt of the same request has the ticket";
     /// The key was used for another request.
@@ -194,6 +209,9 @@ mod tests {
             code: Some(-101),
             path: Some("/a".into()),
             op_index: None,
+            ended: None,
+            end: None,
+            cycle: Vec::new(),
             zxid: 9,
         };
         assert_eq!(

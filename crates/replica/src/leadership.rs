@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::planted::{self, Planted};
 use crate::session_tracker::{Noted, SessionTracker};
 use crate::transport::TouchAnswer;
 
-/// A duty that takes longer is given up and taken up again. It may still come to pass.
+/// A duty that takes longer is given up and taken up again, though it may still come to pass. Not so expiries.
 const DUTY_MAX: Duration = Duration::from_secs(10);
 /// Closed sessions are forgotten every so many ticks.
 const SWEEP_TICKS: u64 = 50;
@@ -68,6 +69,7 @@ enum Duty {
     },
     Reap,
     SetLimits,
+    SetLockLimits,
 }
 
 type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
@@ -82,6 +84,10 @@ impl Node {
         let (term, followed) = self.reign().ok_or("this node does not lead")?;
         if !followed {
             return Err("the leader has no quorum".into());
+        }
+        // Whom it asks may lead at once, however recently it was followed itself.
+        if self.hands_over.load(Ordering::Acquire) {
+            return Err("leadership is changing hands".into());
         }
         let state = self.view.state();
         let now = Instant::now();
@@ -132,6 +138,9 @@ impl Node {
         if !busy.contains(&Duty::SetLimits) && *state.limits() != self.config.limits {
             duties.push(Duty::SetLimits);
         }
+        if !busy.contains(&Duty::SetLockLimits) && *state.lock_limits() != self.config.lock_limits {
+            duties.push(Duty::SetLockLimits);
+        }
         duties
     }
 
@@ -156,7 +165,10 @@ impl Node {
                     let _ = self.propose(request, Instant::now() + DUTY_MAX).await;
                     return duty;
                 }
-                self.propose_as_duty(Op::ExpireSessions { sessions, term: *term }).await;
+                // However long it takes: until the log has decided, it may come to pass, and nobody may be told that
+                // the session lives.
+                let (command, _) = self.command(Request::new(Op::ExpireSessions { sessions, term: *term }));
+                note(&self.raft.client_write(command).await);
             }
             Duty::Reap => {
                 for _ in 0..REAPS_AT_ONCE {
@@ -170,6 +182,9 @@ impl Node {
             Duty::SetLimits => {
                 self.propose_as_duty(Op::SetLimits(self.config.limits.clone())).await;
             }
+            Duty::SetLockLimits => {
+                self.propose_as_duty(Op::SetLockLimits(self.config.lock_limits.clone())).await;
+            }
         }
         duty
     }
@@ -178,20 +193,26 @@ impl Node {
     async fn propose_as_duty(&self, op: Op) -> bool {
         let (command, _) = self.command(Request::new(op));
         let written = timeout(DUTY_MAX, self.raft.client_write(command)).await;
-        if let Ok(Err(error)) = &written {
-            tracing::debug!(%error, "a leader's own proposal was not taken");
-        }
-        matches!(written, Ok(Ok(_)))
+        written.is_ok_and(|written| note(&written))
     }
 
     fn settle(&self, duty: &Duty) {
-        if let Duty::Expire { sessions: expired, .. } = duty {
+        if let Duty::Expire { sessions: expired, term } = duty {
             let state = self.view.state();
-            if let Some(reign) = &mut self.sessions().reign {
+            // Another reign has judged for itself, and what it has under way stays so.
+            if let Some(reign) = self.sessions().reign.as_mut().filter(|reign| reign.term == *term) {
                 reign.tracker.settle(expired, |session| state.session(session).is_some());
             }
         }
     }
+}
+
+/// Whether a leader's own proposal was applied.
+fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
+    if let Err(error) = written {
+        tracing::debug!(%error, "a leader's own proposal was not taken");
+    }
+    written.is_ok()
 }
 
 /// Runs on every node; does something only while it leads.

@@ -60,6 +60,8 @@ pub(crate) struct Node {
     pub(crate) heartbeats: mpsc::Sender<Heartbeat>,
     pub(crate) indexes: mpsc::Sender<IndexWaiter>,
     pub(crate) disk_low: AtomicBool,
+    /// This leader has asked another to take over, and may be the last to hear that it did.
+    pub(crate) hands_over: AtomicBool,
     /// When this node last took something from a leader.
     pub(crate) leader_heard: Mutex<Option<Instant>>,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
@@ -173,6 +175,7 @@ impl Node {
             heartbeats,
             indexes,
             disk_low: AtomicBool::new(false),
+            hands_over: AtomicBool::new(false),
             leader_heard: Mutex::new(None),
             recover_to,
             unsaved_bytes,
@@ -244,6 +247,7 @@ impl Node {
         let Some((successor, _)) = best else {
             return;
         };
+        self.hands_over.store(true, Ordering::Release);
         if self.raft.trigger().transfer_leader(*successor).await.is_err() {
             return;
         }

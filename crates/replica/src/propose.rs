@@ -6,7 +6,9 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::{ClientWriteError, ForwardReason, RaftError};
 use storage::Command;
 use tokio::time::{Instant, sleep, timeout_at};
-use znode::{Applied, BYTES_MAX, Request, Txn, Zxid, decode_request, encode_request, encode_txn};
+use znode::{
+    Applied, BYTES_MAX, DecodeError, Request, Txn, Zxid, decode_request, decode_txn, encode_request, encode_txn,
+};
 
 use crate::Error;
 use crate::node::Node;
@@ -18,6 +20,9 @@ use crate::tries::Tries;
 const DEPOSED_GRACE: Duration = Duration::from_millis(200);
 /// Beside the encoded operation: names, the credential and so on. Only for the budget.
 const REQUEST_BYTES: usize = 256;
+/// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory, which is what a
+/// reader bounds.
+const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
 
 /// What one try came to.
 enum Try {
@@ -107,8 +112,8 @@ impl Node {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
-        // No replica could read it back, so none may get it.
-        if command.0.len() > BYTES_MAX {
+        // An entry that no replica could read back would end them all, again and again.
+        if !is_readable(&command.0, decode_txn) {
             return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
         }
         let write = self.raft.client_write(command);
@@ -144,7 +149,11 @@ impl Node {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-        let ask = Ask::Propose { request: encode_request(request), within_ms };
+        let request = encode_request(request);
+        if !is_readable(&request, decode_request) {
+            return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
+        }
+        let ask = Ask::Propose { request, within_ms };
         let answer = tokio::select! {
             biased;
             answer = peer.forward.ask(ask, deadline) => answer,
@@ -194,6 +203,11 @@ impl Node {
     }
 }
 
+/// Whether bytes that were just encoded can be decoded again: a reader bounds what they become in memory.
+fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> bool {
+    bytes.len() <= SURELY_READABLE_BYTES || (bytes.len() <= BYTES_MAX && decode(bytes).is_ok())
+}
+
 /// About as many bytes as the request takes up.
 fn request_bytes(request: &Request) -> usize {
     use znode::{Op, ZnodeOp};
@@ -207,6 +221,8 @@ fn request_bytes(request: &Request) -> usize {
             Op::Znode(op) => data(op),
             Op::Multi(ops) => ops.iter().map(|op| REQUEST_BYTES + data(op)).sum(),
             Op::Acquire(acquire) => acquire.lock.as_str().len() + acquire.label.len() + acquire.owner.len(),
+            Op::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
+            Op::Revoke { path, .. } => path.as_str().len(),
             _ => 0,
         }
 }
@@ -218,5 +234,28 @@ impl From<Error> for ProposeAnswer {
             Error::Unknown { reason } => ProposeAnswer::Unknown(reason),
             Error::Refused(error) => ProposeAnswer::Refused(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use znode::{Op, ZPath, ZnodeOp};
+
+    use super::*;
+
+    fn multi(ops: usize) -> Vec<u8> {
+        let check = ZnodeOp::Check { path: ZPath::root(), version: -1 };
+        encode_request(&Request::new(Op::Multi(vec![check; ops])))
+    }
+
+    #[test]
+    fn what_counts_as_surely_readable_is() {
+        // The smallest operations grow most.
+        let bytes_each = multi(2_001).len() - multi(2_000).len();
+        let most = multi(SURELY_READABLE_BYTES / bytes_each - 10);
+        assert!(most.len() > SURELY_READABLE_BYTES - 1_000 && most.len() <= SURELY_READABLE_BYTES);
+        assert!(decode_request(&most).is_ok());
+        let beyond = multi(BYTES_MAX / bytes_each / 2);
+        assert!(beyond.len() <= BYTES_MAX && !is_readable(&beyond, decode_request));
     }
 }

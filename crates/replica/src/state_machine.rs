@@ -208,7 +208,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         });
         let snapshot = snapshot.await?;
         tracing::info!(id = snapshot.id(), bytes = snapshot.bytes(), "snapshot built");
-        Ok(RaftSnapshot { meta: snapshot.meta().clone(), snapshot })
+        // What was built, though a newer one that was received meanwhile may be current: Raft must still install that.
+        Ok(RaftSnapshot { meta: self.meta.clone(), snapshot })
     }
 }
 
@@ -222,5 +223,31 @@ pub(crate) async fn blocking<T: Send + 'static>(
     match tokio::task::spawn_blocking(step).await {
         Ok(result) => result,
         Err(error) => Err(io::Error::other(format!("a blocking step did not end: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::memory::MemoryDisk;
+
+    use super::*;
+    use crate::view::ViewLimits;
+
+    #[tokio::test]
+    async fn a_snapshot_that_came_meanwhile_does_not_count_as_built_here() {
+        let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };
+        let snapshots = MemoryDisk::default().open(identity).unwrap().snapshots;
+        let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 1 };
+        let view = Arc::new(View::new(State::default(), limits));
+        let (alive, _gone) = mpsc::channel(1);
+        let machine = StateMachine::new(view, snapshots.clone(), 0, Arc::default(), alive);
+        let mut builder = machine.builder();
+        // The leader's is received and current, but not installed, while this node still writes its own.
+        let newer = SnapshotMeta { last_log_id: Some(LogId::new_term_index(2, 5)), ..SnapshotMeta::default() };
+        snapshots.writer().unwrap().finish(&newer).unwrap();
+        let built = builder.build_snapshot().await.unwrap();
+        // Raft would take the leader's for one that needs no installing, and this node would never apply it.
+        assert_eq!(built.meta.last_log_id, None);
+        assert_eq!(snapshots.current().unwrap().meta(), &newer);
     }
 }

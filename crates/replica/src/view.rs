@@ -133,7 +133,7 @@ impl View {
             };
             let blind = planted::is(Planted::WatchAfterLook);
             if blind {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                planted::dawdle().await;
             }
             let watch = {
                 let mut guarded = self.lock();
@@ -183,7 +183,18 @@ impl View {
                     }
                     Found::NotYet { scanned, more: false } => from = scanned,
                 }
-                self.register(&mut guarded, key.clone(), &wake).ok_or(EventsError::TooMany)?
+                if planted::is(Planted::WatchAfterLook) {
+                    None
+                } else {
+                    Some(self.register(&mut guarded, key.clone(), &wake).ok_or(EventsError::TooMany)?)
+                }
+            };
+            let watch = match watch {
+                Some(watch) => watch,
+                None => {
+                    planted::dawdle().await;
+                    self.register(&mut self.lock(), key.clone(), &wake).ok_or(EventsError::TooMany)?
+                }
             };
             // Events in between may have left the ring. None of them matched, or the watch would have fired earlier.
             match timeout_at(deadline, wake.fired()).await {

@@ -5,7 +5,7 @@ mod ensemble;
 use std::time::Duration;
 
 use ensemble::{Ensemble, create, eventually, open_session, read_data, set, soon, write};
-use replica::{Config, Consistency, Error, Readiness, Role};
+use replica::{Config, Consistency, Error, Readiness, Replica, Role};
 use tokio::time::Instant;
 
 /// Patient enough that a busy machine does not bring on an election of its own.
@@ -49,6 +49,28 @@ async fn an_isolated_leader_serves_nothing_that_is_not_true_and_comes_back() {
     ensemble.isolate(old, false);
     assert_eq!(read_data(isolated, "/a").await, Some(format!("new{}", others[1]).into_bytes()));
     ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
+    let mut ensemble = Ensemble::linked(3, patient).await;
+    let leader = ensemble.leader().await;
+    let old = ensemble.node(leader).clone();
+    let session = open_session(&old, 60_000).await;
+    assert!(old.touch(session, soon()).await.is_ok());
+    // It will not hear that its successor was elected, and nobody's time has run out yet.
+    ensemble.deafen(leader);
+    let stopping = tokio::spawn({
+        let old = old.clone();
+        async move { old.shutdown().await }
+    });
+    let leads = |node: &Replica| node.status().role == Role::Leader && node.leader() != old.leader();
+    eventually("another leads", || ensemble.running().any(leads)).await;
+    // The successor counts from its election on, and knows nothing of this heartbeat.
+    let touch = old.touch(session, shortly()).await;
+    assert!(matches!(touch, Err(Error::Unavailable { .. })), "{touch:?}");
+    stopping.await.unwrap();
     ensemble.stop_all().await;
 }
 

@@ -9,13 +9,16 @@ use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use znode::lock::{self, LockStatus};
-use znode::{Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, ZPath, Zxid};
+use znode::{Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, Upgrade, ZPath, Zxid};
 
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
 use crate::door::Door;
 use crate::heartbeat::Heartbeat;
+use crate::lint;
+use crate::past;
 use crate::problem::Problem;
+use crate::revoke;
 use crate::waiter::Waiter;
 use crate::words;
 
@@ -36,8 +39,9 @@ pub(crate) struct Grant {
 
 /// The parameters of an acquire.
 struct Wish {
-    op: Acquire,
-    priority: u32,
+    op: Op,
+    lock: ZPath,
+    attempt: Attempt,
     wait_ms: u64,
     keep: bool,
 }
@@ -49,6 +53,7 @@ struct Wish {
         ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),
         ("limit" = Option<u32>, Query, description = "of mode=semaphore: how many there are; the same for all"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
+        ("upgrade" = Option<String>, Query, description = "the reader's ticket that is to write, too; without mode, owner and lock_delay"),
         ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
         ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
         ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
@@ -65,18 +70,15 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     let credential = call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
-    let (path, attempt) = (wish.op.lock.clone(), wish.op.attempt);
+    let (path, attempt) = (wish.lock, wish.attempt);
     // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's name.
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
-    let request = call.request(match wish.priority {
-        0 => Op::Acquire(wish.op),
-        priority => Op::AcquireUrgent { acquire: wish.op, priority },
-    });
+    let request = call.request(wish.op);
     let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
     if wish.keep {
-        waiter.disarm();
+        waiter.stay();
     }
     let (ticket, grant) = enqueue(&mut waiter, &path).await?;
     let grant = match grant {
@@ -91,7 +93,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         },
         None => wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?,
     };
-    let answer = held(&ticket, &path, &grant, heartbeat.safe_for_ms().await);
+    let answer = held(&call.door, &ticket, &path, &grant, heartbeat.safe_for_ms().await);
     deliver(&call.parts.extensions, waiter);
     Ok(answer)
 }
@@ -100,19 +102,34 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let lock = call.path(route)?;
     let config = call.door.config().clone();
     let query = &mut call.query;
-    let mode = mode.map_or_else(|| words::take_lock_mode(query), Ok)?;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
-    let owner = query.take("owner").unwrap_or_default();
     let label = query.take("label").unwrap_or_default();
     let keep = query.flag("keep")?;
+    let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
+    let attempt = Attempt(attempt);
+    // An election has no upgrade.
+    if let Some(reader) = if mode.is_none() { query.take("upgrade") } else { None } {
+        // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
+        std::mem::take(query).finish()?;
+        let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label, attempt });
+        return Ok(Wish { op, lock, attempt, wait_ms, keep });
+    }
+    let mode = mode.map_or_else(|| words::take_lock_mode(query), Ok)?;
+    let owner = query.take("owner").unwrap_or_default();
     let priority = query.get("priority")?.unwrap_or(0);
     // The state cuts a longer wish.
     let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
     let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
     std::mem::take(query).finish()?;
-    let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
-    let op = Acquire { lock, mode, owner, label, lock_delay_ms, attempt: Attempt(attempt) };
-    Ok(Wish { op, priority, wait_ms, keep })
+    let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt };
+    let op = if priority == 0 { Op::Acquire(acquire) } else { Op::AcquireUrgent { acquire, priority } };
+    Ok(Wish { op, lock, attempt, wait_ms, keep })
+}
+
+/// The ticket that is to be upgraded, which must be of this lock.
+fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
+    let reader = ZPath::parse(text).ok().filter(|reader| reader.parent().as_ref() == Some(lock));
+    reader.ok_or_else(|| Problem::bad("upgrade", "not the path of a ticket of this lock"))
 }
 
 /// The ticket, and the grant when there was nobody to wait for.
@@ -125,6 +142,7 @@ pub(crate) async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath,
             Err(Problem::ticket_gone(refusal.path.as_ref().unwrap_or(lock), zxid))
         }
         Err(refusal) => Err(Problem::refused(refusal, zxid)),
+        Ok(Reply::Deadlock { cycle }) => Err(Problem::deadlock(lock, &cycle, zxid)),
         Ok(_) => Err(Problem::internal("an acquire was not answered as one")),
     }
 }
@@ -187,7 +205,7 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
     };
     match ended {
         Ok(Ok(grant)) => Ok(Waited::Held(grant)),
-        Ok(Err((Error::NoNode, zxid))) => Err(Problem::ticket_gone(ticket, zxid)),
+        Ok(Err((Error::NoNode, zxid))) => Err(past::ticket_gone(&replica.state(), ticket, zxid)),
         Ok(Err((error, zxid))) => Err(Problem::from(error).at(ticket, zxid)),
         Err(replica::WaitEnd::Deadline) => Ok(Waited::Over),
         Err(end) => Err(end.into()),
@@ -218,15 +236,17 @@ async fn vanished(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended
 }
 
 /// 200.
-pub(crate) fn held(ticket: &ZPath, lock: &ZPath, grant: &Grant, safe_for_ms: u64) -> Response {
+pub(crate) fn held(door: &Door, ticket: &ZPath, lock: &ZPath, grant: &Grant, safe_for_ms: u64) -> Response {
+    let state = door.replica().state();
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
         lock: lock.as_str().into(),
         fencing_token: grant.token.0,
         holds: grant.holds,
         safe_for_ms,
+        revoke: lock::revocation(&state, ticket).map(revoke::request),
     };
-    json(StatusCode::OK, grant.zxid, &body)
+    lint::warn(json(StatusCode::OK, grant.zxid, &body), &state, lock)
 }
 
 /// Where a ticket stands now.
@@ -245,7 +265,7 @@ pub(crate) fn standing(door: &Door, ticket: &ZPath) -> Result<Standing, Problem>
     let state = door.replica().state();
     let zxid = state.last_zxid();
     let problem = |error| match error {
-        Error::NoNode => Problem::ticket_gone(ticket, zxid),
+        Error::NoNode => past::ticket_gone(&state, ticket, zxid),
         error => Problem::from(error).at(ticket, zxid),
     };
     let lock = ticket.parent().ok_or_else(|| problem(Error::BadArguments))?;
@@ -257,8 +277,10 @@ pub(crate) fn standing(door: &Door, ticket: &ZPath) -> Result<Standing, Problem>
                 lock: lock.as_str().into(),
                 position: lock::position(&state, ticket).map_err(problem)?,
                 predecessor: predecessor.as_str().into(),
+                revoke: lock::revocation(&state, ticket).map(revoke::request),
             };
-            Ok(Standing::Waiting(json(StatusCode::ACCEPTED, zxid, &body)))
+            let answer = json(StatusCode::ACCEPTED, zxid, &body);
+            Ok(Standing::Waiting(lint::warn(answer, &state, &lock)))
         }
     }
 }

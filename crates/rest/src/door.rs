@@ -32,6 +32,8 @@ struct Inner {
     waits: Arc<Semaphore>,
     /// In KiB, so that the count fits.
     bodies: Arc<Semaphore>,
+    /// One walk over the whole state at a time.
+    digests: Arc<Semaphore>,
     stopping: CancellationToken,
 }
 
@@ -44,7 +46,8 @@ impl Door {
         let node_id = replica.status().node_id;
         let waits = Arc::new(Semaphore::new(config.waits_max.min(Semaphore::MAX_PERMITS)));
         let bodies = Arc::new(Semaphore::new(config.bodies_bytes_max.div_ceil(1024).min(Semaphore::MAX_PERMITS)));
-        Door { inner: Arc::new(Inner { replica, config, node_id, waits, bodies, stopping }) }
+        let digests = Arc::new(Semaphore::new(1));
+        Door { inner: Arc::new(Inner { replica, config, node_id, waits, bodies, digests, stopping }) }
     }
 
     pub(crate) fn replica(&self) -> &Replica {
@@ -86,6 +89,15 @@ impl Door {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
         let permit = self.inner.bodies.clone().try_acquire_many_owned(kib);
         permit.map_err(|_| Problem::unavailable("too many bodies are on their way to this node", 1_000))
+    }
+
+    /// The turn to walk over the whole state.
+    ///
+    /// # Errors
+    /// 503 when another walk is under way.
+    pub(crate) fn digest_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let permit = self.inner.digests.clone().try_acquire_owned();
+        permit.map_err(|_| Problem::unavailable("another digest of the state is being made", 1_000))
     }
 
     /// When a write that begins now is given up.

@@ -4,7 +4,7 @@
 //!  connection -> serve.rs      bounds: connections, head, idle, stalled answers
 //!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body
-//!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  node.rs  openapi.rs
+//!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
 //!                elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs
 //!             -> problem.rs    the only place where an error meets HTTP
 //! ```
@@ -22,14 +22,17 @@ mod door;
 mod elections;
 mod groups;
 mod heartbeat;
+mod lint;
 mod locks;
 mod multilocks;
 mod node;
 mod openapi;
 mod own_znode;
+mod past;
 mod paths;
 mod problem;
 mod query;
+mod revoke;
 mod routes;
 mod serve;
 mod sessions;

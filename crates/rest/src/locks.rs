@@ -11,19 +11,24 @@ use znode::{Error, FencingToken, LockSettings, Op, Reply, State, ZPath};
 use crate::acquire::{Grant, Standing, Waited, held, standing, wait};
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
+use crate::lint;
+use crate::past;
 use crate::problem::Problem;
+use crate::revoke;
 use crate::words;
 
-/// Shows a lock's queue, or says whether a fencing token is a present holder's.
+/// Shows a lock's queue or its past, or says whether a fencing token is a present holder's.
 #[utoipa::path(get, path = "/v1/locks/{path}", tag = "locks",
     params(("path" = String, Path, description = "slashes included"),
         ("fencing_token" = Option<u64>, Query, description = "is it a present holder's? for resource servers"),
+        ("history" = Option<bool>, Query, description = "the last tickets that ended, instead of the queue"),
         ("limit" = Option<usize>, Query, description = "of the page"),
         ("from" = Option<usize>, Query, description = "contenders to pass over")),
     responses((status = 200, description = "By the query", body = crate::openapi::LockAnswer)))]
 pub(crate) async fn queue(mut call: Call) -> Answer {
     let path = call.path("/v1/locks")?;
     let token: Option<u64> = call.query.get("fencing_token")?;
+    let wants_history = call.query.flag("history")?;
     let state = call.read().await?;
     if let Some(token) = token {
         call.query.finish()?;
@@ -33,10 +38,14 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
         return Ok(json(StatusCode::OK, zxid, &check));
     }
     let limit = call.query.limit(call.door.config().page_max)?;
+    if wants_history {
+        call.query.finish()?;
+        return Ok(json(StatusCode::OK, state.last_zxid(), &past::history(&state, &path, limit)));
+    }
     let from = call.query.get("from")?.unwrap_or(0);
     call.query.finish()?;
     let page = page(&state, &path, from, limit).map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;
-    Ok(json(StatusCode::OK, state.last_zxid(), &page))
+    Ok(lint::warn(json(StatusCode::OK, state.last_zxid(), &page), &state, &path))
 }
 
 fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
@@ -60,6 +69,7 @@ fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQu
         holders: words(holders),
         lingering: words(lingering),
         waiters: words(waiters),
+        blind_spots: lint::blind_spots(state, path),
         next,
     })
 }
@@ -92,8 +102,8 @@ pub(crate) async fn set(mut call: Call) -> Answer {
 pub(crate) async fn list(mut call: Call) -> Answer {
     let state = call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
-    let prefix = path_param(&mut call, "prefix")?.unwrap_or_else(ZPath::root);
-    let after = path_param(&mut call, "after")?;
+    let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
+    let after = call.query.path("after")?;
     call.query.finish()?;
     let mut locks = lock::list(&state, &prefix, after.as_ref(), limit + 1)?;
     let more = locks.len() > limit;
@@ -107,26 +117,27 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks: locks.collect(), next }))
 }
 
-fn path_param(call: &mut Call, name: &str) -> Result<Option<ZPath>, Problem> {
-    let path = call.query.take(name).map(|text| ZPath::parse(&text));
-    path.transpose().map_err(|_| Problem::bad(name, "not a znode path"))
-}
-
-/// Says where a ticket stands, waiting until it holds as long as `wait` says.
+/// Says where a ticket stands, waiting until it holds, or until somebody wants it back, as long as `wait` says.
 #[utoipa::path(get, path = "/v1/tickets/{ticket}", tag = "locks",
     params(("ticket" = String, Path, description = "the lock node's path, slashes included"),
-        ("wait" = Option<String>, Query, description = "absent: not at all")),
+        ("wait" = Option<String>, Query, description = "absent: not at all"),
+        ("until" = Option<String>, Query, description = "held, the default; revoked: until somebody wants it back")),
     responses((status = 200, description = "Held", body = protocol::Ticket),
         (status = 202, description = "Waiting", body = protocol::Ticket)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
     let ticket = call.path("/v1/tickets")?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let until_revoked = match call.query.take("until").as_deref() {
+        None | Some("held") => false,
+        Some("revoked") => true,
+        Some(_) => return Err(Problem::bad("until", "held or revoked")),
+    };
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     let zxid = state.last_zxid();
     let lock = ticket.parent().ok_or_else(|| Problem::bad("ticket", "the root is no lock node"))?;
     let problem = |error| match error {
-        Error::NoNode => Problem::ticket_gone(&ticket, zxid),
+        Error::NoNode => past::ticket_gone(&state, &ticket, zxid),
         error => Problem::from(error).at(&ticket, zxid),
     };
     let status = lock::status(&state, &ticket).map_err(problem)?;
@@ -137,25 +148,33 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     });
     let own = call.caller.credential.filter(|credential| Some(credential.session) == owner);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
+    let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
+    let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
     let grant = match status {
-        LockStatus::Held { token, holds } => Grant { token, holds, zxid },
-        LockStatus::Waiting { .. } => {
-            let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
-            let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
-            match wait(&call.door, &ticket, deadline).await? {
-                Waited::Held(grant) => grant,
-                Waited::Over => match standing(&call.door, &ticket)? {
-                    Standing::Held(grant) => grant,
-                    Standing::Waiting(answer) => return Ok(answer),
-                },
+        _ if until_revoked => {
+            tokio::select! {
+                end = revoke::wait(call.door.replica(), &ticket, deadline) => end?,
+                () = call.door.stopped() => return Err(Problem::stopping()),
+            }
+            match standing(&call.door, &ticket)? {
+                Standing::Held(grant) => grant,
+                Standing::Waiting(answer) => return Ok(answer),
             }
         }
+        LockStatus::Held { token, holds } => Grant { token, holds, zxid },
+        LockStatus::Waiting { .. } => match wait(&call.door, &ticket, deadline).await? {
+            Waited::Held(grant) => grant,
+            Waited::Over => match standing(&call.door, &ticket)? {
+                Standing::Held(grant) => grant,
+                Standing::Waiting(answer) => return Ok(answer),
+            },
+        },
     };
     let safe_for_ms = match heartbeat {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
     };
-    Ok(held(&ticket, &lock, &grant, safe_for_ms))
+    Ok(held(&call.door, &ticket, &lock, &grant, safe_for_ms))
 }
 
 /// Gives one hold of a ticket back, held or waiting.
@@ -165,7 +184,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     responses((status = 200, description = "Given back", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let ticket = call.path("/v1/tickets")?;
-    let to = path_param(&mut call, "to")?;
+    let to = call.query.take("to").map(|text| ZPath::parse(&text));
+    let to = to.transpose().map_err(|_| Problem::bad("to", "not a znode path"))?;
     std::mem::take(&mut call.query).finish()?;
     call.caller.session()?;
     let op = match to {

@@ -1,20 +1,39 @@
 //! The node itself: `/v1/cluster`, `/livez`, `/readyz`, `/version`.
 
 use axum::http::StatusCode;
-use protocol::{Cluster, Liveness, MemberInfo, SnapshotInfo, Version};
-use replica::{NodeStatus, Readiness};
+use protocol::{Cluster, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
+use replica::{NodeStatus, Readiness, Replica};
 
 use crate::call::{Answer, Call, json};
 use crate::problem::Problem;
 
 /// The answering node's view of the ensemble.
 #[utoipa::path(get, path = "/v1/cluster", tag = "node",
+    params(("digest" = Option<bool>, Query, description = "also `state`: a digest of all that this node has applied, \
+        which takes the longer the more there is; one at a time, else 503")),
     responses((status = 200, description = "As this node sees it", body = Cluster)))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
+    let with_digest = call.query.flag("digest")?;
     std::mem::take(&mut call.query).finish()?;
+    let state = if with_digest { Some(state_digest(&call).await?) } else { None };
     let status = call.door.replica().status();
     let zxid = status.applied;
-    Ok(json(StatusCode::OK, zxid, &cluster_info(status)))
+    let mixed_locks = call.door.replica().state().mixed_lock_count() as u64;
+    Ok(json(StatusCode::OK, zxid, &Cluster { state, mixed_locks, ..cluster_info(status) }))
+}
+
+/// Walks over the whole state, so not on a thread that others wait for.
+async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
+    let permit = call.door.digest_permit()?;
+    let state = call.door.replica().state();
+    let walk = tokio::task::spawn_blocking(move || {
+        let digest = Replica::digest(&state);
+        // It is kept until the walk is over, even when the caller has gone.
+        drop(permit);
+        let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        StateDigest { zxid: state.last_zxid().0, digest }
+    });
+    walk.await.map_err(|_| Problem::stopping())
 }
 
 fn cluster_info(status: NodeStatus) -> Cluster {
@@ -42,9 +61,11 @@ fn cluster_info(status: NodeStatus) -> Cluster {
         members: status.members.iter().map(member).collect(),
         sessions: status.sessions,
         znodes: status.znodes,
+        mixed_locks: 0,
         watches: status.watches,
         proposals: status.proposals,
         ready: readiness_name(status.ready).into(),
+        state: None,
     }
 }
 

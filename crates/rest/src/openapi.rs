@@ -1,7 +1,7 @@
 //! `/openapi.json`, generated from the handlers.
 
 use axum::http::StatusCode;
-use protocol::{AclInfo, Children, Events, LockQueue, Problem, TokenCheck, ZnodeInfo, headers};
+use protocol::{AclInfo, Children, Events, LockHistory, LockQueue, Problem, TokenCheck, ZnodeInfo, headers};
 use serde::Serialize;
 use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
 use utoipa::openapi::{
@@ -10,7 +10,9 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi as _, ToSchema};
 
 use crate::call::{Answer, Call, json};
-use crate::{acquire, barriers, elections, groups, locks, multilocks, node, sessions, simple_locks, txn, znodes};
+use crate::{
+    acquire, barriers, elections, groups, locks, multilocks, node, revoke, sessions, simple_locks, txn, znodes,
+};
 
 /// What a GET of a znode answers, by its query.
 #[derive(Serialize, ToSchema)]
@@ -30,6 +32,7 @@ pub(crate) enum ZnodeAnswer {
 pub(crate) enum LockAnswer {
     Queue(LockQueue),
     Token(TokenCheck),
+    History(LockHistory),
 }
 
 #[derive(utoipa::OpenApi)]
@@ -69,6 +72,7 @@ pub(crate) enum LockAnswer {
         groups::join,
         groups::leave,
         groups::list,
+        revoke::revoke,
         node::cluster,
         node::live,
         node::ready,

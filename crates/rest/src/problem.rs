@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
-use protocol::{Outcome, ProblemType};
+use protocol::{Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
 use replica::{EventsError, WaitEnd};
 use znode::{Refusal, ZPath, Zxid};
 
@@ -17,8 +17,17 @@ pub(crate) struct Problem {
     error: Option<znode::Error>,
     path: Option<ZPath>,
     op_index: Option<u32>,
+    extra: Option<Box<Extra>>,
     pub(crate) zxid: Option<Zxid>,
     retry_after_ms: Option<u64>,
+}
+
+/// What some problems say beyond the common.
+#[derive(Clone, Debug)]
+pub(crate) enum Extra {
+    Ended(SessionEnded),
+    Cycle(Vec<WaitsFor>),
+    TicketEnd(TicketEnd),
 }
 
 /// How soon a client may try again that met a bound of this node.
@@ -36,6 +45,7 @@ impl Problem {
             error: None,
             path: None,
             op_index: None,
+            extra: None,
             zxid: None,
             retry_after_ms: None,
         }
@@ -127,6 +137,23 @@ impl Problem {
         self
     }
 
+    /// The refusal that it stands for, and what is to be said of it beyond that.
+    pub(crate) fn with(self, error: znode::Error, extra: Extra) -> Problem {
+        Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
+    }
+
+    /// Waiting would close a circle, and nobody waits: 409.
+    pub(crate) fn deadlock(lock: &ZPath, cycle: &[znode::lock::WaitsFor], zxid: Zxid) -> Problem {
+        let edge = |edge: &znode::lock::WaitsFor| WaitsFor {
+            session: edge.session.0,
+            owner: edge.owner.clone(),
+            lock: edge.lock.as_str().into(),
+            blocker: edge.blocker.as_str().into(),
+        };
+        let cycle = Extra::Cycle(cycle.iter().map(edge).collect());
+        Problem::from(znode::Error::Deadlock).with(znode::Error::Deadlock, cycle).at(lock, zxid)
+    }
+
     /// Which operation of a multi it is about.
     pub(crate) fn of_op(mut self, index: usize) -> Problem {
         self.op_index = u32::try_from(index).ok();
@@ -140,6 +167,13 @@ impl Problem {
 
     /// The document. `zxid` is for a problem that knows none.
     fn document(&self, zxid: Zxid) -> protocol::Problem {
+        let (mut ended, mut cycle, mut end) = (None, Vec::new(), None);
+        match self.extra.as_deref() {
+            Some(Extra::Ended(session)) => ended = Some(session.clone()),
+            Some(Extra::Cycle(edges)) => cycle.clone_from(edges),
+            Some(Extra::TicketEnd(why)) => end = Some(*why),
+            None => {}
+        }
         protocol::Problem {
             type_uri: self.kind.uri(),
             title: self.kind.title().into(),
@@ -150,6 +184,9 @@ impl Problem {
             code: self.error.map(znode::Error::code),
             path: self.path.as_ref().map(|path| path.as_str().into()),
             op_index: self.op_index,
+            ended,
+            cycle,
+            end,
             zxid: self.zxid.unwrap_or(zxid).0,
         }
     }
@@ -215,6 +252,8 @@ impl From<znode::Error> for Problem {
             E::LockNotClosed => (ProblemType::LockNotClosed, StatusCode::CONFLICT),
             E::HandOverRefused => (ProblemType::HandOverRefused, StatusCode::CONFLICT),
             E::StaleTerm => (ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
+            E::Deadlock => (ProblemType::Deadlock, StatusCode::CONFLICT),
+            E::UpgradeConflict => (ProblemType::UpgradeConflict, StatusCode::CONFLICT),
         };
         let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         Problem {
@@ -298,5 +337,7 @@ fn error_name(error: znode::Error) -> &'static str {
         E::LockClosed => "LockClosed",
         E::LockNotClosed => "LockNotClosed",
         E::HandOverRefused => "HandOverRefused",
+        E::Deadlock => "Deadlock",
+        E::UpgradeConflict => "UpgradeConflict",
     }
 }

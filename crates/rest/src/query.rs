@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 use protocol::Millis;
+use znode::ZPath;
 
 use crate::problem::Problem;
 
@@ -43,6 +44,12 @@ impl Query {
     /// Takes a parameter as a value.
     pub(crate) fn get<T: FromStr<Err: Display>>(&mut self, name: &str) -> Result<Option<T>, Problem> {
         self.take(name).map(|text| text.parse().map_err(|error| Problem::bad(name, error))).transpose()
+    }
+
+    /// Takes a znode path, as it is.
+    pub(crate) fn path(&mut self, name: &str) -> Result<Option<ZPath>, Problem> {
+        let path = self.take(name).map(|text| ZPath::parse(&text));
+        path.transpose().map_err(|_| Problem::bad(name, "not a znode path"))
     }
 
     /// Takes a duration that has a longest value.

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::door::{Door, at_the_door};
 use crate::problem::Problem;
 use crate::{
-    RestConfig, acquire, barriers, elections, groups, locks, multilocks, node, openapi, sessions, simple_locks, txn,
-    znodes,
+    RestConfig, acquire, barriers, elections, groups, locks, multilocks, node, openapi, revoke, sessions, simple_locks,
+    txn, znodes,
 };
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
@@ -38,6 +38,7 @@ pub(crate) fn routes(door: Door) -> Router {
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", get(locks::list))
         .route("/v1/locks/{*path}", post(acquire::acquire).get(locks::queue).put(locks::set))
+        .route("/v1/revoke/{*path}", post(revoke::revoke))
         .route("/v1/tickets/{*ticket}", get(locks::ticket).delete(locks::release))
         .route(
             "/v1/elections/{*path}",

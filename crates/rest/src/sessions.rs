@@ -4,14 +4,13 @@ use std::str::FromStr;
 
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
-use protocol::{
-    Deleted, KeptAlive, Millis, OpenSession, ProblemType, SessionInfo, SessionKey, SessionList, SessionOpened,
-};
+use protocol::{Deleted, KeptAlive, Millis, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened};
 use replica::Touch;
-use znode::{Op, Reply, Session, SessionId, ZPath};
+use znode::{Op, Reply, Session, SessionId};
 
 use crate::call::{Answer, Call, json, with_header};
 use crate::caller::secret_hash;
+use crate::past;
 use crate::problem::Problem;
 
 /// How long, counted from the moment the client sent the request, the session cannot have expired.
@@ -73,7 +72,7 @@ pub(crate) async fn close(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
 }
 
-/// One session, without its secret.
+/// One session, without its secret. For one that has ended, 410 says when and why while that is remembered.
 #[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions",
     params(("id" = u64, Path), ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
     responses((status = 200, description = "The session and a page of its ephemerals", body = SessionInfo)))]
@@ -81,13 +80,10 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let id = session_id(&call, "")?;
     let state = call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
-    let after = call.query.take("after").map(|text| ZPath::parse(&text).map_err(|_| crate::paths::not_a_path()));
-    let after = after.transpose()?;
+    let after = call.query.path("after")?;
     call.query.finish()?;
     let Some(session) = state.session(id) else {
-        let detail = "it was closed, expired or never opened";
-        let problem = Problem::new(ProblemType::NoSession, StatusCode::NOT_FOUND, detail);
-        return Err(problem.since(state.last_zxid()));
+        return Err(past::no_session(&state, id));
     };
     let rest = session.ephemerals().skip_while(|path| after.as_ref().is_some_and(|after| *path <= after));
     let mut ephemerals: Vec<String> = rest.take(limit + 1).map(|path| path.as_str().into()).collect();

@@ -55,7 +55,11 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     };
     let (ticket, lock) = (path.as_str().into(), path.as_str().into());
     let safe_for_ms = heartbeat.safe_for_ms().await;
-    Ok(json(StatusCode::OK, zxid, &Ticket::Held { ticket, lock, fencing_token: token.0, holds: 1, safe_for_ms }))
+    Ok(json(
+        StatusCode::OK,
+        zxid,
+        &Ticket::Held { ticket, lock, fencing_token: token.0, holds: 1, safe_for_ms, revoke: None },
+    ))
 }
 
 /// The token, when the znode is this owner's now.

@@ -83,7 +83,12 @@ impl Waiter {
         withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
     }
 
-    /// The client has its answer, or keeps its place.
+    /// The client wants to keep its place. While it waits, it counts like others.
+    pub(crate) fn stay(&mut self) {
+        self.armed = false;
+    }
+
+    /// The client has its answer.
     pub(crate) fn disarm(&mut self) {
         self.armed = false;
         self.permit = None;

@@ -117,7 +117,7 @@ pub(crate) fn take_lock_mode(query: &mut Query) -> Result<LockMode, Problem> {
     lock_mode_of(mode, query.get("permits")?, query.get("limit")?)
 }
 
-fn lock_mode(mode: LockMode) -> protocol::LockMode {
+pub(crate) fn lock_mode(mode: LockMode) -> protocol::LockMode {
     match mode {
         LockMode::Exclusive => protocol::LockMode::Exclusive,
         LockMode::Read => protocol::LockMode::Read,
@@ -137,6 +137,8 @@ pub(crate) fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
         label: entry.label.unwrap_or_default(),
         since_ms: entry.since_ms,
         fencing_token: entry.token.0,
+        held_since_ms: entry.grant.map(|grant| grant.at.time_ms),
+        revoke: entry.revocation.map(crate::revoke::request),
         holds: entry.holds,
         permits: entry.permits,
         priority: entry.priority,

@@ -1,5 +1,7 @@
 //! What goes wrong, when, and for how long: all from the seed.
 
+use std::collections::BTreeSet;
+
 use crate::hub::{Hub, MachineId};
 use crate::machine::{Clock, Node};
 
@@ -13,11 +15,24 @@ pub struct Faults {
     heal_ms: Option<u64>,
     calm_disks_ms: Option<u64>,
     restarts: Vec<(u64, MachineId)>,
-    /// A node that lost its disk and has not caught up since. No other may lose its own meanwhile: a majority of
-    /// whole disks is what the promises need.
-    wiped: Option<MachineId>,
+    /// Nodes that were ready since they last lost their disk, or since they first got one. Only while all are may one
+    /// lose its disk: one that has never been ready may not have joined yet, and then it is no different from a wiped
+    /// one. A majority of whole disks is what the promises need.
+    whole: BTreeSet<MachineId>,
+    election: Election,
     /// How many faults there were.
     pub count: u64,
+}
+
+/// An election in which a voter loses power just behind its vote.
+#[derive(Clone, Copy)]
+enum Election {
+    /// None such.
+    Undisturbed,
+    /// The next that votes for another will be the one.
+    Awaited,
+    /// It has voted.
+    Voted { voter: MachineId, candidate: MachineId, dark_ms: u64 },
 }
 
 impl Faults {
@@ -26,7 +41,19 @@ impl Faults {
         let calm_ms = [500, 1_500, 4_000][random.usize(..3)];
         let next_ms = random.u64(500..3_000);
         let restarts = Vec::new();
-        Faults { random, hub, calm_ms, next_ms, heal_ms: None, calm_disks_ms: None, restarts, wiped: None, count: 0 }
+        let (whole, election) = (BTreeSet::new(), Election::Undisturbed);
+        Faults {
+            random,
+            hub,
+            calm_ms,
+            next_ms,
+            heal_ms: None,
+            calm_disks_ms: None,
+            restarts,
+            whole,
+            election,
+            count: 0,
+        }
     }
 
     /// Does what is due.
@@ -44,6 +71,7 @@ impl Faults {
             self.calm_disks_ms = None;
             nodes.iter().for_each(|node| node.log.slow_down(0));
         }
+        self.follow_election(nodes, now_ms);
         if self.next_ms <= now_ms {
             self.next_ms = now_ms + 50 + self.random.u64(..self.calm_ms);
             self.count += 1;
@@ -55,6 +83,7 @@ impl Faults {
     /// Ends all faults: from now on everything works.
     pub fn end(&mut self, nodes: &mut [Node]) {
         self.hub.lock().heal();
+        self.election = Election::Undisturbed;
         for node in nodes {
             node.log.slow_down(0);
             node.paused_until_ms = node.paused_until_ms.min(self.hub.now_ms());
@@ -80,12 +109,8 @@ impl Faults {
         for node in nodes.iter_mut().filter(|node| due.contains(&node.id) && !node.runs()) {
             node.start().map_err(|why| format!("node {} does not start: {why}", node.id))?;
         }
-        if let Some(wiped) = self.wiped {
-            let status = nodes.iter().find(|node| node.id == wiped).and_then(|node| node.status.as_ref());
-            if status.is_some_and(|status| status.ready == replica::Readiness::Ready) {
-                self.wiped = None;
-            }
-        }
+        let ready = |node: &&Node| node.status.as_ref().is_some_and(|it| it.ready == replica::Readiness::Ready);
+        self.whole.extend(nodes.iter().filter(ready).map(|node| node.id));
         Ok(())
     }
 
@@ -99,7 +124,7 @@ impl Faults {
                 let power = self.random.bool();
                 nodes.iter_mut().for_each(|node| self.kill(node, power));
             }
-            31..36 => self.wipe(&mut nodes[chosen]),
+            31..36 => self.wipe(count, &mut nodes[chosen]),
             36..41 => {
                 nodes[chosen].shut_down();
                 self.hub.lock().event(&[7, chosen as u64], || format!("node {} shuts down", chosen + 1));
@@ -131,6 +156,7 @@ impl Faults {
                 self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
                 nodes[chosen].log.fail();
             }
+            92..97 => self.disturb_election(nodes, chosen),
             _ => {
                 let ahead_ms = self.random.i64(-20_000..20_000);
                 let rate = Clock::TRUE_RATE;
@@ -151,24 +177,57 @@ impl Faults {
         self.ended(node.id);
     }
 
-    fn wipe(&mut self, node: &mut Node) {
-        if self.wiped.is_some() {
+    /// The leader goes, and the first that votes for another shall lose power before anything is flushed because of what
+    /// comes of that vote. A chance in a million of itself, and the one moment in which a vote can be forgotten.
+    fn disturb_election(&mut self, nodes: &mut [Node], chosen: usize) {
+        let leads = |node: &Node| node.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader);
+        let leader = nodes.iter().position(leads).unwrap_or(chosen);
+        self.hub.lock().event(&[21, leader as u64], || "the next voter will lose power".into());
+        let power = self.random.bool();
+        self.kill(&mut nodes[leader], power);
+        nodes.iter().for_each(|node| node.log.watch_votes(true));
+        self.election = Election::Awaited;
+    }
+
+    fn follow_election(&mut self, nodes: &mut [Node], now_ms: u64) {
+        match self.election {
+            Election::Undisturbed => {}
+            Election::Awaited => {
+                let vote = nodes.iter().find_map(|node| Some((node.id, node.log.granted()?)));
+                if let Some((voter, candidate)) = vote {
+                    let dark_ms = now_ms + self.random.u64(1..12);
+                    self.election = Election::Voted { voter, candidate, dark_ms };
+                }
+            }
+            Election::Voted { voter, candidate, dark_ms } if dark_ms <= now_ms => {
+                self.election = Election::Undisturbed;
+                nodes.iter().for_each(|node| node.log.watch_votes(false));
+                let count = nodes.len() as u64;
+                let Some(voter) = nodes.iter_mut().find(|node| node.id == voter && node.runs()) else { return };
+                voter.kill(Some(0));
+                self.restarts.push((now_ms + 20 + self.random.u64(..150), voter.id));
+                // The one it voted for cannot tell the others that it won, if it won.
+                let others = (1..=count).filter(|other| *other != candidate);
+                let cuts = others.flat_map(|other| [(candidate, other), (other, candidate)]).collect();
+                let for_ms = 500 + self.random.u64(..3_000);
+                self.cut(cuts, for_ms, [6, candidate]);
+            }
+            Election::Voted { .. } => {}
+        }
+    }
+
+    fn wipe(&mut self, count: usize, node: &mut Node) {
+        if self.whole.len() < count || !node.runs() {
             return;
         }
-        // One that has never been ready may not have joined yet: then it is no different from a wiped one, and two of
-        // those would be too many.
-        let ready = node.status.as_ref().is_some_and(|status| status.ready == replica::Readiness::Ready);
-        if !ready {
-            return;
-        }
-        self.wiped = Some(node.id);
+        self.whole.remove(&node.id);
         self.kill(node, true);
         node.wipe();
     }
 
     fn partition(&mut self, count: u64, chosen: MachineId) {
         let mut cuts: Vec<(MachineId, MachineId)> = Vec::new();
-        let all: Vec<MachineId> = (1..=count).chain(crate::hub::FIRST_CLIENT..crate::hub::FIRST_CLIENT + 8).collect();
+        let all: Vec<MachineId> = (1..=count).chain(crate::hub::FIRST_CLIENT..crate::hub::FIRST_CLIENT + 9).collect();
         let others = |of: MachineId| all.iter().copied().filter(move |other| *other != of);
         let nodes = |of: MachineId| (1..=count).filter(move |other| *other != of);
         let kind = self.random.u32(..6);
@@ -192,9 +251,13 @@ impl Faults {
             }
         }
         let for_ms = 100 + self.random.u64(..5_000);
+        self.cut(cuts, for_ms, [u64::from(kind), chosen]);
+    }
+
+    fn cut(&mut self, cuts: Vec<(MachineId, MachineId)>, for_ms: u64, [kind, chosen]: [u64; 2]) {
         self.heal_ms = Some(self.hub.now_ms() + for_ms);
         let mut shared = self.hub.lock();
-        shared.event(&[14, u64::from(kind), chosen], || format!("for {for_ms} ms, cut: {cuts:?}"));
+        shared.event(&[14, kind, chosen], || format!("for {for_ms} ms, cut: {cuts:?}"));
         cuts.iter().for_each(|(from, to)| shared.network.cut(*from, *to));
     }
 

@@ -93,6 +93,10 @@ struct Disk {
     archive: BTreeMap<u64, Archived>,
     boot: u64,
     fails: bool,
+    /// Whether somebody wants to know of the next vote for another node.
+    watched: bool,
+    /// That vote's candidate.
+    granted: Option<MachineId>,
     /// Flushes take this long at most, and this much more while the disk is slow.
     flush_ms: u64,
     slow_ms: u64,
@@ -119,6 +123,8 @@ impl LogDisk {
             archive: BTreeMap::new(),
             boot: 0,
             fails: false,
+            watched: false,
+            granted: None,
             flush_ms,
             slow_ms: 0,
         };
@@ -143,6 +149,18 @@ impl LogDisk {
     /// The next flush fails, and all after it until the next start.
     pub fn fail(&self) {
         self.lock().fails = true;
+    }
+
+    /// Begins, or ends, to look out for a vote for another node.
+    pub fn watch_votes(&self, watched: bool) {
+        let mut disk = self.lock();
+        disk.watched = watched;
+        disk.granted = None;
+    }
+
+    /// For whom this node has voted since [`LogDisk::watch_votes`], if for another. On disk or not.
+    pub fn granted(&self) -> Option<MachineId> {
+        self.lock().granted
     }
 
     /// The process ends. `power`: what was not flushed is lost, but for the first so many parts of 256 of it.
@@ -234,6 +252,13 @@ impl MemoryLog {
     fn write(&self, write: Write, waiter: Option<Waiter>) -> io::Result<()> {
         let mut disk = self.disk()?;
         disk.current.apply(&write);
+        if let Write::Vote(vote) = &write
+            && disk.watched
+            && !vote.committed
+            && vote.leader_id.voted_for != self.log.node
+        {
+            disk.granted = Some(vote.leader_id.voted_for);
+        }
         if let Write::Append(entries) = &write {
             let written_ms = self.log.hub.now_ms();
             for entry in entries {
@@ -319,7 +344,7 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
         I::IntoIter: OptionalSend,
     {
         let write = Write::Append(entries.into_iter().collect());
-        if planted::is(Plant::AckBeforeFlush) {
+        if planted::is(Plant::AckBeforeFsync) {
             self.write(write, None)?;
             flushed.io_completed(Ok(()));
             return Ok(());

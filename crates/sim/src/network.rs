@@ -224,9 +224,12 @@ impl Shared {
 
     /// Heals everything: what was held is sent again after a while.
     pub fn heal(&mut self) {
+        let broken = !self.network.cut.is_empty() || !self.network.slow.is_empty();
         self.network.cut.clear();
         self.network.slow.clear();
-        self.event(&[2], || "all links are healed".into());
+        if broken {
+            self.event(&[2], || "all links are healed".into());
+        }
         let held: Vec<Pipe> = self.pipes(|_, flow| flow.held);
         for pipe in held {
             let delay_ms = 1 + self.random.u64(..400);

@@ -96,6 +96,19 @@ pub enum Observation {
     },
 }
 
+impl Observation {
+    /// The newest entry that it tells of.
+    pub fn zxid(&self) -> Zxid {
+        match self {
+            Observation::Acknowledged { applied, .. } => applied.zxid,
+            Observation::Read { zxid, .. } | Observation::Missed { zxid, .. } => *zxid,
+            Observation::Batch { batch, .. } => batch.upto,
+            Observation::Granted { token, .. } => Zxid(token.0),
+            Observation::Opened { .. } | Observation::LetGo { .. } => Zxid(0),
+        }
+    }
+}
+
 /// One entry that was committed.
 pub struct Commit<'a> {
     /// Where.

@@ -7,7 +7,7 @@ use std::cell::Cell;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Plant {
     /// Entries are acknowledged before they are on disk.
-    AckBeforeFlush,
+    AckBeforeFsync,
     /// Votes are sent before they are on disk.
     ForgottenVote,
     /// Linearizable reads without asking a quorum.
@@ -30,7 +30,7 @@ pub fn plant(plant: Option<Plant>) {
     PLANTED.set(plant);
     #[cfg(feature = "planted")]
     replica::plant(plant.and_then(|plant| match plant {
-        Plant::AckBeforeFlush | Plant::ForgottenVote => None,
+        Plant::AckBeforeFsync | Plant::ForgottenVote => None,
         Plant::ReadsWithoutQuorum => Some(replica::Planted::ReadsWithoutQuorum),
         Plant::DeposedExpiry => Some(replica::Planted::DeposedExpiry),
         Plant::WatchAfterLook => Some(replica::Planted::WatchAfterLook),

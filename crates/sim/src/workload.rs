@@ -229,6 +229,15 @@ async fn hold(client: &mut Client, session: &Session, lock: &ZPath, ticket: &ZPa
     client.observe(Observation::LetGo { client: id, ticket: ticket.clone() });
 }
 
+/// Looks, now here and now there, so that a node which answers by itself is caught at it.
+pub async fn look(mut client: Client) {
+    while !client.is_closing() {
+        client.move_on();
+        client.read(true).await;
+        client.pause(100).await;
+    }
+}
+
 /// Follows all events at and below a path, over every node.
 pub async fn watch(mut client: Client, root: &'static str) {
     let key = WatchKey::Subtree(path(root));

@@ -1,7 +1,5 @@
 //! A few seeds, that a seed repeats itself, and that planted bugs are found.
 
-use std::ops::Range;
-
 use sim::cluster::{Outcome, Plan, run};
 use sim::planted::Plant;
 use sim::trace::Detail;
@@ -19,16 +17,17 @@ fn holds(seed: u64) -> Outcome {
     outcome
 }
 
-/// The bug is found within these seeds, by the invariant of that name.
+/// The bug is found by an invariant of these names: in the seeds that found it when this was written, or, when the code has
+/// changed since and seeds play otherwise, in the next of the list. About one seed in ten finds any of the bugs.
 #[track_caller]
-fn found(plant: Plant, within: Range<u64>, by: &[&str]) {
-    for seed in within.clone() {
+fn found(plant: Plant, at_first: &[u64], by: &[&str]) {
+    for seed in at_first.iter().copied().chain(100..160) {
         if let Some(failure) = play(seed, Some(plant)).failure {
             assert!(by.iter().any(|name| failure.starts_with(name)), "seed {seed}: {failure}");
             return;
         }
     }
-    panic!("{plant:?} was not found within seeds {within:?}");
+    panic!("{plant:?} was not found within seeds {at_first:?} and 100..160");
 }
 
 #[test]
@@ -50,15 +49,30 @@ fn the_same_seed_has_the_same_trace() {
 }
 
 #[test]
-fn acknowledging_before_the_flush_is_found() {
+fn acknowledging_before_the_fsync_is_found() {
     // Raft itself may notice that its log went back, and end.
     let raft_ended = ["node 1 ended itself: raft", "node 2 ended itself: raft", "node 3 ended itself: raft"];
     let mut by = vec!["replicas agree", "acknowledged writes survive", "reads are fresh"];
     by.extend(raft_ended);
-    found(Plant::AckBeforeFlush, 0..20, &by);
+    found(Plant::AckBeforeFsync, &[5, 2, 36, 0], &by);
+}
+
+#[test]
+fn forgotten_votes_are_found() {
+    found(Plant::ForgottenVote, &[44, 39, 30, 55], &["one leader in a term", "replicas agree"]);
+}
+
+#[test]
+fn reads_without_a_quorum_are_found() {
+    found(Plant::ReadsWithoutQuorum, &[35, 30, 69, 36], &["reads are fresh"]);
 }
 
 #[test]
 fn expiries_by_a_deposed_leader_are_found() {
-    found(Plant::DeposedExpiry, 0..20, &["no early expiry", "one holder"]);
+    found(Plant::DeposedExpiry, &[44, 58, 40, 35], &["no early expiry", "one holder"]);
+}
+
+#[test]
+fn watches_set_after_the_look_are_found() {
+    found(Plant::WatchAfterLook, &[10, 13, 34, 1], &["watches fire once"]);
 }

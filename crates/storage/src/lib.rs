@@ -32,6 +32,8 @@ mod log_store;
 mod manifest;
 pub mod memory;
 mod node_meta;
+#[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
+mod planted;
 mod runtime;
 mod snapshot;
 mod snapshot_receiver;
@@ -50,6 +52,8 @@ pub use fatal::Fatal;
 pub use log_store::LogStore;
 pub use manifest::Manifest;
 pub use node_meta::{FORMAT, Identity, NodeMeta};
+#[cfg(feature = "planted")]
+pub use planted::plant_ack_before_fsync;
 pub use runtime::{Random, Runtime, seed_random};
 pub use snapshot::{Records, Snapshot};
 pub use snapshot_receiver::SnapshotReceiver;

@@ -1,17 +1,22 @@
-//! The one program: `zlock serve` runs a node, `zlock dev` runs a whole ensemble on this machine. Wiring only: what a
-//! node does is decided in `replica`, what its HTTP door says in `rest`.
+//! The one program: `zlock serve` runs a node, `zlock dev` runs a whole ensemble on this machine, and the other commands
+//! are a client. Wiring only: what a node does is decided in `replica`, what its HTTP door says in `rest`, what a client
+//! may believe in `zlock-client`.
 //!
 //! | file | has |
 //! |---|---|
+//! | `cli.rs` | the commands of a client |
 //! | `config.rs` | the table of keys; flags, variables and file become [`config::Settings`] |
 //! | `serve.rs` | one node, from its settings to its exit code |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
 //!
 //! The program is a library with a small `main` so that the integration tests can build it as a binary of their own.
 
+mod cli;
 pub mod config;
 mod dev;
 mod logging;
+#[cfg(feature = "planted")]
+mod planted;
 mod serve;
 
 use std::ffi::OsString;
@@ -36,8 +41,14 @@ enum Exit {
 
 /// Runs the program with its arguments, the program's name first.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let exit = match command().try_get_matches_from(args) {
-        Ok(matches) => dispatch(&matches),
+    let exit = match command().subcommands(cli::internal_commands()).try_get_matches_from(args) {
+        Ok(matches) => {
+            let client = matches.subcommand().and_then(|(name, matches)| cli::run(name, matches, command));
+            if let Some(code) = client {
+                return ExitCode::from(code);
+            }
+            dispatch(&matches)
+        }
         Err(error) => {
             // Help and version come as errors too, and are none.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Clean };
@@ -92,6 +103,7 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(serve)
         .subcommand(dev_command())
+        .subcommands(cli::commands())
         .subcommand(Command::new("version").about("Prints the version"))
 }
 

@@ -16,6 +16,10 @@ pub(crate) fn run(settings: Settings, until_stdin_ends: bool) -> Exit {
     if let Err(reason) = logging::start(&settings.log) {
         return refuse(&reason);
     }
+    #[cfg(feature = "planted")]
+    if let Err(reason) = crate::planted::plant() {
+        return refuse(&reason);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&format!("cannot start threads: {error}")),
@@ -97,30 +101,26 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
     }));
     say(&format!("zlock node {node_id} of cluster {cluster_id} serves on http://{http_listen}"));
 
-    let failure = tokio::select! {
-        reason = failed => Some(reason),
-        reason = stop.next() => {
-            info!(reason, "stopping");
-            None
+    tokio::select! {
+        reason = failed => {
+            // At once: a node that cannot trust its disk has nothing to tell anyone, and others wait to take over.
+            error!(reason, "this node cannot go on");
+            return Ok(Exit::Failed);
         }
-    };
+        reason = stop.next() => info!(reason, "stopping"),
+    }
     let stopped = async {
+        // The door first: it takes those who wait here out of their queues, for which it needs a node that still writes.
         let _ = stop_http.send(());
-        replica.shutdown().await;
         let _ = door.await;
+        replica.shutdown().await;
     };
     let in_time = tokio::time::timeout(Duration::from_millis(settings.stop_timeout_ms), stopped).await.is_ok();
-    match failure {
-        Some(reason) => {
-            error!(reason, "this node cannot go on");
-            Ok(Exit::Failed)
-        }
-        None if in_time => Ok(Exit::Clean),
-        None => {
-            warn!(stop_timeout_ms = settings.stop_timeout_ms, "the clean stop took too long and was cut short");
-            Ok(Exit::Failed)
-        }
+    if in_time {
+        return Ok(Exit::Clean);
     }
+    warn!(stop_timeout_ms = settings.stop_timeout_ms, "the clean stop took too long and was cut short");
+    Ok(Exit::Failed)
 }
 
 fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::lock::deadlock::Newcomer;
 use crate::lock::{self, LockStatus};
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
@@ -10,6 +11,14 @@ use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
 use crate::{
     Acl, Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath,
 };
+
+/// What came of a wish to enter a queue.
+pub(crate) enum Entered {
+    /// A lock node.
+    At(ZPath),
+    /// An answer instead.
+    NotLetIn(Reply),
+}
 
 impl State {
     pub(crate) fn acquire(
@@ -47,7 +56,10 @@ impl State {
                 if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
                     return Err(refuse(Error::LockNotClosed));
                 }
-                let ticket = self.enqueue_in_mode(acquire, id, hold, changes)?;
+                let ticket = match self.enqueue_in_mode(acquire, id, hold, changes)? {
+                    Entered::At(ticket) => ticket,
+                    Entered::NotLetIn(answer) => return Ok(answer),
+                };
                 if priority > 0 {
                     self.prioritize(&ticket, priority);
                 }
@@ -141,7 +153,7 @@ impl State {
         Ok(Reply::Withdrawn)
     }
 
-    fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
+    pub(crate) fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
         if self.nodes[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
@@ -156,7 +168,7 @@ impl State {
         id: SessionId,
         hold: Hold,
         changes: &mut Changes,
-    ) -> Result<ZPath, Refusal> {
+    ) -> Result<Entered, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
         let kind = Kind::Ephemeral { owner: id };
@@ -164,7 +176,9 @@ impl State {
         let (base, missing) = self.missing_on_the_way(lock);
         let parent = &self.nodes[&base];
         permit(parent, CREATE).map_err(refuse)?;
-        let ticket = match (missing.is_empty(), self.written_by(id, acquire)) {
+        let written_by = self.written_by(id, acquire);
+        let held_at_once = written_by.is_some();
+        let ticket = match (missing.is_empty(), written_by) {
             // Curator's downgrade: a reader that shares the number of its own writer is held with it, and after it.
             (true, Some(number)) if parent.creates < SEQUENCE_MAX => lock.child(&format!("{name}{number:010}")),
             (true, _) => sequential(parent, lock, &name),
@@ -181,6 +195,12 @@ impl State {
         if queue >= self.limits.waiters_max as usize {
             return Err(refuse(Error::TooManyWaiters));
         }
+        let at_end = !held_at_once && missing.is_empty();
+        let newcomer =
+            Newcomer { lock, session: id, owner: &acquire.owner, mode: acquire.mode, place: None, own: None };
+        if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
+            return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes)));
+        }
         let open: Arc<[Acl]> = Acl::open().into();
         self.make_containers(&missing, changes);
         let contender = Contender {
@@ -193,7 +213,7 @@ impl State {
         };
         let data = acquire.label.as_bytes().into();
         self.insert(&ticket, NewNode { kind, data, acl: open, contender: Some(contender) }, changes);
-        Ok(ticket)
+        Ok(Entered::At(ticket))
     }
 
     pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
@@ -214,7 +234,7 @@ impl State {
     }
 
     /// The ticket that an owner has already; nobody has none.
-    fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
+    pub(crate) fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
         if owner.is_empty() {
             return None;
         }

@@ -4,7 +4,7 @@ use bincode::de::{BorrowDecoder, Decoder};
 use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Decode, Encode};
 
-use crate::lock::LockStatus;
+use crate::lock::{LockStatus, WaitsFor};
 use crate::{Refusal, SessionId, Stat, ZPath, Zxid};
 
 /// The outcome of one transaction.
@@ -67,6 +67,16 @@ pub enum Reply {
         /// How many of the candidates.
         count: u32,
     },
+    /// Tickets were asked for; with a deadline of 0 they are gone.
+    Revoking {
+        /// The lock nodes.
+        tickets: Vec<ZPath>,
+    },
+    /// An acquire was not let in: it would have waited for itself. It has no ticket.
+    Deadlock {
+        /// Who waits for whom, from the one who asked back to it.
+        cycle: Vec<WaitsFor>,
+    },
 }
 
 impl Reply {
@@ -77,6 +87,7 @@ impl Reply {
         Stat: Decode<D::Context>,
         LockStatus: Decode<D::Context>,
         SessionId: Decode<D::Context>,
+        WaitsFor: Decode<D::Context>,
     {
         Ok(match u32::decode(decoder)? {
             0 => Reply::Done,
@@ -99,6 +110,8 @@ impl Reply {
             8 => Reply::StillHeld(Decode::decode(decoder)?),
             9 => Reply::Superseded,
             10 => Reply::Removed { count: Decode::decode(decoder)? },
+            11 => Reply::Revoking { tickets: Decode::decode(decoder)? },
+            12 => Reply::Deadlock { cycle: Decode::decode(decoder)? },
             _ => return Err(DecodeError::Other("not a reply")),
         })
     }

@@ -42,6 +42,7 @@ impl State {
             self.make_containers(&missing, changes);
         }
         if settings != LockSettings::default() {
+            self.check_ledger(lock).map_err(refuse)?;
             self.open_ledger(lock, None, settings);
         }
         self.edit(lock, |node| {

@@ -3,7 +3,7 @@
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 
-use crate::{Request, Txn};
+use crate::{Acquire, AcquireAll, Attempt, Op, Request, Txn, Upgrade};
 
 /// The longest transaction or record, in bytes: what a decoder may be made to allocate.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -71,11 +71,12 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, DecodeError> {
 /// What a request asks, as bytes to hash: the operation without its attempt, and the guard. Equal for a retry.
 pub fn fingerprint_bytes(request: &Request) -> Vec<u8> {
     let mut op = request.op.clone();
-    if let crate::Op::Acquire(acquire) | crate::Op::AcquireUrgent { acquire, .. } = &mut op {
-        acquire.attempt = crate::Attempt(0);
-    }
-    if let crate::Op::AcquireAll(acquire) = &mut op {
-        acquire.attempt = crate::Attempt(0);
+    match &mut op {
+        Op::Acquire(Acquire { attempt, .. })
+        | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
+        | Op::AcquireAll(AcquireAll { attempt, .. })
+        | Op::Upgrade(Upgrade { attempt, .. }) => *attempt = Attempt(0),
+        _ => {}
     }
     encode(&(op, &request.guard))
 }

@@ -84,6 +84,12 @@ pub enum Error {
     /// The entry was written by a leader of another term than it speaks for; its word no longer counts.
     #[error("the leader that proposed this was deposed")]
     StaleTerm,
+    /// Waiting would close a circle. A door's word for [`crate::Reply::Deadlock`]; the state machine does not refuse with it.
+    #[error("waiting for the lock would close a circle of waits")]
+    Deadlock,
+    /// Another reader of the lock is being upgraded, or a writer stands where the upgraded one would have to.
+    #[error("the read lock cannot be upgraded now: another upgrade or writer is in the way")]
+    UpgradeConflict,
     /// The semaphore has another number of permits than the request says.
     #[error("the semaphore has another limit")]
     LimitDiffers,
@@ -127,6 +133,8 @@ impl Error {
             Error::DataTooLarge => -1012,
             Error::PathTooLong => -1013,
             Error::StaleTerm => -1014,
+            Error::Deadlock => -1030,
+            Error::UpgradeConflict => -1031,
             Error::LimitDiffers => -1020,
             Error::LockClosed => -1021,
             Error::LockNotClosed => -1022,

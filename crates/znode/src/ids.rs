@@ -31,7 +31,8 @@ number! {
     SessionId
 }
 number! {
-    /// What a holder shows to a resource: the czxid of its lock node. Rises with every grant of one lock.
+    /// What a holder shows to a resource: the czxid of its lock node, or the zxid of its grant when an upgrade passed it.
+    /// Rises with every grant of one lock.
     FencingToken
 }
 number! {

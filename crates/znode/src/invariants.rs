@@ -6,7 +6,7 @@ use crate::lock::{self, LockStatus};
 use crate::state::State;
 use crate::tree::{idle_since, timed_at};
 use crate::znode::{Place, Znode, is_shared};
-use crate::{SessionId, ZPath};
+use crate::{SessionId, ZPath, Zxid};
 
 impl State {
     /// Checks the whole state. O(n log n): for tests.
@@ -31,6 +31,11 @@ impl State {
         same("idle", sums.idle, &self.idle.iter().cloned().collect())?;
         same("locks", sums.locks, &self.locks.iter().cloned().collect())?;
         self.check_multis()?;
+        same("grants", sums.granted, &self.grants.keys().cloned().collect())?;
+        self.past.check_invariants()?;
+        self.check_revocations()?;
+        self.check_upgrades()?;
+        self.check_namings()?;
         self.check_sessions(&sums.owned)
     }
 
@@ -72,15 +77,29 @@ impl State {
     }
 
     fn check_family(&self, path: &ZPath, node: &Znode, sums: &mut Sums) -> Result<(), String> {
-        let mut places = BTreeSet::new();
+        let (mut places, mut pending) = (BTreeSet::new(), BTreeSet::new());
         for name in &node.family.names {
             let child = path.child(name).map_err(|_| format!("child {name:?} has a bad name"))?;
             let child = self.node(&child).ok_or_else(|| format!("child {name} does not exist"))?;
-            places.extend(Place::of(name, child.czxid));
+            let place = Place::of(name, child.czxid);
+            // Each lock node of a session waits for its grant or has had it.
+            if child.owner().is_some() && child.lingers_until_ms().is_none() {
+                let waits = |place: &Place| node.family.pending.contains(place);
+                let settled = place.as_ref().filter(|place| !waits(place)).map(|place| path.child(&place.name));
+                sums.granted.extend(settled.transpose().map_err(|error| error.to_string())?);
+                pending.extend(place.clone().filter(waits));
+            }
+            places.extend(place);
         }
         let writers: BTreeSet<_> = places.iter().filter(|place| !is_shared(&place.name)).cloned().collect();
-        let tokens: BTreeSet<_> = places.iter().map(|place| (place.czxid, place.name.clone())).collect();
+        let token = |place: &Place| {
+            let ticket = path.child(&place.name).ok();
+            let grant = ticket.and_then(|ticket| self.grants.get(&ticket));
+            grant.map_or(place.czxid, |grant| Zxid(grant.token.0))
+        };
+        let tokens: BTreeSet<_> = places.iter().map(|place| (token(place), place.name.clone())).collect();
         same("contenders", node.family.contenders.iter().cloned().collect(), &places)?;
+        same("pending", node.family.pending.iter().cloned().collect(), &pending)?;
         same("writers", node.family.writers.iter().cloned().collect(), &writers)?;
         same("tokens", node.family.tokens.iter().cloned().collect(), &tokens)?;
         if !places.is_empty() {
@@ -139,6 +158,29 @@ impl State {
         if alone { Ok(()) } else { Err(format!("held by {writers:?} and readers of {readers:?}")) }
     }
 
+    fn check_revocations(&self) -> Result<(), String> {
+        let asked = &self.revocations.by_ticket;
+        let due = asked.iter().filter_map(|(ticket, asked)| asked.due_ms.map(|due_ms| (due_ms, ticket.clone())));
+        same("deadlines", due.collect(), &self.revocations.due.iter().cloned().collect())?;
+        let owned = |ticket: &ZPath| self.node(ticket).is_some_and(|node| node.owner().is_some());
+        let lingers = |ticket: &ZPath| self.node(ticket).and_then(Znode::lingers_until_ms).is_some();
+        match asked.keys().find(|ticket| !owned(ticket) || lingers(ticket)) {
+            Some(ticket) => Err(format!("{ticket} is asked for, and no session has it")),
+            None => Ok(()),
+        }
+    }
+
+    fn check_upgrades(&self) -> Result<(), String> {
+        for (lock, upgraded) in &self.upgrades {
+            let names = self.node(lock).map(|node| &node.family.names).ok_or_else(|| format!("{lock}: upgraded"))?;
+            let pair = upgraded.pair.iter().flat_map(|pair| [&*pair.writer, &*pair.reader]);
+            if names.is_empty() || pair.into_iter().any(|name| !names.contains(name)) {
+                return Err(format!("{lock}: {upgraded:?} of {names:?}"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_sessions(&self, owned: &BTreeSet<(SessionId, ZPath)>) -> Result<(), String> {
         let mut listed = BTreeSet::new();
         for (id, session) in &self.sessions {
@@ -168,6 +210,7 @@ struct Sums {
     idle: BTreeSet<(u64, ZPath)>,
     locks: BTreeSet<ZPath>,
     owned: BTreeSet<(SessionId, ZPath)>,
+    granted: BTreeSet<ZPath>,
 }
 
 fn same<T: Ord + std::fmt::Debug>(what: &str, counted: BTreeSet<T>, indexed: &BTreeSet<T>) -> Result<(), String> {

@@ -12,6 +12,7 @@
 //! multilock.rs  several locks at once, all or none                     semaphore.rs permits
 //! closed_lock.rs  priorities, a bounded queue, hand-over
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
+//! lock/         what is kept beside the queue: past.rs, revoke.rs, upgrade.rs; deadlock.rs and naming.rs look at it
 //! ```
 
 mod acl;
@@ -53,6 +54,6 @@ pub use stat::Stat;
 pub use state::State;
 pub use txn::{
     Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, LockGuard, LockMode, Op, Policy, ReapCandidate,
-    Request, Txn, ZnodeOp,
+    Request, Txn, Upgrade, ZnodeOp,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

@@ -1,7 +1,16 @@
-//! Locks as readings of znodes: who holds, who waits. A lock has no state of its own.
+//! Locks as readings of znodes: who holds, who waits. Of that a lock has no state of its own; what is remembered or asked of
+//! it beyond its queue is in the files of `lock/`.
 //!
 //! A lock is a znode with contenders among its children: children whose names end in ten digits, whoever made them. They
 //! queue by number, then by czxid, then by name. A writer holds when nothing is before it; a reader when no writer is before it.
+
+pub(crate) mod deadlock;
+mod limits;
+pub(crate) mod naming;
+pub(crate) mod past;
+pub(crate) mod records;
+pub(crate) mod revoke;
+pub(crate) mod upgrade;
 
 use std::ops::Bound;
 
@@ -11,6 +20,12 @@ use imbl::OrdSet;
 use crate::ledger::{Demand, demand_of};
 use crate::znode::{Contender, Kind, Place, Znode, is_shared, mode_of, sequence_of};
 use crate::{Error, FencingToken, LockMode, LockSettings, SessionId, State, ZPath, Zxid};
+
+pub use deadlock::WaitsFor;
+pub use limits::LockLimits;
+pub use naming::{BlindSpot, Naming, lint};
+pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history};
+pub use revoke::{Revocation, revocation};
 
 /// Where a ticket stands.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -44,13 +59,17 @@ pub struct QueueEntry {
     pub session: Option<SessionId>,
     /// Who, within the session; empty for nobody.
     pub owner: String,
-    /// The lock node's data if that is text.
+    /// The lock node's data if that is text, and no longer than a label may be.
     pub label: Option<String>,
     /// When it entered the queue, in milliseconds since 1970 by the leader's clock.
     pub since_ms: u64,
     /// The fencing token that it has, or will have when it holds: its czxid. Once somebody was passed in the queue (by leave
     /// of a waiting multi-lock), the token of a waiter is not known before it holds, and may be larger.
     pub token: FencingToken,
+    /// Since when it holds; `None` while it waits, and for a znode that no session owns.
+    pub grant: Option<Grant>,
+    /// Whether it was asked to give up.
+    pub revocation: Option<Revocation>,
     /// Acquires that share it.
     pub holds: u32,
     /// In a semaphore: the permits that it has, or wants.
@@ -115,7 +134,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
             let lock = ticket.parent().ok_or(Error::BadArguments)?;
             Ok(LockStatus::Waiting { predecessor: lock.child(name)? })
         }
-        None => Ok(LockStatus::Held { token: FencingToken::from(node.czxid), holds: holds(node) }),
+        None => Ok(LockStatus::Held { token: state.token_of(ticket, node), holds: holds(node) }),
     }
 }
 
@@ -241,7 +260,9 @@ fn contender<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Znode, &'a Zno
 /// The contender that must go before this one can hold; `None` when it holds.
 fn predecessor<'a>(state: &State, parent: &'a Znode, ticket: &ZPath, node: &Znode, place: &Place) -> Option<&'a str> {
     if !is_shared(ticket.name()) {
-        return before(&parent.family.contenders, place).next_back().map(|place| &*place.name);
+        let passes = if state.upgrades.is_empty() { None } else { state.passes(&ticket.parent()?, ticket.name()) };
+        let mut names = before(&parent.family.contenders, place).rev().map(|place| &*place.name);
+        return names.find(|name| Some(*name) != passes);
     }
     let lock = ticket.parent()?;
     let mut writers = before(&parent.family.writers, place).rev();
@@ -280,9 +301,11 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         },
         session: node.owner(),
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
-        label: String::from_utf8(node.data.to_vec()).ok(),
+        label: label(state, node),
         since_ms: node.ctime_ms,
-        token: granted.map_or_else(|| FencingToken::from(node.czxid), |grant| grant.token),
+        token: granted.map_or_else(|| state.token_of(&ticket, node), |grant| grant.token),
+        grant: grant(state, &ticket),
+        revocation: revocation(state, &ticket),
         holds: holds(node),
         permits,
         priority,
@@ -293,6 +316,12 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
 
 fn node_place(ticket: &ZPath, node: &Znode) -> Option<Place> {
     Place::of(ticket.name(), node.czxid)
+}
+
+/// A znode that no acquire made may hold anything: what is longer than a label may be is none.
+fn label(state: &State, node: &Znode) -> Option<String> {
+    let short = node.data.len() <= state.limits.label_bytes_max as usize;
+    short.then(|| std::str::from_utf8(&node.data).ok().map(String::from)).flatten()
 }
 
 fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {

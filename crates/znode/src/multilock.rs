@@ -4,6 +4,7 @@
 //! same order in every queue, which is why multi-locks do not wait for each other in a circle. Until all parts can hold,
 //! none does. They go together too, whatever takes the first of them away.
 
+use crate::acquire::Entered;
 use crate::state::{Changes, State};
 use crate::znode::{Hold, Znode};
 use crate::{
@@ -86,7 +87,12 @@ impl State {
             let acquire = wish.part(index);
             let hold = Hold { key, attempts: vec![wish.attempt] };
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
-            let ticket = self.enqueue_in_mode(&acquire, id, hold, changes).map_err(at)?;
+            let refuse = |error| at(Refusal::at(error, &acquire.lock));
+            self.check_ledger(&acquire.lock).map_err(refuse)?;
+            let Entered::At(ticket) = self.enqueue_in_mode(&acquire, id, hold, changes).map_err(at)? else {
+                // Only who has a name can close a circle.
+                return Err(refuse(Error::Deadlock));
+            };
             self.open_ledger(&acquire.lock, Some(&ticket), LockSettings::default());
             changes.touch(&acquire.lock);
             tickets.push(ticket);

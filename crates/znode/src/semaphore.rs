@@ -3,10 +3,11 @@
 //! The limit, how many permits there are, is kept in the lock's ledger: set by the first acquire, the same for all others,
 //! forgotten with the directory. Permits are granted in the order of the queue: a wish for many is not passed by wishes for few.
 
+use crate::acquire::Entered;
 use crate::ledger::Demand;
 use crate::state::{Changes, State};
 use crate::znode::Hold;
-use crate::{Acquire, Error, LockMode, LockSettings, Refusal, SessionId, ZPath};
+use crate::{Acquire, Error, LockMode, LockSettings, Refusal, SessionId};
 
 impl State {
     /// Enqueues a contender of any mode; in a semaphore, only if its limit is the one that the request says.
@@ -16,7 +17,7 @@ impl State {
         id: SessionId,
         hold: Hold,
         changes: &mut Changes,
-    ) -> Result<ZPath, Refusal> {
+    ) -> Result<Entered, Refusal> {
         let LockMode::Lease { permits, limit } = acquire.mode else {
             let demand = if acquire.mode == LockMode::Read { Demand::Shared } else { Demand::Alone };
             self.check_waiters(&acquire.lock, demand).map_err(|error| Refusal::at(error, &acquire.lock))?;
@@ -31,9 +32,13 @@ impl State {
             return Err(Refusal::at(Error::LimitDiffers, lock));
         }
         self.check_waiters(lock, Demand::Permits(permits)).map_err(|error| Refusal::at(error, lock))?;
-        let ticket = self.enqueue(acquire, id, hold, changes)?;
+        self.check_ledger(lock).map_err(|error| Refusal::at(error, lock))?;
+        let ticket = match self.enqueue(acquire, id, hold, changes)? {
+            Entered::At(ticket) => ticket,
+            answer => return Ok(answer),
+        };
         self.open_ledger(lock, Some(&ticket), LockSettings { limit: Some(limit), ..LockSettings::default() });
         changes.touch(lock);
-        Ok(ticket)
+        Ok(Entered::At(ticket))
     }
 }

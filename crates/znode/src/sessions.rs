@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::lock::TicketEnd;
 use crate::session::{Requests, Session};
 use crate::state::{Changes, State};
 use crate::{Error, Refusal, Reply, SessionId, Term, ZPath, lock};
@@ -90,9 +91,10 @@ impl State {
 
     fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
         let session = self.sessions.remove(&id).expect("the caller has seen it");
+        self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
         for path in session.ephemerals() {
             if lingering.contains(path) {
-                self.linger(path);
+                self.linger(path, changes);
             } else if self.nodes.contains_key(path) {
                 // Not when it went with another part of its multi-lock.
                 self.remove(path, changes);
@@ -100,8 +102,12 @@ impl State {
         }
     }
 
-    fn linger(&mut self, path: &ZPath) {
+    fn linger(&mut self, path: &ZPath, changes: &Changes) {
         let time_ms = self.time_ms;
+        let node = self.nodes[path].clone();
+        self.ticket_ended(path, &node, changes);
+        let lock = path.parent().expect("the root has no owner");
+        self.edit(&lock, |lock| lock.family.settle(path.name(), node.czxid));
         self.edit(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));

@@ -13,7 +13,7 @@ use crate::ledger::{Demand, Ledger, demand_of};
 use crate::multilock::MultiLock;
 use crate::state::{Changes, State};
 use crate::znode::{Place, Znode, is_shared};
-use crate::{EventKind, FencingToken, LockSettings, Policy, ZPath, Zxid};
+use crate::{Error, EventKind, FencingToken, LockSettings, Policy, ZPath, Zxid};
 
 /// So many multi-locks may be passed over in one queue; the next one blocks it. Bounds the work of a grant.
 const PASSED_OVER_MAX: usize = 16;
@@ -113,6 +113,7 @@ impl State {
                 ledger.grant(&place, demand, FencingToken::from(token));
             });
             changes.push(EventKind::Granted, &ticket);
+            changes.granted(&ticket);
             locks.push(lock);
         }
         locks
@@ -121,6 +122,12 @@ impl State {
     /// Grants a lock to one who waits, whose turn it is not.
     pub(crate) fn grant_out_of_turn(&mut self, lock: &ZPath, place: &Place, changes: &mut Changes) {
         self.grant(&Turn { czxid: place.czxid, lock: lock.clone(), place: place.clone() }, changes);
+    }
+
+    /// Whether a lock has a ledger or can have one. Not after an upgrade: the order of tokens is another one then.
+    pub(crate) fn check_ledger(&self, lock: &ZPath) -> Result<(), Error> {
+        let upgraded = self.ledger(lock).is_none() && self.upgrades.contains_key(lock);
+        if upgraded { Err(Error::UpgradeConflict) } else { Ok(()) }
     }
 
     /// Opens the ledger of a lock that has none, with those who held before `newcomer` came.

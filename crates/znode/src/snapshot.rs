@@ -7,6 +7,7 @@ use imbl::OrdMap;
 
 use crate::codec::{DecodeError, decode, encode};
 use crate::ledger_records::{self, LedgerRecord};
+use crate::lock::records::{self, LockRecord};
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
 use crate::znode::{Contender, Family, Kind, Znode};
@@ -40,6 +41,7 @@ enum Record {
         requests: u64,
         znodes: u64,
     },
+    Lock(LockRecord),
     /// What ledgers say.
     Ledger(LedgerRecord),
 }
@@ -82,9 +84,10 @@ impl State {
         let nodes = self.nodes.clone();
         let znodes = nodes.clone().into_iter().flat_map(move |(path, node)| znode_records(&nodes, path, &node));
         let multis = ledger_records::multis(self).map(Record::Ledger);
+        let locks = records::records(self).map(Record::Lock);
         // Counted as they go by: finding them takes a walk over all znodes.
         let mut ledgers = 0;
-        let mut rest = znodes.chain(multis).chain(std::iter::once(tail));
+        let mut rest = znodes.chain(multis).chain(locks).chain(std::iter::once(tail));
         let mut tail = None;
         let rest = std::iter::from_fn(move || {
             let record = tail.take().or_else(|| rest.next())?;
@@ -147,6 +150,8 @@ pub struct StateBuilder {
     requests: u64,
     /// Records of ledgers that no tail of theirs has counted.
     ledgers: u64,
+    /// Records of locks that no tail of theirs has counted.
+    locks: u64,
     finished: bool,
 }
 
@@ -198,6 +203,8 @@ impl StateBuilder {
             Record::Znode(record) => push_znode(state, *record)?,
             Record::Ledger(record) => ledger_records::push(state, record, &mut self.ledgers)?,
             Record::Tail { .. } if self.ledgers > 0 => return Err(damaged("records of ledgers are missing")),
+            Record::Lock(record) => records::push(state, record, &mut self.locks)?,
+            Record::Tail { .. } if self.locks > 0 => return Err(records::missing()),
             Record::Tail { sessions, requests, znodes } => {
                 let counts = (state.sessions.len() as u64, self.requests, state.nodes.len() as u64);
                 if counts != (sessions, requests, znodes) {

@@ -6,12 +6,17 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::lock::naming::Namings;
+use crate::lock::past::{Past, end_of};
+use crate::lock::revoke::Revocations;
+use crate::lock::upgrade::Upgraded;
+use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::multilock::MultiLock;
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
-    Acl, Applied, Credential, Error, Event, EventKind, Idempotency, Limits, LogPosition, Op, ReapCandidate, Refusal,
-    Reply, Request, RequestKey, SessionId, Term, Txn, ZPath, Zxid, lock,
+    Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Limits, LogPosition, Op,
+    ReapCandidate, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -32,6 +37,14 @@ pub struct State {
     pub(crate) data_bytes: u64,
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
     pub(crate) multis: OrdMap<Zxid, Arc<MultiLock>>,
+    pub(crate) lock_limits: Arc<LockLimits>,
+    /// The lock nodes that hold and that a session owns, with the entry in which each became a holder.
+    pub(crate) grants: OrdMap<ZPath, Grant>,
+    pub(crate) past: Past,
+    pub(crate) revocations: Revocations,
+    pub(crate) namings: Namings,
+    /// Locks with a reader that became a writer, or wants to.
+    pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
 }
 
 impl Default for State {
@@ -79,6 +92,12 @@ impl State {
             idle: OrdSet::new(),
             data_bytes: 0,
             multis: OrdMap::new(),
+            lock_limits: Arc::new(LockLimits::FIRST),
+            grants: OrdMap::new(),
+            past: Past::default(),
+            revocations: Revocations::default(),
+            upgrades: OrdMap::new(),
+            namings: Namings::default(),
         }
     }
 
@@ -92,6 +111,7 @@ impl State {
         let mut changes = Changes::new(at);
         let (zxid, reply) = self.answer(txn.request, &mut changes);
         self.settle(&mut changes);
+        self.settle_grants(&changes);
         Applied { zxid, reply, events: changes.events }
     }
 
@@ -121,6 +141,11 @@ impl State {
     /// The bounds in force.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The bounds in force of what is remembered about locks.
+    pub fn lock_limits(&self) -> &LockLimits {
+        &self.lock_limits
     }
 
     /// How many znodes there are, the root included.
@@ -187,7 +212,8 @@ impl State {
         let timed = self.timed.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
         let idle = self.idle.iter().take_while(|(emptied_ms, _)| emptied_ms.saturating_add(idle_ms) <= now_ms);
         let candidate = |path: &ZPath| ReapCandidate { path: path.clone(), czxid: self.nodes[path].czxid };
-        timed.chain(idle).take(max).map(|(_, path)| candidate(path)).collect()
+        let revoked = self.revocations.due.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
+        timed.chain(idle).chain(revoked).take(max).map(|(_, path)| candidate(path)).collect()
     }
 
     fn advance(&mut self, at: LogPosition) {
@@ -237,18 +263,20 @@ impl State {
         let now = self.last_zxid;
         // A retried acquire wants to know where its ticket stands by now.
         let (attempt, ticket) = match (op, &answered.answer) {
-            (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, Some(Ok(Reply::Acquired { ticket, .. }))) => {
-                (acquire.attempt, Some(ticket.clone()))
-            }
+            (
+                Op::Acquire(Acquire { attempt, .. })
+                | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
+                | Op::AcquireAll(AcquireAll { attempt, .. })
+                | Op::Upgrade(Upgrade { attempt, .. }),
+                Some(Ok(Reply::Acquired { ticket, .. })),
+            ) => (*attempt, Some(ticket.clone())),
             (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, None) => {
                 (acquire.attempt, self.ticket_with(id, acquire, key))
-            }
-            (Op::AcquireAll(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => {
-                (acquire.attempt, Some(ticket.clone()))
             }
             (Op::AcquireAll(acquire), None) if !acquire.parts.is_empty() => {
                 (acquire.attempt, self.ticket_with(id, &acquire.first(), key))
             }
+            (Op::Upgrade(upgrade), None) => (upgrade.attempt, self.upgraded_with(id, upgrade, key)),
             (_, Some(answer)) => return (answered.zxid, answer.clone()),
             (_, None) => return (now, Err(Error::RequestKeyEvicted.into())),
         };
@@ -281,6 +309,8 @@ impl State {
         idempotency: Option<&Idempotency>,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
+        changes.session = session;
+        changes.end = end_of(&op);
         match op {
             Op::OpenSession { secret_hash, timeout_ms, label } => {
                 self.open_session(secret_hash, timeout_ms, &label, changes)
@@ -305,6 +335,12 @@ impl State {
                 self.limits = Arc::new(limits);
                 Ok(Reply::Done)
             }
+            Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, idempotency, changes),
+            Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, changes),
+            Op::SetLockLimits(limits) => {
+                self.lock_limits = Arc::new(limits);
+                Ok(Reply::Done)
+            }
         }
     }
 }
@@ -319,11 +355,29 @@ pub(crate) struct Changes {
     parents: BTreeSet<ZPath>,
     /// Locks with a ledger whose queues have changed since they were settled.
     touched: BTreeSet<ZPath>,
+    /// Lock nodes that a ledger granted their lock.
+    granted: BTreeSet<ZPath>,
+    /// Parents whose queue changed.
+    queues: BTreeSet<ZPath>,
+    /// Who asks.
+    pub(crate) session: Option<SessionId>,
+    /// Why tickets end in this entry, as far as the operation alone tells.
+    pub(crate) end: Option<TicketEnd>,
 }
 
 impl Changes {
     fn new(at: LogPosition) -> Changes {
-        Changes { zxid: at.zxid, term: at.term, events: Vec::new(), parents: BTreeSet::new(), touched: BTreeSet::new() }
+        let (parents, queues, touched, granted) = Default::default();
+        let (zxid, term) = (at.zxid, at.term);
+        Changes { zxid, term, events: Vec::new(), parents, queues, touched, granted, session: None, end: None }
+    }
+
+    pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
+        self.queues.insert(lock.clone());
+    }
+
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &ZPath> {
+        self.queues.iter()
     }
 
     pub(crate) fn push(&mut self, kind: EventKind, path: &ZPath) {
@@ -338,10 +392,21 @@ impl Changes {
         self.events.clear();
         self.parents.clear();
         self.touched.clear();
+        self.granted.clear();
+        self.queues.clear();
     }
 
+    /// A lock with a ledger is to be settled.
     pub(crate) fn touch(&mut self, lock: &ZPath) {
         self.touched.insert(lock.clone());
+    }
+
+    pub(crate) fn granted(&mut self, ticket: &ZPath) {
+        self.granted.insert(ticket.clone());
+    }
+
+    pub(crate) fn new_grants(&self) -> impl Iterator<Item = &ZPath> {
+        self.granted.iter()
     }
 
     pub(crate) fn take_touched(&mut self) -> BTreeSet<ZPath> {

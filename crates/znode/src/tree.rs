@@ -114,7 +114,13 @@ impl State {
         Ok(Reply::Done)
     }
 
-    fn set_data(&mut self, path: &ZPath, data: Vec<u8>, version: i32, changes: &mut Changes) -> Result<Reply, Refusal> {
+    pub(crate) fn set_data(
+        &mut self,
+        path: &ZPath,
+        data: Vec<u8>,
+        version: i32,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
@@ -174,7 +180,7 @@ impl State {
         for candidate in candidates {
             let due = self.node(&candidate.path).is_some_and(|node| {
                 // A node made anew at the path is another one.
-                node.czxid == candidate.czxid && self.is_due(node)
+                node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
             });
             if due {
                 self.remove(&candidate.path, changes);
@@ -184,10 +190,11 @@ impl State {
         Reply::Removed { count }
     }
 
-    fn is_due(&self, node: &Znode) -> bool {
+    fn is_due(&self, path: &ZPath, node: &Znode) -> bool {
         let idle_ms = u64::from(self.limits.container_idle_ms);
         timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms)
             || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms)
+            || self.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms)
     }
 
     /// Whether there is room for `path` and the `count` znodes, itself included, that are made on the way to it below `parent`.
@@ -260,8 +267,11 @@ impl State {
             parent.pzxid = zxid;
         });
         self.link(path, &parent, node);
-        if sequence_of(path.name()).is_some() && self.ledger(&parent).is_some() {
-            changes.touch(&parent);
+        if sequence_of(path.name()).is_some() {
+            changes.queue_changed(&parent);
+            if self.ledger(&parent).is_some() {
+                changes.touch(&parent);
+            }
         }
         changes.push(EventKind::Created, path);
         changes.push(EventKind::ChildrenChanged, &parent);
@@ -272,6 +282,9 @@ impl State {
         let name: Arc<str> = path.name().into();
         let contenders = self.edit(parent, |parent| {
             parent.family.insert(&name, node.czxid);
+            if node.owner().is_some() && node.lingers_until_ms().is_none() {
+                parent.family.await_grant(&name, node.czxid);
+            }
             parent.family.contenders.len()
         });
         if contenders == 1 && sequence_of(&name).is_some() {
@@ -285,6 +298,7 @@ impl State {
             }
         }
         self.data_bytes += node.data.len() as u64;
+        self.namings.add(parent, &name, &node);
         self.index(path, &node);
         self.nodes.insert(path.clone(), Arc::new(node));
     }
@@ -296,6 +310,8 @@ impl State {
         let node = self.nodes.remove(path).expect("the caller has seen it");
         assert!(node.family.names.is_empty(), "only childless znodes are removed");
         self.unindex(path, &node);
+        self.ticket_ended(path, &node, changes);
+        self.namings.remove(&parent, path.name(), &node);
         self.data_bytes -= node.data.len() as u64;
         let contenders = self.edit(&parent, |parent| {
             parent.deletes += 1;
@@ -310,6 +326,7 @@ impl State {
         if self.ledger(&parent).is_some() {
             changes.touch(&parent);
         }
+        self.upgrade_ended(&parent, path.name(), contenders);
         // The session of a lingering lock node is gone.
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
             let session = Arc::make_mut(session);
@@ -320,6 +337,9 @@ impl State {
                     session.tickets.remove(&key);
                 }
             }
+        }
+        if sequence_of(path.name()).is_some() {
+            changes.queue_changed(&parent);
         }
         changes.push(EventKind::Deleted, path);
         changes.push(EventKind::ChildrenChanged, &parent);

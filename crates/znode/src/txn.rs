@@ -4,6 +4,7 @@
 
 use bincode::{Decode, Encode};
 
+use crate::lock::LockLimits;
 use crate::{Acl, Attempt, FencingToken, Limits, LockSettings, RequestKey, SessionId, Term, ZPath, Zxid};
 
 /// One transaction: all of it happens, or none.
@@ -131,6 +132,17 @@ pub enum Op {
     },
     /// A new leader brings its configured limits.
     SetLimits(Limits),
+    /// And those of what is remembered about locks.
+    SetLockLimits(LockLimits),
+    /// Asks a ticket, or all who hold a lock, to give up.
+    Revoke {
+        /// The lock node, or the lock.
+        path: ZPath,
+        /// Take the ticket away after so many milliseconds; 0 is at once, `None` never.
+        deadline_ms: Option<u32>,
+    },
+    /// Enqueues the writer that a reader becomes.
+    Upgrade(Upgrade),
     /// Enqueues for several locks at once.
     AcquireAll(AcquireAll),
     /// Sets what a lock is. In use it can only be given another `waiters_max`.
@@ -278,6 +290,18 @@ pub struct Acquire {
     /// How long after an expiry the dead holder's node stays, in milliseconds; 0 is not at all.
     pub lock_delay_ms: u32,
     /// This try. Stamped anew on every retry; not part of the fingerprint.
+    pub attempt: Attempt,
+}
+
+/// Takes a lock that is held to read also to write, in front of all writers that wait. Needs a credential and an
+/// idempotency key. The reader stays: releasing the writer is the way back.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Upgrade {
+    /// The reader's lock node. Owner and lock-delay are as it has them.
+    pub ticket: ZPath,
+    /// Free text for people; becomes the writer's data.
+    pub label: String,
+    /// This try, as in [`Acquire`].
     pub attempt: Attempt,
 }
 

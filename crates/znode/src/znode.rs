@@ -222,10 +222,12 @@ pub(crate) struct Family {
     pub(crate) contenders: OrdSet<Place>,
     /// Those of them that want the lock alone.
     pub(crate) writers: OrdSet<Place>,
-    /// The contenders by czxid: finds the lock node that a fencing token belongs to.
+    /// The contenders by token, which is the czxid for almost all: finds the lock node that a fencing token belongs to.
     pub(crate) tokens: OrdSet<(Zxid, Arc<str>)>,
     /// Who holds, where the order does not say it.
     pub(crate) ledger: Option<Arc<Ledger>>,
+    /// The contenders of sessions that never held so far. Finds the next holder.
+    pub(crate) pending: OrdSet<Place>,
 }
 
 impl Family {
@@ -245,6 +247,25 @@ impl Family {
         }
     }
 
+    /// A session owns this child: if it queues, it may come to hold.
+    pub(crate) fn await_grant(&mut self, name: &str, czxid: Zxid) {
+        self.pending.extend(Place::of(name, czxid));
+    }
+
+    /// It holds, or its session is gone.
+    pub(crate) fn settle(&mut self, name: &str, czxid: Zxid) {
+        if let Some(place) = Place::of(name, czxid) {
+            self.pending.remove(&place);
+        }
+    }
+
+    /// A contender has another token from here on.
+    pub(crate) fn change_token(&mut self, name: &str, old: Zxid, new: Zxid) {
+        if let Some((_, name)) = self.tokens.remove(&(old, name.into())) {
+            self.tokens.insert((new, name));
+        }
+    }
+
     pub(crate) fn remove(&mut self, name: &str, czxid: Zxid) {
         let removed = self.names.remove(name).is_some();
         assert!(removed, "a child is in its parent's list");
@@ -255,6 +276,7 @@ impl Family {
                 self.ledger.take_if(|ledger| ledger.is_over());
             }
             self.writers.remove(&place);
+            self.pending.remove(&place);
             self.tokens.remove(&(czxid, place.name));
         }
     }

@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use fastrand::Rng;
+use znode::lock::LockLimits;
 use znode::{
     Acl, Acquire, Attempt, Create, CreateMode, Credential, DecodeError, FencingToken, Idempotency, Limits, LockGuard,
-    LockMode, LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, ZPath,
-    ZnodeOp, Zxid, decode_txn, encode_txn,
+    LockMode, LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, Upgrade,
+    ZPath, ZnodeOp, Zxid, decode_txn, encode_txn,
 };
 
 const TXNS: &str = include_str!("golden/txns-v1.hex");
@@ -45,7 +46,9 @@ fn snapshots_keep_their_bytes() {
 
 #[test]
 fn the_state_that_is_frozen_can_be_made_today() {
-    let made: Vec<String> = everything().records().map(|record| hex(&record)).collect();
+    // Kinds of records that came later have golden files of their own.
+    let first = everything().records().filter(|record| record[1] < 5);
+    let made: Vec<String> = first.map(|record| hex(&record)).collect();
     assert_eq!(made.join("\n"), RECORDS.trim_end(), "what a log means has changed, or the samples have");
 }
 
@@ -246,6 +249,9 @@ fn samples() -> Vec<(&'static str, Txn)> {
         ("withdraw", Op::Withdraw { ticket: ticket.clone(), attempt: Attempt(9), if_waiting: true }),
         ("reap", Op::Reap { candidates: vec![ReapCandidate { path: path("/l"), czxid: Zxid(70_000) }] }),
         ("set_limits", Op::SetLimits(limits())),
+        ("set_lock_limits", Op::SetLockLimits(LockLimits::FIRST)),
+        ("revoke", Op::Revoke { path: ticket.clone(), deadline_ms: Some(70_000) }),
+        ("upgrade", Op::Upgrade(Upgrade { ticket: ticket.clone(), label: "label".into(), attempt: Attempt(9) })),
     ];
     let txn = |op| Txn { time_ms: 1_763_700_000_000, request: Request::new(op) };
     let mut samples: Vec<_> = ops.into_iter().map(|(name, op)| (name, txn(op))).collect();

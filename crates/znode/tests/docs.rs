@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use znode::lock::LockLimits;
 use znode::{Error, Limits};
 
 const MODEL: &str = include_str!("../../../docs/znode-model.md");
@@ -40,6 +41,8 @@ fn every_error_stands_in_the_table_with_its_number() {
         Error::LockClosed,
         Error::LockNotClosed,
         Error::HandOverRefused,
+        Error::Deadlock,
+        Error::UpgradeConflict,
     ];
     for error in all {
         let row = format!("| `{error:?}` | {} |", error.code());
@@ -51,7 +54,8 @@ fn every_error_stands_in_the_table_with_its_number() {
 
 #[test]
 fn every_limit_stands_in_the_table() {
-    for field in format!("{:?}", Limits::default()).split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':')) {
+    let limits = format!("{:?} {:?}", Limits::default(), LockLimits::default());
+    for field in limits.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':')) {
         assert!(MODEL.contains(&format!("`{field}`")), "no limit {field}");
     }
 }

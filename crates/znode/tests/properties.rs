@@ -87,11 +87,12 @@ fn histories_meet_every_answer() {
         }
     }
     // Not among them: NoAuth, as no ACL forbids yet, and SequenceExhausted, which needs 2^31 creates.
-    let all = "Acquired AuthFailed BadArguments BadVersion Created DataTooLarge Done InvalidAcl LockNotHeld Multi \
+    let all = "Acquired AuthFailed BadArguments BadVersion Created DataTooLarge Deadlock Done InvalidAcl LockNotHeld Multi \
                NoChildrenForEphemerals NoNode NodeExists NotEmpty PathTooLong QuotaExceeded Released Removed \
-               RequestKeyEvicted RequestKeyReused SessionExpired SessionOpened SessionRequired Set StaleTerm StillHeld \
+               RequestKeyEvicted RequestKeyReused Revoking SessionExpired SessionOpened SessionRequired Set StaleTerm StillHeld \
                Superseded TooManyChildren TooManyEphemerals TooManyHolds TooManyOps TooManySessions TooManyWaiters \
-               Withdrawn LimitDiffers LockClosed LockNotClosed HandOverRefused held-together several-permits passed passed-and-held-together";
+               UpgradeConflict Withdrawn LimitDiffers LockClosed LockNotClosed HandOverRefused held-together several-permits \
+               passed passed-and-held-together";
     let missing: Vec<&str> = all.split_whitespace().filter(|answer| !met.contains(*answer)).collect();
     assert!(missing.is_empty(), "no history gives {missing:?}; they give {met:?}");
 }
@@ -151,7 +152,7 @@ fn a_gone_ticket_never_holds_again() {
             }
             for (ticket, token) in &gone {
                 let lock = ticket.parent().unwrap();
-                let reused = model.contenders(lock.as_str()).iter().any(|path| model.nodes[path].created.0.0 == *token);
+                let reused = model.contenders(lock.as_str()).iter().any(|path| model.token(path).0 == *token);
                 let held = lock::is_held_with(&state, &lock, FencingToken(*token));
                 assert!(reused || !held, "seed {seed} step {step}: token {token} of {ticket} is good again");
             }
@@ -181,12 +182,29 @@ fn same(state: &State, model: &Model, what: &str) {
         assert_eq!((session.timeout_ms, &*session.label), (expected.timeout_ms, &*expected.label), "{what}");
         assert!(session.ephemerals().eq(&model.owned_by(expected.id)), "{what}: ephemerals of {}", expected.id);
     }
+    same_past(state, model, what);
     for now_ms in [model.time_ms, model.time_ms + 1500, u64::MAX] {
         let candidates = state.reap_candidates(now_ms, usize::MAX);
         let found: BTreeSet<&str> = candidates.iter().map(|candidate| candidate.path.as_str()).collect();
         let due = |path: &&String| model.due(path, now_ms);
         assert_eq!(found, model.nodes.keys().filter(due).map(String::as_str).collect(), "{what}: due at {now_ms}");
         assert_eq!(candidates.len(), found.len(), "{what}: a candidate twice");
+    }
+}
+
+/// What is remembered of those who have gone, and since when those who hold do.
+#[track_caller]
+fn same_past(state: &State, model: &Model, what: &str) {
+    for path in model.nodes.keys() {
+        assert_eq!(lock::grant(state, &zpath(path)), model.grants.get(path).copied(), "{what}: {path}");
+    }
+    let known = model.past.iter().map(|(lock, _)| lock.as_str());
+    for path in known.chain(model.nodes.keys().map(String::as_str)).collect::<BTreeSet<_>>() {
+        let history = lock::history(state, &zpath(path), usize::MAX);
+        assert!(history.iter().map(|ticket| &**ticket).eq(&model.history(path)), "{what}: {path}: {history:?}");
+    }
+    for id in (1..=model.last_zxid.0).map(SessionId) {
+        assert_eq!(state.ended_session(id), model.ended_session(id), "{what}: session {id}");
     }
 }
 
@@ -203,8 +221,12 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
         assert_eq!(lock::position(state, &entry.ticket), Ok(index as u32), "{what}: {entry:?}");
         assert_eq!(entry.holds, model.holds(entry.ticket.as_str()), "{what}: {entry:?}");
         let owner = node.lock.as_ref().map_or("", |lock| &lock.owner);
-        let token = node.granted.unwrap_or(node.created.0.0);
-        assert_eq!((&*entry.owner, entry.token.0, entry.since_ms), (owner, token, node.created.1), "{what}");
+        assert_eq!(
+            (&*entry.owner, entry.token.0, entry.since_ms),
+            (owner, model.token(entry.ticket.as_str()).0, node.created.1),
+            "{what}"
+        );
+        assert_eq!(entry.revocation, model.revocation(entry.ticket.as_str()), "{what}: {entry:?}");
         let session = match node.stay {
             Stay::Session(id) => Some(id),
             _ => None,

@@ -1,7 +1,10 @@
-//! Small disks that can be filled: a tmpfs for each node, and for failing fsyncs an ext4 image that is larger than the tmpfs it lies on.
+//! Small disks that can be broken: a tmpfs for each node, and on it an ext4 image where that is what it takes.
 //!
-//! Needs root. A filled tmpfs answers writes with "no space". The image promises its filesystem space that is not
-//! there, so writes succeed and the fsync behind them fails: what a dying disk does.
+//! Needs root. A filled filesystem answers writes with "no space". When the tmpfs below the image is full, the image's
+//! filesystem has space that is not there: writes succeed and the fsync behind them fails, as on a dying disk. What is
+//! deleted in that image is given back (`discard`), or it would soon have all the space that it promises. For losses of
+//! power the image is what the machine's disk is: it has what the kernel was made to write by fsync, and what it wrote of
+//! its own will; all the rest is in the page cache and goes with the power.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -9,15 +12,30 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Of the tmpfs.
-const DISK_BYTES: u64 = 256 << 20;
-/// Of the image, as its filesystem sees it.
-const IMAGE_BYTES: u64 = 512 << 20;
+const DISK_BYTES: u64 = 512 << 20;
+/// Of the image, as its filesystem sees it. It fits, so that the image can be full by itself too.
+const IMAGE_BYTES: u64 = 384 << 20;
+/// Of an image that is copied when the power goes: image and copy must find room on the tmpfs.
+const POWERED_IMAGE_BYTES: u64 = 200 << 20;
+/// Mount options of that image. No journal commit but those that an fsync asks for: the copy is not made at one instant.
+const POWERED_OPTIONS: &str = "loop,commit=300";
 /// The name of the file that takes the space.
 const FILLER: &str = ".jepsen-filler";
 
 /// Whether this process may mount disks.
 pub fn available() -> bool {
     rustix::process::geteuid().is_root() && Command::new("mkfs.ext4").arg("-V").output().is_ok()
+}
+
+/// How a node's disk can break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskKind {
+    /// It can be full.
+    Full,
+    /// Its fsync can fail.
+    FailingFsync,
+    /// It can lose what was not fsynced.
+    PowerLoss,
 }
 
 /// Mounts that are undone when this is dropped.
@@ -40,28 +58,42 @@ impl Disks {
     ///
     /// # Errors
     /// When mounting is not permitted, or a tool is missing.
-    pub fn mount(&mut self, dir: &Path, failing_fsync: bool) -> io::Result<PathBuf> {
+    pub fn mount(&mut self, dir: &Path, kind: DiskKind) -> io::Result<PathBuf> {
         let disk = dir.join("disk");
         fs::create_dir_all(&disk)?;
         let disk = fs::canonicalize(disk)?;
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES}"), "jepsen"]).arg(&disk))?;
         self.mounted.push(disk.clone());
-        if !failing_fsync {
-            let data = disk.join("data");
-            fs::create_dir_all(&data)?;
-            return Ok(data);
-        }
+        let (bytes, journal, options) = match kind {
+            DiskKind::Full => {
+                let data = disk.join("data");
+                fs::create_dir_all(&data)?;
+                return Ok(data);
+            }
+            DiskKind::FailingFsync => (IMAGE_BYTES, "^has_journal", "loop,discard"),
+            DiskKind::PowerLoss => (POWERED_IMAGE_BYTES, "has_journal", POWERED_OPTIONS),
+        };
         let image = disk.join("image");
-        File::create(&image)?.set_len(IMAGE_BYTES)?;
-        run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", "^has_journal"]).arg(&image))?;
+        File::create(&image)?.set_len(bytes)?;
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", journal]).arg(&image))?;
         let inner = disk.join("inner");
         fs::create_dir_all(&inner)?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&inner))?;
+        run(Command::new("mount").args(["-o", options]).arg(&image).arg(&inner))?;
         self.mounted.push(inner.clone());
         let data = inner.join("data");
         fs::create_dir_all(&data)?;
         Ok(data)
     }
+}
+
+/// Takes away what an earlier run that was cut off left mounted below `dir`.
+pub fn unmount_below(dir: &Path) {
+    let Ok(dir) = fs::canonicalize(dir) else { return };
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+    let below: Vec<PathBuf> = points.filter(|point| point.starts_with(&dir)).collect();
+    // Undone from the last to the first: the image before the tmpfs that it lies on.
+    drop(Disks { mounted: below });
 }
 
 /// Takes all the space of the disk that `data_dir` lies on.
@@ -79,6 +111,23 @@ pub fn fill(data_dir: &Path) -> io::Result<()> {
 pub fn fill_below(data_dir: &Path) -> io::Result<()> {
     let disk = data_dir.parent().and_then(Path::parent).unwrap_or(data_dir);
     fill_file(&disk.join(FILLER))
+}
+
+/// Takes everything from the disk that `data_dir` lies on that was not written to it, as when the power goes. The node must
+/// have been killed.
+///
+/// # Errors
+/// When the image cannot be copied or mounted again.
+pub fn lose_power(data_dir: &Path) -> io::Result<()> {
+    let inner = data_dir.parent().unwrap_or(data_dir);
+    let disk = inner.parent().unwrap_or(inner);
+    let (image, kept) = (disk.join("image"), disk.join("kept"));
+    run(Command::new("cp").arg("--sparse=always").arg(&image).arg(&kept))?;
+    // This writes the rest into the old image, which nobody will read again. Lazily, because a node that runs may see the
+    // same mount in its own namespace.
+    run(Command::new("umount").arg("-l").arg(inner))?;
+    fs::rename(&kept, &image)?;
+    run(Command::new("mount").args(["-o", POWERED_OPTIONS]).arg(&image).arg(inner))
 }
 
 /// Gives the space back.

@@ -15,9 +15,11 @@ use protocol::Cluster as View;
 use tokio::time::Instant;
 
 pub use links::{LinkRule, Links};
+pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
-pub use process::Node;
+pub use process::{Ended, Node};
 
+use crate::answer::Effect;
 use crate::http::{Call, Http};
 
 /// The name of every cluster that is started.
@@ -25,6 +27,12 @@ const CLUSTER_ID: &str = "jepsen";
 
 /// How long a cluster may take until every node is ready.
 const READY_MAX: Duration = Duration::from_secs(60);
+
+/// Nodes that end this often while everything is whole will not recover.
+const ENDS_IN_RECOVERY_MAX: usize = 3;
+
+/// What is written to see whether a node writes.
+const PROBE: &str = "/jepsen-probe";
 
 /// How the nodes of an own cluster are made.
 #[derive(Clone, Debug)]
@@ -73,8 +81,14 @@ impl Cluster {
             cluster.nodes.push(Node::prepare(plan, i as u64 + 1, place, &members.concat())?);
             cluster.restart(i as u64 + 1)?;
         }
-        cluster.wait_until_ready().await?;
-        Ok(cluster)
+        cluster.recover().await?;
+        for node in &mut cluster.nodes {
+            node.check_clock()?;
+        }
+        match cluster.ends().first() {
+            Some(end) => Err(io::Error::other(format!("a node ended while it was started: {end:?}"))),
+            None => Ok(cluster),
+        }
     }
 
     /// A cluster that runs already.
@@ -82,7 +96,7 @@ impl Cluster {
         Cluster { endpoints, nodes: Vec::new(), network: None }
     }
 
-    /// Starts a node again that was killed.
+    /// Starts a node unless it runs.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -94,29 +108,74 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until every node answers that it is ready.
+    /// Starts every node again that has ended for its disk and not come back yet.
     ///
     /// # Errors
-    /// When a minute was not enough; names the nodes that are not.
-    pub async fn wait_until_ready(&mut self) -> io::Result<()> {
+    /// When the program cannot be started.
+    pub fn restart_excused(&mut self) -> io::Result<()> {
+        for id in 1..=self.nodes.len() as u64 {
+            let node = &mut self.nodes[(id - 1) as usize];
+            if !node.runs() && node.ends().last().is_some_and(|end| end.for_its_disk) {
+                node.start()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts every node that does not run, whatever the reason, and waits until all are ready and those that have lived
+    /// through a broken disk have either proven that they go on or ended.
+    ///
+    /// # Errors
+    /// When a node cannot be started, ends again and again, or a minute was not enough; names the nodes and why.
+    pub async fn recover(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + READY_MAX;
+        let ends_before: Vec<usize> = self.nodes.iter().map(|node| node.ends().len()).collect();
         let mut http = Http::new(&self.endpoints);
         loop {
-            let mut late = Vec::new();
-            for id in 1..=self.endpoints.len() as u64 {
-                if !http.send(id, Call::get("/readyz")).await.is_ok() {
-                    late.push(id);
+            for id in 1..=self.nodes.len() as u64 {
+                self.restart(id)?;
+            }
+            for (node, before) in self.nodes.iter().zip(&ends_before) {
+                if let Some(end) = node.ends().last().filter(|_| node.ends().len() > before + ENDS_IN_RECOVERY_MAX) {
+                    return Err(io::Error::other(format!("node {} ends again and again: {end:?}", node.id)));
                 }
             }
-            if late.is_empty() {
+            let late = self.late(&mut http).await;
+            if late.is_empty() && self.nodes.iter_mut().all(Node::runs) {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let message = format!("nodes {late:?} are not ready after {} s; see their logs", READY_MAX.as_secs());
+                let message = format!("after {} s: {}; see their logs", READY_MAX.as_secs(), late.join(", "));
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// Nodes that cannot be said to have recovered, and why.
+    async fn late(&self, http: &mut Http) -> Vec<String> {
+        let mut late = Vec::new();
+        for id in 1..=self.endpoints.len() as u64 {
+            let answer = http.send(id, Call::get("/readyz")).await;
+            if !answer.is_ok() {
+                late.push(format!("node {id} is not ready: {}", answer.error.unwrap_or_default()));
+            }
+        }
+        let unproven: Vec<u64> =
+            self.nodes.iter().filter(|node| node.must_prove_itself()).map(|node| node.id).collect();
+        if !late.is_empty() || unproven.is_empty() {
+            return late;
+        }
+        // Who is ready has not written yet, and the next fsync may be the one that fails. Should it fail even later, the next
+        // recovery starts the node again.
+        let Some(zxid) = probe(http).await else { return vec!["a write was not acknowledged".to_owned()] };
+        for id in unproven {
+            let view: Option<View> = http.send(id, Call::get("/v1/cluster")).await.read(Effect::Read);
+            if view.is_none_or(|view| view.applied_zxid < zxid) {
+                late.push(format!("node {id} has not written since its disk was mended"));
+            }
+        }
+        late
     }
 
     /// Who leads, as most nodes that answer see it.
@@ -130,20 +189,33 @@ impl Cluster {
         votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(leader, _)| leader)
     }
 
-    /// Nodes that ended by themselves, with how.
-    pub fn ended(&mut self) -> Vec<(u64, String)> {
-        let ended = self.nodes.iter_mut().filter_map(|node| Some((node.id, node.ended()?)));
-        ended.collect()
+    /// When nodes ended by themselves, since the beginning.
+    pub fn ends(&mut self) -> Vec<Ended> {
+        self.nodes.iter_mut().for_each(|node| _ = node.runs());
+        self.nodes.iter().flat_map(|node| node.ends().to_vec()).collect()
     }
 }
 
+/// Writes to a znode that no workload knows, at any node; gives the write's zxid.
+async fn probe(http: &mut Http) -> Option<u64> {
+    let target = format!("/v1/znodes{PROBE}");
+    for node in 1..=http.node_count() {
+        // It may be there; the write behind it tells.
+        let _ = http.send(node, Call::post(target.clone())).await;
+        let answer = http.send(node, Call::put(target.clone())).await;
+        if answer.is_ok() {
+            return answer.zxid;
+        }
+    }
+    None
+}
+
 /// What every node says of itself; `None` for one that does not answer.
-pub async fn views(endpoints: &[String]) -> Vec<Option<View>> {
+async fn views(endpoints: &[String]) -> Vec<Option<View>> {
     let mut http = Http::new(endpoints);
     let mut views = Vec::new();
     for id in 1..=endpoints.len() as u64 {
-        let mut answer = http.send(id, Call::get("/v1/cluster")).await;
-        views.push(answer.read(crate::answer::Effect::Read));
+        views.push(http.send(id, Call::get("/v1/cluster")).await.read(Effect::Read));
     }
     views
 }

@@ -4,40 +4,64 @@
 //! link is cut by itself and in one step. Connections stay open and go on when the link heals, unless they gave up before.
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::links::LinkRule;
 
-/// How often this process has made namespaces: names are not used twice.
-static MADE: AtomicU32 = AtomicU32::new(0);
+/// How many runs of this machine can have namespaces at the same time.
+const SLOTS: u32 = 1_000;
+
+/// As many nodes as a run can have.
+const NODES_MAX: u64 = 9;
 
 /// Packets in a hundred that a lossy link drops.
-const LOSS_PERCENT: u32 = 20;
+pub(crate) const LOSS_PERCENT: u32 = 20;
 
 /// Namespaces for nodes and their bridge. Dropping it removes them.
 pub struct Namespaces {
     prefix: String,
     subnet: String,
     nodes: u64,
+    /// Locked as long as the names and addresses of its number are in use.
+    _slot: File,
 }
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // The kernel takes its time with namespaces; the address of this side must be free for the next run at once.
-        let _ = ip(&format!("link del {}h", self.prefix));
-        let names = (1..=self.nodes).map(|node| self.name(node)).chain([self.switch()]);
-        for name in names {
-            let _ = ip(&format!("netns del {name}"));
-        }
+        remove(&self.prefix, self.nodes);
     }
 }
 
-/// Whether this process may make namespaces and has the tools.
-pub(super) fn available() -> bool {
-    let has = |tool: &str| Command::new(tool).arg("-V").output().is_ok_and(|output| output.status.success());
-    rustix::process::geteuid().is_root() && has("ip") && has("nft")
+/// Removes what there is of a slot.
+fn remove(prefix: &str, nodes: u64) {
+    // The kernel takes its time with namespaces; the address of this side must be free for the next run at once.
+    let _ = ip(&format!("link del {prefix}h"));
+    let names = (1..=nodes).map(|node| format!("{prefix}n{node}")).chain([format!("{prefix}sw")]);
+    for name in names {
+        let _ = ip(&format!("netns del {name}"));
+    }
+}
+
+/// Whether this process may make namespaces and has the tools: makes one to see.
+pub(crate) fn available() -> io::Result<()> {
+    Namespaces::make(1).map(|_| ())
+}
+
+/// A number that no other run on this machine has, for as long as the file is open.
+fn take_slot() -> io::Result<(u32, File)> {
+    for slot in 0..SLOTS {
+        // Only root may write here, and only root can make namespaces.
+        let path = format!("/run/zlock-jepsen-net-{slot}.lock");
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => return Ok((slot, file)),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::other(format!("{SLOTS} runs have namespaces already")))
 }
 
 impl Namespaces {
@@ -46,9 +70,13 @@ impl Namespaces {
     /// # Errors
     /// When that is not permitted, or a tool is missing.
     pub fn make(nodes: u64) -> io::Result<Namespaces> {
-        let (id, turn) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        let prefix = format!("jp{}x{}", id % 100_000, turn % 1_000);
-        let made = Namespaces { prefix, subnet: format!("10.{}.{}", 90 + turn % 100, id % 250), nodes };
+        let (slot, file) = take_slot()?;
+        let (prefix, subnet) = (format!("jp{slot}"), format!("10.{}.{}", 90 + slot / 250, slot % 250));
+        // A run that was killed may have left some.
+        if ip(&format!("netns pids {prefix}sw")).is_ok() {
+            remove(&prefix, NODES_MAX);
+        }
+        let made = Namespaces { prefix, subnet, nodes, _slot: file };
         let switch = made.switch();
         let (prefix, subnet) = (&made.prefix, &made.subnet);
         ip(&format!("netns add {switch}"))?;

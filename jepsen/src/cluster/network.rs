@@ -19,7 +19,7 @@ pub enum NetworkKind {
 impl NetworkKind {
     /// Namespaces where they can be had, unless links are to be slow.
     pub fn best(with_delay: bool) -> NetworkKind {
-        if !with_delay && namespaces::available() { NetworkKind::Namespaces } else { NetworkKind::Proxies }
+        if !with_delay && namespaces::available().is_ok() { NetworkKind::Namespaces } else { NetworkKind::Proxies }
     }
 
     /// What results say.

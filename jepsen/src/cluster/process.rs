@@ -4,10 +4,43 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{CLUSTER_ID, Place, Plan};
+use crate::store::log_minute;
+
+/// Lines of a node's log that are shown when it ended.
+const LAST_LINES: usize = 8;
+/// Wall clocks that can jump begin so far in the past, and a node's first log lines have to show it.
+const START_OFFSET_S: u64 = 3_600;
+/// Ends of one node that are remembered; there are hardly ever as many, and the first ones tell most.
+const ENDS_MAX: usize = 50;
+
+/// That a node ended, and nobody had killed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Which.
+    pub node: u64,
+    /// Its exit status.
+    pub how: String,
+    /// Its disk was broken during its life: it has to end then.
+    pub for_its_disk: bool,
+    /// The end of its log.
+    pub last_lines: Vec<String>,
+}
+
+/// What was done to a node's disk, as far as the process that runs on it is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disk {
+    /// Nothing.
+    Sound,
+    /// It is broken now.
+    Broken,
+    /// It was, and whatever failed then may end the process yet.
+    Mended,
+}
 
 /// A node of an own cluster.
 pub struct Node {
@@ -23,6 +56,8 @@ pub struct Node {
     faketime: Option<(PathBuf, PathBuf)>,
     process: Option<Process>,
     paused: bool,
+    disk: Disk,
+    ends: Vec<Ended>,
 }
 
 struct Process {
@@ -59,14 +94,26 @@ impl Node {
         let faketime = match &plan.faketime {
             Some(library) => {
                 let offset = dir.join("clock");
-                fs::write(&offset, "+0\n")?;
+                fs::write(&offset, format!("-{START_OFFSET_S}\n"))?;
                 Some((library.clone(), offset))
             }
             None => None,
         };
         let log = dir.join("log");
         let (program, enter) = (fs::canonicalize(&plan.program)?, place.enter.clone());
-        Ok(Node { id, data_dir, program, config, enter, log, faketime, process: None, paused: false })
+        Ok(Node {
+            id,
+            data_dir,
+            program,
+            config,
+            enter,
+            log,
+            faketime,
+            process: None,
+            paused: false,
+            disk: Disk::Sound,
+            ends: Vec::new(),
+        })
     }
 
     /// Starts the process; its log goes on in the same file.
@@ -89,16 +136,51 @@ impl Node {
         let stdin = child.stdin.take();
         self.process = Some(Process { child, _stdin: stdin });
         self.paused = false;
+        if self.disk == Disk::Mended {
+            self.disk = Disk::Sound;
+        }
         Ok(())
     }
 
-    /// Whether it was started and not killed.
-    pub fn runs(&self) -> bool {
-        self.process.is_some()
+    /// Whether it runs. One that has ended by itself is remembered in [`Node::ends`].
+    pub fn runs(&mut self) -> bool {
+        let Some(process) = &mut self.process else { return false };
+        let Ok(Some(status)) = process.child.try_wait() else { return true };
+        self.process = None;
+        self.paused = false;
+        if self.ends.len() < ENDS_MAX {
+            let (how, for_its_disk) = (status.to_string(), self.disk != Disk::Sound);
+            self.ends.push(Ended { node: self.id, how, for_its_disk, last_lines: self.last_lines() });
+        }
+        false
+    }
+
+    /// When it ended by itself, since the beginning.
+    pub fn ends(&self) -> &[Ended] {
+        &self.ends
+    }
+
+    /// Says that its disk is broken from now on.
+    pub fn break_disk(&mut self) {
+        self.disk = Disk::Broken;
+    }
+
+    /// Says that its disk is whole again.
+    pub fn mend_disk(&mut self) {
+        if self.disk == Disk::Broken {
+            self.disk = if self.runs() { Disk::Mended } else { Disk::Sound };
+        }
+    }
+
+    /// Whether the process has lived through a broken disk, so that nobody knows yet whether it goes on.
+    pub fn must_prove_itself(&self) -> bool {
+        self.process.is_some() && self.disk == Disk::Mended
     }
 
     /// kill -9; returns when the process is gone.
     pub fn kill(&mut self) {
+        // Who has ended by itself before is not excused by it.
+        self.runs();
         // A stopped process dies of SIGKILL too.
         self.process = None;
         self.paused = false;
@@ -120,13 +202,6 @@ impl Node {
         self.paused
     }
 
-    /// How it ended, if it ended by itself since it was started. Forgets the process then.
-    pub fn ended(&mut self) -> Option<String> {
-        let status = self.process.as_mut()?.child.try_wait().ok()??;
-        self.process = None;
-        Some(status.to_string())
-    }
-
     /// Throws the data of a stopped node away.
     ///
     /// # Errors
@@ -146,6 +221,31 @@ impl Node {
         fs::write(&next, format!("{offset_s:+}\n"))?;
         fs::rename(next, file)?;
         Ok(true)
+    }
+
+    /// Sees in the log of a node that has just started whether libfaketime reaches it, and sets the clock right.
+    ///
+    /// # Errors
+    /// When it does not: no jump would have any effect.
+    pub fn check_clock(&mut self) -> io::Result<()> {
+        if self.faketime.is_none() {
+            return Ok(());
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let minutes: Vec<String> = (0..=3).map(|ago| log_minute(now - START_OFFSET_S - ago * 60)).collect();
+        let log = fs::read_to_string(&self.log)?;
+        if !log.lines().any(|line| minutes.iter().any(|minute| line.starts_with(minute))) {
+            let message = format!("libfaketime does not reach node {}: no line of its log is an hour old", self.id);
+            return Err(io::Error::other(message));
+        }
+        self.set_clock(0).map(|_| ())
+    }
+
+    fn last_lines(&self) -> Vec<String> {
+        let log = fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
     }
 
     /// Lines of the log that tell of a bug.

@@ -46,7 +46,11 @@ pub(crate) fn timeline(results: &Results, entries: &[Entry]) -> String {
             "convergence",
             format!(
                 "{} {}",
-                if results.convergence.valid == Validity::Valid { "same state on all nodes:" } else { "NOT the same:" },
+                match results.convergence.valid {
+                    Validity::Valid => "same state on all nodes:",
+                    Validity::Unknown => "not known:",
+                    Validity::Invalid => "NOT as it should be, see below:",
+                },
                 figures(&results.convergence)
             ),
         ),

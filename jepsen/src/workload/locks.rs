@@ -5,13 +5,12 @@ use std::time::Duration;
 use protocol::{Released, Ticket};
 use serde_json::{Value, json};
 
+use super::owner::Owner;
 use super::{Work, epoch, make_root};
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Longer than any fault lasts: here sessions are not meant to end by themselves.
-const SESSION_TIMEOUT_MS: u64 = 60_000;
 /// How long an acquire waits in the queue.
 const WAIT: Duration = Duration::from_millis(400);
 /// How long a lock is in use.
@@ -115,22 +114,14 @@ struct Held {
 /// A worker with its session.
 #[derive(Default)]
 pub struct Holder {
-    session: Option<Session>,
-    /// Sessions in which something of unknown outcome was done: closing them ends the doubt.
-    to_close: Vec<Session>,
+    owner: Owner,
     held: Option<Held>,
 }
 
 impl Holder {
-    /// Keeps the session, or leaves it when it ended or holds something unknown.
     fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
-        if client.take_crashed() {
+        if !self.owner.after(session, answer, client) {
             self.held = None;
-            self.to_close.push(session);
-        } else if answer.is_problem("session-expired") || answer.is_problem("auth-failed") {
-            self.held = None;
-        } else {
-            self.session = Some(session);
         }
     }
 
@@ -156,14 +147,6 @@ impl Holder {
     }
 }
 
-/// Closes a session of which something is not known. True when that is over.
-pub(crate) async fn close(session: &Session, client: &mut Client) -> bool {
-    let value = json!({"owner": session.id});
-    let (answer, _) = client.operate("close", value, session.close_call(), |_| None).await;
-    client.take_crashed();
-    answer.is_ok() || answer.is_problem("session-expired") || answer.is_problem("auth-failed")
-}
-
 impl Work for Locks {
     type Worker = Holder;
 
@@ -176,16 +159,7 @@ impl Work for Locks {
     }
 
     async fn step(&self, worker: &mut Holder, client: &mut Client) -> Result<(), String> {
-        if let Some(session) = worker.to_close.pop() {
-            if !close(&session, client).await {
-                worker.to_close.push(session);
-            }
-            return Ok(());
-        }
-        let session = match worker.session.take() {
-            Some(session) => session,
-            None => client.open_session(SESSION_TIMEOUT_MS).await?,
-        };
+        let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
         let again = self.kind == LockKind::Reentrant && client.rng.bool();
         match worker.held.take() {
             Some(held) if again && held.holds < HOLDS_MAX => {

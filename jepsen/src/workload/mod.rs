@@ -7,6 +7,7 @@ mod bank;
 mod ephemerals;
 mod fenced;
 mod locks;
+mod owner;
 mod queue;
 mod register;
 mod retries;

@@ -5,13 +5,12 @@ use std::time::Duration;
 use protocol::Ticket;
 use serde_json::json;
 
-use super::locks::close;
+use super::owner::Owner;
 use super::{Work, epoch, make_root};
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-const SESSION_TIMEOUT_MS: u64 = 60_000;
 const WAIT: Duration = Duration::from_millis(500);
 const EPOCH: Duration = Duration::from_secs(15);
 
@@ -30,8 +29,7 @@ impl Queue {
 /// A worker and its place in a queue.
 #[derive(Default)]
 pub struct Waiter {
-    session: Option<Session>,
-    to_close: Vec<Session>,
+    owner: Owner,
     place: Option<Place>,
 }
 
@@ -43,13 +41,8 @@ struct Place {
 
 impl Waiter {
     fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
-        if client.take_crashed() {
+        if !self.owner.after(session, answer, client) {
             self.place = None;
-            self.to_close.push(session);
-        } else if answer.is_problem("session-expired") || answer.is_problem("auth-failed") {
-            self.place = None;
-        } else {
-            self.session = Some(session);
         }
     }
 
@@ -117,16 +110,7 @@ impl Work for Queue {
     }
 
     async fn step(&self, worker: &mut Waiter, client: &mut Client) -> Result<(), String> {
-        if let Some(session) = worker.to_close.pop() {
-            if !close(&session, client).await {
-                worker.to_close.push(session);
-            }
-            return Ok(());
-        }
-        let session = match worker.session.take() {
-            Some(session) => session,
-            None => client.open_session(SESSION_TIMEOUT_MS).await?,
-        };
+        let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
         // Some leave the queue before their turn has come.
         let leaves = client.rng.u8(..20) == 0;
         match worker.place.take() {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use protocol::{Created, NodeSet, Released, ZnodeInfo, headers};
 use serde_json::{Value, json};
 
-use super::locks::{close, held};
+use super::locks::held;
+use super::owner::Owner;
 use super::sequences::{final_list, number_of};
 use super::{Work, final_read, make_root};
 use crate::answer::{Answer, Effect};
@@ -14,7 +15,6 @@ use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
 
-const SESSION_TIMEOUT_MS: u64 = 60_000;
 const WAIT: Duration = Duration::from_millis(300);
 /// Tries until an outcome stays unknown.
 const TRIES_MAX: u64 = 12;
@@ -31,8 +31,7 @@ pub struct Retries {
 #[derive(Default)]
 pub struct Insistent {
     index: usize,
-    session: Option<Session>,
-    to_close: Vec<Session>,
+    owner: Owner,
     ticket: Option<String>,
 }
 
@@ -175,23 +174,10 @@ impl Work for Retries {
     }
 
     async fn step(&self, worker: &mut Insistent, client: &mut Client) -> Result<(), String> {
-        if let Some(session) = worker.to_close.pop() {
-            if !close(&session, client).await {
-                worker.to_close.push(session);
-            }
-            return Ok(());
-        }
-        let session = match worker.session.take() {
-            Some(session) => session,
-            None => client.open_session(SESSION_TIMEOUT_MS).await?,
-        };
+        let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
         let answer = self.act(worker, &session, client).await;
-        // A refusal may mean that the session has ended; closing it finds out.
-        if client.take_crashed() || answer.outcome == Kind::Fail {
+        if !worker.owner.after_tries(session, &answer, client) {
             worker.ticket = None;
-            worker.to_close.push(session);
-        } else {
-            worker.session = Some(session);
         }
         Ok(())
     }

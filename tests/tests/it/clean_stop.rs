@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use protocol::{Ticket, TokenCheck};
+use protocol::{LockQueue, Ticket, TokenCheck};
 
-use crate::harness::{Call, Cluster};
+use crate::harness::{Call, Client, Cluster, until};
 
 #[tokio::test]
 async fn a_stopped_leader_ends_cleanly_and_hands_over() {
@@ -40,4 +40,28 @@ async fn a_stopped_leader_ends_cleanly_and_hands_over() {
     assert!(matches!(resumed.await.unwrap().unwrap().json(), Ticket::Held { .. }));
     cluster.restart(leader);
     cluster.all_ready().await;
+}
+
+#[tokio::test]
+async fn a_node_that_stops_leaves_no_ghosts_of_those_who_waited_at_it() {
+    let mut cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    let follower = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
+    let mut client = cluster.client(leader);
+    let (holder, waiter) = (client.open_session(60_000).await, client.open_session(60_000).await);
+    client.send(Call::post("/v1/locks/one").session(&holder)).await.unwrap();
+    let mut on_follower = cluster.client(follower);
+    let acquire = Call::post("/v1/locks/one?wait=60s").session(&waiter);
+    let waiting = tokio::spawn(async move { on_follower.send(acquire).await });
+    until("it waits", async || contenders(&mut client).await.filter(|contenders| *contenders == 2)).await;
+
+    assert_eq!(cluster.stop(follower).await, Some(0), "the promised exit code");
+    let answer = waiting.await.unwrap().unwrap();
+    assert_eq!(answer.status, 503, "nothing is left of it, and it may ask elsewhere: {answer:?}");
+    assert_eq!(contenders(&mut client).await, Some(1));
+}
+
+async fn contenders(client: &mut Client) -> Option<u32> {
+    let queue: LockQueue = client.send(Call::get("/v1/locks/one")).await.ok()?.json();
+    Some(queue.contenders)
 }

@@ -36,7 +36,7 @@ async fn a_node_whose_disk_fails_ends_and_comes_back_with_all_it_acknowledged() 
 
     cluster.leader_among(&others).await;
     let mut client = cluster.client(others[0]);
-    assert_eq!(client.send(Call::post("/v1/znodes/after").body(data.clone())).await.unwrap().status, 201);
+    client.create("/v1/znodes/after", data.clone()).await;
     written.push("/v1/znodes/after".into());
     cluster.kill(leader);
     cluster.restart(leader);

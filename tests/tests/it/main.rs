@@ -8,6 +8,8 @@ mod harness;
 mod all_killed_and_restarted;
 mod answer_lost_then_retried;
 mod clean_stop;
+mod cli;
+mod client;
 mod dev_starts_and_stops;
 mod failing_disk;
 mod hand_over_on_three_nodes;

@@ -47,8 +47,7 @@ async fn an_expiry_releases_every_lock_and_wakes_one_waiter_of_each() {
     .await;
     // A write that comes later in the log has passed every node, so whoever was woken with them has answered.
     for id in cluster.ids() {
-        let answer = cluster.client(id).send(Call::post(format!("/v1/znodes/later{id}"))).await.unwrap();
-        assert_eq!(answer.status, 201);
+        cluster.client(id).create(&format!("/v1/znodes/later{id}"), "").await;
     }
     assert_eq!(granted.load(Ordering::SeqCst), 2, "one waiter of each lock");
     let gone = client.send(Call::get(format!("/v1/sessions/{}", silent.id))).await.unwrap();

@@ -31,7 +31,7 @@ async fn a_wrong_configuration_is_refused_with_a_reason() {
 #[tokio::test]
 async fn another_nodes_or_clusters_data_is_refused() {
     let mut cluster = Cluster::start().await;
-    assert_eq!(cluster.client(1).send(Call::post("/v1/znodes/x")).await.unwrap().status, 201);
+    cluster.client(1).create("/v1/znodes/x", "").await;
     let taken = run_to_end(["serve"], Some(cluster.config(1)));
     check(taken, REFUSED, &["http_listen: cannot listen on", "in use"]);
 

@@ -19,7 +19,7 @@ async fn nodes_may_start_in_any_order_and_serve_once_all_have_met() {
     cluster.restart(3);
     cluster.restart(1);
     cluster.all_ready().await;
-    assert_eq!(cluster.client(2).send(Call::post("/v1/znodes/early").body("x")).await.unwrap().status, 201);
+    cluster.client(2).create("/v1/znodes/early", "x").await;
     cluster.kill(2);
     let found = until("the two that are left serve", async || {
         cluster.client(1).send(Call::get("/v1/znodes/early")).await.ok().filter(|answer| answer.status == 200)

@@ -4,6 +4,7 @@
 
 mod documents;
 mod manifests;
+mod planted;
 mod sources;
 
 use std::path::{Path, PathBuf};

@@ -76,6 +76,11 @@ impl Ensemble {
         touched.for_each(|(_, link)| link.freeze(isolated));
     }
 
+    /// Holds back whatever others begin to say to a node. It still reaches them, and hears their answers.
+    pub(crate) fn deafen(&self, node: usize) {
+        self.links.iter().filter(|((_, to), _)| *to == node).for_each(|(_, link)| link.freeze(true));
+    }
+
     /// All nodes started, and a leader elected.
     pub(crate) async fn started(size: usize, change: fn(&mut Config)) -> Ensemble {
         let mut ensemble = Ensemble::new(size, change);

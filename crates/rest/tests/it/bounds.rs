@@ -108,19 +108,25 @@ async fn operations_of_a_txn_have_a_bound() {
 }
 
 #[tokio::test]
+async fn a_txn_that_no_replica_could_read_back_is_refused() {
+    let node = Node::start().await;
+    // In memory an operation takes up more than in the body and in the entry, and that is what a reader bounds.
+    let ops = vec![r#"{"op":"check","path":"/"}"#; 161_318].join(",");
+    let body = format!(r#"{{"ops":[{ops}]}}"#);
+    let guard = format!("/{};1", "l".repeat(250));
+    let refused = node.call(Method::POST, "/v1/txn", &[("if-lock", &guard)], body.as_bytes()).await;
+    refused.expect_problem(413, "body-too-large");
+    node.post("/v1/znodes/a", "the node lives on").await.expect(201);
+}
+
+#[tokio::test]
 async fn waiting_requests_have_a_bound() {
     let config = RestConfig { waits_max: 1, ..RestConfig::default() };
     let node = Node::start_with(config, |_| {}).await;
     let (first, second) = (node.session().await, node.session().await);
     node.acquire(&first, "/l").await.expect(200);
     let bounded = async {
-        loop {
-            // Busy as soon as the other request waits; a look without a wait is always possible.
-            let queue = node.get("/v1/locks/l").await.expect(200);
-            if queue.body["contenders"] == 2 {
-                break;
-            }
-        }
+        node.until_queued("/l", 2).await;
         let refused = node.get("/v1/znodes/a?watch=data&wait=1s").await.expect_problem(429, "too-many");
         assert_eq!((refused.header("retry-after"), &refused.body["outcome"]), ("1", &"unavailable".into()));
         node.acquire(&first, "/other").await.expect_problem(429, "too-many");
@@ -133,6 +139,24 @@ async fn waiting_requests_have_a_bound() {
     // The place comes back when the waiter has left.
     while node.get("/v1/znodes/a?watch=data&wait=1ms").await.status == 429 {}
     assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 1);
+}
+
+#[tokio::test]
+async fn those_who_keep_their_place_wait_within_the_same_bound() {
+    let config = RestConfig { waits_max: 1, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    let bounded = async {
+        node.until_queued("/l", 2).await;
+        node.acquire(&first, "/other").await.expect_problem(429, "too-many");
+    };
+    tokio::select! {
+        answer = node.acquire(&second, "/l?keep&wait=20s") => panic!("{}", answer.body),
+        () = bounded => {}
+    }
+    while node.get("/v1/znodes/a?watch=data&wait=1ms").await.status == 429 {}
+    assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 2, "the place is kept");
 }
 
 #[tokio::test]
@@ -159,6 +183,18 @@ async fn waits_and_pages_have_bounds() {
 }
 
 #[tokio::test]
+async fn a_page_of_a_queue_has_no_more_data_than_labels() {
+    let node = limited(|limits| limits.label_bytes_max = 8).await;
+    node.post("/v1/znodes/l", "").await.expect(201);
+    node.post("/v1/znodes/l/n-?mode=persistent-sequential", "12345678").await.expect(201);
+    node.post("/v1/znodes/l/n-?mode=persistent-sequential", "123456789").await.expect(201);
+    let queue = node.get("/v1/locks/l").await.expect(200);
+    assert_eq!(queue.body["holders"][0]["label"], "12345678");
+    // A znode of somebody else may have a thousand times more, and a page a thousand of them.
+    assert_eq!(queue.body["waiters"][0].get("label"), None, "{}", queue.body);
+}
+
+#[tokio::test]
 async fn proposals_on_their_way_have_a_bound() {
     let node = Node::start_with(RestConfig::default(), |config| config.proposals_max = 1).await;
     let (mut done, mut refused) = (0, 0);
@@ -174,4 +210,29 @@ async fn proposals_on_their_way_have_a_bound() {
         }
     }
     assert!(done >= 1 && refused >= 1, "{done} done, {refused} refused");
+}
+
+#[tokio::test]
+async fn the_state_has_a_bound() {
+    let node = limited(|limits| limits.znodes_max = 6).await;
+    let mut made = Vec::new();
+    let refused = loop {
+        let path = format!("/v1/znodes/n{}", made.len());
+        let answer = node.post(&path, "x").await;
+        if answer.status != 201 {
+            break answer;
+        }
+        made.push(path);
+    };
+    let refused = refused.expect_problem(507, "quota-exceeded");
+    assert_eq!((&refused.body["outcome"], &refused.body["name"]), (&"refused".into(), &"QuotaExceeded".into()));
+    // What is there stays, and may be read, changed and deleted; then there is room again.
+    node.put(&made[0], "y").await.expect(200);
+    node.delete(&made[0]).await.expect(200);
+    node.post("/v1/znodes/again", "x").await.expect(201);
+
+    let node = limited(|limits| limits.state_bytes_max = 4_096).await;
+    node.post("/v1/znodes/a", &"x".repeat(3_000)).await.expect(201);
+    node.post("/v1/znodes/b", &"x".repeat(3_000)).await.expect_problem(507, "quota-exceeded");
+    node.put("/v1/znodes/a", &"x".repeat(6_000)).await.expect_problem(507, "quota-exceeded");
 }

@@ -140,8 +140,12 @@ async fn the_queue_is_shown_in_order_and_in_pages() {
     }
     let queue = node.get("/v1/locks/l").await.expect(200);
     let contender = |at: usize, label: &str, since: &serde_json::Value| {
-        json!({"ticket": tickets[at], "position": at, "mode": "exclusive", "session": id, "owner": format!("o{label}"),
-            "label": label, "since_ms": since["since_ms"], "fencing_token": since["fencing_token"], "holds": 1})
+        let mut contender = json!({"ticket": tickets[at], "position": at, "mode": "exclusive", "session": id, "owner": format!("o{label}"),
+            "label": label, "since_ms": since["since_ms"], "fencing_token": since["fencing_token"], "holds": 1});
+        if at == 0 {
+            contender["held_since_ms"] = since["since_ms"].clone();
+        }
+        contender
     };
     let (holders, waiters) = (&queue.body["holders"], &queue.body["waiters"]);
     let expected = json!({"lock": "/l", "contenders": 3, "holders": [contender(0, "a", &holders[0])],

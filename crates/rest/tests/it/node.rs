@@ -68,6 +68,18 @@ impl Node {
     }
 
     pub(crate) async fn start_with(rest: RestConfig, edit: impl FnOnce(&mut Config)) -> Node {
+        let mut limits = Limits::default();
+        let node = Node::start_unready(rest, |config| {
+            edit(config);
+            limits = config.limits.clone();
+        });
+        let node = node.await;
+        node.wait_until_it_leads(&limits).await;
+        node
+    }
+
+    /// One that need not get anywhere.
+    pub(crate) async fn start_unready(rest: RestConfig, edit: impl FnOnce(&mut Config)) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer_addr = listener.local_addr().unwrap();
@@ -80,12 +92,9 @@ impl Node {
             ..Config::default()
         };
         edit(&mut config);
-        let limits = config.limits.clone();
         let replica = Replica::start_on(config, listener).await.unwrap();
         let router = rest::router(replica.clone(), rest);
-        let node = Node { replica, router, _dir: dir };
-        node.wait_until_it_leads(&limits).await;
-        node
+        Node { replica, router, _dir: dir }
     }
 
     /// Until it leads and its limits count.
@@ -145,8 +154,22 @@ impl Node {
         self.in_session(session, Method::POST, &format!("/v1/locks{lock_and_query}")).await
     }
 
+    pub(crate) async fn close(&self, session: &str) -> Answer {
+        let (id, _) = session.split_once('.').unwrap();
+        self.in_session(session, Method::DELETE, &format!("/v1/sessions/{id}")).await
+    }
+
     pub(crate) async fn release(&self, session: &str, ticket: &str) -> Answer {
         self.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}")).await
+    }
+
+    /// Waits until so many requests wait for a change.
+    pub(crate) async fn until_watches(&self, count: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.replica.status().watches < count {
+            assert!(Instant::now() < deadline, "nobody waits");
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Waits until the queue of a lock has so many contenders.
@@ -160,6 +183,14 @@ impl Node {
             assert!(Instant::now() < deadline, "{} has {}, not {count}", lock, queue.body["contenders"]);
             // The next change under the lock, or a moment when it came in between.
             self.get(&format!("/v1/znodes{lock}?watch=children&since={}&wait=100ms", queue.zxid())).await;
+        }
+    }
+
+    /// The same, without a waiting request: a look is possible also where no more waits are.
+    pub(crate) async fn until_queued(&self, lock: &str, count: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.get(&format!("/v1/locks{lock}")).await.expect(200).body["contenders"] != count {
+            assert!(Instant::now() < deadline, "{lock} never has {count}");
         }
     }
 }

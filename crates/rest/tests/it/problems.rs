@@ -1,6 +1,8 @@
 //! Bad requests, and what belongs to every answer.
 
 use axum::http::Method;
+use replica::{Member, Replica};
+use rest::RestConfig;
 use serde_json::json;
 
 use crate::node::Node;
@@ -53,6 +55,7 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
         (Method::GET, "/v1/znodes/a?chidlren", "chidlren"),
         (Method::GET, "/v1/znodes/a?children=all", "children"),
         (Method::GET, "/v1/znodes/a?limit=5", "limit"),
+        (Method::GET, "/v1/sessions/1?after=x", "after"),
         (Method::POST, "/v1/znodes/a?mode=forever", "mode"),
         (Method::POST, "/v1/znodes/a?ttl=5s", "ttl"),
         (Method::POST, "/v1/znodes/a?mode=persistent-ttl", "ttl"),
@@ -67,6 +70,7 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
         (Method::GET, "/v1/sessions?limit=0", "limit"),
         (Method::GET, "/v1/sessions/x", "id"),
         (Method::GET, "/v1/cluster?x=1", "x"),
+        (Method::GET, "/v1/cluster?digest=sha1", "digest"),
         (Method::GET, "/livez?x", "x"),
         (Method::POST, "/v1/txn?a=1&a=2", "a"),
     ] {
@@ -101,6 +105,38 @@ async fn the_node_tells_about_itself() {
 }
 
 #[tokio::test]
+async fn a_node_without_a_quorum_says_so() {
+    let config = RestConfig { propose_timeout_ms: 50, read_timeout_ms: 50, ..RestConfig::default() };
+    // The reserved port 0 is nobody's, so the others never come.
+    let absent = |id| Member { id, peer_addr: "127.0.0.1:0".into(), http_addr: "127.0.0.1:0".into() };
+    let node = Node::start_unready(config, |config| config.members.extend([absent(2), absent(3)])).await;
+    let refused = node.get("/readyz").await.expect_problem(503, "unavailable");
+    assert_eq!((refused.header("retry-after"), &refused.body["outcome"]), ("1", &json!("unavailable")));
+    assert_eq!(node.get("/v1/cluster").await.expect(200).body["leader"], json!(null));
+    node.get("/livez").await.expect(200);
+    node.post("/v1/znodes/a", "x").await.expect_problem(503, "unavailable");
+    node.post("/v1/sessions", "").await.expect_problem(503, "unavailable");
+    node.get("/v1/znodes").await.expect_problem(503, "unavailable");
+}
+
+#[tokio::test]
+async fn the_node_gives_a_digest_of_its_state_when_asked() {
+    let node = Node::start().await;
+    assert_eq!(node.get("/v1/cluster").await.expect(200).body.get("state"), None);
+    let mut seen = Vec::new();
+    for path in ["/v1/znodes/a", "/v1/znodes/b"] {
+        let written = node.post(path, "").await.expect(201).zxid();
+        let cluster = node.get("/v1/cluster?digest=true").await.expect(200);
+        let state = node.replica.state();
+        let digest: String = Replica::digest(&state).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((state.last_zxid().0, digest.len()), (written, 64));
+        assert_eq!(cluster.body["state"], json!({"zxid": written, "digest": digest}));
+        seen.push(digest);
+    }
+    assert_ne!(seen[0], seen[1]);
+}
+
+#[tokio::test]
 async fn the_description_is_of_what_is_there() {
     let node = Node::start().await;
     let described = node.get("/openapi.json").await.expect(200);
@@ -118,7 +154,7 @@ async fn the_description_is_of_what_is_there() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 37);
+    assert_eq!(operations, 38);
     for schema in ["Problem", "Ticket", "ZnodeInfo", "Children", "Events", "LockQueue", "TokenCheck", "Txn"] {
         assert!(described.body["components"]["schemas"][schema].is_object(), "{schema}");
     }

@@ -27,7 +27,7 @@ async fn a_session_is_opened_kept_alive_shown_and_closed() {
 
     let closed = node.in_session(&session, Method::DELETE, &uri).await.expect(200);
     assert_eq!(closed.body, json!({"zxid": closed.zxid()}));
-    node.get(&uri).await.expect_problem(404, "no-session");
+    node.get(&uri).await.expect_problem(410, "session-expired");
     node.in_session(&session, Method::POST, &format!("{uri}/keepalive")).await.expect_problem(410, "session-expired");
     node.in_session(&session, Method::DELETE, &uri).await.expect_problem(410, "session-expired");
 }
@@ -109,8 +109,7 @@ async fn closing_a_session_takes_its_ephemerals_and_wakes_who_waits_for_its_lock
     let waiting = node.acquire(&second, "/l?wait=20s");
     let closing = async {
         node.until_contenders("/l", 2).await;
-        let (id, _) = first.split_once('.').unwrap();
-        node.in_session(&first, Method::DELETE, &format!("/v1/sessions/{id}")).await.expect(200)
+        node.close(&first).await.expect(200)
     };
     let (held, closed) = tokio::join!(waiting, closing);
     assert_eq!(held.expect(200).zxid(), closed.zxid());

@@ -122,8 +122,7 @@ async fn a_wait_ends_when_its_ticket_goes() {
     let waiting = node.acquire(&second, "/l?wait=20s");
     let closing = async {
         node.until_contenders("/l", 2).await;
-        let id = second.split_once('.').unwrap().0;
-        node.in_session(&second, Method::DELETE, &format!("/v1/sessions/{id}")).await.expect(200);
+        node.close(&second).await.expect(200);
     };
     let (gone, ()) = tokio::join!(waiting, closing);
     gone.expect_problem(410, "ticket-gone");

@@ -8,6 +8,12 @@ use replica::Member;
 use super::value::members::port;
 use super::{ConfigError, Settings};
 
+/// What one entry may do, and its answer that is kept, must stay far below what an entry or a record of a snapshot may
+/// be long (`znode::BYTES_MAX`): a longer record would be written and never read again.
+const BATCH_MAX: usize = 4_096;
+/// The same of one znode's data.
+const DATA_BYTES_MAX: u32 = 8 << 20;
+
 impl Settings {
     /// Refuses contradictions, and fills in where to listen.
     pub(super) fn check(&mut self) -> Result<(), ConfigError> {
@@ -16,7 +22,7 @@ impl Settings {
         let peer_listen = self.peer_listen.unwrap_or_else(|| listen_like(&own.peer_addr));
         self.peer_listen = Some(peer_listen);
         self.replica.peer_listen = peer_listen;
-        for (wrong, message) in self.contradictions() {
+        for (wrong, message) in self.contradictions().into_iter().chain(self.excesses()) {
             if wrong {
                 return Err(ConfigError::Contradiction(message));
             }
@@ -95,6 +101,25 @@ impl Settings {
                 ),
             ),
             (self.http_listen == self.peer_listen, "http_listen and peer_listen are the same address".to_owned()),
+        ]
+    }
+
+    /// Bounds on what the bounds of the cluster may be.
+    fn excesses(&self) -> Vec<(bool, String)> {
+        let (replica, limits) = (&self.replica, &self.replica.limits);
+        vec![
+            (
+                !(1..=BATCH_MAX).contains(&replica.reap_batch_max),
+                format!(
+                    "reap_batch_max ({}) must be at most {BATCH_MAX}, and above 0, or sessions would never expire",
+                    replica.reap_batch_max
+                ),
+            ),
+            (
+                limits.data_bytes_max > DATA_BYTES_MAX,
+                format!("data_max ({}) must be at most {DATA_BYTES_MAX} bytes", limits.data_bytes_max),
+            ),
+            (limits.ops_max as usize > BATCH_MAX, format!("ops_max ({}) must be at most {BATCH_MAX}", limits.ops_max)),
         ]
     }
 }

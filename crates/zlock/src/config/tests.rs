@@ -82,6 +82,10 @@ fn contradictions_are_refused() {
     refused(&format!("{THREE}session_timeout_min = \"1s\"\n"), "at least twice election_timeout_max");
     refused(&format!("{THREE}session_timeout_max = \"1s\"\n"), "must not be above session_timeout_max");
     refused(&format!("{THREE}children_max = 10\n"), "waiters are children");
+    refused(&format!("{THREE}reap_batch_max = 0\n"), "sessions would never expire");
+    refused(&format!("{THREE}reap_batch_max = 5000\n"), "at most 4096");
+    refused(&format!("{THREE}body_max = \"32MiB\"\ndata_max = \"9MiB\"\n"), "at most 8388608");
+    refused(&format!("{THREE}ops_max = 5000\n"), "at most 4096");
     refused(&THREE.replace("10.0.0.1:7101", "10.0.0.1"), "`10.0.0.1` of member 1 is not `HOST:PORT`");
 }
 

@@ -1,13 +1,14 @@
 //! Random histories in a small world: few paths, few sessions and few keys, so that they meet often.
 
 use fastrand::Rng;
+use znode::lock::LockLimits;
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Limits, LockGuard,
-    LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, ZPath,
-    ZnodeOp, Zxid, fingerprint_bytes,
+    LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, Upgrade,
+    ZPath, ZnodeOp, Zxid, fingerprint_bytes,
 };
 
-use crate::model::{Model, number, zpath};
+use crate::model::{Model, number, reads, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
@@ -75,7 +76,7 @@ impl History {
                 ephemerals_max: small(rng, 0..5),
                 ops_max: small(rng, 0..5),
                 acl_entries_max: small(rng, 0..3),
-                holds_max: small(rng, 0..4),
+                holds_max: small(rng, 0..3),
                 replies_max: small(rng, 0..5),
                 used_keys_max: small(rng, 0..5),
                 session_timeout_min_ms: small(rng, 0..4000),
@@ -85,6 +86,18 @@ impl History {
             };
         }
         limits
+    }
+
+    /// Bounds of what is remembered, most of them small.
+    fn lock_limits(&mut self) -> LockLimits {
+        let rng = &mut self.rng;
+        LockLimits {
+            history_max: rng.u32(0..5),
+            histories_max: rng.u32(0..5),
+            ended_sessions_max: rng.u32(0..4),
+            ended_sessions_ms: rng.u32(0..9000),
+            deadlock_looks_max: if rng.bool() { 0 } else { 10_000 },
+        }
     }
 
     /// The next entry of the log.
@@ -101,9 +114,12 @@ impl History {
     fn retry(&mut self) -> Request {
         let index = self.rng.usize(..self.keyed.len());
         let mut request = self.keyed[index].clone();
-        if let Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } = &mut request.op {
+        if let Op::Acquire(Acquire { attempt, .. })
+        | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
+        | Op::Upgrade(Upgrade { attempt, .. }) = &mut request.op
+        {
             self.attempts += 1;
-            acquire.attempt = Attempt(self.attempts);
+            *attempt = Attempt(self.attempts);
         }
         if let Op::AcquireAll(wish) = &mut request.op {
             self.attempts += 1;
@@ -127,7 +143,9 @@ impl History {
         let op = self.op(model, session);
         let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
         let mut request = Request { credential, idempotency: None, guard, op };
-        if matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. } | Op::AcquireAll(_)) || self.rng.bool() {
+        let keyed =
+            matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. } | Op::AcquireAll(_) | Op::Upgrade(_));
+        if keyed || self.rng.bool() {
             let key = self.key();
             let fold = |hash: u128, byte: &u8| hash.rotate_left(7) ^ u128::from(*byte);
             let fingerprint = fingerprint_bytes(&request).iter().fold(0, fold).to_be_bytes();
@@ -155,17 +173,27 @@ impl History {
                 Op::SetAcl { path: self.place(model), acl, version: self.rng.i32(-1..2) }
             }
             44..66 => Op::Acquire(self.acquire()),
-            66..72 => Op::AcquireAll(self.acquire_all()),
+            66..69 => Op::AcquireAll(self.acquire_all()),
+            69..72 => {
+                self.attempts += 1;
+                let (ticket, label) = (self.reader(model), self.word());
+                Op::Upgrade(Upgrade { ticket, label, attempt: Attempt(self.attempts) })
+            }
             72..82 => Op::Release { ticket: self.ticket(model) },
             82..92 => {
                 let back = self.rng.u64(0..6);
                 let attempt = Attempt(self.attempts.saturating_sub(back));
                 Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
             }
-            92..96 => Op::Reap { candidates: self.candidates(model) },
-            96 => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
+            92..94 => {
+                let deadline_ms = [None, Some(0), Some(500), Some(2000)][self.rng.usize(..4)];
+                Op::Revoke { path: self.ticket(model), deadline_ms }
+            }
+            94..97 => Op::Reap { candidates: self.candidates(model) },
+            97 if self.rng.bool() => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
             97 => self.set_lock(),
             98 => Op::HandOver { ticket: self.ticket(model), to: self.ticket(model) },
+            _ if self.rng.bool() => Op::SetLockLimits(self.lock_limits()),
             _ => Op::SetLimits(self.limits()),
         }
     }
@@ -199,7 +227,7 @@ impl History {
         match self.rng.u8(..10) {
             0..5 => ZnodeOp::Create(self.create(model)),
             5..7 => ZnodeOp::Delete { path: self.place(model), version },
-            7..9 => ZnodeOp::SetData { path: self.place(model), data: self.word().into_bytes(), version },
+            7..9 => ZnodeOp::SetData { path: self.place(model), data: self.data(), version },
             _ => ZnodeOp::Check { path: self.place(model), version },
         }
     }
@@ -231,7 +259,7 @@ impl History {
         Acquire {
             lock: zpath(if self.rng.u8(..30) == 0 { "/" } else { self.pick(&LOCKS) }),
             mode: self.mode(),
-            owner: self.pick(&["", "", "o", "p"]).into(),
+            owner: self.pick(&["", "o", "o", "p"]).into(),
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
             attempt: Attempt(self.attempts),
@@ -278,7 +306,7 @@ impl History {
 
     fn guard(&mut self, model: &Model) -> LockGuard {
         let lock = self.pick(&LOCKS);
-        let tokens: Vec<u64> = model.contenders(lock).iter().map(|path| model.nodes[path].created.0.0).collect();
+        let tokens: Vec<u64> = model.contenders(lock).iter().map(|path| model.token(path).0).collect();
         let token = if tokens.is_empty() { 3 } else { tokens[self.rng.usize(..tokens.len())] };
         LockGuard { lock: zpath(lock), token: FencingToken(token) }
     }
@@ -303,6 +331,15 @@ impl History {
             _ if tickets.is_empty() => zpath("/l/gone-0000000000"),
             _ => zpath(tickets[self.rng.usize(..tickets.len())]),
         }
+    }
+
+    /// A reader's lock node, if there is one.
+    fn reader(&mut self, model: &Model) -> ZPath {
+        let readers: Vec<&String> = model.nodes.keys().filter(|path| reads(path) && number(path).is_some()).collect();
+        if readers.is_empty() || self.rng.u8(..8) == 0 {
+            return self.ticket(model);
+        }
+        zpath(readers[self.rng.usize(..readers.len())])
     }
 
     /// A znode that exists, more often than not.
@@ -330,6 +367,12 @@ impl History {
 
     fn word(&mut self) -> String {
         "word".repeat(self.rng.usize(..4))
+    }
+
+    /// A word, or one that asks a holder to give up.
+    fn data(&mut self) -> Vec<u8> {
+        let word = if self.rng.u8(..6) == 0 { self.pick(&["unlock", "__REVOKE__"]).into() } else { self.word() };
+        word.into_bytes()
     }
 
     fn pick(&mut self, words: &[&'static str]) -> &'static str {

@@ -52,8 +52,10 @@ impl Model {
         let mut tickets = Vec::new();
         for index in 0..wish.parts.len() {
             let acquire = part(wish, index);
-            match self.enqueue_in_mode(&acquire, id, key, true) {
-                Ok(ticket) => tickets.push(ticket),
+            let may = self.may_have_ledger(acquire.lock.as_str());
+            let may = may.map_err(|error| Refusal::at(error, &acquire.lock));
+            match may.and_then(|()| self.enqueue_in_mode(&acquire, id, key, true)) {
+                Ok(ticket) => tickets.push(ticket.unwrap()),
                 Err(refusal) => {
                     *self = before;
                     return Err(at(refusal, index));
@@ -73,7 +75,7 @@ impl Model {
         id: SessionId,
         key: RequestKey,
         multi: bool,
-    ) -> Result<String, Refusal> {
+    ) -> Result<Result<String, Reply>, Refusal> {
         let lock = acquire.lock.as_str();
         let known = self.nodes.get(lock).and_then(|directory| directory.ledger.clone());
         let limit = match acquire.mode {
@@ -102,7 +104,13 @@ impl Model {
         }
         let holders = self.contenders(lock).into_iter().filter(|path| self.in_the_way(path).is_empty());
         let holders: Vec<String> = holders.collect();
-        let ticket = self.enqueue(acquire, id, key)?;
+        if limit.is_some() {
+            self.may_have_ledger(lock).map_err(|error| Refusal::at(error, &acquire.lock))?;
+        }
+        let ticket = match self.enqueue(acquire, id, key)? {
+            Ok(ticket) => ticket,
+            answer => return Ok(answer),
+        };
         if known.is_none() && (multi || limit.is_some()) {
             self.nodes.get_mut(lock).unwrap().ledger =
                 Some(Ledger { settings: LockSettings { limit, ..LockSettings::default() }, passed: false });
@@ -111,7 +119,14 @@ impl Model {
                 node.granted = Some(node.created.0.0);
             }
         }
-        Ok(ticket)
+        Ok(Ok(ticket))
+    }
+
+    /// Not after an upgrade.
+    fn may_have_ledger(&self, lock: &str) -> Result<(), Error> {
+        let known = self.nodes.get(lock).is_some_and(|directory| directory.ledger.is_some());
+        let upgraded = self.upgrades.iter().any(|(writer, _)| parent_of(writer) == Some(lock));
+        if !known && (upgraded || self.passed.contains_key(lock)) { Err(Error::UpgradeConflict) } else { Ok(()) }
     }
 
     /// What is rare and should be met.
@@ -300,6 +315,11 @@ impl Model {
         }
         for directory in to_make {
             self.put(&directory, Stay::Container, Vec::new(), Acl::open(), None);
+        }
+        if settings != none
+            && let Err(error) = self.may_have_ledger(lock)
+        {
+            return refused(error, lock);
         }
         let deserted = self.contenders(lock).is_empty();
         let holders = self.contenders(lock).into_iter().filter(|path| self.in_the_way(path).is_empty());

@@ -3,6 +3,7 @@
 use znode::lock::LockStatus;
 use znode::{Acl, Acquire, AcquireAll, Attempt, Error, FencingToken, LockMode, Refusal, Reply, RequestKey, SessionId};
 
+use super::upgrade::passes;
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
 
 /// Released holds that a ticket remembers at most.
@@ -37,21 +38,33 @@ impl Model {
             if priority > 0 && !ledger.is_some_and(|ledger| ledger.settings.closed) {
                 return refused(Error::LockNotClosed, lock);
             }
-            let ticket = self.enqueue_in_mode(acquire, id, key, false)?;
+            let ticket = match self.enqueue_in_mode(acquire, id, key, false)? {
+                Ok(ticket) => ticket,
+                Err(answer) => return Ok(answer),
+            };
             self.nodes.get_mut(&ticket).unwrap().priority = priority;
             self.settle();
             return self.acquired(&ticket);
         };
-        let holds_max = self.limits.holds_max as usize;
-        let node = self.lock_node(&ticket);
-        if node.holds.len() - node.released >= holds_max {
-            return refused(Error::TooManyHolds, &ticket);
-        }
-        node.holds.push((key, vec![acquire.attempt]));
-        self.acquired(&ticket)
+        self.once_more(&ticket, key, acquire.attempt)
     }
 
-    pub(super) fn enqueue(&mut self, acquire: &Acquire, id: SessionId, key: RequestKey) -> Result<String, Refusal> {
+    pub(super) fn once_more(&mut self, ticket: &str, key: RequestKey, attempt: Attempt) -> Answer {
+        let holds_max = self.limits.holds_max as usize;
+        let node = self.lock_node(ticket);
+        if node.holds.len() - node.released >= holds_max {
+            return refused(Error::TooManyHolds, ticket);
+        }
+        node.holds.push((key, vec![attempt]));
+        self.acquired(ticket)
+    }
+
+    pub(super) fn enqueue(
+        &mut self,
+        acquire: &Acquire,
+        id: SessionId,
+        key: RequestKey,
+    ) -> Result<Result<String, Reply>, Refusal> {
         let lock = acquire.lock.as_str();
         let mut to_make = Vec::new();
         let mut base = lock.to_string();
@@ -79,6 +92,13 @@ impl Model {
         if self.contenders(lock).len() >= self.limits.waiters_max as usize {
             return Err(Refusal::at(Error::TooManyWaiters, &acquire.lock));
         }
+        if to_make.is_empty() && self.downgrade_number(acquire, id).is_none() {
+            let (mode, owner) = (acquire.mode, &*acquire.owner);
+            if let Some(cycle) = self.circle_at_end(lock, mode, id, owner) {
+                self.note_circle(lock, mode, id, owner, &acquire.label);
+                return Ok(Err(Reply::Deadlock { cycle }));
+            }
+        }
         for directory in to_make {
             self.put(&directory, Stay::Container, Vec::new(), Acl::open(), None);
         }
@@ -91,7 +111,7 @@ impl Model {
             lingers_until_ms: None,
         };
         self.put(&ticket, stay, acquire.label.clone().into_bytes(), Acl::open(), Some(node));
-        Ok(ticket)
+        Ok(Ok(ticket))
     }
 
     /// The number of the write lock that the owner of a read holds at this moment.
@@ -248,7 +268,7 @@ impl Model {
         }
         Ok(match self.in_the_way(ticket).pop() {
             Some(predecessor) => LockStatus::Waiting { predecessor: zpath(&predecessor) },
-            None => LockStatus::Held { token: FencingToken(node.created.0.0), holds: self.holds(ticket) },
+            None => LockStatus::Held { token: self.token(ticket), holds: self.holds(ticket) },
         })
     }
 
@@ -257,6 +277,7 @@ impl Model {
         let node = &self.nodes[ticket];
         let contenders = self.contenders(parent_of(ticket).unwrap());
         let mut in_the_way: Vec<String> = contenders.into_iter().take_while(|path| path != ticket).collect();
+        in_the_way.retain(|other| !passes(&self.upgrades, ticket, other));
         if reads(ticket) {
             in_the_way.retain(|path| !reads(path));
             // The writer that this reader is the downgrade of.

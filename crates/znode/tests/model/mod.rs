@@ -3,13 +3,16 @@
 
 mod ledgers;
 mod locks;
+mod past;
+mod revoke;
 mod tree;
+mod upgrade;
 
 pub(crate) use locks::{number, reads};
 
 use std::collections::BTreeMap;
 
-use znode::lock::LockStatus;
+use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, Revocation, TicketEnd};
 use znode::{
     Acl, Applied, Attempt, Credential, Error, Event, EventKind, Limits, LockMode, LockSettings, LogPosition, Op,
     Policy, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, Txn, ZPath, Zxid,
@@ -26,6 +29,17 @@ pub(crate) struct Model {
     pub(crate) limits: Limits,
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
+    pub(crate) lock_limits: LockLimits,
+    pub(crate) grants: BTreeMap<String, Grant>,
+    pub(crate) past: Vec<(String, PastTicket)>,
+    pub(crate) ended: Vec<EndedSession>,
+    revocations: BTreeMap<String, Revocation>,
+    /// Writers and the readers that they were.
+    pub(crate) upgrades: Vec<(String, String)>,
+    /// The newest writer of each lock that went in front of others.
+    passed: BTreeMap<String, Zxid>,
+    asking: Option<SessionId>,
+    end: Option<TicketEnd>,
     events: Vec<Event>,
     /// The lock nodes of each multi-lock.
     multis: Vec<(Policy, Vec<String>)>,
@@ -84,6 +98,7 @@ pub(crate) struct Session {
     pub(crate) secret_hash: [u8; 32],
     pub(crate) timeout_ms: u32,
     pub(crate) label: String,
+    pub(crate) opened_ms: u64,
     /// Oldest first.
     pub(crate) asked: Vec<Asked>,
 }
@@ -101,8 +116,26 @@ impl Model {
         let mut nodes = BTreeMap::new();
         nodes.insert("/".to_string(), Node::new(Stay::Persistent, Vec::new(), Acl::open(), Zxid(0), 0));
         let (last_zxid, term) = (Zxid(0), Term(0));
-        let (multis, settled) = (Vec::new(), BTreeMap::new());
-        Model { last_zxid, term, time_ms: 0, limits, nodes, sessions: Vec::new(), events: Vec::new(), multis, settled }
+        Model {
+            last_zxid,
+            term,
+            time_ms: 0,
+            limits,
+            nodes,
+            sessions: Vec::new(),
+            lock_limits: LockLimits::FIRST,
+            grants: BTreeMap::new(),
+            past: Vec::new(),
+            ended: Vec::new(),
+            revocations: BTreeMap::new(),
+            upgrades: Vec::new(),
+            passed: BTreeMap::new(),
+            asking: None,
+            end: None,
+            events: Vec::new(),
+            multis: Vec::new(),
+            settled: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn apply(&mut self, at: LogPosition, txn: Txn) -> Applied {
@@ -112,6 +145,7 @@ impl Model {
         self.events.clear();
         let (zxid, reply) = self.request(txn.request);
         self.settle();
+        self.note_grants();
         Applied { zxid, reply, events: std::mem::take(&mut self.events) }
     }
 
@@ -152,6 +186,13 @@ impl Model {
                         None => (now, Err(Error::RequestKeyEvicted.into())),
                     }
                 }
+                (Op::Upgrade(upgrade), Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                    (now, self.stands(id, ticket.as_str(), idempotency.key, upgrade.attempt))
+                }
+                (Op::Upgrade(upgrade), None) => match self.upgraded_with(upgrade, idempotency.key) {
+                    Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, upgrade.attempt)),
+                    None => (now, Err(Error::RequestKeyEvicted.into())),
+                },
                 (_, None) => (now, Err(Error::RequestKeyEvicted.into())),
                 (_, Some(answer)) => (asked.zxid, answer),
             };
@@ -187,6 +228,7 @@ impl Model {
             }
         }
         let key = request.idempotency.map(|idempotency| idempotency.key);
+        self.note_asking(&request.op, session);
         match request.op.clone() {
             Op::OpenSession { secret_hash, timeout_ms, label } => self.open(secret_hash, timeout_ms, label),
             Op::CloseSession { session: id } => match session {
@@ -215,6 +257,12 @@ impl Model {
                 self.limits = limits;
                 Ok(Reply::Done)
             }
+            Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, key),
+            Op::Revoke { path, deadline_ms } => self.revoke(path.as_str(), deadline_ms),
+            Op::SetLockLimits(limits) => {
+                self.lock_limits = limits;
+                Ok(Reply::Done)
+            }
         }
     }
 
@@ -239,7 +287,8 @@ impl Model {
             good => good,
         };
         let id = SessionId(self.last_zxid.0);
-        self.sessions.push(Session { id, secret_hash, timeout_ms, label, asked: Vec::new() });
+        let opened_ms = self.time_ms;
+        self.sessions.push(Session { id, secret_hash, timeout_ms, label, opened_ms, asked: Vec::new() });
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
 
@@ -266,14 +315,21 @@ impl Model {
     }
 
     fn end(&mut self, id: SessionId, lingering: &[String]) {
+        let session = self.session(id).unwrap().clone();
+        self.note_session(&session);
         self.sessions.retain(|session| session.id != id);
         let owned = |(path, node): (&String, &Node)| (node.stay == Stay::Session(id)).then(|| path.clone());
         let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();
         for path in owned {
             let time_ms = self.time_ms;
             // Gone with another part of its multi-lock.
-            let Some(node) = self.nodes.get_mut(&path) else { continue };
-            match node.lock.as_mut() {
+            if !self.nodes.contains_key(&path) {
+                continue;
+            }
+            if lingering.contains(&path) {
+                self.note_end(&path);
+            }
+            match self.nodes.get_mut(&path).unwrap().lock.as_mut() {
                 Some(lock) if lingering.contains(&path) => {
                     lock.lingers_until_ms = Some(time_ms + u64::from(lock.delay_ms));
                 }

@@ -100,7 +100,7 @@ impl Model {
         }
     }
 
-    fn set_data(&mut self, path: &str, data: Vec<u8>, version: i32) -> Answer {
+    pub(super) fn set_data(&mut self, path: &str, data: Vec<u8>, version: i32) -> Answer {
         let total = self.data_bytes();
         let now = (self.last_zxid, self.time_ms);
         let Some(node) = self.nodes.get_mut(path) else {
@@ -164,7 +164,8 @@ impl Model {
             }
             Stay::Persistent | Stay::Session(_) => false,
         };
-        by_kind || lingered
+        let due_ms = self.revocation(path).and_then(|revocation| revocation.due_ms);
+        by_kind || lingered || due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
 
     /// Whether `count` more znodes fit, the last of them at `path`.
@@ -219,6 +220,7 @@ impl Model {
 
     pub(super) fn take_out(&mut self, path: &str) {
         let parent = parent_of(path).unwrap();
+        self.note_end(path);
         self.nodes.remove(path).unwrap();
         let deserted = self.contenders(parent).is_empty();
         let over = self.nodes.get_mut(parent).unwrap();
@@ -226,6 +228,7 @@ impl Model {
         over.children_deleted += 1;
         over.children_changed = self.last_zxid;
         over.emptied_ms = self.time_ms;
+        self.end_upgrade(path);
         self.tell(EventKind::Deleted, path);
         self.tell(EventKind::ChildrenChanged, parent);
         if let Some(at) = self.multis.iter().position(|(_, tickets)| tickets.iter().any(|ticket| ticket == path)) {

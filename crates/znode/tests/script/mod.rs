@@ -9,7 +9,7 @@ use std::error::Error;
 use goldenscript::{Command, Context, Runner};
 use znode::{
     Applied, Credential, Idempotency, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, StateBuilder,
-    Term, Txn, ZPath, Zxid, fingerprint_bytes, lock,
+    Term, Txn, Upgrade, ZPath, Zxid, fingerprint_bytes, lock,
 };
 
 use parse::Words;
@@ -99,6 +99,15 @@ impl Script {
                 let (path, from) = (words.path()?, words.key_number("from", 0)? as usize);
                 show::queue(&lock::queue(state, &path, from, words.key_number("max", 100)? as usize))
             }
+            "history" => {
+                let path = words.path()?;
+                show::history(&lock::history(state, &path, words.key_number("max", 100)? as usize))
+            }
+            "lint" => {
+                let spots = lock::lint(state, &words.path()?);
+                format!("{}of {} locks", show::lint(&spots), state.mixed_lock_count())
+            }
+            "ended" => show::ended(state.ended_session(SessionId(words.number()?))),
             "list" => {
                 let (prefix, after) = (words.path()?, words.key_path("after")?);
                 show::list(&lock::list(state, &prefix, after.as_ref(), words.key_number("max", 100)? as usize))
@@ -189,6 +198,21 @@ impl Script {
                 Op::Withdraw { ticket, attempt, if_waiting: words.key("if_waiting").as_deref() == Some("true") }
             }
             "reap" => Op::Reap { candidates: self.to_reap(words)? },
+            "revoke" => {
+                let path = self.ticket(words)?;
+                let deadline_ms = words.key_duration("deadline")?.map(|ms| ms as u32);
+                Op::Revoke { path, deadline_ms }
+            }
+            "upgrade" => {
+                self.attempts += 1;
+                let attempt = znode::Attempt(words.key_number("attempt", self.attempts)?);
+                Op::Upgrade(Upgrade {
+                    ticket: self.ticket(words)?,
+                    label: words.key("label").unwrap_or_default(),
+                    attempt,
+                })
+            }
+            "locklimits" => Op::SetLockLimits(words.lock_limits(self.state.lock_limits())?),
             "limits" => Op::SetLimits(words.limits(self.state.limits())?),
             _ => Op::Znode(words.znode_op(name)?),
         })

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 
 use goldenscript::{Argument, Command};
+use znode::lock::LockLimits;
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, FencingToken, Limits, LockGuard, LockMode, Op, Policy,
     ZPath, ZnodeOp,
@@ -76,6 +77,10 @@ impl Words {
 
     pub(crate) fn duration(&mut self) -> Result<u64> {
         milliseconds(&self.next()?)
+    }
+
+    pub(crate) fn key_duration(&mut self, key: &str) -> Result<Option<u64>> {
+        self.key(key).map(|text| milliseconds(&text)).transpose()
     }
 
     pub(crate) fn path(&mut self) -> Result<ZPath> {
@@ -205,6 +210,17 @@ impl Words {
             Some((word, times)) => Ok(word.repeat(times.parse()?)),
             None => Ok(text),
         }
+    }
+
+    /// The same for what is remembered about locks.
+    pub(crate) fn lock_limits(&mut self, old: &LockLimits) -> Result<LockLimits> {
+        Ok(LockLimits {
+            history_max: self.key_number("history", old.history_max.into())? as u32,
+            histories_max: self.key_number("histories", old.histories_max.into())? as u32,
+            ended_sessions_max: self.key_number("ended", old.ended_sessions_max.into())? as u32,
+            ended_sessions_ms: self.key_number("ended_ms", old.ended_sessions_ms.into())? as u32,
+            deadlock_looks_max: self.key_number("looks", old.deadlock_looks_max.into())? as u32,
+        })
     }
 
     /// The limits with some of them changed.

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use znode::lock::{LockStatus, LockSummary, Queue, QueueEntry};
+use znode::lock::{
+    BlindSpot, EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation, WaitsFor,
+};
 use znode::{
     Applied, Error, EventKind, Kind, LockSettings, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath,
 };
@@ -44,6 +46,16 @@ fn reply(reply: &Reply) -> String {
         Reply::StillHeld(status) => format!("StillHeld {}", standing(status)),
         Reply::Superseded => "Superseded".into(),
         Reply::Removed { count } => format!("Removed {count}"),
+        Reply::Deadlock { cycle } => {
+            let edge = |edge: &WaitsFor| {
+                let WaitsFor { session, owner, lock, blocker } = edge;
+                format!("\n  {owner} of {session} waits on {lock} for {}", blocker.name())
+            };
+            format!("Deadlock{}", cycle.iter().map(edge).collect::<String>())
+        }
+        Reply::Revoking { tickets } => {
+            format!("Revoking [{}]", tickets.iter().map(ZPath::name).collect::<Vec<_>>().join(" "))
+        }
     }
 }
 
@@ -94,10 +106,51 @@ fn entry(entry: &QueueEntry) -> String {
     if entry.priority > 0 {
         write!(line, " priority={}", entry.priority).unwrap();
     }
+    if let Some(Revocation { at, by, due_ms }) = &entry.revocation {
+        let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+        let due = due_ms.map(|due_ms| format!(" due {due_ms}")).unwrap_or_default();
+        write!(line, " asked_for={}{by}{due}", moment(at)).unwrap();
+    }
     if let Some(until_ms) = entry.lingers_until_ms {
         write!(line, " lingers_until={until_ms}").unwrap();
     }
     line
+}
+
+pub(crate) fn lint(spots: &[BlindSpot]) -> String {
+    spots.iter().map(|spot| format!("{:?} does not see {:?}\n", spot.clients, spot.unseen)).collect()
+}
+
+pub(crate) fn history(tickets: &[std::sync::Arc<PastTicket>]) -> String {
+    some(tickets.iter().map(|ticket| past(ticket)).collect())
+}
+
+fn past(ticket: &PastTicket) -> String {
+    let PastTicket { name, mode, session, owner, label, enqueued, grant, ended, end } = ticket;
+    let mut line = format!("{ended} {end:?} {name} {mode:?} session={session}", ended = moment(ended));
+    for (name, value) in [("owner", owner), ("label", label)] {
+        if !value.is_empty() {
+            write!(line, " {name}={value}").unwrap();
+        }
+    }
+    write!(line, " enqueued={}", moment(enqueued)).unwrap();
+    match grant {
+        None => line + " never held",
+        Some(grant) => format!("{line} granted={} token={}", moment(&grant.at), grant.token),
+    }
+}
+
+fn moment(moment: &Moment) -> String {
+    format!("{}@{}", moment.zxid, moment.time_ms)
+}
+
+pub(crate) fn ended(session: Option<&EndedSession>) -> String {
+    let Some(EndedSession { id, label, timeout_ms, opened_ms, ended, expired, ephemerals }) = session else {
+        return "not remembered".into();
+    };
+    let how = if *expired { "expired" } else { "closed" };
+    let ended = moment(ended);
+    format!("{id} {how} {ended} timeout_ms={timeout_ms} label={label:?} opened={opened_ms} ephemerals={ephemerals}")
 }
 
 pub(crate) fn list(locks: &Result<Vec<LockSummary>, Error>) -> String {

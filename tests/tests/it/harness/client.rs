@@ -15,6 +15,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::until::until;
+
 /// Longer than any wait that the tests ask for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(100);
 
@@ -139,6 +141,21 @@ impl Client {
             Ok(Err(error)) => Err(NoAnswer(format!("{name}: {error}"))),
             Err(_) => Err(NoAnswer(format!("{name}: no answer in time"))),
         }
+    }
+
+    /// Creates a znode, whatever elections come between: a busy machine may cost the best leader its place. It must
+    /// not be there yet.
+    pub(crate) async fn create(&mut self, path: &str, data: impl Into<Bytes>) {
+        let (call, mut unknown) = (Call::post(path).body(data), false);
+        until("the znode is created", async || match self.send(call.clone()).await.expect("the node answers") {
+            answer if answer.status == 201 || (answer.status == 409 && unknown) => Some(()),
+            answer if matches!(answer.status, 503 | 504) => {
+                unknown |= answer.status == 504;
+                None
+            }
+            answer => panic!("{answer:?}"),
+        })
+        .await;
     }
 
     async fn exchange(

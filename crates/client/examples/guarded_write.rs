@@ -1,0 +1,25 @@
+//! Writes that happen only while a lock is held, decided where they are applied. No pause of this program can break that.
+//!
+//! `zlock dev` in one terminal, then: `cargo run -p zlock-client --example guarded_write localhost:7001`
+
+use zlock_client::{Client, Error, ProblemType};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    let client = Client::connect(std::env::args().nth(1).or_else(|| Some("localhost:7001".into()))).await?;
+    match client.create("/example-state", "new").await {
+        Ok(_) => {}
+        Err(error) if error.code() == Some(ProblemType::NodeExists) => {}
+        Err(error) => return Err(error),
+    }
+    let guard = client.lock("/example-lock").acquire().await?;
+    let set = client.set("/example-state", "written by the holder").if_lock(&guard).await?;
+    println!("written as version {}", set.stat.version);
+    let late = client.set("/example-state", "too late").if_lock(&guard);
+    guard.release().await?;
+    match late.await {
+        Err(error) if error.code() == Some(ProblemType::LockNotHeld) => println!("refused after the release: {error}"),
+        other => println!("this must not happen: {other:?}"),
+    }
+    client.close().await
+}

@@ -1,0 +1,31 @@
+//! Prints what happens below a path, from now on or from a zxid on, until Ctrl-C; then says how to continue.
+//!
+//! `cargo run -p zlock-client --example watch localhost:7001 /example [zxid]`
+
+use zlock_client::{Client, Error, WatchKind};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    let mut args = std::env::args().skip(1);
+    let endpoint = args.next().unwrap_or_else(|| "localhost:7001".into());
+    let path = args.next().unwrap_or_else(|| "/".into());
+    let client = Client::builder([endpoint]).build()?;
+    let mut watcher = client.watch(path.as_str(), WatchKind::Subtree);
+    if let Some(zxid) = args.next().and_then(|text| text.parse().ok()) {
+        watcher.resume_from(zxid);
+    }
+    watcher.start().await?;
+    println!("watching {path} after zxid {:?}", watcher.position());
+    loop {
+        tokio::select! {
+            event = watcher.next() => {
+                let event = event?;
+                println!("{} {:?} {}", event.zxid, event.kind, event.path);
+            }
+            _ = tokio::signal::ctrl_c() => {
+                println!("everything up to zxid {:?} was printed", watcher.position());
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a client can be told before it is built.
+
+use std::time::Duration;
+
+use protocol::{Millis, OpenSession, ProblemType};
+
+use crate::Error;
+use crate::client::Client;
+use crate::transport::Timeouts;
+
+/// Builds a [`Client`]. Made by [`Client::builder`].
+#[derive(Clone, Debug)]
+pub struct ClientBuilder {
+    endpoints: Vec<String>,
+    session: OpenSession,
+    timeouts: Timeouts,
+}
+
+impl ClientBuilder {
+    pub(crate) fn new(endpoints: Vec<String>) -> ClientBuilder {
+        ClientBuilder {
+            endpoints,
+            session: OpenSession::default(),
+            timeouts: Timeouts {
+                connect: Duration::from_secs(1),
+                attempt: Duration::from_secs(2),
+                operation: Duration::from_secs(15),
+                poll: Duration::from_secs(10),
+            },
+        }
+    }
+
+    /// How long the cluster keeps the session without a heartbeat: 30 s when not given, at least 2 s, at most 5 min.
+    ///
+    /// What a client that died held is free after this time; a client that is cut off for longer loses what it holds.
+    pub fn session_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.session.timeout_ms = Some(Millis(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)));
+        self
+    }
+
+    /// Free text for people who look at the list of sessions.
+    pub fn label(mut self, label: impl Into<String>) -> ClientBuilder {
+        self.session.label = label.into();
+        self
+    }
+
+    /// How long a call may take with all its tries; 15 s when not given. Waiting for a lock or an event has its own time.
+    pub fn operation_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.timeouts.operation = timeout;
+        self
+    }
+
+    /// How long one try may take before another node is asked; 2 s when not given.
+    pub fn attempt_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.timeouts.attempt = timeout;
+        self
+    }
+
+    /// How long a connection may take; 1 s when not given.
+    pub fn connect_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.timeouts.connect = timeout;
+        self
+    }
+
+    /// How long one long-poll lasts before it is asked again, maybe of another node; 10 s when not given.
+    ///
+    /// A node that hangs is noticed after this time by those who wait at it. At most 9 min.
+    pub fn poll_time(mut self, time: Duration) -> ClientBuilder {
+        // A node refuses more than 10 min.
+        self.timeouts.poll = time.clamp(Duration::from_millis(1), Duration::from_secs(540));
+        self
+    }
+
+    /// Builds the client. Nothing is sent before the first call.
+    ///
+    /// # Errors
+    /// `Refused` when there is no endpoint, or one that is not `host:port`.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn build(self) -> Result<Client, Error> {
+        let addrs: Vec<String> = self.endpoints.iter().map(|text| addr(text)).collect::<Result<_, _>>()?;
+        if addrs.is_empty() {
+            return Err(bad("no endpoint is given: name at least one node as host:port"));
+        }
+        Ok(Client::new(addrs, self.timeouts, self.session))
+    }
+}
+
+/// `host:port`, with or without `http://` before it.
+fn addr(text: &str) -> Result<String, Error> {
+    let text = text.trim();
+    if text.starts_with("https://") {
+        return Err(bad(format!("endpoint {text}: nodes speak plain HTTP; write host:port")));
+    }
+    let bare = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    let parts = bare.rsplit_once(':').filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    // An IPv6 address needs brackets, or its last group is taken for the port.
+    let host = parts.map(|(host, _)| host).filter(|host| !host.contains(':') || host.starts_with('['));
+    match host {
+        Some(host) if host.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b'@') => Ok(bare.to_owned()),
+        _ => Err(bad(format!("endpoint {text:?}: write host:port, for example localhost:7001"))),
+    }
+}
+
+fn bad(detail: impl Into<String>) -> Error {
+    Error::refused_here(ProblemType::BadRequest, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Option<&str>) {
+        assert_eq!(addr(text).ok().as_deref(), expected, "{text:?}");
+    }
+
+    #[test]
+    fn an_endpoint_is_a_host_and_a_port() {
+        check("localhost:7001", Some("localhost:7001"));
+        check(" http://10.0.0.1:7001/ ", Some("10.0.0.1:7001"));
+        check("[::1]:7001", Some("[::1]:7001"));
+        for bad in [
+            "",
+            "localhost",
+            ":7001",
+            "localhost:",
+            "localhost:x",
+            "localhost:70000",
+            "::1:7001",
+            "https://a:1",
+            "a/b:1",
+            "ü:1",
+        ] {
+            check(bad, None);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! One request, before it has an address.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Method};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use protocol::{ProblemType, headers};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Error;
+use crate::clock::Moment;
+
+/// What a path must not hold as it is (RFC 3986, `pchar`), and the percent sign.
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// Which node is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prefer {
+    /// The leader: it saves a hop where the request must reach it anyway.
+    Leader,
+    /// Any: spreads what every node can answer.
+    Any,
+}
+
+/// Whether a call may be sent again when it is not known what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// It reads, or carries an idempotency key, or doing it twice does no harm.
+    Safe,
+    /// Only when it certainly did not arrive.
+    OnlyIfUnsent,
+}
+
+/// One request. Cloned and sent again, it is a retry of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) target: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) prefer: Prefer,
+    pub(crate) repeat: Repeat,
+    /// How long the node was asked to wait before it answers.
+    pub(crate) wait: Duration,
+    /// How long one try may take beyond `wait`; the client's setting when absent.
+    pub(crate) attempt_timeout: Option<Duration>,
+}
+
+impl Call {
+    fn new(method: Method, target: String, prefer: Prefer, repeat: Repeat) -> Call {
+        Call {
+            method,
+            target,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            prefer,
+            repeat,
+            wait: Duration::ZERO,
+            attempt_timeout: None,
+        }
+    }
+
+    /// A read.
+    pub(crate) fn get(target: String) -> Call {
+        Call::new(Method::GET, target, Prefer::Any, Repeat::Safe)
+    }
+
+    /// A write. It may be repeated once it has a key.
+    pub(crate) fn write(method: Method, target: String) -> Call {
+        Call::new(method, target, Prefer::Leader, Repeat::OnlyIfUnsent)
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Result<Call, Error> {
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| Error::refused_here(ProblemType::BadRequest, format!("{name}: not ASCII text")))?;
+        self.headers.insert(HeaderName::from_static(name), value);
+        Ok(self)
+    }
+
+    /// Makes the request in a session.
+    pub(crate) fn session(self, key: &str) -> Call {
+        self.header(headers::SESSION, key).expect("a session key is digits and a dot")
+    }
+
+    /// Marks every sending of this call as the same.
+    pub(crate) fn key(self, key: uuid::Uuid) -> Call {
+        let call = self.header(headers::IDEMPOTENCY_KEY, &key.to_string()).expect("a UUID is ASCII");
+        call.repeatable()
+    }
+
+    /// Says that doing it twice does no harm.
+    pub(crate) fn repeatable(mut self) -> Call {
+        self.repeat = Repeat::Safe;
+        self
+    }
+
+    pub(crate) fn prefer(mut self, prefer: Prefer) -> Call {
+        self.prefer = prefer;
+        self
+    }
+
+    pub(crate) fn waiting(mut self, wait: Duration) -> Call {
+        self.wait = wait;
+        self
+    }
+
+    pub(crate) fn attempt_timeout(mut self, timeout: Duration) -> Call {
+        self.attempt_timeout = Some(timeout);
+        self
+    }
+
+    pub(crate) fn body(mut self, body: Bytes) -> Call {
+        self.body = body;
+        self
+    }
+
+    pub(crate) fn json(mut self, value: &impl Serialize) -> Call {
+        self.body = serde_json::to_vec(value).expect("the protocol's types are JSON").into();
+        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self
+    }
+}
+
+/// A URL's path and query, from a route, a znode path and parameters.
+pub(crate) struct Target {
+    text: String,
+    has_query: bool,
+}
+
+impl Target {
+    /// `route` as it is.
+    pub(crate) fn route(route: &str) -> Target {
+        Target { text: route.into(), has_query: false }
+    }
+
+    /// `route` with a znode path behind it.
+    ///
+    /// # Errors
+    /// A path that does not begin with a slash is refused here, because the URL would be another one.
+    pub(crate) fn path(route: &str, path: &str) -> Result<Target, Error> {
+        if !path.starts_with('/') {
+            let detail = format!("path: {path:?} does not begin with a slash");
+            return Err(Error::refused_here(ProblemType::BadRequest, detail));
+        }
+        Ok(Target { text: format!("{route}{}", utf8_percent_encode(path, ESCAPED)), has_query: false })
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: impl std::fmt::Display) -> Target {
+        let value = value.to_string();
+        let separator = if self.has_query { '&' } else { '?' };
+        let _ = write!(self.text, "{separator}{name}={}", utf8_percent_encode(&value, NON_ALPHANUMERIC));
+        self.has_query = true;
+        self
+    }
+
+    pub(crate) fn with_some(self, name: &str, value: Option<impl std::fmt::Display>) -> Target {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// A znode path as a header can hold it.
+pub(crate) fn path_in_header(path: &str) -> String {
+    utf8_percent_encode(path, ESCAPED).to_string()
+}
+
+/// What a node answered, when it did what it was asked to.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) body: Bytes,
+    /// The zxid that the answer stands at.
+    pub(crate) zxid: u64,
+    /// When the try that was answered was sent: what `safe_for_ms` counts from.
+    pub(crate) sent: Moment,
+}
+
+impl Answer {
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        serde_json::from_slice(&self.body)
+            .map_err(|error| Error::unknown(format!("an answer that is no answer of zlock's: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_escapes_paths_and_parameters() {
+        let target = Target::path("/v1/znodes", "/a b/ü#?%").unwrap().with("label", "x&y=1+2 z").with("wait", 5);
+        assert_eq!(target.finish(), "/v1/znodes/a%20b/%C3%BC%23%3F%25?label=x%26y%3D1%2B2%20z&wait=5");
+    }
+
+    #[test]
+    fn a_path_without_its_slash_is_refused_before_it_is_sent() {
+        let error = Target::path("/v1/znodes", "app").err().unwrap();
+        assert_eq!(error.code(), Some(ProblemType::BadRequest));
+    }
+}

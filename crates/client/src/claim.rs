@@ -1,0 +1,228 @@
+//! A place in a lock's queue, from the request for it to its release: what must not be left behind.
+//!
+//! A claim is armed from the moment its request may have left. Dropping an armed claim gives the place back in the
+//! background, waiting or held, for as long as the session lives; what is not given back by then goes with the session.
+//! Every request of a claim carries a key, so nothing is taken or given back twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Method;
+use protocol::{Millis, ProblemType, Released, Ticket};
+
+use crate::Error;
+use crate::call::{Call, Target};
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::session::Session;
+use crate::window::Slot;
+
+/// Between two rounds of giving back what could not be given back.
+const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
+
+/// A claim to a lock.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    client: Client,
+    pub(crate) session: Arc<Session>,
+    /// Sent again with its key, it says which ticket it got.
+    enqueue: Call,
+    /// Keeps that key in the state's memory while it is not known what became of it.
+    slot: Option<Slot>,
+    ticket: Option<String>,
+    release_key: uuid::Uuid,
+    armed: bool,
+}
+
+/// A claim that was granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) token: u64,
+    pub(crate) holds: u32,
+}
+
+impl Claim {
+    /// Asks for a place. `target` is the URL of an acquire that keeps its place and does not wait, or does neither.
+    ///
+    /// # Errors
+    /// When there is certainly no place, or it is not known whether there is one: then it is given back in the background.
+    pub(crate) async fn enter(client: &Client, target: &str) -> Result<(Claim, Option<Grant>), Error> {
+        match Claim::enter_in(client, client.session().await?, target).await {
+            // The session had ended without anybody noticing.
+            Err(error) if error.code() == Some(ProblemType::SessionExpired) => {
+                Claim::enter_in(client, client.session().await?, target).await
+            }
+            entered => entered,
+        }
+    }
+
+    async fn enter_in(client: &Client, session: Arc<Session>, target: &str) -> Result<(Claim, Option<Grant>), Error> {
+        let deadline = client.deadline();
+        let slot = tokio::time::timeout(deadline.remaining(), session.window.enter()).await;
+        let slot = slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?;
+        let enqueue = Call::write(Method::POST, target.to_owned()).session(session.key()).key(uuid::Uuid::new_v4());
+        let mut claim = Claim {
+            client: client.clone(),
+            session,
+            enqueue,
+            slot: Some(slot),
+            ticket: None,
+            release_key: uuid::Uuid::new_v4(),
+            armed: true,
+        };
+        let answer = client.inner.transport.send(&claim.enqueue, deadline).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                claim.session.notice(&error);
+                claim.armed = !error.did_nothing();
+                return Err(error);
+            }
+        };
+        claim.slot = None;
+        let grant = claim.stands(answer.json()?, answer.sent);
+        Ok((claim, grant))
+    }
+
+    /// Waits until the claim is granted; until the deadline, or for ever. `None` when the deadline came first.
+    ///
+    /// # Errors
+    /// `Refused` with `TicketGone` when somebody removed the claim from the queue, with `SessionExpired` when the session
+    /// was lost. That no node answers is no reason to give up while the session lives.
+    pub(crate) async fn granted(&mut self, deadline: Option<Moment>) -> Result<Option<Grant>, Error> {
+        let ticket = self.ticket().to_owned();
+        loop {
+            let left = deadline.map_or(Duration::MAX, Moment::remaining);
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let wait = left.min(self.client.inner.transport.timeouts.poll);
+            // The node counts whole milliseconds; a wait of none would make this a busy loop.
+            let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+            let target = Target::path("/v1/tickets", &ticket)?.with("wait", wait_ms);
+            let call = Call::get(target.finish()).session(self.session.key()).waiting(wait);
+            let poll_deadline = self.client.deadline().after(wait);
+            let answer = tokio::select! {
+                answer = self.client.inner.transport.send(&call, poll_deadline) => answer,
+                () = self.session.ended() => return Err(Error::session_lost("the session was lost while waiting")),
+            };
+            match answer {
+                Ok(answer) => {
+                    if let Some(grant) = self.stands(answer.json()?, answer.sent) {
+                        return Ok(Some(grant));
+                    }
+                }
+                Err(error @ Error::Refused { .. }) => {
+                    self.session.notice(&error);
+                    self.armed &= error.code() != Some(ProblemType::TicketGone);
+                    return Err(error);
+                }
+                Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
+            }
+        }
+    }
+
+    /// The lock node's path.
+    pub(crate) fn ticket(&self) -> &str {
+        self.ticket.as_deref().expect("it is set before anybody else has the claim")
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Gives the place back, held or waiting. Answers how many holds are left.
+    ///
+    /// # Errors
+    /// `Refused` when there was nothing to give back any more. After another error it goes on in the background when the
+    /// claim is dropped.
+    pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
+        let call = release(self.ticket(), self.release_key)?;
+        let answer = self.client.write_in(&self.session, call).await;
+        self.armed &= matches!(answer, Err(Error::Unavailable { .. } | Error::Unknown { .. }));
+        Ok(answer?.json::<Released>()?.holds)
+    }
+
+    /// Leaves the place to its session: nobody gives it back.
+    pub(crate) fn forget(&mut self) {
+        self.armed = false;
+    }
+
+    /// Notes where the ticket stands.
+    fn stands(&mut self, ticket: Ticket, sent: Moment) -> Option<Grant> {
+        let (path, grant) = match ticket {
+            Ticket::Held { ticket, fencing_token, holds, safe_for_ms, .. } => {
+                self.session.heard(sent, safe_for_ms);
+                (ticket, Some(Grant { token: fencing_token, holds }))
+            }
+            Ticket::Waiting { ticket, .. } => (ticket, None),
+        };
+        self.ticket = Some(path);
+        grant
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.armed || self.session.state().is_final() {
+            return;
+        }
+        let leaving = Leaving {
+            client: self.client.clone(),
+            session: Arc::clone(&self.session),
+            enqueue: self.enqueue.clone(),
+            _slot: self.slot.take(),
+            ticket: self.ticket.take(),
+            release_key: self.release_key,
+        };
+        self.client.spawn(leaving.run());
+    }
+}
+
+/// A claim that is given back while nobody waits for it.
+struct Leaving {
+    client: Client,
+    session: Arc<Session>,
+    enqueue: Call,
+    _slot: Option<Slot>,
+    ticket: Option<String>,
+    release_key: uuid::Uuid,
+}
+
+impl Leaving {
+    async fn run(mut self) {
+        let session = Arc::clone(&self.session);
+        tokio::select! {
+            () = self.leave() => {}
+            // The place goes with the session.
+            () = session.ended() => {}
+        }
+    }
+
+    async fn leave(&mut self) {
+        loop {
+            match self.round().await {
+                Err(Error::Unavailable { .. } | Error::Unknown { .. }) => tokio::time::sleep(GIVE_BACK_PAUSE).await,
+                // Given back, or there was nothing to give back.
+                Ok(()) | Err(Error::Refused { .. }) => return,
+            }
+        }
+    }
+
+    async fn round(&mut self) -> Result<(), Error> {
+        let transport = &self.client.inner.transport;
+        let ticket = match &self.ticket {
+            Some(ticket) => ticket.clone(),
+            None => match transport.send(&self.enqueue, self.client.deadline()).await?.json()? {
+                Ticket::Held { ticket, .. } | Ticket::Waiting { ticket, .. } => ticket,
+            },
+        };
+        self.ticket = Some(ticket.clone());
+        let call = release(&ticket, self.release_key)?.session(self.session.key());
+        transport.send(&call, self.client.deadline()).await.map(drop)
+    }
+}
+
+fn release(ticket: &str, key: uuid::Uuid) -> Result<Call, Error> {
+    Ok(Call::write(Method::DELETE, Target::path("/v1/tickets", ticket)?.finish()).key(key))
+}

@@ -1,0 +1,222 @@
+//! One client over many nodes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::Method;
+use protocol::{OpenSession, ProblemType};
+use serde::de::DeserializeOwned;
+use tokio::runtime::Handle;
+use tokio::sync::broadcast;
+
+use crate::builder::ClientBuilder;
+use crate::call::{Answer, Call, Target};
+use crate::clock::Moment;
+use crate::lock::{Lock, RwLock};
+use crate::session::{Session, SessionEvent};
+use crate::transport::{Timeouts, Transport};
+use crate::{Error, SessionState};
+
+/// Changes of session states that a slow listener may be behind.
+const EVENTS_MAX: usize = 64;
+
+/// A client of a cluster. Cheap to clone: clones share the connections and the session.
+///
+/// The session is opened by the first call that needs one, kept alive in the background, and closed when the last clone and
+/// the last guard are gone. When it is lost, guards of it are lost, and the next call that needs a session opens another.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) transport: Arc<Transport>,
+    wish: OpenSession,
+    /// The session of now. The async lock is held while one is opened, so that only one is.
+    opening: tokio::sync::Mutex<()>,
+    session: Mutex<Option<Arc<Session>>>,
+    events: broadcast::Sender<SessionEvent>,
+    /// Where work goes on that a dropped guard leaves behind.
+    runtime: Handle,
+}
+
+impl Client {
+    /// A client of these nodes, each `host:port`. One is enough to work; all of them are needed to outlive any.
+    pub fn builder<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> ClientBuilder {
+        ClientBuilder::new(endpoints.into_iter().map(Into::into).collect())
+    }
+
+    /// A client with all settings as they come, whose session is open.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::build`], and when no node opens a session in time.
+    pub async fn connect<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Client, Error> {
+        let client = Client::builder(endpoints).build()?;
+        client.session().await?;
+        Ok(client)
+    }
+
+    pub(crate) fn new(addrs: Vec<String>, timeouts: Timeouts, wish: OpenSession) -> Client {
+        let inner = Inner {
+            transport: Arc::new(Transport::new(addrs, timeouts)),
+            wish,
+            opening: tokio::sync::Mutex::default(),
+            session: Mutex::default(),
+            events: broadcast::Sender::new(EVENTS_MAX),
+            runtime: Handle::current(),
+        };
+        Client { inner: Arc::new(inner) }
+    }
+
+    /// An exclusive lock. Nothing is asked before it is acquired.
+    pub fn lock(&self, path: impl Into<String>) -> Lock {
+        Lock::new(self.clone(), path.into(), protocol::LockMode::Exclusive)
+    }
+
+    /// A lock that readers share.
+    pub fn rw_lock(&self, path: impl Into<String>) -> RwLock {
+        RwLock::new(self.clone(), path.into())
+    }
+
+    /// Changes of the session's state from now on. A listener that is far behind misses the oldest.
+    pub fn session_events(&self) -> SessionEvents {
+        SessionEvents(self.inner.events.subscribe())
+    }
+
+    /// How the present session is; `None` while none was opened.
+    pub fn session_state(&self) -> Option<SessionState> {
+        self.inner.present().map(|session| session.state())
+    }
+
+    /// The present session's id, opening one if there is none.
+    ///
+    /// # Errors
+    /// When no node opens one in time.
+    pub async fn session_id(&self) -> Result<u64, Error> {
+        Ok(self.session().await?.id)
+    }
+
+    /// How long the cluster keeps the present session without hearing from it, as it was agreed on.
+    ///
+    /// # Errors
+    /// As [`Client::session_id`].
+    pub async fn session_timeout(&self) -> Result<Duration, Error> {
+        Ok(self.session().await?.timeout())
+    }
+
+    /// Closes the session: its locks and ephemeral znodes go at once. The client can still be used; the next call that
+    /// needs a session opens another.
+    ///
+    /// # Errors
+    /// When the cluster did not confirm it in time. The session then ends by its timeout.
+    pub async fn close(&self) -> Result<(), Error> {
+        let session = self.inner.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match session {
+            Some(session) => session.close(&self.inner.transport, self.deadline()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The session of now.
+    pub(crate) async fn session(&self) -> Result<Arc<Session>, Error> {
+        if let Some(session) = self.inner.usable() {
+            return Ok(session);
+        }
+        let deadline = self.deadline();
+        let opening = tokio::time::timeout(deadline.remaining(), self.inner.opening.lock()).await;
+        let _opening = opening.map_err(|_| Error::unavailable("another call could not open a session"))?;
+        if let Some(session) = self.inner.usable() {
+            return Ok(session);
+        }
+        let (transport, events) = (&self.inner.transport, self.inner.events.clone());
+        let session = Session::open(transport, &self.inner.wish, events, deadline).await?;
+        *self.inner.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// Reads, outside of any session.
+    pub(crate) async fn read<T: DeserializeOwned>(&self, target: Target) -> Result<(T, Answer), Error> {
+        let answer = self.inner.transport.send(&Call::get(target.finish()), self.deadline()).await?;
+        Ok((answer.json()?, answer))
+    }
+
+    /// Writes once, however often it is sent.
+    pub(crate) async fn write<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+        let key = uuid::Uuid::new_v4();
+        let session = self.session().await?;
+        let error = match self.write_in(&session, call.clone().key(key)).await {
+            Ok(answer) => return answer.json(),
+            Err(error) => error,
+        };
+        // The session had ended without anybody noticing, and nothing was done: not worth the caller's trouble.
+        if error.code() == Some(ProblemType::SessionExpired) {
+            let session = self.session().await?;
+            return self.write_in(&session, call.key(key)).await?.json();
+        }
+        Err(error)
+    }
+
+    /// The same in a given session; the call has its key.
+    pub(crate) async fn write_in(&self, session: &Arc<Session>, call: Call) -> Result<Answer, Error> {
+        let deadline = self.deadline();
+        let slot = tokio::time::timeout(deadline.remaining(), session.window.enter()).await;
+        let _slot = slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?;
+        let answer = self.inner.transport.send(&call.session(session.key()), deadline).await;
+        if let Err(error) = &answer {
+            session.notice(error);
+        }
+        answer
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        self.inner.transport.deadline()
+    }
+
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.inner.runtime.spawn(work);
+    }
+
+    /// A write to a znode's URL.
+    pub(crate) fn write_call(method: Method, target: Target) -> Call {
+        Call::write(method, target.finish())
+    }
+}
+
+impl Inner {
+    fn present(&self) -> Option<Arc<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn usable(&self) -> Option<Arc<Session>> {
+        self.present().filter(|session| session.is_safe())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(session) = session {
+            let transport = Arc::clone(&self.transport);
+            // When it cannot be closed, its timeout ends it.
+            self.runtime.spawn(async move { session.close(&transport, transport.deadline()).await });
+        }
+    }
+}
+
+/// Changes of session states, from [`Client::session_events`].
+#[derive(Debug)]
+pub struct SessionEvents(broadcast::Receiver<SessionEvent>);
+
+impl SessionEvents {
+    /// The next change; `None` when the client is gone. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<SessionEvent> {
+        loop {
+            match self.0.recv().await {
+                Ok(event) => return Some(event),
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A lock that is held.
+
+use std::time::{Duration, Instant};
+
+use protocol::{ProblemType, Ticket};
+
+use crate::call::Target;
+use crate::claim::{Claim, Grant};
+use crate::watch::{WatchKind, Watcher};
+use crate::{Error, EventKind, SessionState};
+
+/// What a holder's lock node says when somebody asks for the lock: Curator's word, and the one of ZooKeeper's recipes.
+const REVOKE_WORDS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
+
+/// After a look that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A lock that is held, until it is released, dropped, or lost with its session.
+///
+/// Dropping it releases the lock in the background. [`Guard::release`] waits and says whether that worked. A program that
+/// ends right after should release explicitly, or call [`crate::Client::close`]: what runs in the background ends with it.
+#[derive(Debug)]
+pub struct Guard {
+    claim: Claim,
+    lock: String,
+    grant: Grant,
+}
+
+impl Guard {
+    pub(crate) fn new(claim: Claim, lock: String, grant: Grant) -> Guard {
+        Guard { claim, lock, grant }
+    }
+
+    /// What to show to the resource that the lock protects. Rises with every grant of the lock.
+    pub fn fencing_token(&self) -> u64 {
+        self.grant.token
+    }
+
+    /// The lock's path.
+    pub fn lock(&self) -> &str {
+        &self.lock
+    }
+
+    /// The lock node's path: what others see of this holder, and what is given back.
+    pub fn ticket(&self) -> &str {
+        self.claim.ticket()
+    }
+
+    /// How often this owner held the lock when it was acquired, this guard included.
+    pub fn holds(&self) -> u32 {
+        self.grant.holds
+    }
+
+    /// The session that the lock is held in.
+    pub fn session_id(&self) -> u64 {
+        self.claim.session.id
+    }
+
+    /// The session's state.
+    pub fn session_state(&self) -> SessionState {
+        self.claim.session.state()
+    }
+
+    /// Until when the lock cannot be lost by expiry, by this machine's clock. Heartbeats move it on.
+    ///
+    /// Compare with it right before each step that needs the lock. Where the machine may sleep, ask [`Guard::safe_for`]
+    /// again: `Instant` does not count that time.
+    pub fn safe_until(&self) -> Instant {
+        Instant::now() + self.safe_for()
+    }
+
+    /// How much longer the lock cannot be lost by expiry; zero when it may be lost already.
+    pub fn safe_for(&self) -> Duration {
+        if self.claim.session.is_safe() { self.claim.session.safe_until().remaining() } else { Duration::ZERO }
+    }
+
+    /// Whether the lock cannot have been lost by expiry at this moment.
+    pub fn is_safe(&self) -> bool {
+        !self.safe_for().is_zero()
+    }
+
+    /// Returns when the lock is lost, or may be: the session's own deadline has passed, the cluster ended the session, or
+    /// somebody removed the lock node. By the clock this is never later than the moment at which another may be granted.
+    /// Dropping the future loses nothing.
+    pub async fn lost(&self) {
+        tokio::select! {
+            () = self.claim.session.ended() => {}
+            () = self.removed() => {}
+        }
+    }
+
+    /// Returns when somebody asks the holder to give the lock up: when the lock node's data becomes `__REVOKE__` (Curator)
+    /// or `unlock` (ZooKeeper's recipes). Nothing is taken away: go on to a good place, then release.
+    pub async fn revoked(&self) {
+        let mut watcher = self.watcher(WatchKind::Data);
+        loop {
+            // Looked at before every wait: the word may have been there before the watch.
+            match self.claim.client().get(self.ticket()).await {
+                Ok(node) if REVOKE_WORDS.contains(&&*node.data) => return,
+                Ok(node) => watcher.resume_from(node.zxid),
+                // The lock is lost, which `lost` tells.
+                Err(error) if error.is_no_node() => return std::future::pending().await,
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+            // Any end of the wait is a reason to look again.
+            if watcher.next_batch().await.is_err() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Releases the lock and waits until the cluster has confirmed it. Answers how many holds of the same owner are left.
+    ///
+    /// # Errors
+    /// `Refused` when there was nothing to release any more (`TicketGone`, `SessionExpired`): the lock had been lost.
+    /// After `Unavailable` and `Unknown` the release goes on in the background, as after a drop.
+    pub async fn release(mut self) -> Result<u32, Error> {
+        self.claim.give_back().await
+    }
+
+    /// Keeps the lock for the rest of the session, and gives the guard up.
+    pub fn leak(mut self) {
+        self.claim.forget();
+    }
+
+    async fn removed(&self) {
+        let mut watcher = self.watcher(WatchKind::Exists);
+        loop {
+            match watcher.next_batch().await {
+                Ok(events) if events.iter().any(|event| event.kind == EventKind::Deleted) => return,
+                Ok(_) => {}
+                // No longer known what happened since: look at the ticket instead.
+                Err(error) if error.code() == Some(ProblemType::EventsGone) => {
+                    let Ok(target) = Target::path("/v1/tickets", self.ticket()) else { return };
+                    match self.claim.client().read::<Ticket>(target).await {
+                        Ok((_, answer)) => watcher.resume_from(answer.zxid),
+                        Err(error) if error.code() == Some(ProblemType::TicketGone) => return,
+                        Err(_) => tokio::time::sleep(PAUSE).await,
+                    }
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// What happens to the lock node since it was made.
+    fn watcher(&self, kind: WatchKind) -> Watcher {
+        let mut watcher = self.claim.client().watch(self.ticket(), kind);
+        watcher.resume_from(self.grant.token);
+        watcher
+    }
+}

@@ -1,0 +1,73 @@
+//! The Rust client of zlock.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), zlock_client::Error> {
+//! use zlock_client::Client;
+//!
+//! let client = Client::connect(["localhost:7001", "localhost:7002", "localhost:7003"]).await?;
+//! let guard = client.lock("/orders").acquire().await?;
+//! // Refused unless the lock is held at the moment when the write is applied.
+//! client.set("/orders-state", "worked on").if_lock(&guard).await?;
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **One [`Client`] speaks with all nodes.** It asks the leader where that saves a hop, asks another node when one fails, and
+//! pauses between tries, longer each time and never as long as other clients do. Every write carries an idempotency key, so
+//! a retry is never done twice. What cannot be repeated safely is not repeated.
+//!
+//! **Errors are of three kinds** ([`Error`]): refused, unavailable (nothing was done), unknown (maybe it was).
+//!
+//! **A session fences itself.** It is kept alive in the background. Its deadline counts from the moment a heartbeat was sent, on
+//! this machine's clock that goes on while the machine sleeps. When the deadline passes, the session is lost before the
+//! cluster can give its locks to others ([`SessionState`], [`Guard::lost`], [`Guard::safe_until`]). Between a look at the clock
+//! and the next step a program can still be paused; fencing tokens and `if_lock` are what helps then.
+//!
+//! **Dropping is safe.** A dropped acquire leaves the queue, a dropped guard releases, a dropped client closes its session,
+//! all in the background; a dropped watch continues where it was.
+//!
+//! | file | has |
+//! |---|---|
+//! | `client.rs`, `builder.rs` | [`Client`], its session, its settings |
+//! | `lock.rs`, `claim.rs`, `guard.rs` | locks, a place in a queue, a lock that is held |
+//! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs` | the calls |
+//! | `session.rs`, `life.rs`, `clock.rs` | heartbeats and the deadline |
+//! | `window.rs` | keeps retries within the memory of the state |
+//! | `transport.rs`, `verdict.rs`, `endpoints.rs`, `backoff.rs`, `connection.rs`, `call.rs` | tries and what they mean |
+
+mod backoff;
+mod builder;
+mod call;
+mod claim;
+mod client;
+mod clock;
+mod connection;
+mod endpoints;
+mod error;
+mod guard;
+mod life;
+mod lock;
+mod session;
+mod transport;
+mod txn;
+mod verdict;
+mod views;
+mod watch;
+mod window;
+mod znodes;
+
+pub use builder::ClientBuilder;
+pub use client::{Client, SessionEvents};
+pub use error::Error;
+pub use guard::Guard;
+pub use life::SessionState;
+pub use lock::{Lock, RwLock};
+pub use protocol::{
+    AclEntry, AclInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, LockMode, LockQueue, LockSummary,
+    MemberInfo, Mode, NamedStat, NodeSet, Problem, ProblemType, SessionInfo, Stat, TxnDone, TxnOp, TxnResult,
+};
+pub use session::SessionEvent;
+pub use txn::Transaction;
+pub use watch::{WatchKind, Watcher};
+pub use znodes::{Create, Delete, Set, Znode};

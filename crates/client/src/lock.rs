@@ -1,0 +1,157 @@
+//! Locks, before they are held.
+
+use std::time::Duration;
+
+use protocol::{LockMode, LockQueue, Millis, ProblemType, TokenCheck};
+
+use crate::Error;
+use crate::call::Target;
+use crate::claim::Claim;
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::guard::Guard;
+
+/// A lock that can be acquired. Made by [`Client::lock`] and [`RwLock`]; a value that asks nothing by itself.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    client: Client,
+    path: String,
+    mode: LockMode,
+    owner: Option<String>,
+    label: Option<String>,
+    lock_delay: Option<Duration>,
+}
+
+impl Lock {
+    pub(crate) fn new(client: Client, path: String, mode: LockMode) -> Lock {
+        Lock { client, path, mode, owner: None, label: None, lock_delay: None }
+    }
+
+    /// A name within the session. The same owner, in the same mode, holds the lock once more instead of queueing behind
+    /// itself; without a name every acquire is its own owner.
+    pub fn owner(mut self, owner: impl Into<String>) -> Lock {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// Free text for people who look at the queue.
+    pub fn label(mut self, label: impl Into<String>) -> Lock {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// If the session *expires* while it holds the lock, others are kept out for so much longer. For resources that do not
+    /// check fencing tokens.
+    pub fn lock_delay(mut self, delay: Duration) -> Lock {
+        self.lock_delay = Some(delay);
+        self
+    }
+
+    /// The lock's path.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Waits for the lock, in order. Dropping the future leaves the queue, in the background.
+    ///
+    /// # Errors
+    /// `Unavailable` and `Unknown` when no node takes the request in time. Once it is in the queue it waits as long as its
+    /// session lives: then `Refused` with `SessionExpired`.
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        let guard = self.queue_up(None).await?;
+        guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
+    }
+
+    /// Waits for the lock for so long. `None` when the time was over first; this client has left the queue then.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub async fn acquire_within(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        if wait.is_zero() { self.try_acquire().await } else { self.queue_up(Some(Moment::now().after(wait))).await }
+    }
+
+    /// Takes the lock if it is free. Never queues.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        match Claim::enter(&self.client, &self.target()?.finish()).await {
+            Ok((claim, Some(grant))) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
+            Ok((_, None)) => Err(Error::unknown("a try was queued")),
+            Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Who holds the lock and who waits: the first page.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn queue(&self) -> Result<LockQueue, Error> {
+        self.client.lock_queue(&self.path).await
+    }
+
+    /// Whether a fencing token is a present holder's: for resource servers.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn is_held_with(&self, fencing_token: u64) -> Result<bool, Error> {
+        let target = Target::path("/v1/locks", &self.path)?.with("fencing_token", fencing_token);
+        Ok(self.client.read::<TokenCheck>(target).await?.0.held)
+    }
+
+    async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
+        // The place is kept when a poll ends, breaks or moves to another node; a claim that is dropped gives it back.
+        let target = self.target()?.with("keep", true).finish();
+        let (mut claim, grant) = Claim::enter(&self.client, &target).await?;
+        let grant = match grant {
+            Some(grant) => Some(grant),
+            None => claim.granted(deadline).await?,
+        };
+        match grant {
+            Some(grant) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
+            None => {
+                // Should this fail, it goes on in the background.
+                let _ = claim.give_back().await;
+                Ok(None)
+            }
+        }
+    }
+
+    fn target(&self) -> Result<Target, Error> {
+        let mode = match self.mode {
+            LockMode::Exclusive => None,
+            LockMode::Read => Some("read"),
+            LockMode::Write => Some("write"),
+            LockMode::Latch => Some("latch"),
+            LockMode::Semaphore => Some("semaphore"),
+        };
+        let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
+        let target = Target::path("/v1/locks", &self.path)?.with_some("mode", mode);
+        let target = target.with_some("owner", self.owner.as_deref()).with_some("label", self.label.as_deref());
+        Ok(target.with_some("lock_delay", delay))
+    }
+}
+
+/// A lock that readers share and writers have alone. Made by [`Client::rw_lock`].
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    client: Client,
+    path: String,
+}
+
+impl RwLock {
+    pub(crate) fn new(client: Client, path: String) -> RwLock {
+        RwLock { client, path }
+    }
+
+    /// The lock as a reader wants it.
+    pub fn read(&self) -> Lock {
+        Lock::new(self.client.clone(), self.path.clone(), LockMode::Read)
+    }
+
+    /// The lock as a writer wants it.
+    pub fn write(&self) -> Lock {
+        Lock::new(self.client.clone(), self.path.clone(), LockMode::Write)
+    }
+}

@@ -1,0 +1,211 @@
+//! One session, and the task that keeps it alive.
+//!
+//! The client fences itself: `safe_until` counts from the moment a heartbeat was *sent*, on the client's own clock, and
+//! when it passes without a newer answer the session is lost, whatever the cluster may think. The cluster cannot have
+//! expired it before: it counts the same time, from the heartbeat's arrival.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::Method;
+use protocol::{KeptAlive, OpenSession, ProblemType, SessionOpened};
+use tokio::sync::{broadcast, watch};
+
+use crate::Error;
+use crate::call::{Call, Prefer};
+use crate::clock::Moment;
+use crate::life::{Life, SessionState};
+use crate::transport::Transport;
+use crate::window::Window;
+
+/// A change of a session's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionEvent {
+    /// The session's id.
+    pub session: u64,
+    /// Its state from now on.
+    pub state: SessionState,
+}
+
+/// A session of this client.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    /// The value of the header; secret.
+    key: String,
+    timeout: Duration,
+    life: Mutex<Life>,
+    state: watch::Sender<SessionState>,
+    events: broadcast::Sender<SessionEvent>,
+    pub(crate) window: Arc<Window>,
+}
+
+impl Session {
+    /// Opens a session and begins to keep it alive.
+    pub(crate) async fn open(
+        transport: &Arc<Transport>,
+        wish: &OpenSession,
+        events: broadcast::Sender<SessionEvent>,
+        deadline: Moment,
+    ) -> Result<Arc<Session>, Error> {
+        // Without a session there is no key. An open whose answer was lost leaves a session that nobody uses, and that ends
+        // by itself.
+        let call = Call::write(Method::POST, "/v1/sessions".into()).json(wish).repeatable();
+        let answer = transport.send(&call, deadline).await?;
+        let opened: SessionOpened = answer.json()?;
+        let session = Arc::new(Session {
+            id: opened.id,
+            key: opened.session,
+            timeout: Duration::from_millis(opened.timeout_ms.into()),
+            life: Mutex::new(Life::new(answer.sent, Duration::from_millis(opened.safe_for_ms))),
+            state: watch::Sender::new(SessionState::Connected),
+            events,
+            window: Arc::default(),
+        });
+        session.tell(SessionState::Connected);
+        tokio::spawn(keep(Arc::clone(&session), Arc::clone(transport)));
+        Ok(session)
+    }
+
+    /// The value of the session's header.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The state at this moment: by the clock, not by when a task last ran.
+    pub(crate) fn state(&self) -> SessionState {
+        let told = *self.state.borrow();
+        if told.is_final() { told } else { self.life().at(Moment::now()) }
+    }
+
+    pub(crate) fn safe_until(&self) -> Moment {
+        self.life().safe_until()
+    }
+
+    /// Whether something held in the session is certainly still held in it.
+    pub(crate) fn is_safe(&self) -> bool {
+        !self.state().is_final()
+    }
+
+    /// Returns when the session is lost or closed.
+    pub(crate) async fn ended(&self) {
+        let mut states = self.state.subscribe();
+        // The sender lives as long as self.
+        let _ = states.wait_for(|state| state.is_final()).await;
+    }
+
+    /// An answer to a request that was sent at `sent` said how long the session is safe.
+    pub(crate) fn heard(&self, sent: Moment, safe_for_ms: u64) {
+        self.life().heard(sent, Duration::from_millis(safe_for_ms));
+        self.refresh();
+    }
+
+    /// The cluster said that the session has ended, or the clock did.
+    pub(crate) fn lose(&self) {
+        self.set(SessionState::Lost);
+    }
+
+    /// Notes what an error says about the session.
+    pub(crate) fn notice(&self, error: &Error) {
+        if matches!(error.code(), Some(ProblemType::SessionExpired | ProblemType::AuthFailed)) {
+            self.lose();
+        }
+    }
+
+    /// Closes the session: its ephemerals and locks go at once.
+    pub(crate) async fn close(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
+        self.set(SessionState::Closed);
+        self.delete(transport, deadline).await
+    }
+
+    async fn delete(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
+        let call = Call::write(Method::DELETE, format!("/v1/sessions/{}", self.id)).session(&self.key).repeatable();
+        match transport.send_now(&call, deadline).await {
+            Ok(_) => Ok(()),
+            // It is gone, which is what was wanted; maybe an earlier try did it.
+            Err(error) if error.code() == Some(ProblemType::SessionExpired) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Brings what is told up to the clock.
+    fn refresh(&self) {
+        let state = self.life().at(Moment::now());
+        self.set(state);
+    }
+
+    fn set(&self, state: SessionState) {
+        let changed = self.state.send_if_modified(|told| {
+            // The end is final.
+            let changed = !told.is_final() && *told != state;
+            if changed {
+                *told = state;
+            }
+            changed
+        });
+        if changed {
+            self.tell(state);
+        }
+    }
+
+    fn tell(&self, state: SessionState) {
+        // Nobody listening is no error.
+        let _ = self.events.send(SessionEvent { session: self.id, state });
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a session alive until it ends, and tells that it has.
+async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
+    tokio::select! {
+        () = session.ended() => {}
+        () = beat(&session, &transport) => {}
+        () = fence(&session) => {}
+    }
+    // Whichever of them saw the deadline pass: from here on nobody else would tell it.
+    session.refresh();
+    if *session.state.borrow() == SessionState::Lost {
+        // The cluster may think otherwise, and then others would wait for what this client no longer dares to use.
+        let _ = session.delete(&transport, Moment::now().after(session.timeout)).await;
+    }
+}
+
+/// Looks at the clock. In short steps: a tokio timer does not count the time that the machine sleeps.
+async fn fence(session: &Session) {
+    let step = (session.timeout / 50).clamp(Duration::from_millis(10), Duration::from_millis(500));
+    while session.is_safe() {
+        session.refresh();
+        tokio::time::sleep(step.min(session.safe_until().remaining())).await;
+    }
+}
+
+/// Sends heartbeats until the session has ended, by the cluster's word or by the clock.
+async fn beat(session: &Session, transport: &Transport) {
+    let attempt = (session.timeout / 6).min(transport.timeouts.attempt);
+    let call = Call::write(Method::POST, format!("/v1/sessions/{}/keepalive", session.id));
+    let call = call.session(&session.key).repeatable().prefer(Prefer::Leader).attempt_timeout(attempt);
+    loop {
+        // Clients that opened their sessions together shall not beat together.
+        tokio::time::sleep(session.timeout.mul_f64(0.2 + 0.05 * fastrand::f64())).await;
+        let answer = match transport.send_now(&call, session.safe_until()).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                session.notice(&error);
+                if session.state().is_final() {
+                    return;
+                }
+                continue;
+            }
+        };
+        if let Ok(kept) = answer.json::<KeptAlive>() {
+            session.heard(answer.sent, kept.safe_for_ms);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Several writes at once.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::Method;
+use protocol::{Mode, Txn, TxnDone, TxnOp};
+
+use crate::call::Target;
+use crate::client::Client;
+use crate::znodes::LockCheck;
+use crate::{Error, Guard};
+
+/// Any version will do.
+const ANY: i32 = -1;
+
+impl Client {
+    /// A transaction: all of it is done, or nothing.
+    pub fn txn(&self) -> Transaction {
+        Transaction { client: self.clone(), ops: Vec::new(), guard: None }
+    }
+}
+
+/// Operations that are done together, in order. Made by [`Client::txn`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is sent until it is committed"]
+pub struct Transaction {
+    client: Client,
+    ops: Vec<TxnOp>,
+    guard: Option<LockCheck>,
+}
+
+impl Transaction {
+    /// Creates a persistent znode.
+    pub fn create(self, path: impl Into<String>, data: impl AsRef<[u8]>) -> Transaction {
+        self.create_with(path, data, Mode::Persistent)
+    }
+
+    /// Creates a znode in a mode without a TTL.
+    pub fn create_with(self, path: impl Into<String>, data: impl AsRef<[u8]>, mode: Mode) -> Transaction {
+        let (data, data_base64) = words(data.as_ref());
+        self.op(TxnOp::Create { path: path.into(), data, data_base64, mode, ttl: None, acl: None })
+    }
+
+    /// Sets data, if the version is this one; `None` is any.
+    pub fn set(self, path: impl Into<String>, data: impl AsRef<[u8]>, version: Option<i32>) -> Transaction {
+        let (data, data_base64) = words(data.as_ref());
+        self.op(TxnOp::Set { path: path.into(), data, data_base64, version: version.unwrap_or(ANY) })
+    }
+
+    /// Deletes, if the version is this one; `None` is any.
+    pub fn delete(self, path: impl Into<String>, version: Option<i32>) -> Transaction {
+        self.op(TxnOp::Delete { path: path.into(), version: version.unwrap_or(ANY) })
+    }
+
+    /// Goes on only if the znode is there, with this version; `None` is any.
+    pub fn check(self, path: impl Into<String>, version: Option<i32>) -> Transaction {
+        self.op(TxnOp::Check { path: path.into(), version: version.unwrap_or(ANY) })
+    }
+
+    /// Any operation, as the HTTP API writes it.
+    pub fn op(mut self, op: TxnOp) -> Transaction {
+        self.ops.push(op);
+        self
+    }
+
+    /// Only while the guard holds its lock, checked where the transaction is applied.
+    pub fn if_lock(mut self, guard: &Guard) -> Transaction {
+        self.guard = Some(LockCheck::of(guard));
+        self
+    }
+
+    /// Sends it.
+    ///
+    /// # Errors
+    /// `Refused` with what the first operation that fails is refused for; `op_index` in its problem says which one.
+    pub async fn commit(self) -> Result<TxnDone, Error> {
+        let call = Client::write_call(Method::POST, Target::route("/v1/txn")).json(&Txn { ops: self.ops });
+        self.client.write(LockCheck::add_to(self.guard.as_ref(), call)?).await
+    }
+}
+
+/// Data as JSON carries it: text when it is UTF-8, else base64.
+fn words(data: &[u8]) -> (Option<String>, Option<String>) {
+    match std::str::from_utf8(data) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(STANDARD.encode(data))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_is_no_text_goes_as_base64() {
+        assert_eq!(words(b"plain"), (Some("plain".into()), None));
+        assert_eq!(words(&[0xff, 0x00]), (None, Some("/wA=".into())));
+    }
+}

@@ -1,0 +1,144 @@
+//! What the end of a try means: the one place that decides what is repeated.
+
+use std::time::Duration;
+
+use hyper::header::RETRY_AFTER;
+use protocol::{Outcome, Problem, ProblemType};
+
+use crate::Error;
+use crate::call::{Answer, Repeat};
+use crate::connection::{Ending, Reply};
+
+/// What to do after a try.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It was done.
+    Done(Answer),
+    /// Asking again would not help.
+    Failed(Error),
+    /// Try again.
+    Again {
+        /// For the error, if there is no time left.
+        reason: String,
+        /// Whether this try may have had an effect.
+        maybe_done: bool,
+        /// When the node itself expects to be able to.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// Judges a try. `maybe_done` says whether an earlier try of the same call may have had an effect.
+pub(crate) fn judge(ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
+    match ending {
+        Ending::NotSent(reason) => Verdict::Again { reason, maybe_done: false, retry_after: None },
+        Ending::Lost(reason) => lost(reason, repeat),
+        Ending::Answered(reply) if (200..300).contains(&reply.status) => {
+            let zxid = reply.zxid();
+            Verdict::Done(Answer { body: reply.body, zxid, sent: reply.sent })
+        }
+        Ending::Answered(reply) => problem(&reply, repeat, maybe_done),
+    }
+}
+
+fn lost(reason: String, repeat: Repeat) -> Verdict {
+    match repeat {
+        Repeat::Safe => Verdict::Again { reason, maybe_done: true, retry_after: None },
+        Repeat::OnlyIfUnsent => Verdict::Failed(Error::Unknown { reason }),
+    }
+}
+
+fn problem(reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdict {
+    let Ok(problem) = serde_json::from_slice::<Problem>(&reply.body) else {
+        // Something else than a node, a proxy for example: it may have passed the request on.
+        return lost(format!("status {} without a problem document", reply.status), repeat);
+    };
+    let reason = || format!("{}: {}", problem.title, problem.detail);
+    match (problem.outcome, problem.kind()) {
+        (Outcome::Unavailable, _) => {
+            let retry_after = reply.number(RETRY_AFTER.as_str()).map(Duration::from_secs);
+            Verdict::Again { reason: reason(), maybe_done: false, retry_after }
+        }
+        (Outcome::Unknown, _) => lost(reason(), repeat),
+        // The key was used: an earlier try was applied, and its answer is forgotten.
+        (Outcome::Refused, Some(ProblemType::RequestKeyEvicted)) => {
+            Verdict::Failed(Error::Unknown { reason: reason() })
+        }
+        // The session remembered what its keys did; nobody knows any more what an earlier try did.
+        (Outcome::Refused, Some(ProblemType::SessionExpired)) if maybe_done => {
+            Verdict::Failed(Error::Unknown { reason: reason() })
+        }
+        (Outcome::Refused, _) => Verdict::Failed(Error::refused(problem)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use hyper::HeaderMap;
+
+    use super::*;
+    use crate::clock::Moment;
+
+    fn answer(status: u16, body: String) -> Ending {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", "2".parse().unwrap());
+        Ending::Answered(Reply { status, headers, body: Bytes::from(body), sent: Moment::ZERO })
+    }
+
+    fn says(kind: ProblemType, outcome: &str) -> Ending {
+        let uri = kind.uri();
+        answer(
+            418,
+            format!(r#"{{"type":"{uri}","title":"T","status":418,"detail":"d","outcome":"{outcome}","zxid":1}}"#),
+        )
+    }
+
+    /// `done`, `refused`, `unknown`, `again` or `again, maybe done`.
+    #[track_caller]
+    fn check(ending: Ending, repeat: Repeat, maybe_done: bool, expected: &str) {
+        let verdict = judge(ending, repeat, maybe_done);
+        let is = match &verdict {
+            Verdict::Done(_) => "done",
+            Verdict::Failed(Error::Refused { .. }) => "refused",
+            Verdict::Failed(Error::Unknown { .. }) => "unknown",
+            Verdict::Failed(Error::Unavailable { .. }) => "unavailable",
+            Verdict::Again { maybe_done: false, .. } => "again",
+            Verdict::Again { maybe_done: true, .. } => "again, maybe done",
+        };
+        assert_eq!(is, expected, "{verdict:?}");
+    }
+
+    #[test]
+    fn only_what_is_safe_is_repeated() {
+        use Repeat::{OnlyIfUnsent, Safe};
+        let lost = || Ending::Lost("broken".into());
+        check(Ending::NotSent("no route".into()), OnlyIfUnsent, false, "again");
+        check(lost(), Safe, false, "again, maybe done");
+        check(lost(), OnlyIfUnsent, false, "unknown");
+        check(says(ProblemType::Unavailable, "unavailable"), OnlyIfUnsent, false, "again");
+        check(says(ProblemType::Unknown, "unknown"), OnlyIfUnsent, false, "unknown");
+        check(says(ProblemType::Unknown, "unknown"), Safe, false, "again, maybe done");
+        check(says(ProblemType::BadVersion, "refused"), Safe, false, "refused");
+        check(answer(200, "{}".into()), Safe, true, "done");
+        check(answer(502, "<html>".into()), Safe, false, "again, maybe done");
+        check(answer(502, "<html>".into()), OnlyIfUnsent, false, "unknown");
+    }
+
+    #[test]
+    fn a_refusal_after_a_lost_answer_is_not_taken_for_nothing_done() {
+        check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, false, "refused");
+        check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, true, "unknown");
+        check(says(ProblemType::RequestKeyEvicted, "refused"), Repeat::Safe, true, "unknown");
+        // Told by the key's own memory: the lost try was refused as well.
+        check(says(ProblemType::BadVersion, "refused"), Repeat::Safe, true, "refused");
+    }
+
+    #[test]
+    fn the_node_says_when_to_come_back() {
+        let Verdict::Again { retry_after, .. } = judge(says(ProblemType::TooMany, "unavailable"), Repeat::Safe, false)
+        else {
+            panic!("nothing was done");
+        };
+        assert_eq!(retry_after, Some(Duration::from_secs(2)));
+    }
+}

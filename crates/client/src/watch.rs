@@ -1,0 +1,134 @@
+//! Events, as a stream that can be taken up where it was left.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::Stream;
+use protocol::{EventInfo, Events, Millis};
+
+use crate::Error;
+use crate::call::{Call, Target};
+use crate::client::Client;
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchKind {
+    /// The znode: created, deleted, data changed.
+    Data,
+    /// The znode: created, deleted.
+    Exists,
+    /// The znode's children; and the znode: created, deleted.
+    Children,
+    /// Everything at and below the path.
+    Subtree,
+}
+
+impl fmt::Display for WatchKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WatchKind::Data => "data",
+            WatchKind::Exists => "exists",
+            WatchKind::Children => "children",
+            WatchKind::Subtree => "subtree",
+        })
+    }
+}
+
+impl Client {
+    /// Events about a path, from the moment of the first call of [`Watcher::next`], or of [`Watcher::start`]. To miss
+    /// nothing after a read, continue from it: [`Watcher::resume_from`] with the read's zxid.
+    pub fn watch(&self, path: impl Into<String>, kind: WatchKind) -> Watcher {
+        Watcher { client: self.clone(), path: path.into(), kind, position: None, events: VecDeque::new() }
+    }
+}
+
+/// A watch that loses nothing: it asks on from where the last answer ended, at whichever node answers.
+#[derive(Clone, Debug)]
+pub struct Watcher {
+    client: Client,
+    path: String,
+    kind: WatchKind,
+    /// Everything up to here was in an answer.
+    position: Option<u64>,
+    /// Events of the last answer that nobody took yet.
+    events: VecDeque<EventInfo>,
+}
+
+impl Watcher {
+    /// Continues after a zxid: of a read, of a write, or [`Watcher::position`] of an earlier watcher, of this program
+    /// or of one that ran before.
+    pub fn resume_from(&mut self, zxid: u64) {
+        self.events.clear();
+        self.position = Some(zxid);
+    }
+
+    /// The zxid up to which every event was taken. `None` before the watch has begun.
+    pub fn position(&self) -> Option<u64> {
+        match self.events.front() {
+            // Events of one zxid come together; those that were not taken count as not seen.
+            Some(event) => Some(event.zxid - 1),
+            None => self.position,
+        }
+    }
+
+    /// Begins to watch now, without waiting for an event.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn start(&mut self) -> Result<(), Error> {
+        if self.position.is_none() {
+            self.position = Some(self.poll(Duration::ZERO).await?.upto);
+        }
+        Ok(())
+    }
+
+    /// The next event. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// `Refused` with `EventsGone` when events after [`Watcher::position`] are no longer kept: read afresh, then
+    /// [`Watcher::resume_from`] that read. After `Unavailable` and `Unknown`, ask again: it goes on where it was.
+    pub async fn next(&mut self) -> Result<EventInfo, Error> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            self.fetch().await?;
+        }
+    }
+
+    /// What one answer brought, all events of a zxid together; empty when nothing happened for one long-poll. Dropping the
+    /// future loses nothing.
+    ///
+    /// # Errors
+    /// As [`Watcher::next`].
+    pub async fn next_batch(&mut self) -> Result<Vec<EventInfo>, Error> {
+        if self.events.is_empty() {
+            self.fetch().await?;
+        }
+        Ok(self.events.drain(..).collect())
+    }
+
+    /// The events as a stream. An error is an item, and the stream goes on after it; [`Watcher::next`] says which errors
+    /// need more than that.
+    pub fn into_stream(self) -> impl Stream<Item = Result<EventInfo, Error>> + Send {
+        futures_util::stream::unfold(self, |mut watcher| async move { Some((watcher.next().await, watcher)) })
+    }
+
+    async fn fetch(&mut self) -> Result<(), Error> {
+        self.start().await?;
+        let page = self.poll(self.client.inner.transport.timeouts.poll).await?;
+        // Together, and after the last await: a dropped future has changed nothing.
+        self.position = Some(page.upto);
+        self.events.extend(page.events);
+        Ok(())
+    }
+
+    async fn poll(&self, wait: Duration) -> Result<Events, Error> {
+        let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let target = Target::path("/v1/znodes", &self.path)?.with("watch", self.kind).with("wait", wait_ms);
+        let call = Call::get(target.with_some("since", self.position).finish()).waiting(wait);
+        let deadline = self.client.deadline().after(wait);
+        self.client.inner.transport.send(&call, deadline).await?.json()
+    }
+}

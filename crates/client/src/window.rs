@@ -1,0 +1,99 @@
+//! Keeps retries within the memory of the state.
+//!
+//! The state remembers the answers of a session's last 64 keyed writes. A retry that comes later learns only that it was
+//! done, and one that comes after another 1,024 keys would be done again. So a write may begin only while every
+//! unfinished one is among the last few that began.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Less than the 64 answers that the state keeps: a try of a finished write may be applied late.
+const SPAN: u64 = 48;
+
+/// The writes of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    open: Mutex<Open>,
+    moved: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    unfinished: BTreeSet<u64>,
+}
+
+/// A write that has begun; dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    window: Arc<Window>,
+    number: u64,
+}
+
+impl Window {
+    /// Begins a write, as soon as the oldest unfinished one is near enough.
+    pub(crate) async fn enter(self: &Arc<Window>) -> Slot {
+        loop {
+            // Asked for before the look, so that no move between the look and the wait is missed.
+            let moved = self.moved.notified();
+            if let Some(number) = self.try_enter() {
+                return Slot { window: Arc::clone(self), number };
+            }
+            moved.await;
+        }
+    }
+
+    fn try_enter(&self) -> Option<u64> {
+        let mut open = self.open();
+        let number = open.next;
+        if open.unfinished.first().is_some_and(|oldest| number - oldest >= SPAN) {
+            return None;
+        }
+        open.next += 1;
+        open.unfinished.insert(number);
+        Some(number)
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.window.open().unfinished.remove(&self.number);
+        self.window.moved.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_write_waits_while_one_is_unfinished_that_began_too_long_ago() {
+        let window = Arc::new(Window::default());
+        let oldest = window.enter().now_or_never().unwrap();
+        for _ in 1..SPAN {
+            drop(window.enter().now_or_never().unwrap());
+        }
+        assert!(window.enter().now_or_never().is_none(), "the oldest is about to leave the memory of the state");
+        let mut waiting = Box::pin(window.enter());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(oldest);
+        assert!(waiting.now_or_never().is_some());
+    }
+
+    #[test]
+    fn many_writes_may_be_on_their_way_together() {
+        let window = Arc::new(Window::default());
+        let slots: Vec<Slot> = (0..SPAN).map(|_| window.enter().now_or_never().unwrap()).collect();
+        assert!(window.enter().now_or_never().is_none());
+        drop(slots);
+        assert!(window.enter().now_or_never().is_some());
+    }
+}

@@ -1,0 +1,293 @@
+//! Znodes: create, read, set, delete.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use hyper::Method;
+use protocol::{
+    AclEntry, AclInfo, Children, Created, Deleted, Millis, Mode, NamedStat, NodeSet, Stat, ZnodeInfo, headers,
+};
+
+use crate::call::{Call, Target, path_in_header};
+use crate::client::Client;
+use crate::{Error, Guard};
+
+const ROUTE: &str = "/v1/znodes";
+
+/// A znode as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Znode {
+    /// Where.
+    pub path: String,
+    /// The data.
+    pub data: Bytes,
+    /// Its facts.
+    pub stat: Stat,
+    /// The state that was read: what a watch continues from.
+    pub zxid: u64,
+}
+
+impl Client {
+    /// A znode's data and facts.
+    ///
+    /// # Errors
+    /// `Refused` with `NoNode` when there is none; see [`Error`].
+    pub async fn get(&self, path: &str) -> Result<Znode, Error> {
+        let (info, answer) = self.read::<ZnodeInfo>(Target::path(ROUTE, path)?).await?;
+        let data = match (info.data, info.data_base64) {
+            (Some(text), _) => Bytes::from(text),
+            (None, Some(text)) => STANDARD
+                .decode(text)
+                .map_err(|error| Error::unknown(format!("data that is no base64: {error}")))?
+                .into(),
+            (None, None) => Bytes::new(),
+        };
+        Ok(Znode { path: info.path, data, stat: info.stat, zxid: answer.zxid })
+    }
+
+    /// A znode's facts; `None` when there is none.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn exists(&self, path: &str) -> Result<Option<Stat>, Error> {
+        // A page of one child is the smallest answer that has the facts.
+        match self.read::<Children>(Target::path(ROUTE, path)?.with("children", true).with("limit", 1)).await {
+            Ok((page, _)) => Ok(Some(page.stat)),
+            Err(error) if error.is_no_node() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The names of a znode's children, sorted. Read page by page: a long list is not of one moment.
+    ///
+    /// # Errors
+    /// `Refused` with `NoNode` when there is no such znode.
+    pub async fn children(&self, path: &str) -> Result<Vec<String>, Error> {
+        let (mut names, mut after) = (Vec::new(), None);
+        loop {
+            let target = Target::path(ROUTE, path)?.with("children", true).with_some("after", after);
+            let (page, _) = self.read::<Children>(target).await?;
+            names.extend(page.children);
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(names),
+            }
+        }
+    }
+
+    /// The children with their facts, sorted by name; read as [`Client::children`].
+    ///
+    /// # Errors
+    /// As [`Client::children`].
+    pub async fn children_with_stats(&self, path: &str) -> Result<Vec<NamedStat>, Error> {
+        let (mut stats, mut after) = (Vec::new(), None);
+        loop {
+            let target = Target::path(ROUTE, path)?.with("children", "stat").with_some("after", after);
+            let (page, _) = self.read::<Children>(target).await?;
+            stats.extend(page.stats.unwrap_or_default());
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(stats),
+            }
+        }
+    }
+
+    /// A znode's ACL.
+    ///
+    /// # Errors
+    /// `Refused` with `NoNode` when there is no such znode.
+    pub async fn acl(&self, path: &str) -> Result<AclInfo, Error> {
+        Ok(self.read(Target::path(ROUTE, path)?.with("acl", true)).await?.0)
+    }
+
+    /// Sets a znode's ACL, whatever it was.
+    ///
+    /// # Errors
+    /// `Refused` with `InvalidAcl`, `NoNode` or `NoAuth`; see [`Error`].
+    pub async fn set_acl(&self, path: &str, acl: &[AclEntry]) -> Result<NodeSet, Error> {
+        self.write(Client::write_call(Method::PUT, Target::path(ROUTE, path)?.with("acl", true)).json(&acl)).await
+    }
+
+    /// Creates a znode. Await the answer, after more is said where needed: `client.create("/a", "x").ephemeral().await`.
+    pub fn create(&self, path: impl Into<String>, data: impl Into<Bytes>) -> Create {
+        Create {
+            client: self.clone(),
+            path: path.into(),
+            data: data.into(),
+            mode: Mode::Persistent,
+            ttl: None,
+            acl: None,
+            guard: None,
+        }
+    }
+
+    /// Sets a znode's data. Await the answer.
+    pub fn set(&self, path: impl Into<String>, data: impl Into<Bytes>) -> Set {
+        Set { client: self.clone(), path: path.into(), data: data.into(), version: None, guard: None }
+    }
+
+    /// Deletes a znode without children. Await the answer.
+    pub fn delete(&self, path: impl Into<String>) -> Delete {
+        Delete { client: self.clone(), path: path.into(), version: None, guard: None }
+    }
+}
+
+/// The value of `If-Lock`: the write is refused with `LockNotHeld` unless the token holds the lock when it is applied.
+#[derive(Clone, Debug)]
+pub(crate) struct LockCheck(String);
+
+impl LockCheck {
+    pub(crate) fn of(guard: &Guard) -> LockCheck {
+        LockCheck(format!("{};{}", path_in_header(guard.lock()), guard.fencing_token()))
+    }
+
+    pub(crate) fn add_to(this: Option<&LockCheck>, call: Call) -> Result<Call, Error> {
+        match this {
+            Some(LockCheck(value)) => call.header(headers::IF_LOCK, value),
+            None => Ok(call),
+        }
+    }
+}
+
+fn if_match(call: Call, version: Option<i32>) -> Result<Call, Error> {
+    match version {
+        Some(version) => call.header("if-match", &format!("\"{version}\"")),
+        None => Ok(call),
+    }
+}
+
+/// A create, from [`Client::create`]. Does nothing until it is awaited.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Create {
+    client: Client,
+    path: String,
+    data: Bytes,
+    mode: Mode,
+    ttl: Option<Duration>,
+    acl: Option<String>,
+    guard: Option<LockCheck>,
+}
+
+impl Create {
+    /// In one of ZooKeeper's create modes.
+    pub fn mode(mut self, mode: Mode) -> Create {
+        self.mode = mode;
+        self
+    }
+
+    /// Goes with the session.
+    pub fn ephemeral(self) -> Create {
+        self.mode(Mode::Ephemeral)
+    }
+
+    /// Persistent, and collected when it has no children and was not set for so long.
+    pub fn ttl(mut self, ttl: Duration) -> Create {
+        self.mode = match self.mode {
+            Mode::PersistentSequential | Mode::PersistentSequentialTtl => Mode::PersistentSequentialTtl,
+            _ => Mode::PersistentTtl,
+        };
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// With this ACL instead of an open one.
+    pub fn acl(mut self, acl: &[AclEntry]) -> Create {
+        let entry = |entry: &AclEntry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms);
+        self.acl = Some(acl.iter().map(entry).collect::<Vec<_>>().join(","));
+        self
+    }
+
+    /// Only while the guard holds its lock, checked where the write is applied.
+    pub fn if_lock(mut self, guard: &Guard) -> Create {
+        self.guard = Some(LockCheck::of(guard));
+        self
+    }
+
+    async fn send(self) -> Result<Created, Error> {
+        let mode = serde_json::to_value(self.mode).expect("a mode is a word");
+        let ttl = self.ttl.map(|ttl| Millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)));
+        let target = Target::path(ROUTE, &self.path)?.with_some("mode", mode.as_str());
+        let call = Client::write_call(Method::POST, target.with_some("ttl", ttl).with_some("acl", self.acl));
+        self.client.write(LockCheck::add_to(self.guard.as_ref(), call.body(self.data))?).await
+    }
+}
+
+/// A set, from [`Client::set`]. Does nothing until it is awaited.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Set {
+    client: Client,
+    path: String,
+    data: Bytes,
+    version: Option<i32>,
+    guard: Option<LockCheck>,
+}
+
+impl Set {
+    /// Only if the data's version is this one.
+    pub fn version(mut self, version: i32) -> Set {
+        self.version = Some(version);
+        self
+    }
+
+    /// Only while the guard holds its lock, checked where the write is applied.
+    pub fn if_lock(mut self, guard: &Guard) -> Set {
+        self.guard = Some(LockCheck::of(guard));
+        self
+    }
+
+    async fn send(self) -> Result<NodeSet, Error> {
+        let call = Client::write_call(Method::PUT, Target::path(ROUTE, &self.path)?).body(self.data);
+        let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
+        self.client.write(call).await
+    }
+}
+
+/// A delete, from [`Client::delete`]. Does nothing until it is awaited.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Delete {
+    client: Client,
+    path: String,
+    version: Option<i32>,
+    guard: Option<LockCheck>,
+}
+
+impl Delete {
+    /// Only if the data's version is this one.
+    pub fn version(mut self, version: i32) -> Delete {
+        self.version = Some(version);
+        self
+    }
+
+    /// Only while the guard holds its lock, checked where the write is applied.
+    pub fn if_lock(mut self, guard: &Guard) -> Delete {
+        self.guard = Some(LockCheck::of(guard));
+        self
+    }
+
+    async fn send(self) -> Result<Deleted, Error> {
+        let call = Client::write_call(Method::DELETE, Target::path(ROUTE, &self.path)?);
+        let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
+        self.client.write(call).await
+    }
+}
+
+macro_rules! awaited {
+    ($($request:ident => $answer:ty),*) => {$(
+        impl IntoFuture for $request {
+            type Output = Result<$answer, Error>;
+            type IntoFuture = BoxFuture<'static, Self::Output>;
+
+            fn into_future(self) -> Self::IntoFuture {
+                Box::pin(self.send())
+            }
+        }
+    )*};
+}
+
+awaited!(Create => Created, Set => NodeSet, Delete => Deleted);

@@ -1,0 +1,89 @@
+//! What the state machine remembers, in the API's words.
+
+use axum::http::StatusCode;
+use protocol::{LockHistory, PastTicket, ProblemType, SessionEnd, SessionEnded, TicketEnd};
+use znode::lock::{self, EndedSession};
+use znode::{SessionId, State, ZPath, Zxid};
+
+use crate::problem::{Extra, Problem};
+use crate::words;
+
+/// A lock's past: the last `limit` tickets that ended.
+pub(crate) fn history(state: &State, lock: &ZPath, limit: usize) -> LockHistory {
+    let history = lock::history(state, lock, limit);
+    LockHistory {
+        lock: lock.as_str().into(),
+        history: history.iter().map(|ticket| past_ticket(lock, ticket)).collect(),
+    }
+}
+
+fn past_ticket(lock: &ZPath, past: &lock::PastTicket) -> PastTicket {
+    PastTicket {
+        // A name that was a child once is a good one.
+        ticket: lock.child(&past.name).ok().map(|path| path.as_str().into()),
+        mode: words::lock_mode(past.mode),
+        session: past.session.0,
+        owner: past.owner.clone(),
+        label: past.label.clone(),
+        enqueued_zxid: past.enqueued.zxid.0,
+        enqueued_ms: past.enqueued.time_ms,
+        granted_zxid: past.grant.map(|grant| grant.at.zxid.0),
+        granted_ms: past.grant.map(|grant| grant.at.time_ms),
+        fencing_token: past.grant.map(|grant| grant.token.0),
+        ended_zxid: past.ended.zxid.0,
+        ended_ms: past.ended.time_ms,
+        end: ticket_end(past.end),
+    }
+}
+
+fn ticket_end(end: lock::TicketEnd) -> TicketEnd {
+    match end {
+        lock::TicketEnd::Released => TicketEnd::Released,
+        lock::TicketEnd::Closed => TicketEnd::Closed,
+        lock::TicketEnd::Expired => TicketEnd::Expired,
+        lock::TicketEnd::Revoked => TicketEnd::Revoked,
+        lock::TicketEnd::Withdrawn => TicketEnd::Withdrawn,
+        lock::TicketEnd::Admin => TicketEnd::Admin,
+        lock::TicketEnd::Deadlock => TicketEnd::Deadlock,
+    }
+}
+
+/// The ticket is not there any more: 410, with why if its lock remembers.
+pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem {
+    let history = ticket.parent().map(|lock| lock::history(state, &lock, usize::MAX)).unwrap_or_default();
+    let problem = Problem::ticket_gone(ticket, zxid);
+    match history.iter().find(|past| past.name == ticket.name()) {
+        Some(past) => problem.with(znode::Error::NoNode, Extra::TicketEnd(ticket_end(past.end))),
+        None => problem,
+    }
+}
+
+/// There is no such session: 410 with its end while that is remembered, else 404.
+pub(crate) fn no_session(state: &State, id: SessionId) -> Problem {
+    let problem = match state.ended_session(id) {
+        Some(ended) => {
+            let how = if ended.expired { "expired" } else { "was closed" };
+            let detail = format!("the session {how} at zxid {}", ended.ended.zxid);
+            let problem = Problem::new(ProblemType::SessionExpired, StatusCode::GONE, detail);
+            problem.with(znode::Error::SessionExpired, Extra::Ended(session_ended(ended)))
+        }
+        None => {
+            let detail = "it never was, or ended too long ago to be remembered";
+            Problem::new(ProblemType::NoSession, StatusCode::NOT_FOUND, detail)
+        }
+    };
+    problem.since(state.last_zxid())
+}
+
+fn session_ended(session: &EndedSession) -> SessionEnded {
+    SessionEnded {
+        id: session.id.0,
+        why: if session.expired { SessionEnd::Expired } else { SessionEnd::Closed },
+        ended_zxid: session.ended.zxid.0,
+        ended_ms: session.ended.time_ms,
+        opened_ms: session.opened_ms,
+        timeout_ms: session.timeout_ms,
+        label: session.label.clone(),
+        ephemeral_count: session.ephemerals,
+    }
+}

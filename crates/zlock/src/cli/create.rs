@@ -1,0 +1,61 @@
+//! `zlock create`.
+
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use zlock_client::{Mode, ProblemType};
+
+use super::context::{Context, duration, path_arg, path_of};
+use super::failure::Failure;
+use super::set::{data_arg, data_of};
+
+pub(crate) fn command() -> Command {
+    Command::new("create")
+        .about("Creates a znode and prints its path. It is persistent: a command has no session that lasts")
+        .arg(path_arg("Where"))
+        .arg(data_arg())
+        .arg(flag("sequential", "Puts ten digits behind the name, counted by the parent"))
+        .arg(flag("container", "Collected some time after its last child went").conflicts_with("sequential"))
+        .arg(
+            Arg::new("ttl")
+                .long("ttl")
+                .value_name("TIME")
+                .value_parser(duration)
+                .conflicts_with("container")
+                .help("Collected when it has no children and was not set for so long"),
+        )
+        .arg(flag("parents", "Creates the parents that are missing").short('p'))
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = path_of(matches);
+    let data = data_of(matches)?;
+    if matches.get_flag("parents") {
+        for (at, _) in path.match_indices('/').skip(1) {
+            match context.client.create(&path[..at], "").await {
+                Err(error) if error.code() == Some(ProblemType::NodeExists) => {}
+                created => drop(created?),
+            }
+        }
+    }
+    let mode = match (matches.get_flag("sequential"), matches.get_flag("container")) {
+        (true, _) => Mode::PersistentSequential,
+        (_, true) => Mode::Container,
+        _ => Mode::Persistent,
+    };
+    let mut create = context.client.create(path, data).mode(mode);
+    if let Some(ttl) = matches.get_one::<Duration>("ttl") {
+        create = create.ttl(*ttl);
+    }
+    let created = create.await?;
+    if context.out.json {
+        context.out.document(&created)?
+    } else {
+        context.out.line(&created.path)?
+    }
+    Ok(0)
+}

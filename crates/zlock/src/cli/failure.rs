@@ -1,0 +1,101 @@
+//! Errors in one line that say what to do.
+
+use std::io::Write as _;
+
+use zlock_client::{Error, ProblemType};
+
+/// The cluster or the program said no.
+const REFUSED: u8 = 1;
+/// No node could be asked, or what came of it is unknown.
+const UNCLEAR: u8 = 3;
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    /// `None` when there is nothing to say or nobody to read it.
+    line: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn refused(line: impl Into<String>) -> Failure {
+        Failure { code: REFUSED, line: Some(line.into()) }
+    }
+
+    /// Stdout was closed by its reader, `head` for example: no error to speak of.
+    pub(crate) fn nobody_reads() -> Failure {
+        Failure { code: 0, line: None }
+    }
+
+    /// There is nothing to say.
+    pub(crate) fn silent(code: u8) -> Failure {
+        Failure { code, line: None }
+    }
+
+    /// The same failure with another exit code.
+    pub(crate) fn with_code(self, code: u8) -> Failure {
+        Failure { code, ..self }
+    }
+
+    /// Prints the line, and answers the exit code.
+    pub(crate) fn tell(self) -> u8 {
+        if let Some(line) = self.line {
+            let _ = writeln!(std::io::stderr(), "zlock: {line}");
+        }
+        self.code
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = if error.code().is_some() || matches!(error, Error::Refused { .. }) { REFUSED } else { UNCLEAR };
+        let what = match &error {
+            Error::Refused { message, .. } => message.clone(),
+            Error::Unavailable { reason } => format!("nothing was done, because no node could: {reason}"),
+            Error::Unknown { reason } => format!("it is not known whether it was done: {reason}"),
+        };
+        let line = match hint(&error) {
+            Some(hint) => format!("{what}; {hint}"),
+            None => what,
+        };
+        Failure { code, line: Some(line.replace('\n', " ")) }
+    }
+}
+
+/// What to do.
+fn hint(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::Unavailable { .. } => Some("`zlock status` shows the nodes, --endpoints says which they are"),
+        Error::Unknown { .. } => Some("look before you do it again"),
+        Error::Refused { code, .. } => match code {
+            Some(ProblemType::NoNode) => Some("`zlock ls` shows what there is, `zlock create --parents` makes parents"),
+            Some(ProblemType::NodeExists) => Some("`zlock set` replaces its data"),
+            Some(ProblemType::NotEmpty) => Some("`zlock rm --recursive` deletes what is below it, too"),
+            Some(ProblemType::BadVersion) => Some("somebody changed it: `zlock stat` shows the version that it has"),
+            Some(ProblemType::NoAuth) => Some("its ACL would have to permit it"),
+            Some(ProblemType::EventsGone) => Some("read afresh and watch from there"),
+            Some(ProblemType::SessionExpired) => Some("this client was cut off or paused for longer than its session"),
+            Some(ProblemType::QuotaExceeded) => Some("delete something first"),
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_did_and_what_nobody_knows_end_with_another_code_than_a_refusal() {
+        let failure = Failure::from(Error::Unavailable { reason: "no\nleader".into() });
+        assert_eq!(failure.code, UNCLEAR);
+        let line = failure.line.unwrap();
+        assert!(
+            line.starts_with("nothing was done") && line.contains("zlock status") && !line.contains('\n'),
+            "{line}"
+        );
+        let failure = Failure::from(Error::Unknown { reason: "lost".into() });
+        assert_eq!(failure.code, UNCLEAR);
+        assert_eq!(Failure::refused("no").code, REFUSED);
+    }
+}

@@ -1,0 +1,45 @@
+//! `zlock get`.
+
+use std::io::IsTerminal as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{ArgMatches, Command};
+use serde::Serialize;
+use zlock_client::Stat;
+
+use super::context::{Context, path_arg, path_of};
+use super::failure::Failure;
+
+pub(crate) fn command() -> Command {
+    Command::new("get").about("Prints a znode's data, as it is").arg(path_arg("The znode"))
+}
+
+/// With `--json`: as the HTTP API writes it.
+#[derive(Serialize)]
+struct Document {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_base64: Option<String>,
+    stat: Stat,
+    zxid: u64,
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let node = context.client.get(&path_of(matches)).await?;
+    if context.out.json {
+        let text = std::str::from_utf8(&node.data).ok().map(str::to_owned);
+        let data_base64 = text.is_none().then(|| STANDARD.encode(&node.data));
+        let document = Document { path: node.path, data: text, data_base64, stat: node.stat, zxid: node.zxid };
+        context.out.document(&document)?;
+        return Ok(0);
+    }
+    context.out.bytes(&node.data)?;
+    // A prompt shall not stand behind the data.
+    if std::io::stdout().is_terminal() && !node.data.ends_with(b"\n") {
+        context.out.bytes(b"\n")?;
+    }
+    Ok(0)
+}

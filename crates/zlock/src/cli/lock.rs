@@ -1,0 +1,205 @@
+//! `zlock lock`: a command under a lock.
+//!
+//! Three processes. This one holds the session. It starts a *watchdog*, which starts the command. The watchdog knows until
+//! when the lock cannot be lost, and ends the command by then unless it is told of a later moment: it does so too when
+//! this process is stopped, killed or cut off from the cluster. The kernel ends the command when the watchdog is killed
+//! (`PR_SET_PDEATHSIG`), and this process ends it when the watchdog is stopped.
+//!
+//! | file | has |
+//! |---|---|
+//! | `supervisor.rs` | this process while the command runs |
+//! | `watchdog.rs`, `deadline.rs` | the watchdog, and when it does what |
+//! | `exec.rs` | what the watchdog starts: it becomes the command |
+//! | `control.rs` | what the two say to each other |
+//! | `process_tree.rs` | the command's processes |
+
+mod control;
+mod deadline;
+mod exec;
+mod process_tree;
+mod signals;
+mod supervisor;
+mod watchdog;
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde::Serialize;
+use zlock_client::{Client, Guard, Lock};
+
+use super::context::{Context, duration, path};
+use super::failure::Failure;
+use super::output::{plain, since};
+use signals::Signals;
+
+pub(crate) use exec::{EXEC, command as exec_command, run as run_exec};
+pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watchdog};
+
+/// The lock was lost before the command had ended.
+const LOST: u8 = 121;
+/// The lock was not free in time.
+const NOT_ACQUIRED: u8 = 124;
+/// `zlock` itself could not do what it should.
+const CANNOT: u8 = 125;
+
+/// How long to try to tell the cluster of a lock that is lost.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// After waiting this long it says what it waits for.
+const QUIET: Duration = Duration::from_secs(1);
+
+pub(crate) fn command() -> Command {
+    let time = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("TIME").value_parser(duration).help(help)
+    };
+    Command::new("lock")
+        .about("Runs a command while it holds a lock")
+        .long_about(
+            "Runs a command while it holds a lock. The command finds the fencing token in ZLOCK_FENCING_TOKEN, its ticket in \
+             ZLOCK_TICKET and the lock in ZLOCK_LOCK. Signals are passed on. Ends as the command ends; with 121 when the \
+             lock was lost, 124 when it was not free in time, 125 when zlock failed, 126 and 127 when the command could \
+             not be started.",
+        )
+        .arg(Arg::new("name").value_name("NAME").required(true).help("The lock's path; the first slash may be left out"))
+        .arg(
+            Arg::new("shared")
+                .long("shared")
+                .action(ArgAction::SetTrue)
+                .help("Holds the lock together with others that share it"),
+        )
+        .arg(time("wait", "How long to wait for the lock; 0 is a try [default: without end]"))
+        .arg(
+            Arg::new("on-loss")
+                .long("on-loss")
+                .value_name("HOW")
+                .value_parser(PossibleValuesParser::new(deadline::OnLoss::NAMES))
+                .default_value("term")
+                .help("What to do before the lock may be lost: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so"),
+        )
+        .arg(time("grace", "Between SIGTERM and SIGKILL; at most a quarter of --session-timeout").default_value("2s"))
+        .arg(time("session-timeout", "How long the lock outlives this process, and is safe without an answer").default_value("10s"))
+        .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"))
+        .arg(Arg::new("label").long("label").value_name("TEXT").help("For people who look at the queue [default: the command]"))
+        .arg(
+            Arg::new("command")
+                .value_name("COMMAND")
+                .required(true)
+                .num_args(1..)
+                .last(true)
+                .value_parser(clap::value_parser!(OsString))
+                .help("The command and its arguments, behind `--`"),
+        )
+}
+
+/// With `--json`, on stderr: stdout is the command's.
+#[derive(Serialize)]
+struct Held<'a> {
+    lock: &'a str,
+    ticket: &'a str,
+    fencing_token: u64,
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let lock = wanted(&context.client, matches);
+    let guard = acquire(&context.client, &lock, matches, &mut signals).await?;
+    if context.out.json {
+        let held = Held { lock: guard.lock(), ticket: guard.ticket(), fencing_token: guard.fencing_token() };
+        say(&serde_json::to_string(&held).unwrap_or_default());
+    }
+    let timeout = context.client.session_timeout().await.map_err(cannot)?;
+    let plan = deadline::Plan::new(
+        deadline::OnLoss::parse(matches.get_one::<String>("on-loss").expect("it has a default")),
+        *matches.get_one::<Duration>("grace").expect("it has a default"),
+        timeout,
+    );
+    let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
+    let ended = supervisor::supervise(&guard, plan, &command, &mut signals).await;
+    // Nobody may be left waiting for what no longer runs, however it ended.
+    let release = guard.release();
+    let ended = ended?;
+    if ended.lost {
+        // Where the cluster cannot be reached, the session ends by itself.
+        let _ = tokio::time::timeout(GOODBYE, release).await;
+        say(&format!("zlock: the lock {} was lost, and the command was ended", lock.path()));
+        return Ok(LOST);
+    }
+    match release.await {
+        Ok(_) => Ok(ended.code),
+        Err(error @ zlock_client::Error::Refused { .. }) if plan.on_loss != deadline::OnLoss::Warn => {
+            say(&format!("zlock: the lock {} was lost before the command had ended: {error}", lock.path()));
+            Ok(LOST)
+        }
+        Err(error) => {
+            say(&format!("zlock: the command has ended, but not the lock: {error}; it ends with its session"));
+            Ok(ended.code)
+        }
+    }
+}
+
+fn wanted(client: &Client, matches: &ArgMatches) -> Lock {
+    let path = path(matches.get_one::<String>("name").expect("it is required"));
+    let lock = if matches.get_flag("shared") { client.rw_lock(path).read() } else { client.lock(path) };
+    let lock = match matches.get_one::<Duration>("lock-delay") {
+        Some(delay) => lock.lock_delay(*delay),
+        None => lock,
+    };
+    let command: Vec<String> = matches
+        .get_many::<OsString>("command")
+        .expect("it is required")
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let label = matches.get_one::<String>("label").cloned();
+    // A label of 256 bytes is the longest that a node takes.
+    lock.label(label.unwrap_or_else(|| command.join(" ").chars().take(60).collect()))
+}
+
+async fn acquire(client: &Client, lock: &Lock, matches: &ArgMatches, signals: &mut Signals) -> Result<Guard, Failure> {
+    let wait = matches.get_one::<Duration>("wait").copied();
+    let acquired = async {
+        match wait {
+            Some(wait) => lock.acquire_within(wait).await,
+            None => lock.acquire().await.map(Some),
+        }
+    };
+    let acquired = tokio::select! {
+        acquired = acquired => acquired,
+        () = say_what_it_waits_for(client, lock) => unreachable!("it never returns"),
+        signal = signals.next() => {
+            return Err(Failure::silent(128 + u8::try_from(signal).unwrap_or(0)));
+        }
+    };
+    let path = lock.path();
+    let free = || format!("{path} was not free in time; `zlock locks {path}` shows who holds it");
+    acquired.map_err(cannot)?.ok_or_else(|| Failure::refused(free()).with_code(NOT_ACQUIRED))
+}
+
+/// Tells a person, once.
+async fn say_what_it_waits_for(client: &Client, lock: &Lock) {
+    if std::io::stderr().is_terminal() {
+        tokio::time::sleep(QUIET).await;
+        if let Ok(queue) = client.lock_queue(lock.path()).await
+            && let Some(holder) = queue.holders.first()
+        {
+            let label = if holder.label.is_empty() { String::new() } else { format!(" ({})", plain(&holder.label)) };
+            let session = holder.session.map_or("nobody's session".into(), |id| format!("session {id}"));
+            say(&format!(
+                "zlock: waiting for {}, held by {session}{label} for {}",
+                lock.path(),
+                since(holder.since_ms)
+            ));
+        }
+    }
+    std::future::pending().await
+}
+
+fn cannot(error: zlock_client::Error) -> Failure {
+    Failure::from(error).with_code(CANNOT)
+}
+
+/// A line on stderr.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

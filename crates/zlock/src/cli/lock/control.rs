@@ -1,0 +1,123 @@
+//! What the supervisor and the watchdog say to each other: a line each, over a socket that is the watchdog's stdin.
+//!
+//! The first message carries a file descriptor: the stdin that the command is to have.
+
+use std::io::{IoSlice, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+/// From the supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The lock cannot be lost before this moment, counted since the machine was started.
+    Until(Duration),
+    /// Pass a signal on.
+    Signal(i32),
+    /// The lock is lost.
+    Lost,
+}
+
+impl Order {
+    pub(super) fn line(self) -> String {
+        match self {
+            Order::Until(until) => format!("until {}\n", until.as_micros()),
+            Order::Signal(number) => format!("signal {number}\n"),
+            Order::Lost => "lost\n".into(),
+        }
+    }
+
+    pub(super) fn parse(line: &str) -> Option<Order> {
+        match line.split_once(' ') {
+            Some(("until", micros)) => Some(Order::Until(Duration::from_micros(micros.parse().ok()?))),
+            Some(("signal", number)) => Some(Order::Signal(number.parse().ok()?)),
+            None if line == "lost" => Some(Order::Lost),
+            _ => None,
+        }
+    }
+}
+
+/// From the watchdog: how the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// As a shell says it: 128 and the signal's number, when a signal ended it.
+    pub(super) code: u8,
+    /// Whether it was ended because the lock may be lost.
+    pub(super) lost: bool,
+}
+
+impl Ended {
+    pub(super) fn line(self) -> String {
+        format!("ended {} {}\n", self.code, self.lost)
+    }
+
+    pub(super) fn parse(line: &str) -> Option<Ended> {
+        let (code, lost) = line.strip_prefix("ended ")?.split_once(' ')?;
+        Some(Ended { code: code.parse().ok()?, lost: lost.parse().ok()? })
+    }
+}
+
+/// Sends the command's stdin.
+pub(super) fn send_stdin(socket: &UnixStream) -> std::io::Result<()> {
+    let stdin = std::io::stdin();
+    let fds = [stdin.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(std::io::Error::other("no room for a file descriptor"));
+    }
+    sendmsg(socket, &[IoSlice::new(b"\n")], &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Receives it, on the socket that is this process's stdin.
+pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let socket = std::io::stdin();
+    recvmsg(&socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut fds) = message
+            && let Some(fd) = fds.next()
+        {
+            return Ok(fd);
+        }
+    }
+    Err(std::io::Error::other("the first message has no file descriptor"))
+}
+
+/// Tells the supervisor, on the socket that is this process's stdin. When it is gone there is nobody to tell.
+pub(super) fn report(ended: Ended) {
+    if let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() {
+        let _ = UnixStream::from(socket).write_all(ended.line().as_bytes());
+    }
+}
+
+/// How long the machine runs, sleep included: one clock for all its processes.
+pub(super) fn now() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        for order in [Order::Until(Duration::from_micros(1_234_567)), Order::Signal(15), Order::Lost] {
+            assert_eq!(Order::parse(order.line().trim_end()), Some(order));
+        }
+        assert_eq!(Order::parse("until soon"), None);
+        let ended = Ended { code: 143, lost: true };
+        assert_eq!(Ended::parse(ended.line().trim_end()), Some(ended));
+    }
+}

@@ -1,0 +1,160 @@
+//! When the watchdog does what: arithmetic, no clock.
+
+use std::time::Duration;
+
+/// What is done before the lock may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnLoss {
+    /// SIGTERM, then SIGKILL.
+    Term,
+    /// SIGKILL.
+    Kill,
+    /// The command goes on, and somebody is told.
+    Warn,
+}
+
+impl OnLoss {
+    /// As the command line has them.
+    pub(super) const NAMES: [&str; 3] = ["term", "kill", "warn"];
+
+    pub(super) fn parse(text: &str) -> OnLoss {
+        match text {
+            "kill" => OnLoss::Kill,
+            "warn" => OnLoss::Warn,
+            _ => OnLoss::Term,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            OnLoss::Term => "term",
+            OnLoss::Kill => "kill",
+            OnLoss::Warn => "warn",
+        }
+    }
+}
+
+/// How a command is ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) on_loss: OnLoss,
+    /// Between SIGTERM and SIGKILL.
+    pub(super) grace: Duration,
+    /// Between SIGKILL and the moment at which the lock may be lost: for a machine that is slow to run the watchdog.
+    pub(super) margin: Duration,
+}
+
+impl Plan {
+    /// `timeout` is the session's.
+    pub(super) fn new(on_loss: OnLoss, grace: Duration, timeout: Duration) -> Plan {
+        let margin = (timeout / 50).max(Duration::from_millis(50));
+        let grace = if on_loss == OnLoss::Term { grace.min(timeout / 4) } else { Duration::ZERO };
+        Plan { on_loss, grace, margin }
+    }
+}
+
+/// What is to be done at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// Nothing.
+    Wait,
+    /// The command is asked to end.
+    Ask,
+    /// The command is ended.
+    End,
+}
+
+/// Until when a command may run. Moments are durations since the machine was started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    plan: Plan,
+    /// Until when the lock cannot be lost.
+    until: Duration,
+    /// When it was known to be lost already.
+    lost_at: Option<Duration>,
+}
+
+impl Deadline {
+    pub(super) fn new(plan: Plan, until: Duration) -> Deadline {
+        Deadline { plan, until, lost_at: None }
+    }
+
+    /// The lock is safe until a later moment.
+    pub(super) fn extend(&mut self, until: Duration) {
+        self.until = self.until.max(until);
+    }
+
+    /// The lock is lost, or nobody is left to say that it is not.
+    pub(super) fn lose(&mut self, now: Duration) {
+        self.lost_at.get_or_insert(now);
+    }
+
+    pub(super) fn step(&self, now: Duration) -> Step {
+        let end = self.until.saturating_sub(self.plan.margin);
+        let ask = end.saturating_sub(self.plan.grace);
+        // When it is known to be lost, it is asked at once, and ended when the grace is over or the deadline comes.
+        let (ask, end) = match self.lost_at {
+            Some(lost) => (ask.min(lost), end.min(lost + self.plan.grace)),
+            None => (ask, end),
+        };
+        if now >= end {
+            Step::End
+        } else if now >= ask {
+            Step::Ask
+        } else {
+            Step::Wait
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[track_caller]
+    fn check(deadline: &Deadline, now_ms: u32, expected: Step) {
+        assert_eq!(deadline.step(MS * now_ms), expected, "at {now_ms} ms");
+    }
+
+    #[test]
+    fn a_command_is_asked_then_ended_before_the_lock_may_be_lost() {
+        let plan = Plan::new(OnLoss::Term, MS * 2_000, MS * 10_000);
+        let mut deadline = Deadline::new(plan, MS * 10_000);
+        check(&deadline, 7_799, Step::Wait);
+        check(&deadline, 7_800, Step::Ask);
+        check(&deadline, 9_799, Step::Ask);
+        check(&deadline, 9_800, Step::End);
+        deadline.extend(MS * 12_000);
+        check(&deadline, 9_799, Step::Wait);
+        deadline.extend(MS * 11_000);
+        check(&deadline, 9_799, Step::Wait);
+    }
+
+    #[test]
+    fn with_kill_there_is_no_asking() {
+        let deadline = Deadline::new(Plan::new(OnLoss::Kill, MS * 2_000, MS * 10_000), MS * 10_000);
+        check(&deadline, 9_799, Step::Wait);
+        check(&deadline, 9_800, Step::End);
+    }
+
+    #[test]
+    fn what_is_lost_is_asked_at_once_and_never_ended_later_than_without() {
+        let plan = Plan::new(OnLoss::Term, MS * 2_000, MS * 10_000);
+        let mut deadline = Deadline::new(plan, MS * 10_000);
+        deadline.lose(MS * 3_000);
+        check(&deadline, 3_000, Step::Ask);
+        check(&deadline, 4_999, Step::Ask);
+        check(&deadline, 5_000, Step::End);
+        let mut deadline = Deadline::new(plan, MS * 10_000);
+        deadline.lose(MS * 9_000);
+        check(&deadline, 9_800, Step::End);
+    }
+
+    #[test]
+    fn the_grace_is_a_quarter_of_the_timeout_at_most() {
+        let plan = Plan::new(OnLoss::Term, MS * 60_000, MS * 2_000);
+        assert_eq!((plan.grace, plan.margin), (MS * 500, MS * 50));
+    }
+}

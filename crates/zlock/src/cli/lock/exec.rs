@@ -1,0 +1,51 @@
+//! What the watchdog starts. It binds itself to the watchdog's life and becomes the command.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+
+use clap::{Arg, ArgMatches, Command};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+/// The name of the hidden command.
+pub(crate) const EXEC: &str = "internal-exec";
+
+/// The shell's codes for a command that cannot be run, and one that is not there.
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+pub(crate) fn command() -> Command {
+    Command::new(EXEC)
+        .hide(true)
+        .about("Becomes a command that ends with its parent; for `zlock lock`")
+        .arg(
+            Arg::new("parent")
+                .long("parent")
+                .value_parser(clap::value_parser!(i32))
+                .help("The parent that it ends with; absent, it outlives its parent"),
+        )
+        .arg(
+            Arg::new("command")
+                .required(true)
+                .num_args(1..)
+                .last(true)
+                .value_parser(clap::value_parser!(OsString))
+                .help("The command"),
+        )
+}
+
+/// Returns only when there is no command to become.
+pub(crate) fn run(matches: &ArgMatches) -> u8 {
+    if let Some(parent) = matches.get_one::<i32>("parent") {
+        let bound = set_parent_process_death_signal(Some(Signal::KILL));
+        // The parent may have gone before: then nobody would send that signal.
+        if bound.is_err() || getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(*parent) {
+            return CANNOT_RUN;
+        }
+    }
+    let mut words = matches.get_many::<OsString>("command").expect("it is required");
+    let program = words.next().expect("it has at least one word");
+    let error = std::process::Command::new(program).args(words).exec();
+    let _ = writeln!(std::io::stderr(), "zlock: cannot run {}: {error}", program.display());
+    if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
+}

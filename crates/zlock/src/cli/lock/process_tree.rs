@@ -1,0 +1,99 @@
+//! A command's processes: all that descend from its watchdog, whatever groups and sessions they have made.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// The living processes that descend from `ancestor`.
+pub(super) fn descendants(ancestor: u32) -> Vec<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let (mut found, mut open) = (Vec::new(), vec![ancestor]);
+    while let Some(pid) = open.pop() {
+        for child in children.remove(&pid).unwrap_or_default() {
+            found.push(child);
+            open.push(child);
+        }
+    }
+    found
+}
+
+/// Signals every descendant. Answers whether there was one.
+pub(super) fn signal_all(ancestor: u32, signal: Signal) -> bool {
+    let found = descendants(ancestor);
+    for pid in &found {
+        signal_one(*pid, signal);
+    }
+    !found.is_empty()
+}
+
+/// Kills every descendant but those that are spared, until none is left: processes may be born meanwhile. What a kill does
+/// not end within this time hangs in the kernel.
+pub(super) fn end_all(ancestor: u32, spared: &[u32], within: Duration) {
+    let began = Instant::now();
+    loop {
+        let mut found = descendants(ancestor);
+        found.retain(|pid| !spared.contains(pid));
+        if found.is_empty() || began.elapsed() > within {
+            return;
+        }
+        found.into_iter().for_each(|pid| signal_one(pid, Signal::KILL));
+        let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+    }
+}
+
+/// Signals one process. That it has ended meanwhile is no error.
+pub(super) fn signal_one(pid: u32, signal: Signal) {
+    let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    // A descriptor stays with its process: a number that another process has got by now is not hit, because that one is
+    // no descendant that was alive a moment ago.
+    if let Ok(process) = pidfd_open(raw, PidfdFlags::empty())
+        && parent(pid).is_some()
+    {
+        let _ = pidfd_send_signal(process, signal);
+    }
+}
+
+/// The parent of a living process; of a zombie none.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may hold anything, parentheses included.
+    let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn grandchildren_are_found_and_ended_and_the_ended_are_not_found() {
+        let mut shell = Command::new("sh").args(["-c", "cat; true"]).stdin(Stdio::piped()).spawn().unwrap();
+        let me = std::process::id();
+        let began = std::time::Instant::now();
+        let cat = loop {
+            let found = descendants(shell.id());
+            if let [cat] = found[..] {
+                break cat;
+            }
+            assert!(began.elapsed().as_secs() < 30, "the shell starts its command");
+            std::thread::yield_now();
+        };
+        let all = descendants(me);
+        assert!(all.contains(&cat) && all.contains(&shell.id()), "{all:?}");
+        assert!(signal_all(shell.id(), Signal::KILL));
+        assert!(shell.wait().unwrap().success(), "the shell itself was left alone");
+        assert!(descendants(shell.id()).is_empty());
+    }
+}

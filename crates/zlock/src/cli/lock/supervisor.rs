@@ -1,0 +1,149 @@
+//! `zlock lock` while its command runs.
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Signal, getpgrp, getpid, set_child_subreaper};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use zlock_client::Guard;
+
+use super::super::failure::Failure;
+use super::control::{Ended, Order, now, send_stdin};
+use super::deadline::{OnLoss, Plan};
+use super::process_tree::{descendants, end_all, signal_all};
+use super::signals::Signals;
+use super::watchdog::WATCHDOG;
+use super::{CANNOT, LOST};
+
+/// How often the watchdog is told of a later deadline, if there is one.
+const TELL: Duration = Duration::from_millis(50);
+/// How long a watchdog may take to tell that the command has ended, after this process has ended it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs the command until it has ended.
+pub(super) async fn supervise(
+    guard: &Guard,
+    plan: Plan,
+    command: &[&OsString],
+    signals: &mut Signals,
+) -> Result<Ended, Failure> {
+    // On a terminal the command shares this process's group: the terminal signals both, and job control works.
+    let shares_group = std::io::stdin().is_terminal();
+    // When the watchdog is killed, what the command has started becomes a child of this process, where it is found.
+    let _ = set_child_subreaper(Some(getpid()));
+    let spared = descendants(std::process::id());
+    let (mut watchdog, socket) = start(guard, plan, command, shares_group)
+        .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")).with_code(CANNOT))?;
+    let mut supervisor =
+        Supervisor { guard, plan, socket, watchdog: watchdog.id().unwrap_or(0), spared, told: Duration::ZERO };
+    let ended = supervisor.run(signals, shares_group).await;
+    // Killed when it still runs: it is told nothing any more.
+    let _ = watchdog.start_kill();
+    let _ = watchdog.wait().await;
+    Ok(ended)
+}
+
+fn start(guard: &Guard, plan: Plan, command: &[&OsString], shares_group: bool) -> std::io::Result<(Child, UnixStream)> {
+    let (ours, theirs) = StdUnixStream::pair()?;
+    let group = if shares_group { getpgrp().as_raw_nonzero().get() } else { 0 };
+    let ms = |time: Duration| time.as_millis().to_string();
+    let mut watchdog = Command::new(std::env::current_exe()?);
+    watchdog.arg(WATCHDOG).args(["--on-loss", plan.on_loss.name()]).args(["--group", &group.to_string()]);
+    watchdog.args(["--grace-ms", &ms(plan.grace), "--margin-ms", &ms(plan.margin)]);
+    // Looked at in this order, it is never too late.
+    let until = now() + guard.safe_for();
+    watchdog.args(["--until-us", &until.as_micros().to_string()]).arg("--").args(command);
+    watchdog.env("ZLOCK_FENCING_TOKEN", guard.fencing_token().to_string());
+    watchdog.env("ZLOCK_TICKET", guard.ticket()).env("ZLOCK_LOCK", guard.lock());
+    send_stdin(&ours)?;
+    watchdog.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
+    let child = watchdog.spawn()?;
+    ours.set_nonblocking(true)?;
+    Ok((child, UnixStream::from_std(ours)?))
+}
+
+struct Supervisor<'a> {
+    guard: &'a Guard,
+    plan: Plan,
+    socket: UnixStream,
+    watchdog: u32,
+    /// What this process had started before, under another program's name.
+    spared: Vec<u32>,
+    /// The deadline that the watchdog knows.
+    told: Duration,
+}
+
+impl Supervisor<'_> {
+    async fn run(&mut self, signals: &mut Signals, shares_group: bool) -> Ended {
+        let guard = self.guard;
+        let mut lost = Box::pin(guard.lost());
+        let mut is_lost = false;
+        let mut ticks = tokio::time::interval(TELL);
+        // When this process has ended the command itself.
+        let mut ended_at: Option<Duration> = None;
+        loop {
+            tokio::select! {
+                heard = self.hear() => {
+                    return heard.unwrap_or_else(|| self.end());
+                }
+                () = &mut lost, if !is_lost => {
+                    is_lost = true;
+                    self.order(Order::Lost);
+                }
+                number = signals.next() => {
+                    // The terminal has sent these to the whole group already.
+                    let from_terminal = [Signal::INT, Signal::QUIT].iter().any(|signal| signal.as_raw() == number);
+                    if !(shares_group && from_terminal) {
+                        self.order(Order::Signal(number));
+                    }
+                }
+                _ = ticks.tick() => {
+                    self.tell_deadline();
+                    // For a watchdog that is stopped.
+                    if self.plan.on_loss != OnLoss::Warn && guard.safe_for() <= self.plan.margin / 2 {
+                        signal_all(self.watchdog, Signal::KILL);
+                        let began = *ended_at.get_or_insert_with(now);
+                        if now() > began + PATIENCE {
+                            return self.end();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The watchdog's only message. `None` when it has gone without one.
+    async fn hear(&mut self) -> Option<Ended> {
+        let mut line = String::new();
+        BufReader::new(&mut self.socket).read_line(&mut line).await.ok()?;
+        Ended::parse(line.trim_end())
+    }
+
+    /// Ends the command without a watchdog, and the watchdog, should it be there.
+    fn end(&self) -> Ended {
+        if self.plan.on_loss != OnLoss::Warn {
+            end_all(std::process::id(), &self.spared, self.plan.margin);
+        }
+        Ended { code: LOST, lost: true }
+    }
+
+    fn tell_deadline(&mut self) {
+        let until = now() + self.guard.safe_for();
+        // Without an answered heartbeat it stays where it was, but for the time between the two looks at the clock.
+        if until > self.told + Duration::from_millis(5) && self.guard.is_safe() {
+            self.told = until;
+            self.order(Order::Until(until));
+        }
+    }
+
+    /// Never waits: a watchdog that does not read is stopped, and its deadline stands.
+    fn order(&self, order: Order) {
+        let _ = self.socket.try_write(order.line().as_bytes());
+    }
+}

@@ -1,0 +1,208 @@
+//! The watchdog: starts the command, and ends it before the lock may be lost.
+//!
+//! A process of its own, in a process group of its own, with nothing to wait for but its socket, the command and the clock.
+//! What stops or kills `zlock lock` does not stop it.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, set_child_subreaper};
+
+use super::control::{Ended, Order, now, receive_stdin, report};
+use super::deadline::{Deadline, OnLoss, Plan, Step};
+use super::exec::EXEC;
+use super::process_tree::{end_all, signal_all, signal_one};
+
+/// The name of the hidden command.
+pub(crate) const WATCHDOG: &str = "internal-watchdog";
+
+/// How often it looks at the clock: the kernel's timers do not count the time that the machine sleeps.
+const LOOK: Duration = Duration::from_millis(20);
+/// What cannot be started.
+const CANNOT_RUN: u8 = 126;
+
+pub(crate) fn command() -> Command {
+    let number = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).required(true).value_parser(clap::value_parser!(u64)).help(help)
+    };
+    Command::new(WATCHDOG)
+        .hide(true)
+        .about("Ends a command before a lock may be lost; for `zlock lock`")
+        .arg(Arg::new("on-loss").long("on-loss").required(true).help("As of `zlock lock`"))
+        .arg(number("grace-ms", "Between SIGTERM and SIGKILL"))
+        .arg(number("margin-ms", "Between SIGKILL and the deadline"))
+        .arg(number("until-us", "The first deadline, since the machine was started"))
+        .arg(
+            Arg::new("group")
+                .long("group")
+                .required(true)
+                .value_parser(clap::value_parser!(i32))
+                .help("The process group of the command; 0 is one of its own"),
+        )
+        .arg(
+            Arg::new("command")
+                .required(true)
+                .num_args(1..)
+                .last(true)
+                .value_parser(clap::value_parser!(OsString))
+                .help("The command"),
+        )
+}
+
+pub(crate) fn run(matches: &ArgMatches) -> u8 {
+    let number = |name| *matches.get_one::<u64>(name).expect("it is required");
+    let plan = Plan {
+        on_loss: OnLoss::parse(matches.get_one::<String>("on-loss").expect("it is required")),
+        grace: Duration::from_millis(number("grace-ms")),
+        margin: Duration::from_millis(number("margin-ms")),
+    };
+    // Processes whose parents end become this one's children, so that none is lost out of sight.
+    let _ = set_child_subreaper(Some(getpid()));
+    let group = *matches.get_one::<i32>("group").expect("it is required");
+    let child = match start(matches, group, plan.on_loss) {
+        Ok(child) => child,
+        Err(error) => {
+            say(&format!("zlock: cannot start the command: {error}"));
+            report(Ended { code: CANNOT_RUN, lost: false });
+            return CANNOT_RUN;
+        }
+    };
+    let deadline = Deadline::new(plan, Duration::from_micros(number("until-us")));
+    let watchdog = Watchdog { child, plan, deadline, own_group: group == 0, done: Step::Wait, supervised: true };
+    let ended = watchdog.watch();
+    report(ended);
+    ended.code
+}
+
+fn start(matches: &ArgMatches, group: i32, on_loss: OnLoss) -> std::io::Result<Child> {
+    let stdin = receive_stdin()?;
+    let mut exec = std::process::Command::new(std::env::current_exe()?);
+    exec.arg(EXEC);
+    if on_loss != OnLoss::Warn {
+        exec.arg("--parent").arg(std::process::id().to_string());
+    }
+    exec.arg("--").args(matches.get_many::<OsString>("command").expect("it is required"));
+    exec.stdin(Stdio::from(stdin)).process_group(group).spawn()
+}
+
+struct Watchdog {
+    child: Child,
+    plan: Plan,
+    deadline: Deadline,
+    own_group: bool,
+    /// What was done to the command so far.
+    done: Step,
+    /// Whether the supervisor is there.
+    supervised: bool,
+}
+
+impl Watchdog {
+    /// Watches until the command has ended.
+    fn watch(mut self) -> Ended {
+        let mut line = Vec::new();
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return self.ended(status);
+            }
+            if self.pause() {
+                self.listen(&mut line);
+            }
+            self.act();
+        }
+    }
+
+    /// Waits for an order, for the command's end, or for the next look at the clock. Answers whether there is an order.
+    fn pause(&self) -> bool {
+        let stdin = std::io::stdin();
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let mut waits = Vec::new();
+        if self.supervised {
+            waits.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN));
+        }
+        if let Some(process) = &process {
+            waits.push(PollFd::new(process, PollFlags::IN));
+        }
+        let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        // An interrupted wait is as good as one that is over.
+        let _ = poll(&mut waits, Some(&look));
+        self.supervised && !waits[0].revents().is_empty()
+    }
+
+    /// Reads orders. At the end of them the supervisor has gone.
+    fn listen(&mut self, line: &mut Vec<u8>) {
+        let mut bytes = [0; 512];
+        // Not through the library's buffer: the poll would not know what waits there.
+        let count = rustix::io::read(std::io::stdin(), &mut bytes).unwrap_or(0);
+        if count == 0 {
+            self.supervised = false;
+            self.deadline.lose(now());
+            return;
+        }
+        for byte in &bytes[..count] {
+            if *byte != b'\n' {
+                line.push(*byte);
+                continue;
+            }
+            match std::str::from_utf8(line).ok().and_then(Order::parse) {
+                Some(Order::Until(until)) => self.deadline.extend(until),
+                Some(Order::Signal(number)) => self.pass_on(number),
+                Some(Order::Lost) => self.deadline.lose(now()),
+                None => {}
+            }
+            line.clear();
+        }
+    }
+
+    fn pass_on(&self, number: i32) {
+        let Some(signal) = Signal::from_named_raw(number) else { return };
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        match pid.filter(|_| self.own_group) {
+            Some(group) => drop(kill_process_group(group, signal)),
+            None => signal_one(self.child.id(), signal),
+        }
+    }
+
+    /// Does what is due.
+    fn act(&mut self) {
+        let due = self.deadline.step(now());
+        if self.plan.on_loss == OnLoss::Warn {
+            if due == Step::End && self.done != Step::End {
+                self.done = Step::End;
+                say("zlock: the lock may be lost, and the command goes on as --on-loss warn says");
+            }
+            return;
+        }
+        let me = std::process::id();
+        // Once is enough to ask; to end, until nothing is left: processes may be born meanwhile.
+        if due == Step::End {
+            signal_all(me, Signal::KILL);
+        } else if due == Step::Ask && self.done == Step::Wait {
+            signal_all(me, Signal::TERM);
+        }
+        self.done = self.done.max(due);
+    }
+
+    fn ended(self, status: ExitStatus) -> Ended {
+        let code = match (status.code(), status.signal()) {
+            (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+            (None, signal) => signal.and_then(|number| u8::try_from(128 + number).ok()).unwrap_or(u8::MAX),
+        };
+        let lost = self.plan.on_loss != OnLoss::Warn && self.done != Step::Wait;
+        if lost {
+            // What the command has started goes with it.
+            end_all(std::process::id(), &[], self.plan.margin);
+        }
+        Ended { code, lost }
+    }
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -1,0 +1,61 @@
+//! `zlock locks`.
+
+use clap::{Arg, ArgMatches, Command};
+use zlock_client::{Contender, LockMode, LockQueue};
+
+use super::context::{Context, path_of};
+use super::failure::Failure;
+use super::output::{Output, Tone, plain, since};
+
+pub(crate) fn command() -> Command {
+    Command::new("locks")
+        .about("Shows who holds which lock, who waits for it, and since when")
+        .arg(Arg::new("path").value_name("PATH").default_value("/").help("Locks at and below this path"))
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let mut queues = Vec::new();
+    for lock in context.client.locks(&path_of(matches)).await? {
+        queues.push(context.client.lock_queue(&lock.lock).await?);
+    }
+    // Free again by the time its queue was asked for.
+    queues.retain(|queue: &LockQueue| queue.contenders > 0);
+    if context.out.json {
+        context.out.document(&queues)?;
+        return Ok(0);
+    }
+    let rows: Vec<Vec<String>> = queues.iter().flat_map(|queue| rows(context.out, queue)).collect();
+    context.out.table(&["LOCK", "MODE", "SESSION", "TOKEN", "SINCE", "LABEL", "STATE"], &rows)?;
+    for queue in queues.iter().filter(|queue| queue.next.is_some()) {
+        context.out.line(&format!("{} has {} contenders; the first are shown", queue.lock, queue.contenders))?;
+    }
+    Ok(0)
+}
+
+fn rows(out: Output, queue: &LockQueue) -> Vec<Vec<String>> {
+    // The last column has the colours: they would count as width.
+    let held = out.paint(Tone::Good, "holds");
+    let rows = queue.holders.iter().map(|one| row(&queue.lock, one, held.clone()));
+    let rows = rows.chain(queue.lingering.iter().map(|one| row(&queue.lock, one, "expired, lock-delay".into())));
+    let waiting = |one: &Contender| row(&queue.lock, one, format!("waits, {} before it", one.position));
+    rows.chain(queue.waiters.iter().map(waiting)).collect()
+}
+
+fn row(lock: &str, one: &Contender, state: String) -> Vec<String> {
+    let mode = match one.mode {
+        LockMode::Exclusive => "exclusive",
+        LockMode::Read => "read",
+        LockMode::Write => "write",
+        LockMode::Latch => "latch",
+        LockMode::Semaphore => "semaphore",
+    };
+    vec![
+        plain(lock),
+        mode.to_owned(),
+        one.session.map_or("-".into(), |session| session.to_string()),
+        one.fencing_token.to_string(),
+        since(one.since_ms),
+        plain(&one.label),
+        state,
+    ]
+}

@@ -1,0 +1,58 @@
+//! `zlock ls`.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use zlock_client::NamedStat;
+
+use super::context::{Context, path_of};
+use super::failure::Failure;
+use super::output::{plain, since};
+
+pub(crate) fn command() -> Command {
+    Command::new("ls")
+        .about("Lists the children of a znode")
+        .arg(Arg::new("path").value_name("PATH").default_value("/").help("The znode"))
+        .arg(Arg::new("long").short('l').long("long").action(ArgAction::SetTrue).help("With their facts"))
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let (path, out) = (path_of(matches), context.out);
+    if !matches.get_flag("long") {
+        let names = context.client.children(&path).await?;
+        if out.json {
+            out.document(&names)?;
+            return Ok(0);
+        }
+        names.iter().try_for_each(|name| out.line(&plain(name)))?;
+        return Ok(0);
+    }
+    let children = context.client.children_with_stats(&path).await?;
+    if out.json {
+        out.document(&children)?;
+        return Ok(0);
+    }
+    let rows: Vec<Vec<String>> = children.iter().map(row).collect();
+    out.table(&["NAME", "VERSION", "BYTES", "CHILDREN", "SESSION", "CHANGED"], &rows)?;
+    Ok(0)
+}
+
+fn row(child: &NamedStat) -> Vec<String> {
+    let stat = &child.stat;
+    vec![
+        plain(&child.name),
+        stat.version.to_string(),
+        stat.data_length.to_string(),
+        stat.num_children.to_string(),
+        owner(stat.ephemeral_owner),
+        format!("{} ago", since(stat.mtime_ms)),
+    ]
+}
+
+/// The session of an ephemeral znode. Larger numbers are ZooKeeper's marks of containers and TTL znodes.
+pub(crate) fn owner(ephemeral_owner: u64) -> String {
+    match ephemeral_owner {
+        0 => "-".into(),
+        id if id < 1 << 53 => id.to_string(),
+        0x8000_0000_0000_0000 => "container".into(),
+        _ => "ttl".into(),
+    }
+}

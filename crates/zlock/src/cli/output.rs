@@ -1,0 +1,123 @@
+//! What commands print: text for people, JSON for programs.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use serde::Serialize;
+
+use super::failure::Failure;
+
+/// How to print.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// One JSON document, or one for each line of a stream.
+    pub(crate) json: bool,
+    colour: bool,
+}
+
+/// What a colour says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tone {
+    /// As it should be.
+    Good,
+    /// Not as it should be.
+    Bad,
+    /// Worth seeing last.
+    Faint,
+}
+
+impl Output {
+    /// Colours only on a terminal, and not where `NO_COLOR` asks for none.
+    pub(crate) fn new(json: bool) -> Output {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Output { json, colour: !json && !unwanted && std::io::stdout().is_terminal() }
+    }
+
+    /// A line.
+    pub(crate) fn line(&self, line: &str) -> Result<(), Failure> {
+        self.bytes(format!("{line}\n").as_bytes())
+    }
+
+    /// A JSON document in one line.
+    pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string(value).map_err(|error| Failure::refused(format!("cannot print: {error}")))?;
+        self.line(&text)
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|_| Failure::nobody_reads())
+    }
+
+    /// Text in a colour, where there are colours.
+    pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
+        if !self.colour || text.is_empty() {
+            return text.to_owned();
+        }
+        let code = match tone {
+            Tone::Good => "32",
+            Tone::Bad => "31",
+            Tone::Faint => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    /// Rows under their headings, as wide as they need to be.
+    pub(crate) fn table(&self, headings: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> =
+            headings.iter().enumerate().map(|(column, heading)| width(column).max(heading.len())).collect();
+        let line = |cells: &[String]| -> String {
+            let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        let headings: Vec<String> = headings.iter().map(|heading| (*heading).to_owned()).collect();
+        self.line(&self.paint(Tone::Faint, &line(&headings)))?;
+        rows.iter().try_for_each(|row| self.line(&line(row)))
+    }
+}
+
+/// Text of others as one line: control characters could move the cursor.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// A span of time as people say it: `4s`, `3m12s`, `5h02m`, `3d04h`.
+pub(crate) fn span(ms: u64) -> String {
+    let seconds = ms / 1_000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// How long ago something was, by this machine's clock; the cluster's may differ a little.
+pub(crate) fn since(ms: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    span(u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_sub(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_short_and_lines_are_plain() {
+        let seconds = [0, 59, 60, 192, 3_600, 18_120, 86_400, 273_600];
+        let said: Vec<String> = seconds.iter().map(|seconds| span(seconds * 1_000)).collect();
+        assert_eq!(said, ["0s", "59s", "1m00s", "3m12s", "1h00m", "5h02m", "1d00h", "3d04h"]);
+        assert_eq!(plain("a\x1b[31m\nb"), "a?[31m?b");
+    }
+
+    #[test]
+    fn json_has_no_colours() {
+        let output = Output { json: true, colour: false };
+        assert_eq!(output.paint(Tone::Bad, "x"), "x");
+        assert_eq!(Output { json: false, colour: true }.paint(Tone::Bad, "x"), "\x1b[31mx\x1b[0m");
+    }
+}

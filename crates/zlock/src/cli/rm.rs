@@ -1,0 +1,71 @@
+//! `zlock rm`.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde::Serialize;
+use zlock_client::Client;
+
+use super::context::{Context, path_arg, path_of};
+use super::failure::Failure;
+use super::set::version_arg;
+
+pub(crate) fn command() -> Command {
+    Command::new("rm").about("Deletes a znode").arg(path_arg("The znode")).arg(version_arg()).arg(
+        Arg::new("recursive")
+            .long("recursive")
+            .short('r')
+            .action(ArgAction::SetTrue)
+            .conflicts_with("if-version")
+            .help("With everything below it, one by one: not at once"),
+    )
+}
+
+#[derive(Serialize)]
+struct Removed {
+    removed: u64,
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = path_of(matches);
+    let removed = if matches.get_flag("recursive") {
+        remove_all(&context.client, &path).await?
+    } else {
+        let mut delete = context.client.delete(path);
+        if let Some(version) = matches.get_one("if-version") {
+            delete = delete.version(*version);
+        }
+        delete.await?;
+        1
+    };
+    if context.out.json {
+        context.out.document(&Removed { removed })?;
+    }
+    Ok(0)
+}
+
+/// Deletes children before their parents. What others delete meanwhile is as good.
+async fn remove_all(client: &Client, top: &str) -> Result<u64, Failure> {
+    let mut removed = 0;
+    // A znode is looked at, then its children are done, then it is deleted.
+    let mut open = vec![(top.to_owned(), false)];
+    while let Some((path, is_empty)) = open.pop() {
+        if is_empty {
+            match client.delete(path).await {
+                Err(error) if error.is_no_node() => {}
+                deleted => {
+                    deleted?;
+                    removed += 1;
+                }
+            }
+            continue;
+        }
+        match client.children(&path).await {
+            Err(error) if error.is_no_node() && path != top => {}
+            children => {
+                let children = children?;
+                open.push((path.clone(), true));
+                open.extend(children.iter().map(|name| (format!("{}/{name}", path.trim_end_matches('/')), false)));
+            }
+        }
+    }
+    Ok(removed)
+}

@@ -1,0 +1,33 @@
+//! `zlock sessions`.
+
+use clap::Command;
+use zlock_client::SessionInfo;
+
+use super::context::Context;
+use super::failure::Failure;
+use super::output::{plain, since, span};
+
+pub(crate) fn command() -> Command {
+    Command::new("sessions").about("Lists the open sessions")
+}
+
+pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
+    let sessions = context.client.sessions().await?;
+    if context.out.json {
+        context.out.document(&sessions)?;
+        return Ok(0);
+    }
+    let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
+    context.out.table(&["SESSION", "TIMEOUT", "OPEN FOR", "EPHEMERALS", "LABEL"], &rows)?;
+    Ok(0)
+}
+
+fn row(session: &SessionInfo) -> Vec<String> {
+    vec![
+        session.id.to_string(),
+        span(session.timeout_ms.into()),
+        since(session.opened_ms),
+        session.ephemeral_count.to_string(),
+        plain(&session.label),
+    ]
+}

@@ -1,0 +1,58 @@
+//! `zlock set`.
+
+use std::io::Read as _;
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::context::{Context, path_arg, path_of};
+use super::failure::Failure;
+
+/// What is read of stdin: more than any node takes, so that the node is the one that refuses.
+const STDIN_BYTES_MAX: u64 = 8 << 20;
+
+pub(crate) fn command() -> Command {
+    Command::new("set")
+        .about("Replaces a znode's data")
+        .arg(path_arg("The znode"))
+        .arg(data_arg().required(true))
+        .arg(version_arg())
+}
+
+/// The data's argument.
+pub(crate) fn data_arg() -> Arg {
+    Arg::new("data").value_name("DATA").help("The data; `-` reads stdin")
+}
+
+/// The version's argument.
+pub(crate) fn version_arg() -> Arg {
+    Arg::new("if-version")
+        .long("if-version")
+        .value_name("NUMBER")
+        .value_parser(clap::value_parser!(i32).range(0..))
+        .help("Only if the data's version is this one")
+}
+
+/// The data: the argument, or stdin.
+pub(crate) fn data_of(matches: &ArgMatches) -> Result<Vec<u8>, Failure> {
+    match matches.get_one::<String>("data").map(String::as_str) {
+        Some("-") => {
+            let mut data = Vec::new();
+            let read = std::io::stdin().lock().take(STDIN_BYTES_MAX).read_to_end(&mut data);
+            read.map_err(|error| Failure::refused(format!("cannot read stdin: {error}")))?;
+            Ok(data)
+        }
+        text => Ok(text.unwrap_or_default().as_bytes().to_vec()),
+    }
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let mut set = context.client.set(path_of(matches), data_of(matches)?);
+    if let Some(version) = matches.get_one("if-version") {
+        set = set.version(*version);
+    }
+    let done = set.await?;
+    if context.out.json {
+        context.out.document(&done)?;
+    }
+    Ok(0)
+}

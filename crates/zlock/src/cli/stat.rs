@@ -1,0 +1,39 @@
+//! `zlock stat`.
+
+use clap::{ArgMatches, Command};
+use zlock_client::Stat;
+
+use super::context::{Context, path_arg, path_of};
+use super::failure::Failure;
+use super::ls::owner;
+use super::output::since;
+
+pub(crate) fn command() -> Command {
+    Command::new("stat").about("Prints a znode's facts").arg(path_arg("The znode"))
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let node = context.client.get(&path_of(matches)).await?;
+    if context.out.json {
+        context.out.document(&node.stat)?;
+        return Ok(0);
+    }
+    facts(&node.stat).iter().try_for_each(|(name, value)| context.out.line(&format!("{name:15} {value}")))?;
+    Ok(0)
+}
+
+fn facts(stat: &Stat) -> [(&'static str, String); 11] {
+    [
+        ("czxid", stat.czxid.to_string()),
+        ("mzxid", stat.mzxid.to_string()),
+        ("pzxid", stat.pzxid.to_string()),
+        ("created", format!("{} ago", since(stat.ctime_ms))),
+        ("changed", format!("{} ago", since(stat.mtime_ms))),
+        ("version", stat.version.to_string()),
+        ("cversion", stat.cversion.to_string()),
+        ("aversion", stat.aversion.to_string()),
+        ("ephemeral_owner", owner(stat.ephemeral_owner)),
+        ("data_length", stat.data_length.to_string()),
+        ("num_children", stat.num_children.to_string()),
+    ]
+}

@@ -1,0 +1,76 @@
+//! `zlock watch`.
+
+use clap::{Arg, ArgMatches, Command};
+use zlock_client::{EventKind, WatchKind};
+
+use super::context::{Context, path_arg, path_of};
+use super::failure::Failure;
+use super::output::plain;
+
+pub(crate) fn command() -> Command {
+    Command::new("watch")
+        .about("Prints what happens, one event a line, until it is interrupted")
+        .arg(path_arg("The znode"))
+        .arg(
+            Arg::new("kind")
+                .long("kind")
+                .value_name("KIND")
+                .value_parser(["data", "exists", "children", "subtree"])
+                .default_value("subtree")
+                .help("What to watch"),
+        )
+        .arg(
+            Arg::new("since")
+                .long("since")
+                .value_name("ZXID")
+                .value_parser(clap::value_parser!(u64))
+                .help("What happened after this zxid too; without it, from now on"),
+        )
+        .arg(
+            Arg::new("count")
+                .long("count")
+                .value_name("NUMBER")
+                .value_parser(clap::value_parser!(u64).range(1..))
+                .help("Ends after so many events"),
+        )
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let kind = match matches.get_one::<String>("kind").map(String::as_str) {
+        Some("data") => WatchKind::Data,
+        Some("exists") => WatchKind::Exists,
+        Some("children") => WatchKind::Children,
+        _ => WatchKind::Subtree,
+    };
+    let mut watcher = context.client.watch(path_of(matches), kind);
+    if let Some(since) = matches.get_one("since") {
+        watcher.resume_from(*since);
+    }
+    let mut left = matches.get_one::<u64>("count").copied().unwrap_or(u64::MAX);
+    while left > 0 {
+        let event = match watcher.next().await {
+            Ok(event) => event,
+            // A watch outlives a cluster that is away for a while.
+            Err(zlock_client::Error::Unavailable { .. } | zlock_client::Error::Unknown { .. })
+                if watcher.position().is_some() =>
+            {
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        left -= 1;
+        if context.out.json {
+            context.out.document(&event)?;
+            continue;
+        }
+        let what = match event.kind {
+            EventKind::Created => "created",
+            EventKind::Deleted => "deleted",
+            EventKind::DataChanged => "data_changed",
+            EventKind::ChildrenChanged => "children_changed",
+            EventKind::Granted => "granted",
+        };
+        context.out.line(&format!("{} {what} {}", event.zxid, plain(&event.path)))?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,325 @@
+//! What a lock and a session leave behind: who held, who waited in vain, and why that ended.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bincode::{Decode, Encode};
+use imbl::{OrdMap, OrdSet};
+
+use crate::lock::{LockLimits, LockStatus, status};
+use crate::state::{Changes, State};
+use crate::znode::{Znode, mode_of, sequence_of};
+use crate::{FencingToken, LockMode, Op, Session, SessionId, ZPath, Zxid};
+
+/// Why a ticket ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub enum TicketEnd {
+    /// Its session gave it back.
+    Released,
+    /// Its session was closed.
+    Closed,
+    /// Its session expired. With a lock-delay the lock node stays, but it holds for nobody from here on.
+    Expired,
+    /// It was asked to give up and did not within the deadline.
+    Revoked,
+    /// Its wait was over, or its client had gone before it had the answer.
+    Withdrawn,
+    /// Somebody else deleted the lock node.
+    Admin,
+    /// It was never let in: waiting would have closed a circle.
+    Deadlock,
+}
+
+/// A ticket that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct PastTicket {
+    /// The lock node's name; empty when it was never made.
+    pub name: String,
+    /// How it wanted the lock.
+    pub mode: LockMode,
+    /// Its session.
+    pub session: SessionId,
+    /// Who, within the session; empty for nobody.
+    pub owner: String,
+    /// The lock node's data at its end if that was text and no longer than a label.
+    pub label: String,
+    /// When it entered the queue.
+    pub enqueued: Moment,
+    /// When it became a holder, and its fencing token. `None` when it waited in vain.
+    pub grant: Option<Grant>,
+    /// When it ended.
+    pub ended: Moment,
+    /// Why.
+    pub end: TicketEnd,
+}
+
+/// An entry of the log and the time on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub struct Moment {
+    /// The entry.
+    pub zxid: Zxid,
+    /// In milliseconds since 1970.
+    pub time_ms: u64,
+}
+
+/// When a ticket became a holder, and with which token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Grant {
+    /// When.
+    pub at: Moment,
+    /// What it showed to resources.
+    pub token: FencingToken,
+}
+
+/// A session that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct EndedSession {
+    /// Its id.
+    pub id: SessionId,
+    /// What the one who opened it said of itself.
+    pub label: String,
+    /// Its timeout, in milliseconds.
+    pub timeout_ms: u32,
+    /// When it was opened, in milliseconds since 1970.
+    pub opened_ms: u64,
+    /// When it ended.
+    pub ended: Moment,
+    /// Whether it was silent too long; else it was closed.
+    pub expired: bool,
+    /// How many ephemeral znodes went with it.
+    pub ephemerals: u32,
+}
+
+/// The past of one lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct History {
+    /// When something ended last.
+    pub(crate) newest: Zxid,
+    pub(crate) grants: VecDeque<Arc<PastTicket>>,
+    /// Apart, so that many short tries do not push the grants out.
+    pub(crate) waits: VecDeque<Arc<PastTicket>>,
+}
+
+/// Everything that is remembered about the past, with its bounds kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past {
+    pub(crate) histories: OrdMap<ZPath, Arc<History>>,
+    /// The locks in `histories`, by what is newest in them.
+    by_age: OrdSet<(Zxid, ZPath)>,
+    pub(crate) sessions: OrdMap<SessionId, Arc<EndedSession>>,
+    /// The sessions in `sessions`, by their end.
+    by_end: OrdSet<(Zxid, SessionId)>,
+}
+
+impl Past {
+    pub(crate) fn add_ticket(&mut self, lock: &ZPath, ticket: PastTicket, limits: &LockLimits) {
+        let max = limits.history_max();
+        if max == 0 {
+            return;
+        }
+        let mut history = self.histories.get(lock).map(|history| (**history).clone()).unwrap_or_default();
+        self.by_age.remove(&(history.newest, lock.clone()));
+        history.newest = ticket.ended.zxid;
+        let row = if ticket.grant.is_some() { &mut history.grants } else { &mut history.waits };
+        row.push_back(Arc::new(ticket));
+        for row in [&mut history.grants, &mut history.waits] {
+            row.drain(..row.len().saturating_sub(max));
+        }
+        self.restore_history(lock.clone(), history);
+        while self.histories.len() > limits.histories_max as usize {
+            let (newest, lock) = self.by_age.get_min().expect("each history is in the index").clone();
+            self.by_age.remove(&(newest, lock.clone()));
+            self.histories.remove(&lock);
+        }
+    }
+
+    fn add_session(&mut self, session: EndedSession, limits: &LockLimits) {
+        let now_ms = session.ended.time_ms;
+        self.restore_session(session);
+        while let Some((zxid, id)) = self.by_end.get_min().copied() {
+            let over = self.sessions.len() > limits.ended_sessions_max as usize;
+            if !over && is_remembered(&self.sessions[&id], limits, now_ms) {
+                break;
+            }
+            self.by_end.remove(&(zxid, id));
+            self.sessions.remove(&id);
+        }
+    }
+
+    /// Puts a record back as it was, from a snapshot; false when there is one.
+    pub(crate) fn restore_history(&mut self, lock: ZPath, history: History) -> bool {
+        self.by_age.insert((history.newest, lock.clone()));
+        self.histories.insert(lock, Arc::new(history)).is_none()
+    }
+
+    /// The same for a session.
+    pub(crate) fn restore_session(&mut self, session: EndedSession) -> bool {
+        self.by_end.insert((session.ended.zxid, session.id));
+        self.sessions.insert(session.id, Arc::new(session)).is_none()
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), String> {
+        let ages = self.histories.iter().map(|(lock, history)| (history.newest, lock.clone()));
+        let ends = self.sessions.values().map(|session| (session.ended.zxid, session.id));
+        if ages.collect::<OrdSet<_>>() != self.by_age || ends.collect::<OrdSet<_>>() != self.by_end {
+            return Err("the past is indexed wrongly".into());
+        }
+        let in_row = |row: &VecDeque<Arc<PastTicket>>| row.iter().is_sorted_by_key(|ticket| ticket.ended);
+        match self.histories.iter().find(|(_, history)| !in_row(&history.grants) || !in_row(&history.waits)) {
+            Some((lock, _)) => Err(format!("{lock}: its past is out of order")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_remembered(session: &EndedSession, limits: &LockLimits, now_ms: u64) -> bool {
+    session.ended.time_ms.saturating_add(u64::from(limits.ended_sessions_ms)) > now_ms
+}
+
+/// What a lock remembers, the newest end first: at most `max`. Empty for a lock that nobody knows.
+pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<PastTicket>> {
+    let Some(history) = state.past.histories.get(lock) else {
+        return Vec::new();
+    };
+    let mut tickets: Vec<_> = history.grants.iter().chain(&history.waits).cloned().collect();
+    // A stable sort of the reversed: what ended in one entry also comes newest first.
+    tickets.reverse();
+    tickets.sort_by_key(|ticket| std::cmp::Reverse(ticket.ended));
+    tickets.truncate(max);
+    tickets
+}
+
+/// How a lock node became a holder; `None` while it waits, and for one that no session owns.
+pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
+    state.grants.get(ticket).copied()
+}
+
+/// What an entry means for the tickets that end in it.
+pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
+    match op {
+        Op::CloseSession { .. } => Some(TicketEnd::Closed),
+        Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
+        Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
+        Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
+        // It depends on whose it was.
+        _ => None,
+    }
+}
+
+impl State {
+    /// A session that has ended and is still remembered.
+    pub fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
+        let session = self.past.sessions.get(&id)?;
+        is_remembered(session, &self.lock_limits, self.time_ms).then_some(&**session)
+    }
+
+    pub(crate) fn remember_session(&mut self, session: &Session, expired: bool, changes: &Changes) {
+        let ended = EndedSession {
+            id: session.id,
+            label: session.label.to_string(),
+            timeout_ms: session.timeout_ms,
+            opened_ms: session.opened_ms,
+            ended: self.moment(changes),
+            expired,
+            ephemerals: u32::try_from(session.ephemeral_count()).unwrap_or(u32::MAX),
+        };
+        self.past.add_session(ended, &self.lock_limits);
+    }
+
+    /// A lock node goes, or begins to linger: what is kept beside it goes, too, and the past has one more.
+    pub(crate) fn ticket_ended(&mut self, path: &ZPath, node: &Znode, changes: &Changes) {
+        let (Some(session), Some(lock)) = (node.owner(), path.parent()) else {
+            return;
+        };
+        // One that lingered ended before.
+        if sequence_of(path.name()).is_none() || node.lingers_until_ms().is_some() {
+            return;
+        }
+        let grant = self.grants.remove(path);
+        self.revocations.remove(path);
+        if let Some(grant) = grant.filter(|grant| grant.token.0 != node.czxid.0) {
+            self.edit(&lock, |lock| lock.family.change_token(path.name(), Zxid(grant.token.0), node.czxid));
+        }
+        let own = changes.session == Some(session);
+        let end = changes.end.unwrap_or(if own { TicketEnd::Released } else { TicketEnd::Admin });
+        let contender = node.contender();
+        let ticket = PastTicket {
+            name: path.name().into(),
+            mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
+            session,
+            owner: contender.map_or_else(String::new, |contender| contender.owner.clone()),
+            label: self.label_of(node.data()),
+            enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
+            grant,
+            ended: self.moment(changes),
+            end,
+        };
+        self.past.add_ticket(&lock, ticket, &self.lock_limits);
+    }
+
+    fn label_of(&self, data: &[u8]) -> String {
+        let text = std::str::from_utf8(data).ok().filter(|text| text.len() <= self.limits.label_bytes_max as usize);
+        text.unwrap_or_default().into()
+    }
+
+    pub(crate) fn moment(&self, changes: &Changes) -> Moment {
+        Moment { zxid: changes.zxid, time_ms: self.time_ms }
+    }
+
+    /// Finds who became a holder in this entry, among those who queue where it changed something.
+    ///
+    /// Each is found once, so this costs O(log n) for each ticket over its life.
+    pub(crate) fn settle_grants(&mut self, changes: &Changes) {
+        for lock in changes.queues() {
+            for ticket in self.new_holders(lock) {
+                let token = self.token_at(lock, &self.nodes[&ticket], changes.zxid);
+                self.put_grant(&ticket, Grant { at: self.moment(changes), token });
+            }
+        }
+        for ticket in changes.new_grants() {
+            // Only what a session owns is kept.
+            let owned = self.node(ticket).is_some_and(|node| node.owner().is_some());
+            if let (true, Ok(LockStatus::Held { token, .. })) = (owned, status(self, ticket)) {
+                self.put_grant(ticket, Grant { at: self.moment(changes), token });
+            }
+        }
+    }
+
+    fn new_holders(&self, lock: &ZPath) -> Vec<ZPath> {
+        // A ledger tells of its grants itself.
+        let Some(parent) = self.node(lock).filter(|parent| parent.family.ledger.is_none()) else {
+            return Vec::new();
+        };
+        let first_writer = parent.family.writers.get_min().map(|place| place.number);
+        let mut holders = Vec::new();
+        let mut misses = 0;
+        for place in &parent.family.pending {
+            let ticket = lock.child(&place.name).expect("a child has a good name");
+            if matches!(status(self, &ticket), Ok(LockStatus::Held { .. })) {
+                holders.push(ticket);
+                continue;
+            }
+            misses += 1;
+            // Behind the first writer nobody holds but readers under its own number. Names with equal numbers are made
+            // by hand, so there is an end to looking at them.
+            if misses > MISSES_MAX || first_writer.is_none_or(|number| place.number > number) {
+                break;
+            }
+        }
+        holders
+    }
+
+    /// Keeps a grant; the lock node stands.
+    pub(crate) fn put_grant(&mut self, ticket: &ZPath, grant: Grant) {
+        let lock = ticket.parent().expect("a lock node has a parent");
+        let czxid = self.nodes[ticket].czxid;
+        self.edit(&lock, |lock| {
+            lock.family.settle(ticket.name(), czxid);
+            lock.family.change_token(ticket.name(), czxid, Zxid(grant.token.0));
+        });
+        self.grants.insert(ticket.clone(), grant);
+    }
+}
+
+/// Lock nodes in a row that do not hold and are looked at.
+const MISSES_MAX: usize = 64;

@@ -1,0 +1,163 @@
+//! Asking a holder to give up, and taking the lock away when it does not.
+
+use bincode::{Decode, Encode};
+use imbl::{OrdMap, OrdSet};
+
+use crate::lock::{LockStatus, Moment, status};
+use crate::state::{Changes, State};
+use crate::tree::permit;
+use crate::znode::{Znode, sequence_of};
+use crate::{Error, Refusal, Reply, SessionId, WRITE, ZPath};
+
+/// A request to give a ticket up.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Revocation {
+    /// When it was asked first.
+    pub at: Moment,
+    /// The session that asked, if one did.
+    pub by: Option<SessionId>,
+    /// When the ticket may be taken away, in milliseconds since 1970; `None` for never.
+    pub due_ms: Option<u64>,
+}
+
+/// What is asked of which ticket.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Revocations {
+    pub(crate) by_ticket: OrdMap<ZPath, Revocation>,
+    /// Those with a deadline.
+    pub(crate) due: OrdSet<(u64, ZPath)>,
+}
+
+impl Revocations {
+    pub(crate) fn put(&mut self, ticket: &ZPath, revocation: Revocation) {
+        self.remove(ticket);
+        self.due.extend(revocation.due_ms.map(|due_ms| (due_ms, ticket.clone())));
+        self.by_ticket.insert(ticket.clone(), revocation);
+    }
+
+    pub(crate) fn remove(&mut self, ticket: &ZPath) {
+        let old = self.by_ticket.remove(ticket);
+        if let Some(due_ms) = old.and_then(|old| old.due_ms) {
+            self.due.remove(&(due_ms, ticket.clone()));
+        }
+    }
+
+    pub(crate) fn due_ms(&self, ticket: &ZPath) -> Option<u64> {
+        self.by_ticket.get(ticket)?.due_ms
+    }
+}
+
+/// What Curator's `Revoker` writes into the lock node of a holder that shall give up.
+const CURATOR: &str = "__REVOKE__";
+/// And what ZooKeeper's recipe for revocable locks has there.
+const RECIPE: &str = "unlock";
+/// Holders that one request may ask.
+const HOLDERS_MAX: usize = 1000;
+
+/// Whether somebody wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's data as Curator or
+/// ZooKeeper's recipe do.
+pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
+    if let Some(revocation) = state.revocations.by_ticket.get(ticket) {
+        return Some(revocation.clone());
+    }
+    let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
+    // Not what it was made with: that is a label.
+    let told = node.version != 0 && [CURATOR, RECIPE].iter().any(|word| *node.data == *word.as_bytes());
+    let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
+    told.then_some(Revocation { at, by: None, due_ms: None })
+}
+
+/// The lock node of a session that is open.
+fn is_ticket(path: &ZPath, node: &Znode) -> bool {
+    node.owner().is_some() && node.lingers_until_ms().is_none() && sequence_of(path.name()).is_some()
+}
+
+/// What the client that made a lock node of that name looks for in its data. Most look for nothing, and keep something of
+/// their own there.
+fn word_for(name: &str) -> Option<&'static str> {
+    let family = &name[..name.len().saturating_sub(10)];
+    let ends = |families: &[&str]| families.iter().any(|end| family.ends_with(end));
+    let guid = family.strip_prefix("_c_").and_then(|rest| rest.get(..37));
+    let protected = guid.is_some_and(|guid| guid.ends_with('-') && guid.matches('-').count() == 5);
+    if protected && ends(&["-lock-", "-__READ__", "-__WRIT__"]) {
+        Some(CURATOR)
+    } else if ends(&["lock-", "read-", "write-"]) {
+        Some(RECIPE)
+    } else {
+        None
+    }
+}
+
+impl State {
+    /// Asks for a ticket, or for those of all who hold a lock. All of them are asked, or none.
+    pub(crate) fn revoke(
+        &mut self,
+        path: &ZPath,
+        deadline_ms: Option<u32>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let refuse = |error| Refusal::at(error, path);
+        let node = self.node(path).ok_or_else(|| refuse(Error::NoNode))?;
+        let tickets = match node.owner() {
+            None => self.holders(path).map_err(refuse)?,
+            Some(_) if is_ticket(path, node) => vec![path.clone()],
+            // It lingers, or does not queue.
+            Some(_) => return Err(refuse(Error::NoNode)),
+        };
+        let before = self.clone();
+        for ticket in &tickets {
+            if let Err(refusal) = self.ask_for(ticket, deadline_ms, changes) {
+                *self = before;
+                changes.clear();
+                return Err(refusal);
+            }
+        }
+        Ok(Reply::Revoking { tickets })
+    }
+
+    /// Who holds a lock, of those whom a session owns.
+    fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
+        let family = &self.nodes[lock].family;
+        if let Some(ledger) = &family.ledger {
+            let tickets: Vec<ZPath> =
+                ledger.granted().map(|(place, _)| lock.child(&place.name)).collect::<Result<_, _>>()?;
+            let asked = |ticket: &ZPath| is_ticket(ticket, &self.nodes[ticket]);
+            let tickets: Vec<ZPath> = tickets.into_iter().filter(asked).collect();
+            return if tickets.len() > HOLDERS_MAX { Err(Error::TooManyOps) } else { Ok(tickets) };
+        }
+        let first_writer = family.writers.get_min().map(|place| place.number);
+        let first = |number: u64| first_writer.is_none_or(|writer| number <= writer);
+        let mut holders = Vec::new();
+        for place in family.contenders.iter().take_while(|place| first(place.number)) {
+            if holders.len() >= HOLDERS_MAX {
+                return Err(Error::TooManyOps);
+            }
+            let ticket = lock.child(&place.name)?;
+            let held = matches!(status(self, &ticket), Ok(LockStatus::Held { .. }));
+            holders.extend(Some(ticket).filter(|ticket| held && self.nodes[ticket].owner().is_some()));
+        }
+        Ok(holders)
+    }
+
+    fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {
+        let node = &self.nodes[ticket];
+        permit(node, WRITE).map_err(|error| Refusal::at(error, ticket))?;
+        if deadline_ms == Some(0) {
+            self.remove(ticket, changes);
+            return Ok(());
+        }
+        let due_ms = deadline_ms.map(|deadline_ms| self.time_ms.saturating_add(deadline_ms.into()));
+        let asked = Revocation { at: self.moment(changes), by: changes.session, due_ms };
+        // A ticket that was asked for before stays so; the earlier deadline counts.
+        let revocation = match self.revocations.by_ticket.get(ticket) {
+            Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },
+            None => asked,
+        };
+        // Its holder watches the data. That of zlock's own holders is their label and stays; they are told by the event.
+        let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
+        let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
+        self.set_data(ticket, data, -1, changes)?;
+        self.revocations.put(ticket, revocation);
+        Ok(())
+    }
+}

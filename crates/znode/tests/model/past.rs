@@ -1,0 +1,144 @@
+//! The model's memory: every ended ticket in one list, thinned out by counting.
+
+use std::cmp::Reverse;
+
+use znode::lock::{EndedSession, Grant, LockStatus, Moment, PastTicket, TicketEnd};
+use znode::{FencingToken, LockMode, Op, SessionId};
+
+use super::{Model, Session, Stay, name_of, number, parent_of};
+
+impl Model {
+    /// What an entry says of the tickets that end in it, whoever they belong to.
+    pub(super) fn note_asking(&mut self, op: &Op, session: Option<SessionId>) {
+        self.asking = session;
+        self.end = match op {
+            Op::CloseSession { .. } => Some(TicketEnd::Closed),
+            Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
+            Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
+            Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
+            _ => None,
+        };
+    }
+
+    /// Everybody who holds and did not so far.
+    pub(super) fn note_grants(&mut self) {
+        let at = self.moment();
+        for (path, node) in &self.nodes {
+            let owned = matches!(node.stay, Stay::Session(_));
+            if owned && !self.grants.contains_key(path) && matches!(self.status(path), Ok(LockStatus::Held { .. })) {
+                let token = node.granted.map_or_else(|| self.new_token(path), FencingToken);
+                self.grants.insert(path.clone(), Grant { at, token });
+            }
+        }
+    }
+
+    /// A ticket ends: its node goes, or begins to linger.
+    pub(super) fn note_end(&mut self, path: &str) {
+        let node = self.nodes[path].clone();
+        let lingers = node.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some());
+        let (Stay::Session(session), Some(_), false) = (node.stay, number(path), lingers) else {
+            return;
+        };
+        self.revocations.remove(path);
+        let by_owner = if self.asking == Some(session) { TicketEnd::Released } else { TicketEnd::Admin };
+        let text = String::from_utf8(node.data).unwrap();
+        let ticket = PastTicket {
+            name: name_of(path).into(),
+            mode: node.lock.as_ref().map_or_else(|| mode(path), |lock| lock.mode),
+            session,
+            owner: node.lock.map_or_else(String::new, |lock| lock.owner),
+            label: if text.len() > self.limits.label_bytes_max as usize { String::new() } else { text },
+            enqueued: Moment { zxid: node.created.0, time_ms: node.created.1 },
+            grant: self.grants.remove(path),
+            ended: self.moment(),
+            end: self.end.unwrap_or(by_owner),
+        };
+        self.remember(parent_of(path).unwrap(), ticket);
+    }
+
+    pub(super) fn remember(&mut self, lock: &str, ticket: PastTicket) {
+        let max = self.lock_limits.history_max as usize;
+        if max == 0 {
+            return;
+        }
+        self.past.push((lock.into(), ticket));
+        for held in [true, false] {
+            let of_it = |(other, ticket): &(String, PastTicket)| other == lock && ticket.grant.is_some() == held;
+            while self.past.iter().filter(|past| of_it(past)).count() > max {
+                let oldest = self.past.iter().position(of_it).unwrap();
+                self.past.remove(oldest);
+            }
+        }
+        loop {
+            // Each lock by its newest end, then by name.
+            let mut locks: Vec<(Moment, String)> = Vec::new();
+            for (lock, ticket) in self.past.iter().rev() {
+                if !locks.iter().any(|(_, other)| other == lock) {
+                    locks.push((ticket.ended, lock.clone()));
+                }
+            }
+            locks.sort();
+            if locks.len() <= self.lock_limits.histories_max as usize {
+                return;
+            }
+            self.past.retain(|(lock, _)| *lock != locks[0].1);
+        }
+    }
+
+    /// A lock's past, the newest end first.
+    pub(crate) fn history(&self, lock: &str) -> Vec<PastTicket> {
+        let of_it = self.past.iter().filter(|(other, _)| other == lock).map(|(_, ticket)| ticket.clone());
+        // In one entry, waits came to an end before grants.
+        let (held, waited): (Vec<_>, Vec<_>) = of_it.partition(|ticket| ticket.grant.is_some());
+        let mut all: Vec<_> = waited.into_iter().rev().chain(held.into_iter().rev()).collect();
+        all.sort_by_key(|ticket| Reverse(ticket.ended));
+        all
+    }
+
+    pub(super) fn note_session(&mut self, session: &Session) {
+        let ended = EndedSession {
+            id: session.id,
+            label: session.label.clone(),
+            timeout_ms: session.timeout_ms,
+            opened_ms: session.opened_ms,
+            ended: self.moment(),
+            expired: self.end == Some(TicketEnd::Expired),
+            ephemerals: self.owned_by(session.id).len() as u32,
+        };
+        self.ended.push(ended);
+        // Those of one entry by their ids, as nobody is older there.
+        self.ended.sort_by_key(|session| (session.ended.zxid, session.id));
+        // The oldest go, by number or by time; one that is young enough keeps those after it.
+        while let Some(oldest) = self.ended.first() {
+            let number = self.ended.len() > self.lock_limits.ended_sessions_max as usize;
+            if !number && self.is_remembered(oldest) {
+                break;
+            }
+            self.ended.remove(0);
+        }
+    }
+
+    pub(crate) fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
+        self.ended.iter().find(|session| session.id == id).filter(|session| self.is_remembered(session))
+    }
+
+    fn is_remembered(&self, session: &EndedSession) -> bool {
+        self.time_ms < session.ended.time_ms + u64::from(self.lock_limits.ended_sessions_ms)
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        Moment { zxid: self.last_zxid, time_ms: self.time_ms }
+    }
+}
+
+/// How a lock node wants the lock that somebody made by hand.
+fn mode(path: &str) -> LockMode {
+    let name = name_of(path);
+    if super::reads(path) {
+        LockMode::Read
+    } else if name.contains("__WRIT__") || name.contains("-W-") || name.starts_with("write-") {
+        LockMode::Write
+    } else {
+        LockMode::Exclusive
+    }
+}

@@ -1,0 +1,77 @@
+//! The model's way of asking for locks.
+
+use znode::lock::{LockStatus, Moment, Revocation};
+use znode::{Error, Reply};
+
+use super::{Answer, Model, Stay, name_of, number, refused, zpath};
+
+impl Model {
+    pub(super) fn revoke(&mut self, path: &str, deadline_ms: Option<u32>) -> Answer {
+        let Some(node) = self.nodes.get(path) else {
+            return refused(Error::NoNode, path);
+        };
+        let tickets = match node.stay {
+            Stay::Session(_) if !self.is_alive(path) => return refused(Error::NoNode, path),
+            Stay::Session(_) => vec![path.to_string()],
+            _ => {
+                let mut holders = self.contenders(path);
+                holders.retain(|ticket| {
+                    self.is_alive(ticket) && matches!(self.status(ticket), Ok(LockStatus::Held { .. }))
+                });
+                holders
+            }
+        };
+        let before = self.clone();
+        for ticket in &tickets {
+            if let Err(refusal) = self.ask_for(ticket, deadline_ms) {
+                *self = before;
+                return Err(refusal);
+            }
+        }
+        Ok(Reply::Revoking { tickets: tickets.iter().map(|ticket| zpath(ticket)).collect() })
+    }
+
+    fn ask_for(&mut self, ticket: &str, deadline_ms: Option<u32>) -> Answer {
+        if deadline_ms == Some(0) {
+            self.take_out(ticket);
+            return Ok(Reply::Done);
+        }
+        let name = name_of(ticket);
+        let family = &name[..name.len() - 10];
+        let curator = family.starts_with("_c_") && name.len() > 50 && family[3..40].matches('-').count() == 5;
+        let node = &self.nodes[ticket];
+        let data = if node.lock.is_some() {
+            node.data.clone()
+        } else if curator && family.as_bytes()[39] == b'-' && family.ends_with("-lock-") {
+            b"__REVOKE__".to_vec()
+        } else if family.ends_with("lock-") || family.ends_with("read-") || family.ends_with("write-") {
+            b"unlock".to_vec()
+        } else {
+            node.data.clone()
+        };
+        let answer = self.set_data(ticket, data, -1)?;
+        let asked = Revocation { at: self.moment(), by: self.asking, due_ms: None };
+        let due_ms = deadline_ms.map(|deadline_ms| self.time_ms + u64::from(deadline_ms));
+        let kept = self.revocations.entry(ticket.into()).or_insert(asked);
+        kept.due_ms = match (kept.due_ms, due_ms) {
+            (Some(old), Some(new)) => Some(old.min(new)),
+            (old, new) => old.or(new),
+        };
+        Ok(answer)
+    }
+
+    /// Whether somebody wants the ticket back.
+    pub(crate) fn revocation(&self, ticket: &str) -> Option<Revocation> {
+        let node = &self.nodes[ticket];
+        let told = [&b"__REVOKE__"[..], b"unlock"].contains(&&*node.data) && node.version != 0 && self.is_alive(ticket);
+        let by_data = Revocation { at: Moment { zxid: node.set.0, time_ms: node.set.1 }, by: None, due_ms: None };
+        self.revocations.get(ticket).cloned().or(told.then_some(by_data))
+    }
+
+    /// A lock node of a session that is open.
+    fn is_alive(&self, path: &str) -> bool {
+        let node = &self.nodes[path];
+        let lingers = node.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some());
+        matches!(node.stay, Stay::Session(_)) && number(path).is_some() && !lingers
+    }
+}

@@ -1,0 +1,131 @@
+//! `jepsen all`: every workload under every fault, and a table.
+
+mod one;
+mod table;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use jepsen::check::Workload;
+use jepsen::cluster::NetworkKind;
+use jepsen::needs;
+use jepsen::runner::Options;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::args::{self, All};
+use crate::{exit_code, harness_failed, say};
+
+use table::{Cell, Table};
+
+/// What is run when nothing is named: everything there is, and some of it together.
+const NEMESES: [&str; 16] = [
+    "none",
+    "kill",
+    "kill-leader",
+    "kill-majority",
+    "kill-all",
+    "pause",
+    "pause-leader",
+    "partition",
+    "slow",
+    "loss",
+    "wipe",
+    "clock",
+    "disk-full",
+    "fsync",
+    "power-loss",
+    "kill+pause-leader+partition",
+];
+
+/// One run that is still to be made.
+pub(crate) struct Planned {
+    cell: Cell,
+    options: Options,
+}
+
+/// Runs the matrix. The exit code is the worst of all runs; 2 when it was interrupted.
+pub(crate) async fn run(all: &All) -> ExitCode {
+    let seed = all.common.seed();
+    let (mut table, planned) = match prepare(all, seed) {
+        Ok(prepared) => prepared,
+        Err(why) => return harness_failed(&why),
+    };
+    let grace = all.common.time.saturating_add(all.grace);
+    let done = run_all(planned, &mut table, all.parallel as usize, grace).await;
+    if let Err(why) = table.write() {
+        return harness_failed(&why);
+    }
+    say(&table.markdown());
+    match done {
+        Ok(()) => exit_code(table.worst()),
+        Err(why) => harness_failed(&why),
+    }
+}
+
+/// The table so far, and the runs that are missing in it. Everything that can be refused is refused here.
+fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
+    std::fs::create_dir_all(&all.common.store).map_err(|error| format!("the store: {error}"))?;
+    let mut planned = Vec::new();
+    for (i, (workload, nemesis)) in cells(all)?.into_iter().enumerate() {
+        let parts: Vec<String> = nemesis.split('+').map(str::to_owned).collect();
+        let options = all.common.options(workload, args::faults(&parts)?, seed + i as u64)?;
+        planned.push(Planned { cell: Cell { workload: workload.name().to_owned(), nemesis }, options });
+    }
+    for network in [NetworkKind::Proxies, NetworkKind::Namespaces] {
+        let there = planned.iter().filter(|planned| planned.options.network == network);
+        let mut faults: Vec<_> = there.clone().flat_map(|planned| planned.options.faults.clone()).collect();
+        faults.sort_unstable();
+        faults.dedup();
+        if there.count() > 0 {
+            needs::check(&faults, network).map_err(|why| format!("{why}. Leave it out with --nemeses"))?;
+        }
+    }
+    let table = if all.resume { Table::resume(&all.common, seed)? } else { Table::new(&all.common, seed) };
+    planned.retain(|planned| !table.has(&planned.cell));
+    Ok((table, planned))
+}
+
+/// Workload and nemesis of every run. Nemeses are the outer loop: one that nothing survives shows early.
+fn cells(all: &All) -> Result<Vec<(Workload, String)>, String> {
+    let mut workloads = all.workloads.iter().map(|name| args::workload(name)).collect::<Result<Vec<_>, _>>()?;
+    if workloads.is_empty() {
+        workloads = Workload::ALL.to_vec();
+    }
+    let nemeses = if all.nemeses.is_empty() { NEMESES.map(str::to_owned).to_vec() } else { all.nemeses.clone() };
+    Ok(nemeses.iter().flat_map(|nemesis| workloads.iter().map(|workload| (*workload, nemesis.clone()))).collect())
+}
+
+async fn run_all(planned: Vec<Planned>, table: &mut Table, parallel: usize, limit: Duration) -> Result<(), String> {
+    let (count, began) = (planned.len(), Instant::now());
+    say(&format!("{count} runs, {parallel} at a time; seed {}; {}", table.seed, table.path().display()));
+    let (stop, stopped) = watch::channel(false);
+    let (mut running, mut queue, mut done) = (JoinSet::new(), planned.into_iter(), 0);
+    let interrupted = crate::told_to_stop(false);
+    tokio::pin!(interrupted);
+    loop {
+        while running.len() < parallel
+            && let Some(planned) = queue.next()
+        {
+            running.spawn(one::run(planned, limit, stopped.clone()));
+        }
+        let row = tokio::select! {
+            joined = running.join_next() => match joined {
+                Some(row) => row.map_err(|error| format!("a run: {error}"))?,
+                None => return Ok(()),
+            },
+            () = &mut interrupted => {
+                stop.send_replace(true);
+                // What was cut off is not in the table, so that it is run when the matrix is resumed.
+                while running.join_next().await.is_some() {}
+                return Err("interrupted".into());
+            }
+        };
+        done += 1;
+        let left = began.elapsed().mul_f64((count - done) as f64 / done as f64).as_secs().div_ceil(60);
+        say(&format!("[{done}/{count}, {left} min left] {}", row.told()));
+        table.add(row);
+        // Written after every run: a matrix takes hours, and a part of it is worth something.
+        table.write()?;
+    }
+}

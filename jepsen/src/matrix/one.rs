@@ -1,0 +1,149 @@
+//! One run of the matrix, in a process of its own: whatever becomes of it, the others go on.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use jepsen::cluster::disk;
+use jepsen::store;
+use jepsen::verdict::Validity;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Planned;
+use super::table::Row;
+
+/// How long a run may take to end its nodes and take its networks down when it is told to.
+const END_MAX: Duration = Duration::from_secs(20);
+
+/// What `results.json` has that the table needs.
+#[derive(Deserialize)]
+struct Stored {
+    valid: Validity,
+    ok: u64,
+    fail: u64,
+    info: u64,
+    faults: std::collections::BTreeMap<String, u64>,
+    checker: Judged,
+    convergence: Judged,
+    alarms: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Judged {
+    findings: Vec<Found>,
+    #[serde(default)]
+    doubts: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Found {
+    kind: String,
+}
+
+impl Stored {
+    /// The kinds of what was found, then the doubts.
+    fn why(self) -> Vec<String> {
+        let judged = [self.checker, self.convergence];
+        let mut why: Vec<String> = self.alarms;
+        for Judged { findings, doubts } in judged {
+            why.extend(findings.into_iter().map(|found| found.kind));
+            why.extend(doubts);
+        }
+        why.dedup();
+        why
+    }
+}
+
+/// Makes the run, within the limit, unless all are to stop.
+pub(super) async fn run(planned: Planned, limit: Duration, stopped: watch::Receiver<bool>) -> Row {
+    let (cell, options, began) = (planned.cell, planned.options, Instant::now());
+    let mut row = Row {
+        cell,
+        valid: Validity::Unknown,
+        ok: 0,
+        fail: 0,
+        info: 0,
+        faults: Default::default(),
+        seed: options.seed,
+        command: store::command(&options),
+        why: Vec::new(),
+        dir: PathBuf::new(),
+        seconds: 0,
+    };
+    let result = match store::new_run(&options.store, options.workload.name()) {
+        Ok(dir) => {
+            row.dir.clone_from(&dir);
+            supervise(&store::arguments(&options), &dir, limit, stopped).await
+        }
+        Err(error) => Err(format!("the store: {error}")),
+    };
+    row.seconds = began.elapsed().as_secs();
+    match result {
+        Ok(stored) => {
+            row.valid = stored.valid;
+            (row.ok, row.fail, row.info) = (stored.ok, stored.fail, stored.info);
+            row.faults.clone_from(&stored.faults);
+            row.why = stored.why();
+        }
+        Err(why) => row.why = vec![why],
+    }
+    row
+}
+
+async fn supervise(
+    arguments: &[String],
+    dir: &Path,
+    limit: Duration,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<Stored, String> {
+    let failed = |error: std::io::Error| format!("the run could not be started: {error}");
+    let log = File::create(dir.join("harness.log")).map_err(failed)?;
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(arguments).arg("--supervised").arg(dir).stdin(Stdio::piped());
+    command.stdout(log.try_clone().map_err(failed)?).stderr(log).process_group(0).kill_on_drop(true);
+    let mut child = command.spawn().map_err(failed)?;
+    // Waiting would close it, and a run ends with its stdin.
+    let stdin = child.stdin.take();
+    let ended = tokio::select! {
+        ended = timeout(limit, child.wait()) => ended.map_err(|_| format!("cut off after {} s", limit.as_secs())),
+        _ = stopped.wait_for(|stop| *stop) => Err("interrupted".to_owned()),
+    };
+    match ended {
+        Ok(Ok(status)) => read(dir, status),
+        Ok(Err(error)) => Err(format!("the run was lost: {error}")),
+        Err(why) => {
+            drop(stdin);
+            cut(&mut child, dir).await;
+            Err(why)
+        }
+    }
+}
+
+/// Lets a run whose stdin was closed clean up, and ends it by force if it does not.
+async fn cut(child: &mut Child, dir: &Path) {
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    if timeout(END_MAX, child.wait()).await.is_ok() {
+        return;
+    }
+    // Nodes that stand still do not see that their stdin has ended.
+    if let Some(group) = group {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait().await;
+    disk::unmount_below(dir);
+}
+
+/// What the run has written, or how it ended without.
+fn read(dir: &Path, status: ExitStatus) -> Result<Stored, String> {
+    if let Ok(bytes) = std::fs::read(dir.join("results.json")) {
+        return serde_json::from_slice(&bytes).map_err(|error| format!("results.json: {error}"));
+    }
+    let log = std::fs::read_to_string(dir.join("harness.log")).unwrap_or_default();
+    let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    Err(format!("{status}: {last}"))
+}

@@ -1,0 +1,161 @@
+//! `jepsen prove`: a zlock with a bug must be found to have it.
+//!
+//! Every proof is an ordinary `jepsen test`, run by this same program as anybody would run it, against a zlock that has a bug
+//! planted by `ZLOCK_PLANT`. Before that, the same run without the bug must be valid: what is found is the bug, and not the
+//! build.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::args::Prove;
+use crate::{harness_failed, say};
+
+/// A bug, and what is meant to find it.
+struct Proof {
+    bug: &'static str,
+    workload: &'static str,
+    nemesis: &'static str,
+    /// Steps a second.
+    rate: &'static str,
+}
+
+const PROOFS: [Proof; 4] = [
+    // What was acknowledged must be read after the power comes back.
+    Proof { bug: "ack-before-fsync", workload: "register", nemesis: "power-loss", rate: "100" },
+    // A leader that is cut off goes on answering, while the others elect and write.
+    Proof { bug: "reads-without-quorum", workload: "register", nemesis: "isolate-leader", rate: "100" },
+    // It hears no heartbeats while it is cut off, and has the sessions expired when it is back.
+    Proof { bug: "deposed-expiry", workload: "ephemeral", nemesis: "isolate-leader", rate: "100" },
+    // A change in the moment between look and watch is told to nobody.
+    Proof { bug: "watch-after-look", workload: "watch", nemesis: "kill", rate: "300" },
+];
+
+/// What came of one run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Judged {
+    Valid,
+    Invalid,
+    Unknown,
+}
+
+/// Runs all proofs and prints a table.
+pub(crate) async fn run(prove: &Prove) -> ExitCode {
+    if let Some(unknown) = prove.bugs.iter().find(|name| PROOFS.iter().all(|proof| proof.bug != *name)) {
+        return harness_failed(&format!("no proof is about a bug called `{unknown}`"));
+    }
+    let wanted = |proof: &&Proof| prove.bugs.is_empty() || prove.bugs.iter().any(|name| name == proof.bug);
+    let first_seed = prove.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000));
+    let mut table = String::from(
+        "| bug | workload | nemesis | without it | found after | as | seed |\n|---|---|---|---|---|---|---|\n",
+    );
+    let mut all_found = true;
+    for proof in PROOFS.iter().filter(wanted) {
+        match one(prove, proof, first_seed).await {
+            Ok((row, found)) => {
+                say(&row);
+                all_found &= found;
+                let _ = writeln!(table, "{row}");
+            }
+            Err(why) => return harness_failed(&why),
+        }
+    }
+    say(&table);
+    if all_found { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+/// The row of the table, and whether the bug was found as it should be.
+async fn one(prove: &Prove, proof: &Proof, first_seed: u64) -> Result<(String, bool), String> {
+    let Proof { bug, workload, nemesis, .. } = proof;
+    say(&format!("{bug}: first without it"));
+    let control = test(prove, proof, first_seed, false, Duration::MAX).await?;
+    let control = match control {
+        Judged::Valid => "valid",
+        Judged::Invalid => {
+            return Err(format!("{workload} under {nemesis} is invalid without a bug: see {}", prove.store.display()));
+        }
+        Judged::Unknown => "unknown",
+    };
+    let began = Instant::now();
+    let mut seed = first_seed;
+    loop {
+        let left = prove.within.saturating_sub(began.elapsed());
+        say(&format!("{bug}: seed {seed}, {} s left", left.as_secs()));
+        let judged = test(prove, proof, seed, true, left).await?;
+        let took = began.elapsed().as_secs();
+        if judged == Judged::Invalid {
+            let kinds = kinds_found(&prove.store.join(workload).join("latest/results.json"))?;
+            return Ok((format!("| {bug} | {workload} | {nemesis} | {control} | {took} s | {kinds} | {seed} |"), true));
+        }
+        if began.elapsed() >= prove.within {
+            return Ok((format!("| {bug} | {workload} | {nemesis} | {control} | NOT FOUND in {took} s | | |"), false));
+        }
+        seed += 1;
+    }
+}
+
+/// One `jepsen test`. One that takes longer than `within` is ended and says nothing.
+async fn test(prove: &Prove, proof: &Proof, seed: u64, planted: bool, within: Duration) -> Result<Judged, String> {
+    let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    let mut command = Command::new(own);
+    command.args(["test", "--workload", proof.workload, "--nemesis", proof.nemesis, "--rate", proof.rate]);
+    command.args(["--calm", "3s", "--fault", "5s", "--time", &format!("{}s", prove.time.as_secs())]);
+    command.args(["--seed", &seed.to_string()]).arg("--zlock").arg(&prove.zlock).arg("--store").arg(&prove.store);
+    command.env_remove("ZLOCK_PLANT");
+    if planted {
+        command.env("ZLOCK_PLANT", proof.bug);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("jepsen test: {error}"))?;
+    let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw) else {
+        return Err("jepsen test ended at once".into());
+    };
+    let mut stderr = child.stderr.take();
+    let told = async {
+        let mut text = Vec::new();
+        if let Some(stderr) = &mut stderr {
+            let _ = tokio::io::AsyncReadExt::read_to_end(stderr, &mut text).await;
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let ended = tokio::time::timeout(within, async { tokio::join!(told, child.wait()) }).await;
+    let (told, status) = match ended {
+        Ok((told, status)) => (told, status.map_err(|error| format!("jepsen test: {error}"))?),
+        Err(_) => {
+            // It takes its nodes, mounts and namespaces with it.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+            let _ = child.wait().await;
+            return Ok(Judged::Unknown);
+        }
+    };
+    match status.code() {
+        Some(0) => Ok(Judged::Valid),
+        Some(1) => Ok(Judged::Invalid),
+        Some(2) => {
+            // A cluster that is too broken to go on is no verdict.
+            told.lines().filter(|line| line.contains("cannot tell") || line.contains("failed:")).for_each(say);
+            Ok(Judged::Unknown)
+        }
+        _ => Err(format!("jepsen test ended with {status}:\n{told}")),
+    }
+}
+
+/// The kinds of findings of a run.
+fn kinds_found(results: &Path) -> Result<String, String> {
+    let text = std::fs::read(results).map_err(|error| format!("{}: {error}", results.display()))?;
+    let results: Value = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", results.display()))?;
+    let mut kinds = BTreeSet::new();
+    for verdict in ["checker", "convergence"] {
+        let findings = results[verdict]["findings"].as_array().into_iter().flatten();
+        kinds.extend(findings.filter_map(|finding| finding["kind"].as_str()));
+    }
+    if results["alarms"].as_array().is_some_and(|alarms| !alarms.is_empty()) {
+        kinds.insert("panic of a node");
+    }
+    Ok(kinds.into_iter().collect::<Vec<_>>().join(", "))
+}

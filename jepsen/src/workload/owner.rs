@@ -1,0 +1,66 @@
+//! A worker's session, from one operation to the next.
+
+use crate::answer::Answer;
+use crate::client::{Client, Session};
+use serde_json::json;
+
+/// Longer than any fault lasts: these sessions are not meant to end by themselves.
+const SESSION_TIMEOUT_MS: u64 = 60_000;
+
+/// Who owns locks: one session at a time.
+#[derive(Default)]
+pub(super) struct Owner {
+    session: Option<Session>,
+    /// Sessions in which something of unknown outcome was done: closing them ends the doubt.
+    to_close: Vec<Session>,
+}
+
+impl Owner {
+    /// The session to act in. `None` when this step went into closing one that is in doubt.
+    pub(crate) async fn session(&mut self, client: &mut Client) -> Result<Option<Session>, String> {
+        if let Some(session) = self.to_close.pop() {
+            if !close(&session, client).await {
+                self.to_close.push(session);
+            }
+            return Ok(None);
+        }
+        match self.session.take() {
+            Some(session) => Ok(Some(session)),
+            None => client.open_session(SESSION_TIMEOUT_MS).await.map(Some),
+        }
+    }
+
+    /// Keeps the session, or leaves it when it ended or holds something unknown. False when it is left: what was held in it
+    /// is held no more, or will not be.
+    pub(crate) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
+        if client.take_crashed() {
+            self.to_close.push(session);
+            return false;
+        }
+        let ended = answer.is_problem("session-expired") || answer.is_problem("auth-failed");
+        if !ended {
+            self.session = Some(session);
+        }
+        !ended
+    }
+
+    /// The same for operations that are tried until they are answered: a refusal may mean that the session has ended, and
+    /// closing it finds out.
+    pub(crate) fn after_tries(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
+        let doubtful = client.take_crashed() || !answer.is_ok();
+        if doubtful {
+            self.to_close.push(session);
+        } else {
+            self.session = Some(session);
+        }
+        !doubtful
+    }
+}
+
+/// Closes a session of which something is not known. True when that is over.
+async fn close(session: &Session, client: &mut Client) -> bool {
+    let value = json!({"owner": session.id});
+    let (answer, _) = client.operate("close", value, session.close_call(), |_| None).await;
+    client.take_crashed();
+    answer.is_ok() || answer.is_problem("session-expired") || answer.is_problem("auth-failed")
+}

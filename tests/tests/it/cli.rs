@@ -1,0 +1,262 @@
+//! The commands of a client, run as the real program against real processes; `zlock lock` is killed, paused and cut off.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use zlock_client::Client;
+
+use crate::harness::{Cluster, PROGRAM, kill, until};
+
+/// Long enough for a machine that is busy with other tests.
+const SESSION: &str = "4s";
+
+/// The program, told of the cluster by the variable.
+fn zlock(cluster: &Cluster, args: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(",")).args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end. Answers exit code, stdout, stderr.
+async fn run(mut command: Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+async fn done(cluster: &Cluster, args: &[&str]) -> String {
+    let (code, stdout, stderr) = run(zlock(cluster, args)).await;
+    assert_eq!(code, 0, "{args:?}: {stderr}");
+    stdout
+}
+
+/// `zlock lock` with a command that has a child of its own and ends by itself in no time that a test lasts.
+struct Locked {
+    cli: Child,
+    /// The command and its child.
+    command: Vec<u32>,
+    watchdog: u32,
+    _dir: tempfile::TempDir,
+}
+
+impl Locked {
+    async fn start(cluster: &Cluster, args: &[&str]) -> Locked {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pids");
+        let script = "sleep 1000 & echo $$ $! > \"$0.new\"; mv \"$0.new\" \"$0\"; wait";
+        let mut all = vec!["lock", "/l", "--session-timeout", SESSION];
+        all.extend(args);
+        all.extend(["--", "sh", "-c", script, file.to_str().unwrap()]);
+        let cli = zlock(cluster, &all).stderr(Stdio::piped()).spawn().unwrap();
+        let command = until("the command runs", async || pids(&file)).await;
+        let watchdog = parent(command[0]).unwrap();
+        assert_eq!(parent(watchdog), Some(cli.id()));
+        Locked { cli, command, watchdog, _dir: dir }
+    }
+
+    fn runs(&self) -> bool {
+        self.command.iter().any(|pid| parent(*pid).is_some())
+    }
+
+    async fn exit(&mut self) -> i32 {
+        until("zlock lock has ended", async || self.cli.try_wait().unwrap()).await.code().unwrap()
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // A failed test leaves nothing behind: the command goes with its watchdog.
+        for pid in self.command.iter().chain([&self.watchdog]).filter(|pid| parent(**pid).is_some()) {
+            kill(*pid, Signal::KILL);
+        }
+        let _ = self.cli.kill();
+        let _ = self.cli.wait();
+    }
+}
+
+fn pids(file: &Path) -> Option<Vec<u32>> {
+    let text = std::fs::read_to_string(file).ok()?;
+    Some(text.split_whitespace().map(|pid| pid.parse().unwrap()).collect())
+}
+
+/// The parent of a living process; of one that has ended none.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    let state = fields.next()?;
+    fields.next()?.parse().ok().filter(|_| state != "Z")
+}
+
+/// Waits for the lock, and sees at that very moment that the command runs no more.
+async fn granted_after_the_end_of(locked: &Locked, cluster: &Cluster) {
+    let client = Client::builder(cluster.endpoints()).poll_time(Duration::from_secs(2)).build().unwrap();
+    let guard = client.lock("/l").acquire().await.unwrap();
+    assert!(!locked.runs(), "another holds the lock while the command runs");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn znodes_are_made_read_changed_and_removed() {
+    let cluster = Cluster::start().await;
+    assert_eq!(done(&cluster, &["create", "-p", "app/conf/a", "hello"]).await, "/app/conf/a\n");
+    assert_eq!(done(&cluster, &["get", "/app/conf/a"]).await, "hello");
+    done(&cluster, &["set", "/app/conf/a", "bye", "--if-version", "0"]).await;
+    assert_eq!(done(&cluster, &["ls", "app"]).await, "conf\n");
+    assert_eq!(done(&cluster, &["ls", "app/conf", "--json"]).await, "[\"a\"]\n");
+    assert_eq!(done(&cluster, &["tree", "app"]).await, "/app\n  conf\n    a  (3 bytes)\n");
+    assert!(done(&cluster, &["stat", "app/conf/a"]).await.contains("version         1\n"));
+    let events = done(&cluster, &["watch", "/app", "--since", "1", "--count", "2", "--json"]).await;
+    assert!(events.lines().all(|line| line.contains("created\",\"path\":\"/app")), "{events}");
+
+    let (code, stdout, stderr) = run(zlock(&cluster, &["rm", "app"])).await;
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains("--recursive"), "it says what to do: {stderr}");
+    assert_eq!(done(&cluster, &["rm", "-r", "app", "--json"]).await, "{\"removed\":3}\n");
+    assert_eq!(run(zlock(&cluster, &["get", "app"])).await.0, 1);
+    assert_eq!(run(zlock(&cluster, &["get"])).await.0, 2);
+}
+
+#[tokio::test]
+async fn endpoints_come_from_the_flag_the_variable_or_a_file() {
+    let mut cluster = Cluster::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file: PathBuf = dir.path().join("client.toml");
+    std::fs::write(&file, format!("endpoints = [\"http://{}\"]", cluster.endpoint(2))).unwrap();
+    let status = |args: &[&str]| {
+        let mut command = zlock(&cluster, &["status", "--json"]);
+        command.env_remove("ZLOCK_ENDPOINTS").args(args);
+        command
+    };
+    let (code, stdout, _) = run(status(&["--client-config", file.to_str().unwrap()])).await;
+    assert!(code == 0 && stdout.contains("\"node_id\":2") && !stdout.contains("\"node_id\":1,"), "{stdout}");
+    let (code, stdout, _) = run(status(&["--endpoints", cluster.endpoint(3)])).await;
+    assert!(code == 0 && stdout.contains("\"node_id\":3"), "{stdout}");
+    std::fs::write(&file, "endpoint = []").unwrap();
+    let (code, _, stderr) = run(status(&["--client-config", file.to_str().unwrap()])).await;
+    assert!(code == 1 && stderr.contains("endpoint") && stderr.lines().count() == 1, "{stderr}");
+
+    for id in cluster.ids() {
+        cluster.kill(id);
+    }
+    let (code, _, stderr) = run(zlock(&cluster, &["status"])).await;
+    assert!(code == 3 && stderr.starts_with("zlock: no node of "), "{stderr}");
+    let (code, _, stderr) = run(zlock(&cluster, &["ls", "--timeout", "500ms"])).await;
+    assert!(code == 3 && stderr.contains("--endpoints"), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() {
+    let cluster = Cluster::start().await;
+    let script = "echo $ZLOCK_LOCK $ZLOCK_TICKET $ZLOCK_FENCING_TOKEN; cat; exit 7";
+    let mut command = zlock(&cluster, &["lock", "l", "--", "sh", "-c", script]);
+    command.stdin(std::fs::File::open("/proc/version").unwrap());
+    let (code, stdout, stderr) = run(command).await;
+    assert_eq!(code, 7, "{stderr}");
+    let words: Vec<&str> = stdout.split_whitespace().collect();
+    assert!(words[0] == "/l" && words[1].starts_with("/l/_c_") && words[2].parse::<u64>().is_ok(), "{stdout}");
+    assert_eq!(words[3], "Linux", "stdin is passed on");
+    assert_eq!(run(zlock(&cluster, &["lock", "l", "--", "/no/such/program"])).await.0, 127);
+    assert_eq!(run(zlock(&cluster, &["lock", "l", "--", "sh", "-c", "kill -9 $$"])).await.0, 137);
+
+    let mut locked = Locked::start(&cluster, &[]).await;
+    assert_eq!(run(zlock(&cluster, &["lock", "l", "--wait", "100ms", "--", "true"])).await.0, 124);
+    let locks = done(&cluster, &["locks"]).await;
+    assert!(locks.contains("/l ") && locks.contains("holds"), "{locks}");
+    // Who is told to end while waiting leaves the queue.
+    let mut waiting = zlock(&cluster, &["lock", "l", "--", "true"]).spawn().unwrap();
+    until("it waits", async || done(&cluster, &["locks"]).await.contains("waits").then_some(())).await;
+    kill(waiting.id(), Signal::TERM);
+    assert_eq!(until("it has ended", async || waiting.try_wait().unwrap()).await.code(), Some(143));
+    until("it has left", async || (!done(&cluster, &["locks"]).await.contains("waits")).then_some(())).await;
+
+    kill(locked.cli.id(), Signal::TERM);
+    assert_eq!(locked.exit().await, 143);
+    assert!(!locked.runs());
+    assert_eq!(run(zlock(&cluster, &["lock", "l", "--wait", "0", "--", "true"])).await.0, 0, "it is free at once");
+}
+
+#[tokio::test]
+async fn a_paused_cli_holds_no_lock_for_a_command_that_still_runs() {
+    let cluster = Cluster::start().await;
+    let mut locked = Locked::start(&cluster, &[]).await;
+    kill(locked.cli.id(), Signal::STOP);
+    granted_after_the_end_of(&locked, &cluster).await;
+    kill(locked.cli.id(), Signal::CONT);
+    assert_eq!(locked.exit().await, 121);
+}
+
+#[tokio::test]
+async fn a_killed_cli_takes_its_command_along() {
+    let cluster = Cluster::start().await;
+    let mut locked = Locked::start(&cluster, &["--on-loss", "kill"]).await;
+    locked.cli.kill().unwrap();
+    granted_after_the_end_of(&locked, &cluster).await;
+}
+
+#[tokio::test]
+async fn a_watchdog_that_is_paused_or_killed_is_replaced_by_the_cli() {
+    let cluster = Cluster::start().await;
+    let mut locked = Locked::start(&cluster, &[]).await;
+    kill(locked.watchdog, Signal::KILL);
+    assert_eq!(locked.exit().await, 121);
+    granted_after_the_end_of(&locked, &cluster).await;
+
+    let mut cluster = cluster;
+    let mut locked = Locked::start(&cluster, &[]).await;
+    kill(locked.watchdog, Signal::STOP);
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    cluster.kill(leader % 3 + 1);
+    assert_eq!(locked.exit().await, 121);
+    assert!(!locked.runs());
+}
+
+#[tokio::test]
+async fn a_command_is_ended_when_the_cluster_is_away_or_the_lock_is_taken() {
+    let mut cluster = Cluster::start().await;
+    let mut locked = Locked::start(&cluster, &[]).await;
+    assert!(done(&cluster, &["release", "l"]).await.starts_with("released /l/_c_"));
+    assert_eq!(locked.exit().await, 121);
+    assert!(!locked.runs());
+
+    let mut locked = Locked::start(&cluster, &[]).await;
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    cluster.kill(leader % 3 + 1);
+    assert_eq!(locked.exit().await, 121);
+    assert!(!locked.runs());
+}
+
+#[tokio::test]
+async fn with_warn_a_command_outlives_its_lock() {
+    let cluster = Cluster::start().await;
+    let mut locked = Locked::start(&cluster, &["--on-loss", "warn"]).await;
+    done(&cluster, &["release", "l"]).await;
+    let client = Client::builder(cluster.endpoints()).build().unwrap();
+    let guard = client.lock("/l").acquire().await.unwrap();
+    assert!(locked.runs());
+    kill(locked.cli.id(), Signal::TERM);
+    assert_eq!(locked.exit().await, 143);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn completions_and_man_pages_name_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let zlock = |args: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(args);
+        command
+    };
+    let (code, completions, _) = run(zlock(&["completions", "bash"])).await;
+    assert!(code == 0 && ["lock", "locks", "watch"].iter().all(|name| completions.contains(name)));
+    assert!(!completions.contains("internal-watchdog"));
+    assert_eq!(run(zlock(&["man", dir.path().to_str().unwrap()])).await.0, 0);
+    let page = std::fs::read_to_string(dir.path().join("zlock-lock.1")).unwrap();
+    assert!(page.contains("on\\-loss"), "{page}");
+}

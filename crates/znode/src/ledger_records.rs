@@ -115,7 +115,14 @@ fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath
         let ledger = ticket.parent().is_some_and(|lock| state.ledger(&lock).is_some());
         ledger && state.node(ticket).is_some_and(|node| node.czxid == czxid && node.contender().is_some())
     };
-    if tickets.is_empty() || !tickets.iter().all(part) {
+    let held = |ticket: &ZPath| {
+        let place = Place::of(ticket.name(), czxid);
+        let ledger = ticket.parent().and_then(|lock| state.ledger(&lock));
+        place.is_some_and(|place| ledger.is_some_and(|ledger| ledger.grant_of(&place).is_some()))
+    };
+    let once: std::collections::BTreeSet<_> = tickets.iter().map(ZPath::parent).collect();
+    let halves = tickets.iter().filter(|ticket| held(ticket)).count() % tickets.len().max(1) != 0;
+    if tickets.is_empty() || once.len() != tickets.len() || halves || !tickets.iter().all(part) {
         return Err(damaged("a multi-lock without its parts"));
     }
     match state.multis.insert(czxid, Arc::new(MultiLock { policy, tickets })) {

@@ -10,12 +10,15 @@
 //! | `session_key.rs` | `<id>.<secret>`, the value of `Zlock-Session` |
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
 //! | `past.rs` | what is remembered of locks and sessions |
-//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `cluster.rs` | requests and answers of the routes of that name |
+//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `gathering.rs`, `cluster.rs` | requests and answers of the routes of that name |
 
 mod cluster;
 mod duration;
+mod election;
+mod gathering;
 pub mod headers;
 mod lock;
+mod multilock;
 mod past;
 mod problem;
 mod session;
@@ -25,10 +28,13 @@ mod znode;
 
 pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, StateDigest, Version};
 pub use duration::{DurationError, Millis};
+pub use election::{Election, Leader};
+pub use gathering::{Barrier, BarrierState, DoubleBarrier, Group, GroupMember, MemberState};
 pub use lock::{
-    BlindSpot, Contender, LockList, LockMode, LockQueue, LockSummary, Released, RevokeRequest, Revoked, Ticket,
-    TokenCheck, WaitsFor,
+    BlindSpot, Contender, LockList, LockMode, LockQueue, LockSet, LockSettings, LockSummary, Permits, Released,
+    RevokeRequest, Revoked, SimpleHolder, SimpleLock, Ticket, TokenCheck, WaitsFor,
 };
+pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
 pub use past::{LockHistory, PastTicket, SessionEnd, SessionEnded, TicketEnd};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};

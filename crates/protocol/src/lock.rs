@@ -14,6 +14,10 @@ pub enum LockMode {
     Read,
     /// Alone, among readers.
     Write,
+    /// Alone, in an election.
+    Latch,
+    /// Some of the permits of a semaphore.
+    Semaphore,
 }
 
 /// Where a ticket stands: the answer to an acquire and to a look at a ticket.
@@ -139,9 +143,54 @@ pub struct Contender {
     pub revoke: Option<RevokeRequest>,
     /// Acquires that share the ticket.
     pub holds: u32,
+    /// In a semaphore: the permits that it has, or wants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+    /// In a closed lock: the priority with which it waits; 0 when absent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: u32,
     /// Its session expired while it held the lock: until when it keeps others out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingers_until_ms: Option<u64>,
+}
+
+/// `PUT /v1/locks/{path}`: what a lock is. What is left out is as in any lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LockSettings {
+    /// Only acquires enter the queue, not lock nodes that clients make themselves: there may be priorities and hand-overs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
+    /// How many may wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiters_max: Option<u32>,
+    /// The permits of a semaphore; not together with `closed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// The settings of a lock were set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LockSet {
+    /// The lock.
+    pub lock: String,
+    /// Its settings.
+    pub settings: LockSettings,
+    /// The transaction.
+    pub zxid: u64,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// The permits of a semaphore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Permits {
+    /// How many there are.
+    pub limit: u32,
+    /// How many of them are taken.
+    pub held: u32,
 }
 
 /// `GET /v1/locks/{path}`: a page of the queue. A lock that nobody wants has an empty one.
@@ -151,6 +200,12 @@ pub struct LockQueue {
     pub lock: String,
     /// All contenders, holders included.
     pub contenders: u32,
+    /// Of a semaphore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<Permits>,
+    /// What was set for the lock; absent when nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<LockSettings>,
     /// Who holds it: one, or several readers. They come first in the queue.
     pub holders: Vec<Contender>,
     /// Dead holders whose lock-delay is not over: nobody holds, and others still wait.
@@ -198,6 +253,30 @@ pub struct TokenCheck {
     pub held: bool,
     /// The state that was looked at.
     pub zxid: u64,
+}
+
+/// `GET /v1/simple-locks/{path}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SimpleLock {
+    /// The lock, and the znode that it is.
+    pub lock: String,
+    /// Who holds it; absent when nobody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<SimpleHolder>,
+}
+
+/// The holder of a simple lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SimpleHolder {
+    /// Its session; absent for a znode that is not ephemeral.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// Who, within the session.
+    pub owner: String,
+    /// What it shows to resources.
+    pub fencing_token: u64,
+    /// Since when, in milliseconds since 1970, by the leader's clock.
+    pub since_ms: u64,
 }
 
 #[cfg(test)]

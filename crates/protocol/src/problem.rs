@@ -153,6 +153,14 @@ problem_types! {
     Unavailable = "unavailable", "The node cannot serve this now";
     /// It may have been done.
     Unknown = "outcome-unknown", "The outcome is unknown";
+    /// The semaphore has another limit.
+    LimitDiffers = "limit-differs", "The semaphore has another limit";
+    /// Only acquires enter the lock's queue.
+    LockClosed = "lock-closed", "The lock is closed to lock nodes of one's own making";
+    /// Only closed locks can do this.
+    LockNotClosed = "lock-not-closed", "The lock is not closed to recipe clients";
+    /// The lock cannot be handed over to the named waiter.
+    HandOverRefused = "hand-over-refused", "The lock cannot be handed over to that ticket";
     /// A bug.
     Internal = "internal", "The node met a bug";
 }

@@ -33,7 +33,7 @@ pub struct EventKinds(u8);
 
 impl EventKinds {
     /// Every kind.
-    pub const ALL: EventKinds = EventKinds(0b1111);
+    pub const ALL: EventKinds = EventKinds(0b1_1111);
     /// Created and deleted.
     pub const EXISTS: EventKinds = EventKinds(0b0011);
     /// Created, deleted and data changed.
@@ -48,6 +48,7 @@ impl EventKinds {
             EventKind::Deleted => 0b0010,
             EventKind::DataChanged => 0b0100,
             EventKind::ChildrenChanged => 0b1000,
+            EventKind::Granted => 0b1_0000,
         };
         self.0 & bit != 0
     }
@@ -151,7 +152,8 @@ impl WatchTable {
     pub(crate) fn fire(&mut self, events: &[Event]) {
         for event in events {
             let mut woken = 0;
-            if EventKinds::DATA.contains(event.kind) {
+            // Who waits with a lock node hears of its grant; who asks for events of data does not.
+            if EventKinds::DATA.contains(event.kind) || event.kind == EventKind::Granted {
                 woken += wake(&mut self.node, &event.path, event.zxid);
             }
             if EventKinds::CHILDREN.contains(event.kind) {
@@ -222,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_watch_fires_for_its_own_events_only() {
-        for kind in [EventKind::Created, EventKind::Deleted, EventKind::DataChanged] {
+        for kind in [EventKind::Created, EventKind::Deleted, EventKind::DataChanged, EventKind::Granted] {
             check(WatchKey::Node(path("/a")), event(kind, "/a"), true);
             check(WatchKey::Node(path("/a")), event(kind, "/a/b"), false);
         }

@@ -9,7 +9,7 @@ use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use znode::lock::{self, LockStatus};
-use znode::{Acquire, Applied, Attempt, Error, FencingToken, Op, Reply, RequestKey, Upgrade, ZPath, Zxid};
+use znode::{Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, Upgrade, ZPath, Zxid};
 
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
@@ -50,17 +50,25 @@ struct Wish {
 #[utoipa::path(post, path = "/v1/locks/{path}", tag = "locks",
     params(("path" = String, Path, description = "slashes included"),
         ("mode" = Option<protocol::LockMode>, Query),
+        ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),
+        ("limit" = Option<u32>, Query, description = "of mode=semaphore: how many there are; the same for all"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("upgrade" = Option<String>, Query, description = "the reader's ticket that is to write, too; without mode, owner and lock_delay"),
         ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
         ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
         ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
+        ("priority" = Option<u32>, Query, description = "of a closed lock: higher is sooner; 0 when absent"),
         ("lock_delay" = Option<String>, Query, description = "keep others out for this long if the session expires")),
     responses((status = 200, description = "Held", body = Ticket),
         (status = 202, description = "Queued, with keep=true", body = Ticket)))]
-pub(crate) async fn acquire(mut call: Call) -> Answer {
+pub(crate) async fn acquire(call: Call) -> Answer {
+    enter(call, "/v1/locks", None).await
+}
+
+/// Enters the queue of the lock behind `route`, in the mode that the route stands for or the query says.
+pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
     let credential = call.caller.session()?;
-    let wish = wish(&mut call)?;
+    let wish = wish(&mut call, route, mode)?;
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let (path, attempt) = (wish.lock, wish.attempt);
     // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's name.
@@ -90,8 +98,8 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     Ok(answer)
 }
 
-fn wish(call: &mut Call) -> Result<Wish, Problem> {
-    let lock = call.path("/v1/locks")?;
+fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Problem> {
+    let lock = call.path(route)?;
     let config = call.door.config().clone();
     let query = &mut call.query;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
@@ -99,19 +107,22 @@ fn wish(call: &mut Call) -> Result<Wish, Problem> {
     let keep = query.flag("keep")?;
     let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     let attempt = Attempt(attempt);
-    if let Some(reader) = query.take("upgrade") {
+    // An election has no upgrade.
+    if let Some(reader) = if mode.is_none() { query.take("upgrade") } else { None } {
         // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
         std::mem::take(query).finish()?;
         let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label, attempt });
         return Ok(Wish { op, lock, attempt, wait_ms, keep });
     }
-    let mode = words::parse_lock_mode(query.take("mode").as_deref())?;
+    let mode = mode.map_or_else(|| words::take_lock_mode(query), Ok)?;
     let owner = query.take("owner").unwrap_or_default();
+    let priority = query.get("priority")?.unwrap_or(0);
     // The state cuts a longer wish.
     let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
     let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
     std::mem::take(query).finish()?;
-    let op = Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt });
+    let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt };
+    let op = if priority == 0 { Op::Acquire(acquire) } else { Op::AcquireUrgent { acquire, priority } };
     Ok(Wish { op, lock, attempt, wait_ms, keep })
 }
 
@@ -122,7 +133,7 @@ fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
 }
 
 /// The ticket, and the grant when there was nobody to wait for.
-async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
+pub(crate) async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
     let Applied { zxid, reply, .. } = waiter.applied().await?;
     match reply {
         Ok(Reply::Acquired { ticket, status }) => Ok((ticket, grant(status, zxid))),
@@ -137,7 +148,12 @@ async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Gra
 }
 
 /// Waits; when that ends without the lock, whatever the reason, asks the log. The log may answer that it is held.
-async fn wait_or_leave(door: &Door, waiter: &mut Waiter, ticket: &ZPath, deadline: Instant) -> Result<Grant, Problem> {
+pub(crate) async fn wait_or_leave(
+    door: &Door,
+    waiter: &mut Waiter,
+    ticket: &ZPath,
+    deadline: Instant,
+) -> Result<Grant, Problem> {
     let end = match wait(door, ticket, deadline).await {
         Ok(Waited::Held(grant)) => return Ok(grant),
         Ok(Waited::Over) => None,
@@ -201,7 +217,9 @@ type Ended = Result<Result<Grant, (Error, Zxid)>, replica::WaitEnd>;
 async fn granted(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
     let step = |state: &znode::State| match lock::status(state, ticket) {
         Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant { token, holds, zxid: state.last_zxid() })),
-        Ok(LockStatus::Waiting { predecessor }) => Step::Watch(WatchKey::Node(predecessor)),
+        Ok(LockStatus::Waiting { predecessor }) => {
+            Step::Watch(WatchKey::Node(lock::to_watch(state, ticket, predecessor)))
+        }
         Err(error) => Step::Ready(Err((error, state.last_zxid()))),
     };
     replica.wait_for(deadline, step).await
@@ -209,7 +227,9 @@ async fn granted(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended 
 
 async fn vanished(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
     let step = |state: &znode::State| match lock::status(state, ticket) {
-        Ok(_) => Step::Watch(WatchKey::Node(ticket.clone())),
+        // A ledger may have been opened since the other watch was set, and the grant be told of at the ticket only.
+        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant { token, holds, zxid: state.last_zxid() })),
+        Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
         Err(error) => Step::Ready(Err((error, state.last_zxid()))),
     };
     replica.wait_for(deadline, step).await

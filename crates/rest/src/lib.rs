@@ -5,6 +5,7 @@
 //!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body
 //!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
+//!                elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs
 //!             -> problem.rs    the only place where an error meets HTTP
 //! ```
 //!
@@ -12,16 +13,21 @@
 //! log. What an acquire leaves in a queue is guarded by `waiter.rs` until the client has its answer (`delivery.rs`).
 
 mod acquire;
+mod barriers;
 mod call;
 mod caller;
 mod config;
 mod delivery;
 mod door;
+mod elections;
+mod groups;
 mod heartbeat;
 mod lint;
 mod locks;
+mod multilocks;
 mod node;
 mod openapi;
+mod own_znode;
 mod past;
 mod paths;
 mod problem;
@@ -30,7 +36,9 @@ mod revoke;
 mod routes;
 mod serve;
 mod sessions;
+mod simple_locks;
 mod txn;
+mod wait;
 mod waiter;
 mod watch;
 mod words;

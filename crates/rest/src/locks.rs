@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use protocol::{LockList, LockQueue, LockSummary, Released, TokenCheck};
+use protocol::{LockList, LockQueue, LockSet, LockSummary, Released, TokenCheck};
 use tokio::time::Instant;
 use znode::lock::{self, LockStatus};
-use znode::{Error, FencingToken, Op, Reply, State, ZPath};
+use znode::{Error, FencingToken, LockSettings, Op, Reply, State, ZPath};
 
 use crate::acquire::{Grant, Standing, Waited, held, standing, wait};
 use crate::call::{Answer, Call, json};
@@ -51,7 +51,9 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
 fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
     let queue = match lock::queue(state, path, from, limit) {
         // A lock's directory comes with its first contender and goes some time after the last: it is free.
-        Err(Error::NoNode) => lock::Queue { contenders: 0, entries: Vec::new() },
+        Err(Error::NoNode) => {
+            lock::Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
+        }
         queue => queue?,
     };
     let end = from.saturating_add(queue.entries.len());
@@ -62,12 +64,34 @@ fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQu
     Ok(LockQueue {
         lock: path.as_str().into(),
         contenders: queue.contenders,
+        settings: (queue.settings != LockSettings::default()).then(|| settings(queue.settings)),
+        permits: queue.permits.map(|permits| protocol::Permits { limit: permits.limit, held: permits.held }),
         holders: words(holders),
         lingering: words(lingering),
         waiters: words(waiters),
         blind_spots: lint::blind_spots(state, path),
         next,
     })
+}
+
+fn settings(settings: LockSettings) -> protocol::LockSettings {
+    let LockSettings { limit, closed, waiters_max } = settings;
+    protocol::LockSettings { limit, closed, waiters_max }
+}
+
+/// Sets what a lock is. In use it can only be given another `waiters_max`.
+#[utoipa::path(put, path = "/v1/locks/{path}", tag = "locks", request_body = protocol::LockSettings,
+    params(("path" = String, Path, description = "slashes included")),
+    responses((status = 200, description = "Set", body = LockSet)))]
+pub(crate) async fn set(mut call: Call) -> Answer {
+    let lock = call.path("/v1/locks")?;
+    std::mem::take(&mut call.query).finish()?;
+    let (wish, _permit) = call.json::<protocol::LockSettings>().await?;
+    let protocol::LockSettings { closed, waiters_max, limit } = wish;
+    let new = LockSettings { limit, closed, waiters_max };
+    let (zxid, _) = call.propose(Op::SetLock { lock: lock.clone(), settings: new }).await?;
+    let set = LockSet { lock: lock.as_str().into(), settings: settings(new), zxid: zxid.0 };
+    Ok(json(StatusCode::OK, zxid, &set))
 }
 
 /// Lists the locks that have contenders.
@@ -155,13 +179,20 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
 
 /// Gives one hold of a ticket back, held or waiting.
 #[utoipa::path(delete, path = "/v1/tickets/{ticket}", tag = "locks",
-    params(("ticket" = String, Path, description = "the lock node's path, slashes included")),
+    params(("ticket" = String, Path, description = "the lock node's path, slashes included"),
+        ("to" = Option<String>, Query, description = "of a closed lock: the ticket that is to hold next; all holds are given back")),
     responses((status = 200, description = "Given back", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let ticket = call.path("/v1/tickets")?;
+    let to = call.query.take("to").map(|text| ZPath::parse(&text));
+    let to = to.transpose().map_err(|_| Problem::bad("to", "not a znode path"))?;
     std::mem::take(&mut call.query).finish()?;
     call.caller.session()?;
-    let (zxid, Reply::Released { holds }) = call.propose(Op::Release { ticket }).await? else {
+    let op = match to {
+        None => Op::Release { ticket },
+        Some(to) => Op::HandOver { ticket, to },
+    };
+    let (zxid, Reply::Released { holds }) = call.propose(op).await? else {
         return Err(Problem::internal("a release was not answered as one"));
     };
     Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))

@@ -10,7 +10,9 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi as _, ToSchema};
 
 use crate::call::{Answer, Call, json};
-use crate::{acquire, locks, node, revoke, sessions, txn, znodes};
+use crate::{
+    acquire, barriers, elections, groups, locks, multilocks, node, revoke, sessions, simple_locks, txn, znodes,
+};
 
 /// What a GET of a znode answers, by its query.
 #[derive(Serialize, ToSchema)]
@@ -49,9 +51,27 @@ pub(crate) enum LockAnswer {
         txn::apply,
         acquire::acquire,
         locks::queue,
+        locks::set,
         locks::list,
         locks::ticket,
         locks::release,
+        elections::campaign,
+        elections::observe,
+        elections::proclaim,
+        elections::resign,
+        multilocks::acquire,
+        multilocks::ticket,
+        simple_locks::acquire,
+        simple_locks::look,
+        simple_locks::release,
+        barriers::close,
+        barriers::open,
+        barriers::pass,
+        barriers::enter,
+        barriers::leave,
+        groups::join,
+        groups::leave,
+        groups::list,
         revoke::revoke,
         node::cluster,
         node::live,

@@ -112,12 +112,23 @@ impl Problem {
         Problem::new(ProblemType::Superseded, StatusCode::CONFLICT, detail).at(ticket, zxid)
     }
 
+    /// The same with other words.
+    pub(crate) fn because(mut self, detail: &str) -> Problem {
+        self.detail = detail.into();
+        self
+    }
+
     /// The reply does not belong to the request: a bug of ours.
     pub(crate) fn internal(detail: &str) -> Problem {
         Problem {
             outcome: Outcome::Unknown,
             ..Problem::new(ProblemType::Internal, StatusCode::INTERNAL_SERVER_ERROR, detail)
         }
+    }
+
+    /// Whether the state machine's error is this one.
+    pub(crate) fn is(&self, error: znode::Error) -> bool {
+        self.error == Some(error)
     }
 
     pub(crate) fn at(mut self, path: &ZPath, zxid: Zxid) -> Problem {
@@ -236,6 +247,10 @@ impl From<znode::Error> for Problem {
             E::TooManyWaiters | E::TooManySessions => (ProblemType::TooMany, StatusCode::TOO_MANY_REQUESTS),
             E::DataTooLarge => (ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE),
             E::PathTooLong => (ProblemType::UriTooLong, StatusCode::URI_TOO_LONG),
+            E::LimitDiffers => (ProblemType::LimitDiffers, StatusCode::CONFLICT),
+            E::LockClosed => (ProblemType::LockClosed, StatusCode::CONFLICT),
+            E::LockNotClosed => (ProblemType::LockNotClosed, StatusCode::CONFLICT),
+            E::HandOverRefused => (ProblemType::HandOverRefused, StatusCode::CONFLICT),
             E::Deadlock => (ProblemType::Deadlock, StatusCode::CONFLICT),
             E::UpgradeConflict => (ProblemType::UpgradeConflict, StatusCode::CONFLICT),
             // No request over HTTP comes to these.
@@ -321,6 +336,10 @@ fn error_name(error: znode::Error) -> &'static str {
         E::DataTooLarge => "DataTooLarge",
         E::PathTooLong => "PathTooLong",
         E::StaleTerm => "StaleTerm",
+        E::LimitDiffers => "LimitDiffers",
+        E::LockClosed => "LockClosed",
+        E::LockNotClosed => "LockNotClosed",
+        E::HandOverRefused => "HandOverRefused",
         E::Deadlock => "Deadlock",
         E::UpgradeConflict => "UpgradeConflict",
         E::SessionMoved => "SessionMoved",

@@ -10,7 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::door::{Door, at_the_door};
 use crate::problem::Problem;
-use crate::{RestConfig, acquire, locks, node, openapi, revoke, sessions, txn, znodes};
+use crate::{
+    RestConfig, acquire, barriers, elections, groups, locks, multilocks, node, openapi, revoke, sessions, simple_locks,
+    txn, znodes,
+};
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
 pub fn router(replica: Replica, config: RestConfig) -> Router {
@@ -34,9 +37,22 @@ pub(crate) fn routes(door: Door) -> Router {
         .route("/v1/txn", post(txn::apply))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", get(locks::list))
-        .route("/v1/locks/{*path}", post(acquire::acquire).get(locks::queue))
+        .route("/v1/locks/{*path}", post(acquire::acquire).get(locks::queue).put(locks::set))
         .route("/v1/revoke/{*path}", post(revoke::revoke))
         .route("/v1/tickets/{*ticket}", get(locks::ticket).delete(locks::release))
+        .route(
+            "/v1/elections/{*path}",
+            post(elections::campaign).get(elections::observe).put(elections::proclaim).delete(elections::resign),
+        )
+        .route("/v1/multilocks", post(multilocks::acquire))
+        .route("/v1/multilocks/{*ticket}", get(multilocks::ticket))
+        .route(
+            "/v1/simple-locks/{*path}",
+            post(simple_locks::acquire).get(simple_locks::look).delete(simple_locks::release),
+        )
+        .route("/v1/barriers/{*path}", get(barriers::pass).put(barriers::close).delete(barriers::open))
+        .route("/v1/double-barriers/{*path}", post(barriers::enter).delete(barriers::leave))
+        .route("/v1/groups/{*path}", post(groups::join).get(groups::list).delete(groups::leave))
         .route("/v1/cluster", get(node::cluster))
         .route("/livez", get(node::live))
         .route("/readyz", get(node::ready))

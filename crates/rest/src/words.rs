@@ -6,6 +6,7 @@ use protocol::{AclEntry, EventInfo, EventKind, Mode, Stat, ZnodeInfo};
 use znode::{Acl, CreateMode, LockMode, ZPath, Znode};
 
 use crate::problem::Problem;
+use crate::query::Query;
 
 pub(crate) fn stat(stat: znode::Stat) -> Stat {
     Stat {
@@ -47,6 +48,7 @@ pub(crate) fn event(event: znode::Event) -> EventInfo {
         znode::EventKind::Deleted => EventKind::Deleted,
         znode::EventKind::DataChanged => EventKind::DataChanged,
         znode::EventKind::ChildrenChanged => EventKind::ChildrenChanged,
+        znode::EventKind::Granted => EventKind::Granted,
     };
     EventInfo { zxid: event.zxid.0, kind, path: event.path.as_str().into() }
 }
@@ -78,13 +80,41 @@ pub(crate) fn parse_mode(text: &str) -> Result<Mode, Problem> {
     })
 }
 
-pub(crate) fn parse_lock_mode(text: Option<&str>) -> Result<LockMode, Problem> {
-    match text {
-        None | Some("exclusive") => Ok(LockMode::Exclusive),
-        Some("read") => Ok(LockMode::Read),
-        Some("write") => Ok(LockMode::Write),
-        Some(_) => Err(Problem::bad("mode", "exclusive, read or write")),
+/// A lock mode with the permits that belong to a semaphore and to it only.
+pub(crate) fn lock_mode_of(
+    mode: protocol::LockMode,
+    permits: Option<u32>,
+    limit: Option<u32>,
+) -> Result<LockMode, Problem> {
+    let (mode, none) = match mode {
+        protocol::LockMode::Exclusive => (LockMode::Exclusive, (None, None)),
+        protocol::LockMode::Read => (LockMode::Read, (None, None)),
+        protocol::LockMode::Write => (LockMode::Write, (None, None)),
+        protocol::LockMode::Latch => (LockMode::Latch, (None, None)),
+        protocol::LockMode::Semaphore => {
+            let limit = limit.ok_or_else(|| Problem::bad("limit", "mode=semaphore needs one"))?;
+            let permits = permits.unwrap_or(1);
+            if !(1..=limit).contains(&permits) {
+                return Err(Problem::bad("permits", "1 to limit"));
+            }
+            (LockMode::Lease { permits, limit }, (Some(permits), Some(limit)))
+        }
+    };
+    match (permits.or(none.0), limit) == none {
+        true => Ok(mode),
+        false => Err(Problem::bad("permits", "permits and limit belong to mode=semaphore")),
     }
+}
+
+/// The same from the query.
+pub(crate) fn take_lock_mode(query: &mut Query) -> Result<LockMode, Problem> {
+    let mode = match query.take("mode") {
+        None => protocol::LockMode::default(),
+        // The names are those of JSON, so that there is one list of them.
+        Some(text) => serde_json::from_value(text.into())
+            .map_err(|_| Problem::bad("mode", "exclusive, read, write, latch or semaphore"))?,
+    };
+    lock_mode_of(mode, query.get("permits")?, query.get("limit")?)
 }
 
 pub(crate) fn lock_mode(mode: LockMode) -> protocol::LockMode {
@@ -92,6 +122,8 @@ pub(crate) fn lock_mode(mode: LockMode) -> protocol::LockMode {
         LockMode::Exclusive => protocol::LockMode::Exclusive,
         LockMode::Read => protocol::LockMode::Read,
         LockMode::Write => protocol::LockMode::Write,
+        LockMode::Latch => protocol::LockMode::Latch,
+        LockMode::Lease { .. } => protocol::LockMode::Semaphore,
     }
 }
 
@@ -108,6 +140,8 @@ pub(crate) fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
         held_since_ms: entry.grant.map(|grant| grant.at.time_ms),
         revoke: entry.revocation.map(crate::revoke::request),
         holds: entry.holds,
+        permits: entry.permits,
+        priority: entry.priority,
         lingers_until_ms: entry.lingers_until_ms,
     }
 }

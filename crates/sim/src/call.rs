@@ -13,6 +13,7 @@ pub type CallId = u64;
 
 /// What a client asks.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there are as many as clients, one at a time each")]
 pub enum Call {
     /// Write this.
     Propose(Request),

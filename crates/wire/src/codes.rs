@@ -18,7 +18,8 @@ pub(crate) fn told(refusal: Error) -> Told {
     Told::Code(match refusal {
         Error::BadArguments => error::BAD_ARGUMENTS,
         Error::NoNode => error::NO_NODE,
-        Error::NoAuth => error::NO_AUTH,
+        // A closed lock lets in nobody who comes with a lock node of his own making.
+        Error::NoAuth | Error::LockClosed => error::NO_AUTH,
         Error::BadVersion => error::BAD_VERSION,
         Error::NoChildrenForEphemerals => error::NO_CHILDREN_FOR_EPHEMERALS,
         Error::NodeExists => error::NODE_EXISTS,
@@ -42,6 +43,9 @@ pub(crate) fn told(refusal: Error) -> Told {
         | Error::StaleTerm
         | Error::Deadlock
         | Error::UpgradeConflict
+        | Error::LimitDiffers
+        | Error::LockNotClosed
+        | Error::HandOverRefused
         | Error::OutOfTurn => return Told::Closed,
     })
 }

@@ -129,7 +129,9 @@ impl Look<'_> {
 
     /// Tells the client of an event now.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
-        self.client.outbox.push_event(&event_frame(kind, path));
+        if let Some(frame) = event_frame(kind, path) {
+            self.client.outbox.push_event(&frame);
+        }
     }
 }
 
@@ -159,14 +161,18 @@ impl Observer for Hub {
 
 impl Inner {
     fn tell(&mut self, event: &Event, before: &State) {
+        // Before the watches fire: an event that is told to nobody must not use any of them up.
+        if event.kind == EventKind::Granted {
+            return;
+        }
         let concerned = self.table.fire(event.kind, &event.path);
         if concerned.is_empty() {
             return;
         }
+        let Some(frame) = event_frame(event.kind, &event.path) else { return };
         // Who may not read a znode is not told of it. Of one that is gone, the ACL that it had counts.
         let node = self.state.node(&event.path).or_else(|| before.node(&event.path));
         let acl = node.map(|node| Arc::clone(node.acl())).unwrap_or_default();
-        let frame = event_frame(event.kind, &event.path);
         for client in concerned.iter().filter_map(|number| self.clients.get(number)) {
             if acl.is_empty() || permits(&acl, READ, &client.identities()) {
                 client.outbox.push_event(&frame);
@@ -175,15 +181,17 @@ impl Inner {
     }
 }
 
-fn event_frame(kind: EventKind, path: &ZPath) -> Vec<u8> {
+/// `None` for what no client of ZooKeeper knows: that a ledger has granted a lock.
+fn event_frame(kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
     let kind = match kind {
         EventKind::Created => event::NODE_CREATED,
         EventKind::Deleted => event::NODE_DELETED,
         EventKind::DataChanged => event::NODE_DATA_CHANGED,
         EventKind::ChildrenChanged => event::NODE_CHILDREN_CHANGED,
+        EventKind::Granted => return None,
     };
-    framed(|out| {
+    Some(framed(|out| {
         ReplyHeader { xid: xid::EVENT, zxid: -1, error: 0 }.write(out);
         WatcherEvent { kind, state: event::SYNC_CONNECTED, path: path.as_str().into() }.write(out);
-    })
+    }))
 }

@@ -12,10 +12,19 @@ use crate::{
     Acl, Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath,
 };
 
+/// What came of a wish to enter a queue.
+pub(crate) enum Entered {
+    /// A lock node.
+    At(ZPath),
+    /// An answer instead.
+    NotLetIn(Reply),
+}
+
 impl State {
     pub(crate) fn acquire(
         &mut self,
         acquire: &Acquire,
+        priority: u32,
         session: Option<SessionId>,
         idempotency: Option<&Idempotency>,
         changes: &mut Changes,
@@ -43,7 +52,20 @@ impl State {
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => self.hold_once_more(&ticket, hold),
-            None => self.enqueue(acquire, id, hold, changes),
+            None => {
+                if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
+                    return Err(refuse(Error::LockNotClosed));
+                }
+                let ticket = match self.enqueue_in_mode(acquire, id, hold, changes)? {
+                    Entered::At(ticket) => ticket,
+                    Entered::NotLetIn(answer) => return Ok(answer),
+                };
+                if priority > 0 {
+                    self.prioritize(&ticket, priority);
+                }
+                self.settle(changes);
+                self.acquired(&ticket)
+            }
         }
     }
 
@@ -139,13 +161,14 @@ impl State {
         self.acquired(ticket)
     }
 
-    fn enqueue(
+    /// Puts a lock node into the queue.
+    pub(crate) fn enqueue(
         &mut self,
         acquire: &Acquire,
         id: SessionId,
         hold: Hold,
         changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<Entered, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
         let kind = Kind::Ephemeral { owner: id };
@@ -176,13 +199,10 @@ impl State {
         let newcomer =
             Newcomer { lock, session: id, owner: &acquire.owner, mode: acquire.mode, place: None, own: None };
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
-            return Ok(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes));
+            return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes)));
         }
         let open: Arc<[Acl]> = Acl::open().into();
-        for path in missing.iter().rev() {
-            let container = NewNode { kind: Kind::Container, data: Arc::new([]), acl: open.clone(), contender: None };
-            self.insert(path, container, changes);
-        }
+        self.make_containers(&missing, changes);
         let contender = Contender {
             mode: acquire.mode,
             owner: acquire.owner.clone(),
@@ -193,7 +213,7 @@ impl State {
         };
         let data = acquire.label.as_bytes().into();
         self.insert(&ticket, NewNode { kind, data, acl: open, contender: Some(contender) }, changes);
-        self.acquired(&ticket)
+        Ok(Entered::At(ticket))
     }
 
     pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {
@@ -202,7 +222,7 @@ impl State {
     }
 
     /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first.
-    fn missing_on_the_way(&self, lock: &ZPath) -> (ZPath, Vec<ZPath>) {
+    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> (ZPath, Vec<ZPath>) {
         let mut missing = Vec::new();
         let mut path = lock.clone();
         while !self.nodes.contains_key(&path) {
@@ -273,5 +293,7 @@ fn family_name(mode: LockMode) -> &'static str {
         LockMode::Exclusive => "lock-",
         LockMode::Read => "__READ__",
         LockMode::Write => "__WRIT__",
+        LockMode::Latch => "latch-",
+        LockMode::Lease { .. } => "lease-",
     }
 }

@@ -3,7 +3,7 @@
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 
-use crate::{Acquire, Attempt, Op, Request, Txn, Upgrade};
+use crate::{Acquire, AcquireAll, Attempt, Op, Request, Txn, Upgrade};
 
 /// The longest transaction or record, in bytes: what a decoder may be made to allocate.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -72,7 +72,10 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, DecodeError> {
 pub fn fingerprint_bytes(request: &Request) -> Vec<u8> {
     let mut op = request.op.clone();
     match &mut op {
-        Op::Acquire(Acquire { attempt, .. }) | Op::Upgrade(Upgrade { attempt, .. }) => *attempt = Attempt(0),
+        Op::Acquire(Acquire { attempt, .. })
+        | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
+        | Op::AcquireAll(AcquireAll { attempt, .. })
+        | Op::Upgrade(Upgrade { attempt, .. }) => *attempt = Attempt(0),
         _ => {}
     }
     encode(&(op, &request.guard))

@@ -96,6 +96,18 @@ pub enum Error {
     /// The connection's write before this one has not been applied yet.
     #[error("a write of the same connection comes before this one")]
     OutOfTurn,
+    /// The semaphore has another number of permits than the request says.
+    #[error("the semaphore has another limit")]
+    LimitDiffers,
+    /// Lock nodes of one's own making are not let into this lock.
+    #[error("the lock is closed to recipe clients")]
+    LockClosed,
+    /// Priorities and hand-overs need a lock that is closed to recipe clients.
+    #[error("the lock is not closed to recipe clients")]
+    LockNotClosed,
+    /// The named waiter does not wait for this lock, or could not hold it beside those who do.
+    #[error("the lock cannot be handed over to that ticket")]
+    HandOverRefused,
 }
 
 impl Error {
@@ -131,6 +143,10 @@ impl Error {
             Error::UpgradeConflict => -1031,
             Error::SessionMoved => -118,
             Error::OutOfTurn => -1015,
+            Error::LimitDiffers => -1020,
+            Error::LockClosed => -1021,
+            Error::LockNotClosed => -1022,
+            Error::HandOverRefused => -1023,
         }
     }
 }

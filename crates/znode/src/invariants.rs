@@ -30,6 +30,7 @@ impl State {
         same("timed", sums.timed, &self.timed.iter().cloned().collect())?;
         same("idle", sums.idle, &self.idle.iter().cloned().collect())?;
         same("locks", sums.locks, &self.locks.iter().cloned().collect())?;
+        self.check_multis()?;
         same("grants", sums.granted, &self.grants.keys().cloned().collect())?;
         self.past.check_invariants()?;
         self.check_revocations()?;
@@ -103,7 +104,33 @@ impl State {
         same("tokens", node.family.tokens.iter().cloned().collect(), &tokens)?;
         if !places.is_empty() {
             sums.locks.insert(path.clone());
-            self.check_holders(path, &places)?;
+        }
+        match &node.family.ledger {
+            None => self.check_holders(path, &places),
+            Some(ledger) => {
+                ledger.check_invariants(&node.family.contenders)?;
+                match self.next_in(path) {
+                    None => Ok(()),
+                    Some(turn) => Err(format!("{turn:?} could hold and waits")),
+                }
+            }
+        }
+    }
+
+    /// All parts of a multi-lock hold, or none.
+    fn check_multis(&self) -> Result<(), String> {
+        for (czxid, multi) in &self.multis {
+            let mut held = 0;
+            for ticket in &multi.tickets {
+                let node = self.node(ticket).filter(|node| node.czxid == *czxid && node.contender().is_some());
+                let lock = ticket.parent().filter(|_| node.is_some()).ok_or_else(|| format!("no part {ticket}"))?;
+                let place = Place::of(ticket.name(), *czxid).ok_or_else(|| format!("{ticket} has no number"))?;
+                let ledger = self.ledger(&lock).ok_or_else(|| format!("{lock} has no ledger for {ticket}"))?;
+                held += usize::from(ledger.grant_of(&place).is_some());
+            }
+            if held != 0 && held != multi.tickets.len() {
+                return Err(format!("{held} parts of {multi:?} are held"));
+            }
         }
         Ok(())
     }

@@ -8,6 +8,9 @@
 //! state.rs      State, who asks and whether it was answered before     sessions.rs  open, close, expire
 //! tree.rs       create, delete, set, multi, reap                       acquire.rs   acquire, release, withdraw
 //! znode.rs      Znode, its children and the queue among them           lock.rs      readings: status, queue, list
+//! ledger.rs     who holds a semaphore, a lock that was passed          settle.rs    who is next there
+//! multilock.rs  several locks at once, all or none                     semaphore.rs permits
+//! closed_lock.rs  priorities, a bounded queue, hand-over
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
 //! lock/         what is kept beside the queue: past.rs, revoke.rs, upgrade.rs; deadlock.rs and naming.rs look at it
 //! ```
@@ -15,15 +18,21 @@
 mod acl;
 mod acquire;
 mod applied;
+mod closed_lock;
 mod codec;
 mod error;
 mod ids;
 mod invariants;
+mod ledger;
+mod ledger_records;
 mod limits;
 pub mod lock;
+mod multilock;
 mod path;
+mod semaphore;
 mod session;
 mod sessions;
+mod settle;
 mod snapshot;
 mod stat;
 mod state;
@@ -36,6 +45,7 @@ pub use applied::{Applied, Event, EventKind, Reply};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
+pub use ledger::LockSettings;
 pub use limits::Limits;
 pub use path::ZPath;
 pub use session::Session;
@@ -43,7 +53,7 @@ pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
 pub use txn::{
-    Acquire, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, ReapCandidate, Request,
-    TurnOp, Txn, Upgrade, ZnodeOp,
+    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy,
+    ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

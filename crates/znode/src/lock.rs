@@ -17,8 +17,9 @@ use std::ops::Bound;
 use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
-use crate::znode::{Contender, Place, Znode, is_shared, mode_of};
-use crate::{Error, FencingToken, LockMode, SessionId, State, ZPath, Zxid};
+use crate::ledger::{Demand, demand_of};
+use crate::znode::{Contender, Kind, Place, Znode, is_shared, mode_of, sequence_of};
+use crate::{Error, FencingToken, LockMode, LockSettings, SessionId, State, ZPath, Zxid};
 
 pub use deadlock::WaitsFor;
 pub use limits::LockLimits;
@@ -38,7 +39,7 @@ pub enum LockStatus {
     },
     /// It waits.
     Waiting {
-        /// The contender whose going may make it the holder: the one to watch.
+        /// The contender before it. Its going may make it the holder; see [`to_watch`].
         predecessor: ZPath,
     },
 }
@@ -62,7 +63,8 @@ pub struct QueueEntry {
     pub label: Option<String>,
     /// When it entered the queue, in milliseconds since 1970 by the leader's clock.
     pub since_ms: u64,
-    /// The fencing token that it has, or will have when it holds.
+    /// The fencing token that it has, or will have when it holds: its czxid. Once somebody was passed in the queue (by leave
+    /// of a waiting multi-lock), the token of a waiter is not known before it holds, and may be larger.
     pub token: FencingToken,
     /// Since when it holds; `None` while it waits, and for a znode that no session owns.
     pub grant: Option<Grant>,
@@ -70,6 +72,10 @@ pub struct QueueEntry {
     pub revocation: Option<Revocation>,
     /// Acquires that share it.
     pub holds: u32,
+    /// In a semaphore: the permits that it has, or wants.
+    pub permits: Option<u32>,
+    /// In a closed lock: the priority with which it waits.
+    pub priority: u32,
     /// Its session expired while it held: until when it keeps others out.
     pub lingers_until_ms: Option<u64>,
 }
@@ -81,6 +87,19 @@ pub struct Queue {
     pub contenders: u32,
     /// The page, in order; holders come first.
     pub entries: Vec<QueueEntry>,
+    /// Of a semaphore.
+    pub permits: Option<Permits>,
+    /// What was set for the lock.
+    pub settings: LockSettings,
+}
+
+/// The permits of a semaphore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permits {
+    /// How many there are.
+    pub limit: u32,
+    /// How many of them are taken.
+    pub held: u32,
 }
 
 /// A lock in a list of locks.
@@ -104,6 +123,12 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     if node.lingers_until_ms().is_some() {
         return Err(Error::SessionExpired);
     }
+    if let Some(ledger) = &parent.family.ledger {
+        return match ledger.grant_of(&place) {
+            Some(grant) => Ok(LockStatus::Held { token: grant.token, holds: holds(node) }),
+            None => Ok(LockStatus::Waiting { predecessor: before_in_ledger(state, ticket, node, &place)? }),
+        };
+    }
     match predecessor(state, parent, ticket, node, &place) {
         Some(name) => {
             let lock = ticket.parent().ok_or(Error::BadArguments)?;
@@ -111,6 +136,33 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
         }
         None => Ok(LockStatus::Held { token: state.token_of(ticket, node), holds: holds(node) }),
     }
+}
+
+/// The znode whose next event may make a waiting ticket a holder: its predecessor, whose going does it, or the ticket itself
+/// in a lock whose ledger is told of every grant ([`crate::EventKind::Granted`]).
+pub fn to_watch(state: &State, ticket: &ZPath, predecessor: ZPath) -> ZPath {
+    let told = ticket.parent().is_some_and(|lock| state.ledger(&lock).is_some());
+    if told { ticket.clone() } else { predecessor }
+}
+
+/// The lock nodes of the multi-lock that a ticket is a part of, in the order of its request.
+pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
+    let node = state.node(ticket)?;
+    state.multi_of(ticket, node).map(|multi| &*multi.tickets)
+}
+
+/// Who is before a waiter, for people. A part that is the first in its own queue waits where another part does.
+fn before_in_ledger(state: &State, ticket: &ZPath, node: &Znode, place: &Place) -> Result<ZPath, Error> {
+    let before = |ticket: &ZPath, place: &Place| {
+        let lock = ticket.parent()?;
+        lock.child(&state.ledger(&lock)?.before(place)?.name).ok()
+    };
+    if let Some(before) = before(ticket, place) {
+        return Ok(before);
+    }
+    let others = state.multi_of(ticket, node).map_or(&[][..], |multi| &multi.tickets);
+    let elsewhere = others.iter().find_map(|other| before(other, &Place::of(other.name(), node.czxid)?));
+    Ok(elsewhere.unwrap_or_else(|| ticket.clone()))
 }
 
 /// How many contenders are before a ticket. O(n) in the answer.
@@ -130,7 +182,30 @@ pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Que
     let parent = state.node(lock).ok_or(Error::NoNode)?;
     let page = parent.family.contenders.iter().enumerate().skip(from).take(max);
     let entries = page.map(|(position, place)| entry(state, lock, position, &place.name)).collect::<Result<_, _>>()?;
-    Ok(Queue { contenders: count(parent.family.contenders.len()), entries })
+    let ledger = parent.family.ledger.as_ref();
+    let settings = ledger.map(|ledger| ledger.settings).unwrap_or_default();
+    let permits =
+        ledger.and_then(|ledger| Some(Permits { limit: ledger.settings.limit?, held: ledger.permits_held() }));
+    Ok(Queue { contenders: count(parent.family.contenders.len()), entries, permits, settings })
+}
+
+/// The first of those who hold; `None` when nobody does, as while a dead holder lingers.
+///
+/// # Errors
+/// None that a consistent state can have; the signature says that nothing here panics.
+pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> {
+    let Some(parent) = state.node(lock) else {
+        return Ok(None);
+    };
+    let first = match &parent.family.ledger {
+        Some(ledger) => ledger.granted().next().map(|(place, _)| place),
+        None => parent.family.contenders.get_min(),
+    };
+    let Some(place) = first else {
+        return Ok(None);
+    };
+    let position = count(before(&parent.family.contenders, place).count());
+    Ok(Some(entry(state, lock, position as usize, &place.name)?).filter(|entry| entry.held))
 }
 
 /// The locks at and under `prefix` that have contenders, sorted by path: at most `max`, after `after`.
@@ -152,17 +227,25 @@ pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) ->
     itself.chain(under).take(max).map(|lock| summary(state, lock)).collect()
 }
 
-/// Whether the token is that of a present holder of the lock. O(log n).
+/// Whether the token is that of a present holder of the lock: of a lock node in its queue, or of the ephemeral znode that is
+/// the lock itself where nobody queues. O(log n).
 pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
     let Some(parent) = state.node(lock) else {
         return false;
     };
-    let czxid = Zxid(token.0);
-    let mut tokens = parent.family.tokens.range((czxid, "".into())..).take_while(|(other, _)| *other == czxid);
-    tokens.any(|(_, name)| {
+    if let Kind::Ephemeral { .. } = parent.kind() {
+        return parent.czxid == Zxid(token.0) && sequence_of(lock.name()).is_none();
+    }
+    let holds = |name: &str| {
         let ticket = lock.child(name);
         ticket.is_ok_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))
-    })
+    };
+    if let Some(ledger) = &parent.family.ledger {
+        return ledger.holders_with(token).any(|place| holds(&place.name));
+    }
+    let czxid = Zxid(token.0);
+    let mut tokens = parent.family.tokens.range((czxid, "".into())..).take_while(|(other, _)| *other == czxid);
+    tokens.any(|(_, name)| holds(name))
 }
 
 /// The parent, the lock node and its place in the queue.
@@ -199,23 +282,40 @@ fn before<'a>(places: &'a OrdSet<Place>, place: &Place) -> impl DoubleEndedItera
 fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<QueueEntry, Error> {
     let ticket = lock.child(name)?;
     let node = state.node(&ticket).ok_or(Error::NoNode)?;
+    let ledger = state.ledger(lock);
+    let granted = node_place(&ticket, node).and_then(|place| ledger?.grant_of(&place));
+    let priority = node_place(&ticket, node).and_then(|place| Some(ledger?.priority_of(&place))).unwrap_or(0);
+    let permits = match ledger.map(|ledger| demand_of(name, node, ledger.settings)) {
+        Some(Demand::Permits(permits)) => Some(permits),
+        _ => None,
+    };
     let held = matches!(status(state, &ticket), Ok(LockStatus::Held { .. }));
     let acquired = node.contender();
     Ok(QueueEntry {
         position: count(position),
         held,
-        mode: acquired.map_or_else(|| mode_of(name), |contender| contender.mode),
+        mode: match (acquired, ledger.and_then(|ledger| ledger.settings.limit), permits) {
+            (Some(contender), ..) => contender.mode,
+            (None, Some(limit), Some(permits)) => LockMode::Lease { permits, limit },
+            _ => mode_of(name),
+        },
         session: node.owner(),
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
         label: label(state, node),
         since_ms: node.ctime_ms,
-        token: state.token_of(&ticket, node),
+        token: granted.map_or_else(|| state.token_of(&ticket, node), |grant| grant.token),
         grant: grant(state, &ticket),
         revocation: revocation(state, &ticket),
         holds: holds(node),
+        permits,
+        priority,
         lingers_until_ms: node.lingers_until_ms(),
         ticket,
     })
+}
+
+fn node_place(ticket: &ZPath, node: &Znode) -> Option<Place> {
+    Place::of(ticket.name(), node.czxid)
 }
 
 /// A znode that no acquire made may hold anything: what is longer than a label may be is none.

@@ -136,7 +136,12 @@ impl State {
         let session = self.sessions.remove(&id).expect("the caller has seen it");
         self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
         for path in session.ephemerals() {
-            if lingering.contains(path) { self.linger(path, changes) } else { self.remove(path, changes) }
+            if lingering.contains(path) {
+                self.linger(path, changes);
+            } else if self.nodes.contains_key(path) {
+                // Not when it went with another part of its multi-lock.
+                self.remove(path, changes);
+            }
         }
     }
 

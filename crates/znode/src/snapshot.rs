@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
+use imbl::OrdMap;
 
 use crate::codec::{DecodeError, decode, encode};
+use crate::ledger_records::{self, LedgerRecord};
 use crate::lock::records::{self, LockRecord};
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
@@ -50,6 +52,8 @@ enum Record {
         connection: u64,
         turn: u64,
     },
+    /// What ledgers say.
+    Ledger(LedgerRecord),
 }
 
 #[derive(Encode, Decode)]
@@ -87,9 +91,24 @@ impl State {
             znodes: self.nodes.len() as u64,
         };
         let sessions = self.sessions.clone().into_iter().flat_map(|(_, session)| session_records(&session));
-        let znodes = self.nodes.clone().into_iter().map(|(path, node)| znode_record(path, &node));
+        let nodes = self.nodes.clone();
+        let znodes = nodes.clone().into_iter().flat_map(move |(path, node)| znode_records(&nodes, path, &node));
+        let multis = ledger_records::multis(self).map(Record::Ledger);
         let locks = records::records(self).map(Record::Lock);
-        let rest = znodes.chain(locks).chain(std::iter::once(tail));
+        // Counted as they go by: finding them takes a walk over all znodes.
+        let mut ledgers = 0;
+        let mut rest = znodes.chain(multis).chain(locks).chain(std::iter::once(tail));
+        let mut tail = None;
+        let rest = std::iter::from_fn(move || {
+            let record = tail.take().or_else(|| rest.next())?;
+            ledgers += u64::from(matches!(record, Record::Ledger(_)));
+            if matches!(record, Record::Tail { .. }) && ledgers > 0 {
+                let counted = Record::Ledger(LedgerRecord::Tail { records: std::mem::take(&mut ledgers) });
+                tail = Some(record);
+                return Some(counted);
+            }
+            Some(record)
+        });
         std::iter::once(encode(&head)).chain(sessions).chain(rest.map(|record| encode(&record)))
     }
 }
@@ -105,6 +124,12 @@ fn session_records(session: &Session) -> Vec<Vec<u8>> {
         encode(&Record::Request { session: session.id, key: *key, answered: (**answered).clone() })
     });
     std::iter::once(encode(&open)).chain(requests).collect()
+}
+
+/// The znode, and what a ledger says of it.
+fn znode_records(nodes: &OrdMap<ZPath, Arc<Znode>>, path: ZPath, node: &Znode) -> Vec<Record> {
+    let ledger = ledger_records::of(nodes, &path, node).map(Record::Ledger);
+    std::iter::once(znode_record(path, node)).chain(ledger).collect()
 }
 
 fn znode_record(path: ZPath, node: &Znode) -> Record {
@@ -132,6 +157,8 @@ fn znode_record(path: ZPath, node: &Znode) -> Record {
 pub struct StateBuilder {
     state: Option<State>,
     requests: u64,
+    /// Records of ledgers that no tail of theirs has counted.
+    ledgers: u64,
     /// Records of locks that no tail of theirs has counted.
     locks: u64,
     finished: bool,
@@ -176,6 +203,8 @@ impl StateBuilder {
                 self.requests += 1;
             }
             Record::Znode(record) => push_znode(state, *record)?,
+            Record::Ledger(record) => ledger_records::push(state, record, &mut self.ledgers)?,
+            Record::Tail { .. } if self.ledgers > 0 => return Err(damaged("records of ledgers are missing")),
             Record::Lock(record) => records::push(state, record, &mut self.locks)?,
             Record::Tail { .. } if self.locks > 0 => return Err(records::missing()),
             Record::Tail { sessions, requests, znodes } => {

@@ -11,11 +11,12 @@ use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
 use crate::lock::upgrade::Upgraded;
 use crate::lock::{Grant, LockLimits, TicketEnd};
+use crate::multilock::MultiLock;
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
-    Acl, Acquire, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition, Op,
-    ReapCandidate, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
+    Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition,
+    Op, ReapCandidate, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -34,6 +35,8 @@ pub struct State {
     /// Containers that had children and have none, by the time at which the last one went.
     pub(crate) idle: OrdSet<(u64, ZPath)>,
     pub(crate) data_bytes: u64,
+    /// Multi-locks that wait or hold, by the czxid of their lock nodes.
+    pub(crate) multis: OrdMap<Zxid, Arc<MultiLock>>,
     pub(crate) lock_limits: Arc<LockLimits>,
     /// The lock nodes that hold and that a session owns, with the entry in which each became a holder.
     pub(crate) grants: OrdMap<ZPath, Grant>,
@@ -88,6 +91,7 @@ impl State {
             timed: OrdSet::new(),
             idle: OrdSet::new(),
             data_bytes: 0,
+            multis: OrdMap::new(),
             lock_limits: Arc::new(LockLimits::FIRST),
             grants: OrdMap::new(),
             past: Past::default(),
@@ -106,6 +110,7 @@ impl State {
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut changes = Changes::new(at);
         let (zxid, reply) = self.answer(txn.request, &mut changes);
+        self.settle(&mut changes);
         self.settle_grants(&changes);
         Applied { zxid, reply, events: changes.events }
     }
@@ -270,10 +275,18 @@ impl State {
         // A retried acquire wants to know where its ticket stands by now.
         let (attempt, ticket) = match (op, &answered.answer) {
             (
-                Op::Acquire(Acquire { attempt, .. }) | Op::Upgrade(Upgrade { attempt, .. }),
+                Op::Acquire(Acquire { attempt, .. })
+                | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
+                | Op::AcquireAll(AcquireAll { attempt, .. })
+                | Op::Upgrade(Upgrade { attempt, .. }),
                 Some(Ok(Reply::Acquired { ticket, .. })),
             ) => (*attempt, Some(ticket.clone())),
-            (Op::Acquire(acquire), None) => (acquire.attempt, self.ticket_with(id, acquire, key)),
+            (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, None) => {
+                (acquire.attempt, self.ticket_with(id, acquire, key))
+            }
+            (Op::AcquireAll(acquire), None) if !acquire.parts.is_empty() => {
+                (acquire.attempt, self.ticket_with(id, &acquire.first(), key))
+            }
             (Op::Upgrade(upgrade), None) => (upgrade.attempt, self.upgraded_with(id, upgrade, key)),
             (_, Some(answer)) => return (answered.zxid, answer.clone()),
             (_, None) => return (now, Err(Error::RequestKeyEvicted.into())),
@@ -318,7 +331,11 @@ impl State {
             Op::Znode(op) => self.znode_op(op, session, changes),
             Op::Multi(ops) => self.multi(ops, session, changes),
             Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, changes),
-            Op::Acquire(acquire) => self.acquire(&acquire, session, idempotency, changes),
+            Op::Acquire(acquire) => self.acquire(&acquire, 0, session, idempotency, changes),
+            Op::AcquireUrgent { acquire, priority } => self.acquire(&acquire, priority, session, idempotency, changes),
+            Op::SetLock { lock, settings } => self.set_lock(&lock, settings, changes),
+            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, session, changes),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, session, idempotency, changes),
             Op::Release { ticket } => self.release(&ticket, session, changes),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(&ticket, attempt, if_waiting, session, changes)
@@ -351,6 +368,10 @@ pub(crate) struct Changes {
     events: Vec<Event>,
     /// Parents that have their event: one for a transaction is enough.
     parents: BTreeSet<ZPath>,
+    /// Locks with a ledger whose queues have changed since they were settled.
+    touched: BTreeSet<ZPath>,
+    /// Lock nodes that a ledger granted their lock.
+    granted: BTreeSet<ZPath>,
     /// Parents whose queue changed.
     queues: BTreeSet<ZPath>,
     /// Who asks.
@@ -361,10 +382,10 @@ pub(crate) struct Changes {
 
 impl Changes {
     fn new(at: LogPosition) -> Changes {
-        let (parents, queues) = (BTreeSet::new(), BTreeSet::new());
+        let (parents, queues, touched, granted) = Default::default();
         let (zxid, term) = (at.zxid, at.term);
-        let identities = Vec::new();
-        Changes { zxid, term, identities, events: Vec::new(), parents, queues, session: None, end: None }
+        let (identities, events) = (Vec::new(), Vec::new());
+        Changes { zxid, term, identities, events, parents, queues, touched, granted, session: None, end: None }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
@@ -386,6 +407,25 @@ impl Changes {
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.parents.clear();
+        self.touched.clear();
+        self.granted.clear();
         self.queues.clear();
+    }
+
+    /// A lock with a ledger is to be settled.
+    pub(crate) fn touch(&mut self, lock: &ZPath) {
+        self.touched.insert(lock.clone());
+    }
+
+    pub(crate) fn granted(&mut self, ticket: &ZPath) {
+        self.granted.insert(ticket.clone());
+    }
+
+    pub(crate) fn new_grants(&self) -> impl Iterator<Item = &ZPath> {
+        self.granted.iter()
+    }
+
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<ZPath> {
+        std::mem::take(&mut self.touched)
     }
 }

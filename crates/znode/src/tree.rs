@@ -77,6 +77,9 @@ impl State {
             parent.child(&name).map_err(|error| Refusal::at(error, &parent))?
         };
         let refuse = |error| Refusal::at(error, &path);
+        if sequence_of(path.name()).is_some() && self.ledger(&parent).is_some_and(|ledger| ledger.settings.closed) {
+            return Err(Refusal::at(Error::LockClosed, &parent));
+        }
         if self.nodes.contains_key(&path) {
             return Err(refuse(Error::NodeExists));
         }
@@ -272,6 +275,9 @@ impl State {
         self.link(path, &parent, node);
         if sequence_of(path.name()).is_some() {
             changes.queue_changed(&parent);
+            if self.ledger(&parent).is_some() {
+                changes.touch(&parent);
+            }
         }
         changes.push(EventKind::Created, path);
         changes.push(EventKind::ChildrenChanged, &parent);
@@ -323,6 +329,9 @@ impl State {
         if contenders == 0 && sequence_of(path.name()).is_some() {
             self.locks.remove(&parent);
         }
+        if self.ledger(&parent).is_some() {
+            changes.touch(&parent);
+        }
         self.upgrade_ended(&parent, path.name(), contenders);
         // The session of a lingering lock node is gone.
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
@@ -340,6 +349,9 @@ impl State {
         }
         changes.push(EventKind::Deleted, path);
         changes.push(EventKind::ChildrenChanged, &parent);
+        for part in self.take_multi(path, node.czxid) {
+            self.remove(&part, changes);
+        }
     }
 
     /// Changes a znode in place and keeps the indexes by time.

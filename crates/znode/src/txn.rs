@@ -5,7 +5,7 @@
 use bincode::{Decode, Encode};
 
 use crate::lock::LockLimits;
-use crate::{Acl, Attempt, FencingToken, Identity, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
+use crate::{Acl, Attempt, FencingToken, Identity, Limits, LockSettings, RequestKey, SessionId, Term, ZPath, Zxid};
 
 /// One transaction: all of it happens, or none.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -153,6 +153,29 @@ pub enum Op {
     },
     /// A write of a connection that promises to keep its writes in order.
     InTurn(InTurn),
+    /// Enqueues for several locks at once.
+    AcquireAll(AcquireAll),
+    /// Sets what a lock is. In use it can only be given another `waiters_max`.
+    SetLock {
+        /// The lock directory; made, persistent, with its parents as containers, when missing.
+        lock: ZPath,
+        /// All of its settings.
+        settings: LockSettings,
+    },
+    /// Enqueues for a closed lock with a priority.
+    AcquireUrgent {
+        /// The acquire.
+        acquire: Acquire,
+        /// Higher is sooner; 0 is the ordinary one.
+        priority: u32,
+    },
+    /// Gives a ticket of a closed lock back, with all its holds, and the lock to a waiter.
+    HandOver {
+        /// The lock node that holds.
+        ticket: ZPath,
+        /// The lock node that waits.
+        to: ZPath,
+    },
 }
 
 /// One of a connection's writes. They are applied in the order of their turns, however they come into the log.
@@ -285,6 +308,15 @@ pub enum LockMode {
     Read,
     /// Alone. `_c_<uuid>-__WRIT__<10 digits>`.
     Write,
+    /// Alone, as the leader of an election. `_c_<uuid>-latch-<10 digits>`, as Curator's LeaderLatch.
+    Latch,
+    /// So many permits of a semaphore. `_c_<uuid>-lease-<10 digits>`, as the leases of Curator's InterProcessSemaphoreV2.
+    Lease {
+        /// How many at once; all or none.
+        permits: u32,
+        /// How many there are in all. The first acquire sets it, the others must say the same.
+        limit: u32,
+    },
 }
 
 /// Enters a lock's queue. Needs a credential and an idempotency key.
@@ -324,4 +356,30 @@ pub struct ReapCandidate {
     pub path: ZPath,
     /// Which: a node made anew at the path is another one.
     pub czxid: Zxid,
+}
+
+/// Enters the queues of several locks, to hold all of them or none. Needs a credential and an idempotency key. It is
+/// answered with the ticket of the first.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct AcquireAll {
+    /// The locks, each of them once, and how each is wanted.
+    pub parts: Vec<(ZPath, LockMode)>,
+    /// Whether others may pass while it waits.
+    pub policy: Policy,
+    /// Free text for people; becomes the data of all its lock nodes.
+    pub label: String,
+    /// As in [`Acquire`], for each of the locks.
+    pub lock_delay_ms: u32,
+    /// This try. Stamped anew on every retry; not part of the fingerprint.
+    pub attempt: Attempt,
+}
+
+/// What a waiting multi-lock does to those who come later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub enum Policy {
+    /// They wait behind it, on each of its locks.
+    #[default]
+    Strict,
+    /// They pass while it waits for another of its locks.
+    Backfill,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
+use crate::ledger::Ledger;
 use crate::{Acl, Attempt, CreateMode, LockMode, RequestKey, SessionId, Stat, Zxid};
 
 /// How long a znode stays.
@@ -223,6 +224,8 @@ pub(crate) struct Family {
     pub(crate) writers: OrdSet<Place>,
     /// The contenders by token, which is the czxid for almost all: finds the lock node that a fencing token belongs to.
     pub(crate) tokens: OrdSet<(Zxid, Arc<str>)>,
+    /// Who holds, where the order does not say it.
+    pub(crate) ledger: Option<Arc<Ledger>>,
     /// The contenders of sessions that never held so far. Finds the next holder.
     pub(crate) pending: OrdSet<Place>,
 }
@@ -236,6 +239,9 @@ impl Family {
             self.tokens.insert((czxid, name.clone()));
             if !is_shared(name) {
                 self.writers.insert(place.clone());
+            }
+            if let Some(ledger) = &mut self.ledger {
+                Arc::make_mut(ledger).enter(place.clone());
             }
             self.contenders.insert(place);
         }
@@ -265,6 +271,10 @@ impl Family {
         assert!(removed, "a child is in its parent's list");
         if let Some(place) = Place::of(name, czxid) {
             self.contenders.remove(&place);
+            if let Some(ledger) = &mut self.ledger {
+                Arc::make_mut(ledger).leave(&place);
+                self.ledger.take_if(|ledger| ledger.is_over());
+            }
             self.writers.remove(&place);
             self.pending.remove(&place);
             self.tokens.remove(&(czxid, place.name));

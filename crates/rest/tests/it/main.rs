@@ -3,14 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod bounds;
+mod closed_locks;
 mod connections;
+mod elections;
+mod gatherings;
 mod lint;
 mod locks;
+mod multilocks;
 mod node;
 mod past;
 mod problems;
 mod revoke;
+mod semaphores;
 mod sessions;
+mod simple_locks;
 mod upgrade;
 mod waits;
 mod watches;

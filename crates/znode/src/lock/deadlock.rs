@@ -111,7 +111,9 @@ impl Search<'_> {
     /// The nearest first, so that the circle is a shortest one.
     fn run(mut self) -> Option<Vec<WaitsFor>> {
         while let Some(wait) = self.waits.pop_front() {
-            let Some(family) = self.state.node(&wait.lock).map(|lock| &lock.family) else {
+            // Where a ledger says who is next, who is before a ticket need not be in its way.
+            let family = self.state.node(&wait.lock).map(|lock| &lock.family).filter(|family| family.ledger.is_none());
+            let Some(family) = family else {
                 continue;
             };
             let queue = if wait.shared { &family.writers } else { &family.contenders };

@@ -271,10 +271,18 @@ impl State {
                 self.put_grant(&ticket, Grant { at: self.moment(changes), token });
             }
         }
+        for ticket in changes.new_grants() {
+            // Only what a session owns is kept.
+            let owned = self.node(ticket).is_some_and(|node| node.owner().is_some());
+            if let (true, Ok(LockStatus::Held { token, .. })) = (owned, status(self, ticket)) {
+                self.put_grant(ticket, Grant { at: self.moment(changes), token });
+            }
+        }
     }
 
     fn new_holders(&self, lock: &ZPath) -> Vec<ZPath> {
-        let Some(parent) = self.node(lock) else {
+        // A ledger tells of its grants itself.
+        let Some(parent) = self.node(lock).filter(|parent| parent.family.ledger.is_none()) else {
             return Vec::new();
         };
         let first_writer = parent.family.writers.get_min().map(|place| place.number);

@@ -118,6 +118,13 @@ impl State {
     /// Who holds a lock, of those whom a session owns.
     fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
         let family = &self.nodes[lock].family;
+        if let Some(ledger) = &family.ledger {
+            let tickets: Vec<ZPath> =
+                ledger.granted().map(|(place, _)| lock.child(&place.name)).collect::<Result<_, _>>()?;
+            let asked = |ticket: &ZPath| is_ticket(ticket, &self.nodes[ticket]);
+            let tickets: Vec<ZPath> = tickets.into_iter().filter(asked).collect();
+            return if tickets.len() > HOLDERS_MAX { Err(Error::TooManyOps) } else { Ok(tickets) };
+        }
         let first_writer = family.writers.get_min().map(|place| place.number);
         let first = |number: u64| first_writer.is_none_or(|writer| number <= writer);
         let mut holders = Vec::new();

@@ -82,6 +82,10 @@ impl State {
     /// The path of the upgraded writer, and whether it goes in front of others.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<(ZPath, bool), Error> {
         let parent = &self.nodes[lock];
+        // Nobody goes in front of those who wait where a ledger says who is next.
+        if parent.family.ledger.is_some() {
+            return Err(Error::UpgradeConflict);
+        }
         // Two that upgrade would wait for each other.
         if self.upgrades.get(lock).is_some_and(|upgraded| upgraded.pair.is_some()) {
             return Err(Error::UpgradeConflict);
@@ -158,8 +162,6 @@ impl State {
 
     /// The token of a contender: that of its grant, or its czxid.
     pub(crate) fn token_of(&self, ticket: &ZPath, node: &Znode) -> FencingToken {
-        // Without upgrades no token is another than the czxid.
-        let granted = if self.upgrades.is_empty() { None } else { self.grants.get(ticket) };
-        granted.map_or(FencingToken::from(node.czxid), |grant| grant.token)
+        self.grants.get(ticket).map_or(FencingToken::from(node.czxid), |grant| grant.token)
     }
 }

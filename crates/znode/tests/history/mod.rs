@@ -3,17 +3,30 @@
 use fastrand::Rng;
 use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Identity, InTurn, Limits,
-    LockGuard, LockMode, LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, Term, TurnOp, Txn, Upgrade,
-    ZPath, ZnodeOp, Zxid, fingerprint_bytes,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Identity, InTurn,
+    Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request, RequestKey, SessionId,
+    Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid, fingerprint_bytes,
 };
 
 use crate::model::{Model, number, reads, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
-const NAMES: [&str; 12] =
-    ["a", "b", "c", "l", "m", "x", "s-", "_c_1-lock-", "read-", "w-__WRIT__", "r-__READ__", "n-0000000001"];
+const NAMES: [&str; 13] = [
+    "_c_2-lease-",
+    "a",
+    "b",
+    "c",
+    "l",
+    "m",
+    "x",
+    "s-",
+    "_c_1-lock-",
+    "read-",
+    "w-__WRIT__",
+    "r-__READ__",
+    "n-0000000001",
+];
 
 /// One history, made step by step from a seed.
 pub(crate) struct History {
@@ -25,13 +38,20 @@ pub(crate) struct History {
     sessions: Vec<SessionId>,
     /// The requests that carried a key, to retry.
     keyed: Vec<Request>,
+    /// Mostly locks, as their clients use them.
+    busy: bool,
 }
 
 impl History {
     pub(crate) fn new(seed: u64) -> History {
         let at = LogPosition { term: Term(1), zxid: Zxid(0) };
         let rng = Rng::with_seed(seed);
-        History { rng, at, time_ms: 1000, attempts: 0, sessions: Vec::new(), keyed: Vec::new() }
+        History { rng, at, time_ms: 1000, attempts: 0, sessions: Vec::new(), keyed: Vec::new(), busy: false }
+    }
+
+    /// One of clients that contend for few locks and seldom do anything else.
+    pub(crate) fn busy(seed: u64) -> History {
+        History { busy: true, ..History::new(seed) }
     }
 
     /// Limits that are often reached, or the ordinary ones.
@@ -39,7 +59,9 @@ impl History {
         let small = |rng: &mut Rng, range: std::ops::Range<u32>| rng.u32(range);
         let rng = &mut self.rng;
         let mut limits = Limits { container_idle_ms: small(rng, 0..3000), ..Limits::default() };
-        if rng.bool() {
+        if self.busy {
+            limits.holds_max = small(rng, 0..4);
+        } else if rng.bool() {
             limits = Limits {
                 data_bytes_max: small(rng, 0..12),
                 path_bytes_max: small(rng, 40..120),
@@ -92,9 +114,16 @@ impl History {
     fn retry(&mut self) -> Request {
         let index = self.rng.usize(..self.keyed.len());
         let mut request = self.keyed[index].clone();
-        if let Op::Acquire(Acquire { attempt, .. }) | Op::Upgrade(Upgrade { attempt, .. }) = &mut request.op {
+        if let Op::Acquire(Acquire { attempt, .. })
+        | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
+        | Op::Upgrade(Upgrade { attempt, .. }) = &mut request.op
+        {
             self.attempts += 1;
             *attempt = Attempt(self.attempts);
+        }
+        if let Op::AcquireAll(wish) = &mut request.op {
+            self.attempts += 1;
+            wish.attempt = Attempt(self.attempts);
         }
         if self.rng.u8(..10) == 0 {
             request.idempotency = request.idempotency.map(|key| Idempotency { fingerprint: [7; 16], ..key });
@@ -115,7 +144,9 @@ impl History {
         let op = if self.rng.u8(..4) == 0 { self.in_turn(op, model, session) } else { op };
         let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
         let mut request = Request { credential, idempotency: None, guard, op };
-        if matches!(request.op, Op::Acquire(_) | Op::Upgrade(_)) || self.rng.bool() {
+        let keyed =
+            matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. } | Op::AcquireAll(_) | Op::Upgrade(_));
+        if keyed || self.rng.bool() {
             let key = self.key();
             let fold = |hash: u128, byte: &u8| hash.rotate_left(7) ^ u128::from(*byte);
             let fingerprint = fingerprint_bytes(&request).iter().fold(0, fold).to_be_bytes();
@@ -126,6 +157,9 @@ impl History {
     }
 
     fn op(&mut self, model: &Model, session: Option<SessionId>) -> Op {
+        if self.busy && self.rng.u8(..12) > 0 {
+            return self.lock_op(model);
+        }
         match self.rng.u8(..100) {
             0..3 => Op::CloseSession { session: session.unwrap_or(SessionId(1)) },
             3..7 => {
@@ -139,7 +173,8 @@ impl History {
                 let acl = self.acl();
                 Op::SetAcl { path: self.place(model), acl, version: self.rng.i32(-1..2) }
             }
-            44..69 => Op::Acquire(self.acquire()),
+            44..66 => Op::Acquire(self.acquire()),
+            66..69 => Op::AcquireAll(self.acquire_all()),
             69..72 => {
                 self.attempts += 1;
                 let (ticket, label) = (self.reader(model), self.word());
@@ -151,11 +186,14 @@ impl History {
                 let attempt = Attempt(self.attempts.saturating_sub(back));
                 Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
             }
-            92..95 => {
+            92..94 => {
                 let deadline_ms = [None, Some(0), Some(500), Some(2000)][self.rng.usize(..4)];
                 Op::Revoke { path: self.ticket(model), deadline_ms }
             }
-            95..99 => Op::Reap { candidates: self.candidates(model) },
+            94..97 => Op::Reap { candidates: self.candidates(model) },
+            97 if self.rng.bool() => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
+            97 => self.set_lock(),
+            98 => Op::HandOver { ticket: self.ticket(model), to: self.ticket(model) },
             _ if self.rng.bool() => Op::SetLockLimits(self.lock_limits()),
             _ => Op::SetLimits(self.limits()),
         }
@@ -180,6 +218,30 @@ impl History {
         let bob = Identity { scheme: "digest".into(), id: "bob".into() };
         let identities = if self.rng.bool() { vec![bob] } else { Vec::new() };
         Op::InTurn(InTurn { connection, turn, identities, op })
+    }
+
+    fn lock_op(&mut self, model: &Model) -> Op {
+        match self.rng.u8(..100) {
+            0..30 => Op::Acquire(self.acquire()),
+            30..45 => Op::AcquireAll(self.acquire_all()),
+            45..50 => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
+            50 => Op::Znode(ZnodeOp::Create(self.create(model))),
+            51 => self.set_lock(),
+            96.. => Op::HandOver { ticket: self.ticket(model), to: self.ticket(model) },
+            52..55 => {
+                let back = self.rng.u64(0..6);
+                let attempt = Attempt(self.attempts.saturating_sub(back));
+                Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
+            }
+            _ => Op::Release { ticket: self.ticket(model) },
+        }
+    }
+
+    fn set_lock(&mut self) -> Op {
+        let limit = (self.rng.u8(..5) == 0).then(|| self.rng.u32(0..4));
+        let waiters_max = self.rng.bool().then(|| self.rng.u32(0..3));
+        let settings = LockSettings { limit, closed: self.rng.u8(..4) > 0, waiters_max };
+        Op::SetLock { lock: zpath(if self.rng.u8(..20) == 0 { "/" } else { self.pick(&LOCKS) }), settings }
     }
 
     fn znode_op(&mut self, model: &Model) -> ZnodeOp {
@@ -218,8 +280,37 @@ impl History {
         self.attempts += 1;
         Acquire {
             lock: zpath(if self.rng.u8(..30) == 0 { "/" } else { self.pick(&LOCKS) }),
-            mode: [LockMode::Exclusive, LockMode::Read, LockMode::Write][self.rng.usize(..3)],
+            mode: self.mode(),
             owner: self.pick(&["", "o", "o", "p"]).into(),
+            label: if self.rng.bool() { String::new() } else { self.word() },
+            lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
+            attempt: Attempt(self.attempts),
+        }
+    }
+
+    fn mode(&mut self) -> LockMode {
+        let (permits, limit) = (self.rng.u32(0..4), if self.rng.u8(..10) == 0 { 2 } else { 3 });
+        match self.rng.u8(..14) {
+            0..3 => LockMode::Exclusive,
+            3..7 => LockMode::Read,
+            7..11 => LockMode::Write,
+            11 => LockMode::Latch,
+            _ => LockMode::Lease { permits, limit },
+        }
+    }
+
+    fn acquire_all(&mut self) -> AcquireAll {
+        let mut locks = LOCKS.to_vec();
+        self.rng.shuffle(&mut locks);
+        if self.rng.u8(..20) == 0 {
+            locks[0] = ["/", "/l"][self.rng.usize(..2)];
+        }
+        let counts = if self.rng.u8(..10) == 0 { 0..5 } else { 2..4 };
+        let count = self.rng.usize(counts);
+        self.attempts += 1;
+        AcquireAll {
+            parts: locks.into_iter().take(count).map(|lock| (zpath(lock), self.mode())).collect(),
+            policy: if self.rng.bool() { Policy::Strict } else { Policy::Backfill },
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
             attempt: Attempt(self.attempts),

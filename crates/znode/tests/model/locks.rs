@@ -1,7 +1,9 @@
 //! The model's locks.
 
 use znode::lock::LockStatus;
-use znode::{Acl, Acquire, Attempt, CREATE, Error, LockMode, Reply, RequestKey, SessionId};
+use znode::{
+    Acl, Acquire, AcquireAll, Attempt, CREATE, Error, FencingToken, LockMode, Refusal, Reply, RequestKey, SessionId,
+};
 
 use super::upgrade::passes;
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
@@ -11,7 +13,13 @@ const RELEASED_MAX: usize = 64;
 const ATTEMPTS_MAX: usize = 16;
 
 impl Model {
-    pub(super) fn acquire(&mut self, acquire: &Acquire, session: Option<SessionId>, key: Option<RequestKey>) -> Answer {
+    pub(super) fn acquire(
+        &mut self,
+        acquire: &Acquire,
+        priority: u32,
+        session: Option<SessionId>,
+        key: Option<RequestKey>,
+    ) -> Answer {
         let lock = acquire.lock.as_str();
         let Some(id) = session else {
             return refused(Error::SessionRequired, lock);
@@ -28,7 +36,17 @@ impl Model {
         }
         let again = self.tickets(id, acquire).into_iter().find(|_| !acquire.owner.is_empty());
         let Some(ticket) = again else {
-            return self.enqueue(acquire, id, key);
+            let ledger = self.nodes.get(lock).and_then(|directory| directory.ledger.as_ref());
+            if priority > 0 && !ledger.is_some_and(|ledger| ledger.settings.closed) {
+                return refused(Error::LockNotClosed, lock);
+            }
+            let ticket = match self.enqueue_in_mode(acquire, id, key, false)? {
+                Ok(ticket) => ticket,
+                Err(answer) => return Ok(answer),
+            };
+            self.nodes.get_mut(&ticket).unwrap().priority = priority;
+            self.settle();
+            return self.acquired(&ticket);
         };
         self.once_more(&ticket, key, acquire.attempt)
     }
@@ -43,7 +61,12 @@ impl Model {
         self.acquired(ticket)
     }
 
-    fn enqueue(&mut self, acquire: &Acquire, id: SessionId, key: RequestKey) -> Answer {
+    pub(super) fn enqueue(
+        &mut self,
+        acquire: &Acquire,
+        id: SessionId,
+        key: RequestKey,
+    ) -> Result<Result<String, Reply>, Refusal> {
         let lock = acquire.lock.as_str();
         let mut to_make = Vec::new();
         let mut base = lock.to_string();
@@ -52,31 +75,33 @@ impl Model {
             base = parent_of(&base).unwrap().to_string();
         }
         if !self.may(&base, CREATE) {
-            return refused(Error::NoAuth, lock);
+            return Err(Refusal::at(Error::NoAuth, &acquire.lock));
         }
         let family = match acquire.mode {
             LockMode::Exclusive => "lock-",
             LockMode::Read => "__READ__",
             LockMode::Write => "__WRIT__",
+            LockMode::Latch => "latch-",
+            LockMode::Lease { .. } => "lease-",
         };
         let next = self.nodes.get(lock).map_or(0, |directory| directory.children_created);
         let number = self.downgrade_number(acquire, id).unwrap_or(next);
         let ticket = join(lock, &format!("_c_{key}-{family}{number:010}"));
         if self.nodes.contains_key(&ticket) {
-            return refused(Error::NodeExists, &ticket);
+            return Err(Refusal::at(Error::NodeExists, &zpath(&ticket)));
         }
         let stay = Stay::Session(id);
         if let Err(error) = self.room(&base, &ticket, acquire.label.len(), to_make.len() as u64 + 1, stay) {
-            return refused(error, lock);
+            return Err(Refusal::at(error, &acquire.lock));
         }
         if self.contenders(lock).len() >= self.limits.waiters_max as usize {
-            return refused(Error::TooManyWaiters, lock);
+            return Err(Refusal::at(Error::TooManyWaiters, &acquire.lock));
         }
         if to_make.is_empty() && self.downgrade_number(acquire, id).is_none() {
             let (mode, owner) = (acquire.mode, &*acquire.owner);
             if let Some(cycle) = self.circle_at_end(lock, mode, id, owner) {
                 self.note_circle(lock, mode, id, owner, &acquire.label);
-                return Ok(Reply::Deadlock { cycle });
+                return Ok(Err(Reply::Deadlock { cycle }));
             }
         }
         for directory in to_make {
@@ -91,7 +116,7 @@ impl Model {
             lingers_until_ms: None,
         };
         self.put(&ticket, stay, acquire.label.clone().into_bytes(), Acl::open(), Some(node));
-        self.acquired(&ticket)
+        Ok(Ok(ticket))
     }
 
     /// The number of the write lock that the owner of a read holds at this moment.
@@ -122,6 +147,13 @@ impl Model {
             lock.holds.iter().any(|(other, _)| *other == key)
         };
         self.tickets(id, acquire).into_iter().find(counts)
+    }
+
+    /// The same for the part that stands for a multi-lock.
+    pub(super) fn counted_on_first(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<String> {
+        let (lock, mode) = wish.parts[0].clone();
+        let (owner, label, attempt) = (String::new(), String::new(), wish.attempt);
+        self.counted_on(id, &Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt }, key)
     }
 
     /// A retried acquire: where its ticket stands.
@@ -233,6 +265,21 @@ impl Model {
         if node.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some()) {
             return Err(Error::SessionExpired);
         }
+        if self.ledger_over(ticket).is_some() {
+            return Ok(match node.granted {
+                Some(token) => LockStatus::Held { token: FencingToken(token), holds: self.holds(ticket) },
+                None => LockStatus::Waiting { predecessor: zpath(&self.before_in_ledger(ticket)) },
+            });
+        }
+        Ok(match self.in_the_way(ticket).pop() {
+            Some(predecessor) => LockStatus::Waiting { predecessor: zpath(&predecessor) },
+            None => LockStatus::Held { token: self.token(ticket), holds: self.holds(ticket) },
+        })
+    }
+
+    /// Who keeps a lock node from holding, where there is no ledger.
+    pub(super) fn in_the_way(&self, ticket: &str) -> Vec<String> {
+        let node = &self.nodes[ticket];
         let contenders = self.contenders(parent_of(ticket).unwrap());
         let mut in_the_way: Vec<String> = contenders.into_iter().take_while(|path| path != ticket).collect();
         in_the_way.retain(|other| !passes(&self.upgrades, ticket, other));
@@ -245,10 +292,7 @@ impl Model {
             };
             in_the_way.pop_if(own);
         }
-        Ok(match in_the_way.pop() {
-            Some(predecessor) => LockStatus::Waiting { predecessor: zpath(&predecessor) },
-            None => LockStatus::Held { token: self.token(ticket), holds: self.holds(ticket) },
-        })
+        in_the_way
     }
 
     pub(crate) fn holds(&self, ticket: &str) -> u32 {

@@ -1,6 +1,7 @@
 //! A second state machine, written only to be obviously right: one sorted map of znodes by path, one list of sessions,
 //! no index; every question is answered by looking at everything. It shares the words of the crate and none of its code.
 
+mod ledgers;
 mod locks;
 mod past;
 mod revoke;
@@ -13,8 +14,8 @@ use std::collections::BTreeMap;
 
 use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, Revocation, TicketEnd};
 use znode::{
-    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Identity, InTurn, Limits, LockMode, LogPosition, Op,
-    Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp, Txn, ZPath, Zxid,
+    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Identity, InTurn, Limits, LockMode, LockSettings,
+    LogPosition, Op, Policy, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp, Txn, ZPath, Zxid,
 };
 
 /// What a refused step says.
@@ -42,6 +43,17 @@ pub(crate) struct Model {
     events: Vec<Event>,
     /// Whom the present request comes from.
     proven: Vec<Identity>,
+    /// The lock nodes of each multi-lock.
+    multis: Vec<(Policy, Vec<String>)>,
+    /// The ledgers as they were when nobody had a turn any more.
+    settled: BTreeMap<String, Vec<(String, Zxid, Option<u64>)>>,
+}
+
+/// Of a directory: its lock nodes hold when it says so.
+#[derive(Clone)]
+pub(crate) struct Ledger {
+    pub(crate) settings: LockSettings,
+    pub(crate) passed: bool,
 }
 
 #[derive(Clone)]
@@ -58,6 +70,10 @@ pub(crate) struct Node {
     pub(crate) children_created: u64,
     pub(crate) children_deleted: u64,
     pub(crate) lock: Option<LockNode>,
+    pub(crate) ledger: Option<Ledger>,
+    /// The token with which a ledger says that it holds.
+    pub(crate) granted: Option<u64>,
+    pub(crate) priority: u32,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -122,6 +138,8 @@ impl Model {
             end: None,
             events: Vec::new(),
             proven: Vec::new(),
+            multis: Vec::new(),
+            settled: BTreeMap::new(),
         }
     }
 
@@ -132,6 +150,7 @@ impl Model {
         self.events.clear();
         self.proven.clear();
         let (zxid, reply) = self.request(txn.request);
+        self.settle();
         self.note_grants();
         Applied { zxid, reply, events: std::mem::take(&mut self.events) }
     }
@@ -154,13 +173,25 @@ impl Model {
         if let Some(asked) = asked {
             return match (&request.op, asked.answer) {
                 _ if asked.fingerprint != idempotency.fingerprint => (now, Err(Error::RequestKeyReused.into())),
-                (Op::Acquire(acquire), Some(Ok(Reply::Acquired { ticket, .. }))) => {
-                    (now, self.stands(id, ticket.as_str(), idempotency.key, acquire.attempt))
+                (
+                    Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. },
+                    Some(Ok(Reply::Acquired { ticket, .. })),
+                ) => (now, self.stands(id, ticket.as_str(), idempotency.key, acquire.attempt)),
+                (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, None) => {
+                    match self.counted_on(id, acquire, idempotency.key) {
+                        Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, acquire.attempt)),
+                        None => (now, Err(Error::RequestKeyEvicted.into())),
+                    }
                 }
-                (Op::Acquire(acquire), None) => match self.counted_on(id, acquire, idempotency.key) {
-                    Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, acquire.attempt)),
-                    None => (now, Err(Error::RequestKeyEvicted.into())),
-                },
+                (Op::AcquireAll(wish), Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                    (now, self.stands(id, ticket.as_str(), idempotency.key, wish.attempt))
+                }
+                (Op::AcquireAll(wish), None) if !wish.parts.is_empty() => {
+                    match self.counted_on_first(id, wish, idempotency.key) {
+                        Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, wish.attempt)),
+                        None => (now, Err(Error::RequestKeyEvicted.into())),
+                    }
+                }
                 (Op::Upgrade(upgrade), Some(Ok(Reply::Acquired { ticket, .. }))) => {
                     (now, self.stands(id, ticket.as_str(), idempotency.key, upgrade.attempt))
                 }
@@ -193,7 +224,12 @@ impl Model {
             let lock = guard.lock.as_str();
             let held =
                 |path: &String| matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
-            if !self.contenders(lock).iter().any(held) {
+            // A lock without a queue: an ephemeral znode that is no lock node itself.
+            let alone = |node: &Node| {
+                let ephemeral = matches!(node.stay, Stay::Session(_)) && number(lock).is_none();
+                ephemeral && node.created.0.0 == guard.token.0
+            };
+            if !self.contenders(lock).iter().any(held) && !self.nodes.get(lock).is_some_and(alone) {
                 return refused(Error::LockNotHeld, lock);
             }
         }
@@ -213,7 +249,11 @@ impl Model {
             Op::Znode(op) => self.znode_op(op, session),
             Op::Multi(ops) => self.multi(ops, session),
             Op::SetAcl { path, acl, version } => self.set_acl(path.as_str(), acl, version),
-            Op::Acquire(acquire) => self.acquire(&acquire, session, key),
+            Op::Acquire(acquire) => self.acquire(&acquire, 0, session, key),
+            Op::AcquireUrgent { acquire, priority } => self.acquire(&acquire, priority, session, key),
+            Op::SetLock { lock, settings } => self.set_lock(lock.as_str(), settings),
+            Op::HandOver { ticket, to } => self.hand_over(ticket.as_str(), to.as_str(), session),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, session, key),
             Op::Release { ticket } => self.release(ticket.as_str(), session),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(ticket.as_str(), attempt, if_waiting, session)
@@ -346,6 +386,10 @@ impl Model {
         let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();
         for path in owned {
             let time_ms = self.time_ms;
+            // Gone with another part of its multi-lock.
+            if !self.nodes.contains_key(&path) {
+                continue;
+            }
             if lingering.contains(&path) {
                 self.note_end(&path);
             }
@@ -381,6 +425,9 @@ impl Node {
             children_created: 0,
             children_deleted: 0,
             lock: None,
+            ledger: None,
+            granted: None,
+            priority: 0,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use znode::lock::{EndedSession, Grant, LockStatus, Moment, PastTicket, TicketEnd};
-use znode::{LockMode, Op, SessionId};
+use znode::{FencingToken, LockMode, Op, SessionId};
 
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
@@ -26,7 +26,7 @@ impl Model {
         for (path, node) in &self.nodes {
             let owned = matches!(node.stay, Stay::Session(_));
             if owned && !self.grants.contains_key(path) && matches!(self.status(path), Ok(LockStatus::Held { .. })) {
-                let token = self.new_token(path);
+                let token = node.granted.map_or_else(|| self.new_token(path), FencingToken);
                 self.grants.insert(path.clone(), Grant { at, token });
             }
         }

@@ -1,11 +1,11 @@
 //! The model's tree.
 
 use znode::{
-    ADMIN, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, ReapCandidate, Refusal, Reply, SessionId,
-    WRITE, ZPath, ZnodeOp,
+    ADMIN, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, LockSettings, READ, ReapCandidate, Refusal,
+    Reply, SessionId, WRITE, ZPath, ZnodeOp,
 };
 
-use super::{Answer, LockNode, Model, Node, Stay, join, name_of, parent_of, refused, zpath};
+use super::{Answer, LockNode, Model, Node, Stay, join, name_of, number, parent_of, refused, zpath};
 
 impl Model {
     pub(super) fn multi(&mut self, ops: Vec<ZnodeOp>, session: Option<SessionId>) -> Answer {
@@ -76,6 +76,9 @@ impl Model {
             return refused(Error::BadArguments, parent);
         }
         let path = join(parent, &name);
+        if number(&path).is_some() && over.ledger.as_ref().is_some_and(|ledger| ledger.settings.closed) {
+            return refused(Error::LockClosed, parent);
+        }
         if self.nodes.contains_key(&path) {
             return refused(Error::NodeExists, &path);
         }
@@ -231,13 +234,19 @@ impl Model {
         let parent = parent_of(path).unwrap();
         self.note_end(path);
         self.nodes.remove(path).unwrap();
+        let deserted = self.contenders(parent).is_empty();
         let over = self.nodes.get_mut(parent).unwrap();
+        over.ledger.take_if(|ledger| deserted && ledger.settings == LockSettings::default());
         over.children_deleted += 1;
         over.children_changed = self.last_zxid;
         over.emptied_ms = self.time_ms;
         self.end_upgrade(path);
         self.tell(EventKind::Deleted, path);
         self.tell(EventKind::ChildrenChanged, parent);
+        if let Some(at) = self.multis.iter().position(|(_, tickets)| tickets.iter().any(|ticket| ticket == path)) {
+            let (_, tickets) = self.multis.remove(at);
+            tickets.iter().filter(|ticket| *ticket != path).for_each(|ticket| self.take_out(ticket));
+        }
     }
 
     /// The names of a znode's children, sorted.

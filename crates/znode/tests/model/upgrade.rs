@@ -44,7 +44,8 @@ impl Model {
         if let Some(writer) = contenders.iter().find(of_owner).filter(|_| !node.owner.is_empty()) {
             return self.once_more(writer, key, upgrade.attempt);
         }
-        if self.upgrades.iter().any(|(writer, _)| parent_of(writer) == Some(lock)) {
+        let ledger = self.ledger_over(reader).is_some();
+        if ledger || self.upgrades.iter().any(|(writer, _)| parent_of(writer) == Some(lock)) {
             return refused(Error::UpgradeConflict, reader);
         }
         let first_writer = contenders.iter().position(|path| !reads(path));
@@ -118,6 +119,9 @@ impl Model {
     }
 
     pub(crate) fn token(&self, path: &str) -> FencingToken {
+        if let Some(token) = self.nodes[path].granted {
+            return FencingToken(token);
+        }
         self.grants.get(path).map_or(FencingToken(self.nodes[path].created.0.0), |grant| grant.token)
     }
 
@@ -130,6 +134,7 @@ impl Model {
         owner: &str,
     ) -> Option<Vec<WaitsFor>> {
         let mut blockers = self.contenders(lock);
+        blockers.retain(|path| self.ledger_over(path).is_none());
         blockers.retain(|path| mode != LockMode::Read || !reads(path));
         self.circle(Waiting { who: (id, owner.into()), lock: lock.into(), blockers })
     }
@@ -185,6 +190,7 @@ impl Model {
         let waiting = |path: &&String| {
             let mut blockers = self.contenders(parent_of(path).unwrap());
             blockers.truncate(blockers.iter().position(|other| other == *path).unwrap());
+            blockers.retain(|other| self.ledger_over(other).is_none());
             blockers.retain(|other| !self.upgrades.contains(&((*path).clone(), other.clone())));
             if reads(path) {
                 let own =

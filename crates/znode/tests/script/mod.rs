@@ -181,7 +181,23 @@ impl Script {
             }
             "acquire" => {
                 self.attempts += 1;
-                Op::Acquire(words.acquire(self.attempts)?)
+                match words.key("priority") {
+                    None => Op::Acquire(words.acquire(self.attempts)?),
+                    Some(priority) => {
+                        Op::AcquireUrgent { acquire: words.acquire(self.attempts)?, priority: priority.parse()? }
+                    }
+                }
+            }
+            "setlock" => {
+                let number = |number: Option<String>| number.map(|number| number.parse::<u32>()).transpose();
+                let (limit, waiters_max) = (number(words.key("limit"))?, number(words.key("waiters"))?);
+                let closed = words.key("closed").as_deref() == Some("true");
+                Op::SetLock { lock: words.path()?, settings: znode::LockSettings { limit, closed, waiters_max } }
+            }
+            "handover" => Op::HandOver { ticket: self.ticket(words)?, to: self.ticket(words)? },
+            "acquireall" => {
+                self.attempts += 1;
+                Op::AcquireAll(words.acquire_all(self.attempts)?)
             }
             "release" => Op::Release { ticket: self.ticket(words)? },
             "withdraw" => {

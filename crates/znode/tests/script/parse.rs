@@ -6,7 +6,8 @@ use std::error::Error;
 use goldenscript::{Argument, Command};
 use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, Attempt, Create, CreateMode, FencingToken, Identity, Limits, LockGuard, LockMode, Op, ZPath, ZnodeOp,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, FencingToken, Identity, Limits, LockGuard, LockMode, Op,
+    Policy, ZPath, ZnodeOp,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -130,15 +131,34 @@ impl Words {
 
     pub(crate) fn acquire(&mut self, attempt: u64) -> Result<Acquire> {
         let mode = match self.key("mode").as_deref() {
-            None | Some("exclusive") => LockMode::Exclusive,
-            Some("read") => LockMode::Read,
-            Some("write") => LockMode::Write,
-            Some(other) => return Err(format!("no lock mode {other}").into()),
+            None => LockMode::Exclusive,
+            Some(word) => lock_mode(word)?,
         };
         Ok(Acquire {
             lock: self.path()?,
             mode,
             owner: self.text("owner")?,
+            label: self.text("label")?,
+            lock_delay_ms: self.key_number("delay", 0)? as u32,
+            attempt: Attempt(self.key_number("attempt", attempt)?),
+        })
+    }
+
+    /// `acquireall /a:read /b`.
+    pub(crate) fn acquire_all(&mut self, attempt: u64) -> Result<AcquireAll> {
+        let mut parts = Vec::new();
+        for word in self.positional.drain(..) {
+            let (path, mode) = word.split_once(':').unwrap_or((&word, "exclusive"));
+            parts.push((ZPath::parse(path)?, lock_mode(mode)?));
+        }
+        let policy = match self.key("policy").as_deref() {
+            None | Some("strict") => Policy::Strict,
+            Some("backfill") => Policy::Backfill,
+            Some(other) => return Err(format!("no policy {other}").into()),
+        };
+        Ok(AcquireAll {
+            parts,
+            policy,
             label: self.text("label")?,
             lock_delay_ms: self.key_number("delay", 0)? as u32,
             attempt: Attempt(self.key_number("attempt", attempt)?),
@@ -248,6 +268,20 @@ impl Words {
         }
         Ok(limits)
     }
+}
+
+/// `read`, or `2/5` for two of five permits.
+fn lock_mode(word: &str) -> Result<LockMode> {
+    Ok(match word {
+        "exclusive" => LockMode::Exclusive,
+        "read" => LockMode::Read,
+        "write" => LockMode::Write,
+        "latch" => LockMode::Latch,
+        other => {
+            let (permits, limit) = other.split_once('/').ok_or_else(|| format!("no lock mode {other}"))?;
+            LockMode::Lease { permits: permits.parse()?, limit: limit.parse()? }
+        }
+    })
 }
 
 fn acl_entry(entry: &str) -> Result<Acl> {

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use znode::lock::{
     BlindSpot, EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation, WaitsFor,
 };
-use znode::{Applied, Error, EventKind, Kind, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath};
+use znode::{
+    Applied, Error, EventKind, Kind, LockSettings, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath,
+};
 
 pub(crate) fn applied(applied: &Applied) -> String {
     let answer = match &applied.reply {
@@ -23,6 +25,7 @@ pub(crate) fn applied(applied: &Applied) -> String {
             EventKind::Deleted => "deleted",
             EventKind::DataChanged => "data",
             EventKind::ChildrenChanged => "children",
+            EventKind::Granted => "granted",
         };
         assert_eq!(event.zxid, applied.zxid, "an event of another transaction");
         write!(output, "\n  {kind} {}", event.path).unwrap();
@@ -76,7 +79,11 @@ pub(crate) fn queue(queue: &Result<Queue, Error>) -> String {
         Err(error) => format!("{error:?}"),
         Ok(queue) => {
             let lines = queue.entries.iter().map(|entry| format!("\n{}", self::entry(entry)));
-            format!("{} contenders{}", queue.contenders, lines.collect::<String>())
+            let permits = queue.permits.map(|permits| format!(", {} of {} permits", permits.held, permits.limit));
+            let LockSettings { closed, waiters_max, .. } = queue.settings;
+            let waiters = waiters_max.map(|max| format!(", at most {max} wait")).unwrap_or_default();
+            let settings = format!("{}{}{waiters}", permits.unwrap_or_default(), if closed { ", closed" } else { "" });
+            format!("{} contenders{}{}", queue.contenders, settings, lines.collect::<String>())
         }
     }
 }
@@ -93,6 +100,12 @@ fn entry(entry: &QueueEntry) -> String {
         }
     }
     write!(line, " since={} token={} holds={}", entry.since_ms, entry.token, entry.holds).unwrap();
+    if let Some(permits) = entry.permits {
+        write!(line, " permits={permits}").unwrap();
+    }
+    if entry.priority > 0 {
+        write!(line, " priority={}", entry.priority).unwrap();
+    }
     if let Some(Revocation { at, by, due_ms }) = &entry.revocation {
         let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
         let due = due_ms.map(|due_ms| format!(" due {due_ms}")).unwrap_or_default();

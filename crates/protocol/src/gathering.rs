@@ -1,0 +1,88 @@
+//! Barriers and groups.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A barrier: who asks to pass waits while it is closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Barrier {
+    /// The barrier.
+    pub barrier: String,
+    /// Whether its znode is there.
+    pub state: BarrierState,
+    /// Where in history.
+    pub zxid: u64,
+}
+
+/// Whether a barrier lets pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BarrierState {
+    /// It does.
+    Open,
+    /// It does not.
+    Closed,
+}
+
+/// A double barrier, as one of its members sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DoubleBarrier {
+    /// The barrier.
+    pub barrier: String,
+    /// Whom it is about.
+    pub member: String,
+    /// Where the member stands.
+    pub state: MemberState,
+    /// Members that are there.
+    pub members: u32,
+    /// Where in history.
+    pub zxid: u64,
+}
+
+/// Where a member of a double barrier stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MemberState {
+    /// It waits for others to enter (202).
+    Entering,
+    /// All have entered.
+    Entered,
+    /// It waits for others to leave (202).
+    Leaving,
+    /// All have left.
+    Left,
+}
+
+/// `GET /v1/groups/{path}`: a page of a group's members by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Group {
+    /// The group.
+    pub group: String,
+    /// How many there are.
+    pub count: u32,
+    /// The page.
+    pub members: Vec<GroupMember>,
+    /// The zxid at which somebody joined or left last. Ask again with `since` set to this to wait for the next time.
+    pub changed: u64,
+    /// Ask again with `after` set to this for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A member of a group. Its data is text when it is UTF-8, else base64.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GroupMember {
+    /// Its name.
+    pub member: String,
+    /// Its session; absent for a znode that is not ephemeral.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// What it says of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// The same when it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_base64: Option<String>,
+    /// When it joined, in milliseconds since 1970, by the leader's clock.
+    pub since_ms: u64,
+}

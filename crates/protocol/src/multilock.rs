@@ -1,0 +1,86 @@
+//! Several locks at once.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{LockMode, Millis};
+
+/// `POST /v1/multilocks`: all of the locks or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AcquireAll {
+    /// Each lock once. The ticket of the first stands for all.
+    pub locks: Vec<LockWish>,
+    /// Whether others may pass while it waits.
+    #[serde(default)]
+    pub policy: Policy,
+    /// Free text for people; becomes the data of all lock nodes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    /// If the session expires while it holds the locks, others are kept out of them for this long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_delay: Option<Millis>,
+}
+
+/// One of the locks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LockWish {
+    /// The lock.
+    pub path: String,
+    /// How it is wanted; not `latch`.
+    #[serde(default)]
+    pub mode: LockMode,
+    /// Of a semaphore: how many permits; 1 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+    /// Of a semaphore: how many there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// What a waiting multi-lock does to those who come later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// They wait behind it, on each of its locks.
+    #[default]
+    Strict,
+    /// They pass while it waits for another of its locks.
+    Backfill,
+}
+
+/// Where a multi-lock stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum MultiTicket {
+    /// It holds all its locks (200).
+    Held {
+        /// The ticket that stands for all: to ask with, and to release.
+        ticket: String,
+        /// Its locks, in the order of the request.
+        locks: Vec<HeldPart>,
+        /// As in a ticket.
+        safe_for_ms: u64,
+    },
+    /// It holds none of them (202).
+    Waiting {
+        /// The ticket that stands for all.
+        ticket: String,
+        /// The lock nodes, in the order of the request.
+        tickets: Vec<String>,
+        /// Somebody that it waits for.
+        predecessor: String,
+    },
+}
+
+/// One of the locks that a multi-lock holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeldPart {
+    /// The lock.
+    pub lock: String,
+    /// The lock node in its queue.
+    pub ticket: String,
+    /// What to show to the resource behind this lock.
+    pub fencing_token: u64,
+}

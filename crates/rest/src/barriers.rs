@@ -1,0 +1,180 @@
+//! `/v1/barriers` and `/v1/double-barriers`, on the znodes that Curator's DistributedBarrier and
+//! DistributedDoubleBarrier make.
+
+use axum::http::StatusCode;
+use protocol::{Barrier, BarrierState, DoubleBarrier, MemberState};
+use replica::{Step, WatchKey};
+use uuid::Uuid;
+use znode::{CreateMode, Error, Op, State, ZPath, Zxid};
+
+use crate::call::{Answer, Call, json};
+use crate::own_znode::{self, child};
+use crate::problem::Problem;
+use crate::wait::Wait;
+
+const ROUTE: &str = "/v1/barriers";
+const DOUBLE_ROUTE: &str = "/v1/double-barriers";
+
+/// The child whose presence says that all have entered.
+const READY: &str = "ready";
+
+/// Closes a barrier.
+#[utoipa::path(put, path = "/v1/barriers/{path}", tag = "barriers",
+    params(("path" = String, Path, description = "slashes included"),
+        ("ephemeral" = Option<bool>, Query, description = "it opens when the session ends")),
+    responses((status = 201, description = "Closed", body = Barrier),
+        (status = 200, description = "It was closed already", body = Barrier)))]
+pub(crate) async fn close(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    let mode = if call.query.flag("ephemeral")? { CreateMode::Ephemeral } else { CreateMode::Persistent };
+    std::mem::take(&mut call.query).finish()?;
+    if let Some(parent) = path.parent() {
+        own_znode::make_directories(&call, &parent).await?;
+    }
+    match call.propose(Op::Znode(own_znode::create(&path, Vec::new(), mode)?)).await {
+        Ok((zxid, _)) => Ok(barrier(StatusCode::CREATED, &path, BarrierState::Closed, zxid)),
+        Err(problem) if problem.is(Error::NodeExists) => {
+            Ok(barrier(StatusCode::OK, &path, BarrierState::Closed, problem.zxid.unwrap_or(Zxid(0))))
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+/// Opens a barrier: all who wait pass.
+#[utoipa::path(delete, path = "/v1/barriers/{path}", tag = "barriers",
+    params(("path" = String, Path, description = "slashes included")),
+    responses((status = 200, description = "Open, by now or before", body = Barrier)))]
+pub(crate) async fn open(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    std::mem::take(&mut call.query).finish()?;
+    let (zxid, _) = own_znode::delete_if_there(&call, &path).await?;
+    Ok(barrier(StatusCode::OK, &path, BarrierState::Open, zxid))
+}
+
+/// Says whether a barrier is open, waiting for it as long as `wait` says.
+#[utoipa::path(get, path = "/v1/barriers/{path}", tag = "barriers",
+    params(("path" = String, Path, description = "slashes included"),
+        ("wait" = Option<String>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "Open, or closed still", body = Barrier)))]
+pub(crate) async fn pass(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    let wait = Wait::take(&mut call)?;
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    let closed = |state: &State| match state.node(&path) {
+        None => Step::Ready(()),
+        Some(_) => Step::Watch(WatchKey::Node(path.clone())),
+    };
+    let (open, zxid) = wait.until(&call, &state, closed).await?;
+    let now = if open.is_some() { BarrierState::Open } else { BarrierState::Closed };
+    Ok(barrier(StatusCode::OK, &path, now, zxid))
+}
+
+/// Enters a double barrier, waiting until `count` members have.
+#[utoipa::path(post, path = "/v1/double-barriers/{path}", tag = "barriers",
+    params(("path" = String, Path, description = "slashes included"),
+        ("count" = u32, Query, description = "how many members it takes; the same for all"),
+        ("member" = Option<String>, Query, description = "a name; the idempotency key, or a UUID, when absent"),
+        ("wait" = Option<String>, Query, description = "0, the default, is a try"),
+        ("keep" = Option<bool>, Query, description = "stay a member when the wait ends")),
+    responses((status = 200, description = "All have entered", body = DoubleBarrier),
+        (status = 202, description = "Waiting, with keep=true", body = DoubleBarrier)))]
+pub(crate) async fn enter(mut call: Call) -> Answer {
+    call.caller.session()?;
+    let path = call.path(DOUBLE_ROUTE)?;
+    let wait = Wait::take(&mut call)?;
+    let count = call.query.get::<u32>("count")?.filter(|count| *count > 0);
+    let count = count.ok_or_else(|| Problem::bad("count", "how many members, at least 1"))?;
+    let named = call.query.take("member");
+    let keep = call.query.flag("keep")?;
+    std::mem::take(&mut call.query).finish()?;
+    let key = call.caller.key.map(|key| key.to_string());
+    let member = named.or(key).unwrap_or_else(|| Uuid::new_v4().to_string());
+    let (own, ready) = (child(&path, "member", &member)?, child(&path, "member", READY)?);
+    if member == READY {
+        return Err(Problem::bad("member", "the name is taken"));
+    }
+    own_znode::make(&call, &own, Vec::new()).await?;
+    // What follows is not the client's one write any more.
+    call.caller.key = None;
+    let state = own_znode::present(&call).await?;
+    if members(&state, &path) >= count && state.node(&ready).is_none() {
+        match call.propose(Op::Znode(own_znode::create(&ready, Vec::new(), CreateMode::Persistent)?)).await {
+            Err(problem) if !problem.is(Error::NodeExists) => return Err(problem),
+            _ => {}
+        }
+    }
+    let state = own_znode::present(&call).await?;
+    let step = |state: &State| match (state.node(&ready), state.node(&own)) {
+        (Some(_), _) => Step::Ready(true),
+        (None, None) => Step::Ready(false),
+        (None, Some(_)) => Step::Watch(WatchKey::Children(path.clone())),
+    };
+    let (entered, zxid) = wait.until(&call, &state, step).await?;
+    match entered {
+        Some(true) => Ok(gathered(&call, StatusCode::OK, &path, &member, MemberState::Entered, zxid)),
+        Some(false) => Err(Problem::ticket_gone(&own, zxid)),
+        None if keep => Ok(gathered(&call, StatusCode::ACCEPTED, &path, &member, MemberState::Entering, zxid)),
+        None => {
+            let (zxid, _) = own_znode::delete(&call, &own).await?;
+            // All may have entered before the log took this one out: then it has entered, and has left already.
+            let state = own_znode::present(&call).await?;
+            match state.node(&ready).is_some_and(|ready| ready.stat().czxid < zxid) {
+                true => Ok(gathered(&call, StatusCode::OK, &path, &member, MemberState::Entered, zxid)),
+                false => Err(Problem::not_acquired(&own, zxid)),
+            }
+        }
+    }
+}
+
+/// Leaves a double barrier, waiting until all members have.
+#[utoipa::path(delete, path = "/v1/double-barriers/{path}", tag = "barriers",
+    params(("path" = String, Path, description = "slashes included"),
+        ("member" = String, Query, description = "the name under which it entered"),
+        ("wait" = Option<String>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "All have left", body = DoubleBarrier),
+        (status = 202, description = "It has left, others have not", body = DoubleBarrier)))]
+pub(crate) async fn leave(mut call: Call) -> Answer {
+    call.caller.session()?;
+    let path = call.path(DOUBLE_ROUTE)?;
+    let wait = Wait::take(&mut call)?;
+    let member = call.query.take("member").ok_or_else(|| Problem::bad("member", "the name under which it entered"))?;
+    std::mem::take(&mut call.query).finish()?;
+    let (own, ready) = (child(&path, "member", &member)?, child(&path, "member", READY)?);
+    own_znode::delete(&call, &own).await?;
+    call.caller.key = None;
+    let state = own_znode::present(&call).await?;
+    let step = |state: &State| match members(state, &path) {
+        0 => Step::Ready(()),
+        _ => Step::Watch(WatchKey::Children(path.clone())),
+    };
+    let (left, zxid) = wait.until(&call, &state, step).await?;
+    if left.is_none() {
+        return Ok(gathered(&call, StatusCode::ACCEPTED, &path, &member, MemberState::Leaving, zxid));
+    }
+    let (zxid, _) = own_znode::delete_if_there(&call, &ready).await?;
+    Ok(gathered(&call, StatusCode::OK, &path, &member, MemberState::Left, zxid))
+}
+
+fn members(state: &State, path: &ZPath) -> u32 {
+    let Some(node) = state.node(path) else { return 0 };
+    let ready = path.child(READY).is_ok_and(|ready| state.node(&ready).is_some());
+    node.stat().num_children - u32::from(ready)
+}
+
+fn barrier(status: StatusCode, path: &ZPath, state: BarrierState, zxid: Zxid) -> axum::response::Response {
+    json(status, zxid, &Barrier { barrier: path.as_str().into(), state, zxid: zxid.0 })
+}
+
+fn gathered(
+    call: &Call,
+    status: StatusCode,
+    path: &ZPath,
+    member: &str,
+    state: MemberState,
+    zxid: Zxid,
+) -> axum::response::Response {
+    let members = members(&call.door.replica().state(), path);
+    let body = DoubleBarrier { barrier: path.as_str().into(), member: member.into(), state, members, zxid: zxid.0 };
+    json(status, zxid, &body)
+}

@@ -1,0 +1,116 @@
+//! `/v1/groups`: who is there. A member is an ephemeral child, as Curator's GroupMember makes it.
+
+use axum::http::StatusCode;
+use protocol::{Deleted, Group, GroupMember};
+use replica::{Step, WatchKey};
+use znode::{Error, State, ZPath};
+
+use crate::call::{Answer, Call, json};
+use crate::own_znode::{self, child, owner};
+use crate::problem::Problem;
+use crate::wait::Wait;
+use crate::words;
+
+const ROUTE: &str = "/v1/groups";
+
+/// Joins a group; the body is what the member says of itself.
+#[utoipa::path(post, path = "/v1/groups/{path}", tag = "groups",
+    params(("path" = String, Path, description = "slashes included"),
+        ("member" = String, Query, description = "its name in the group")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 201, description = "Joined", body = GroupMember),
+        (status = 200, description = "The session had joined already", body = GroupMember)))]
+pub(crate) async fn join(mut call: Call) -> Answer {
+    call.caller.session()?;
+    let path = call.path(ROUTE)?;
+    let own = member(&mut call, &path)?;
+    let data_max = call.door.replica().state().limits().data_bytes_max as usize;
+    let (data, _permit) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
+    let made = own_znode::make(&call, &own, data.into()).await?;
+    let state = own_znode::present(&call).await?;
+    let member = info(&state, &own).ok_or_else(|| Problem::ticket_gone(&own, state.last_zxid()))?;
+    Ok(json(made.status(), made.zxid(), &member))
+}
+
+/// Leaves a group.
+#[utoipa::path(delete, path = "/v1/groups/{path}", tag = "groups",
+    params(("path" = String, Path, description = "slashes included"),
+        ("member" = String, Query, description = "its name in the group")),
+    responses((status = 200, description = "Left, by now or before", body = Deleted)))]
+pub(crate) async fn leave(mut call: Call) -> Answer {
+    call.caller.session()?;
+    let path = call.path(ROUTE)?;
+    let own = member(&mut call, &path)?;
+    let (zxid, _) = own_znode::delete(&call, &own).await?;
+    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+}
+
+/// Lists a group. With `since`, waits until somebody has joined or left after that.
+#[utoipa::path(get, path = "/v1/groups/{path}", tag = "groups",
+    params(("path" = String, Path, description = "slashes included"),
+        ("limit" = Option<usize>, Query), ("after" = Option<String>, Query),
+        ("since" = Option<u64>, Query, description = "`changed` of the last answer: wait for the next change"),
+        ("wait" = Option<String>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "Members by name", body = Group)))]
+pub(crate) async fn list(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    let wait = Wait::take(&mut call)?;
+    let since: Option<u64> = call.query.get("since")?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let after = call.query.take("after").unwrap_or_default();
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    let step = |state: &State| match since == Some(changed(state, &path)) {
+        true => Step::Watch(WatchKey::Children(path.clone())),
+        false => Step::Ready(page(state, &path, &after, limit)),
+    };
+    let (group, zxid) = wait.until(&call, &state, step).await?;
+    let group = match group {
+        Some(group) => group?,
+        None => page(&state, &path, &after, limit)?,
+    };
+    Ok(json(StatusCode::OK, zxid, &group))
+}
+
+fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {
+    let name = call.query.take("member").ok_or_else(|| Problem::bad("member", "its name in the group"))?;
+    std::mem::take(&mut call.query).finish()?;
+    child(path, "member", &name)
+}
+
+/// When somebody joined or left last.
+fn changed(state: &State, path: &ZPath) -> u64 {
+    state.node(path).map_or(0, |node| node.stat().pzxid.0)
+}
+
+fn page(state: &State, path: &ZPath, after: &str, limit: usize) -> Result<Group, Error> {
+    let mut group = Group {
+        group: path.as_str().into(),
+        count: state.node(path).map_or(0, |node| node.stat().num_children),
+        members: Vec::new(),
+        changed: changed(state, path),
+        next: None,
+    };
+    // A group that nobody has joined is empty.
+    let Ok(names) = state.children_from(path, after) else { return Ok(group) };
+    for name in names {
+        if group.members.len() == limit {
+            group.next = group.members.last().map(|member| member.member.clone());
+            break;
+        }
+        group.members.extend(info(state, &path.child(name)?));
+    }
+    Ok(group)
+}
+
+fn info(state: &State, path: &ZPath) -> Option<GroupMember> {
+    let node = state.node(path)?;
+    let said = words::znode_info(path, node);
+    Some(GroupMember {
+        member: path.name().into(),
+        session: owner(state, path).map(|session| session.0),
+        data: said.data,
+        data_base64: said.data_base64,
+        since_ms: said.stat.ctime_ms,
+    })
+}

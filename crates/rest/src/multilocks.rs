@@ -1,0 +1,131 @@
+//! `/v1/multilocks`: several locks, all or none.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use protocol::{HeldPart, MultiTicket};
+use replica::{Step, WatchKey};
+use uuid::Uuid;
+use znode::lock::{self, LockStatus};
+use znode::{AcquireAll, Attempt, Error, Op, Policy, RequestKey, State, ZPath, Zxid};
+
+use crate::acquire::{enqueue, wait, wait_or_leave};
+use crate::call::{Answer, Call, json};
+use crate::delivery::deliver;
+use crate::heartbeat::Heartbeat;
+use crate::problem::Problem;
+use crate::wait::Wait;
+use crate::waiter::Waiter;
+use crate::words;
+
+/// Acquires several locks, all or none, waiting for them as long as `wait` says.
+#[utoipa::path(post, path = "/v1/multilocks", tag = "locks", request_body = protocol::AcquireAll,
+    params(("wait" = Option<String>, Query, description = "0, the default, is a try"),
+        ("keep" = Option<bool>, Query, description = "stay in the queues when the wait ends or the client goes")),
+    responses((status = 200, description = "Held", body = MultiTicket),
+        (status = 202, description = "Queued, with keep=true", body = MultiTicket)))]
+pub(crate) async fn acquire(mut call: Call) -> Answer {
+    let credential = call.caller.session()?;
+    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let keep = call.query.flag("keep")?;
+    std::mem::take(&mut call.query).finish()?;
+    let (body, _permit) = call.json::<protocol::AcquireAll>().await?;
+    let wish = wish(body)?;
+    let Some((first, _)) = wish.parts.first().cloned() else {
+        return Err(Problem::bad("locks", "at least one"));
+    };
+    let (attempt, deadline) = (wish.attempt, call.arrived + Duration::from_millis(wait_ms));
+    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
+    let permit = call.door.wait_permit()?;
+    let heartbeat = Heartbeat::send(&call.door, credential);
+    let request = call.request(Op::AcquireAll(wish));
+    let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), attempt, permit);
+    if keep {
+        waiter.disarm();
+    }
+    let (ticket, grant) = enqueue(&mut waiter, &first).await?;
+    if grant.is_none() && keep {
+        // However the wait ends: if the place is kept, the client must hear of its ticket.
+        let _ = wait(&call.door, &ticket, deadline).await;
+    } else if grant.is_none() {
+        wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?;
+    }
+    let safe_for_ms = heartbeat.safe_for_ms().await;
+    let answer = view(&call.door.replica().state(), &ticket, safe_for_ms)?;
+    deliver(&call.parts.extensions, waiter);
+    Ok(answer)
+}
+
+/// Says where a multi-lock stands, waiting until it holds as long as `wait` says. To release it, delete its ticket.
+#[utoipa::path(get, path = "/v1/multilocks/{ticket}", tag = "locks",
+    params(("ticket" = String, Path, description = "the ticket that stands for all, slashes included"),
+        ("wait" = Option<String>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "Held", body = MultiTicket),
+        (status = 202, description = "Waiting", body = MultiTicket)))]
+pub(crate) async fn ticket(mut call: Call) -> Answer {
+    let ticket = call.path("/v1/multilocks")?;
+    let wait = Wait::take(&mut call)?;
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    if lock::parts(&state, &ticket).is_none() {
+        return Err(gone(&ticket, &state));
+    }
+    let heartbeat = call.caller.credential.map(|credential| Heartbeat::send(&call.door, credential));
+    let step = |state: &State| match lock::status(state, &ticket) {
+        Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
+        _ => Step::Ready(()),
+    };
+    wait.until(&call, &state, step).await?;
+    let safe_for_ms = match heartbeat {
+        Some(heartbeat) => heartbeat.safe_for_ms().await,
+        None => 0,
+    };
+    view(&call.door.replica().state(), &ticket, safe_for_ms)
+}
+
+fn wish(body: protocol::AcquireAll) -> Result<AcquireAll, Problem> {
+    let mut parts = Vec::with_capacity(body.locks.len());
+    for (index, wish) in body.locks.into_iter().enumerate() {
+        let path = ZPath::parse(&wish.path).map_err(|_| Problem::bad("path", "not a znode path").of_op(index))?;
+        let mode = words::lock_mode_of(wish.mode, wish.permits, wish.limit).map_err(|problem| problem.of_op(index))?;
+        parts.push((path, mode));
+    }
+    let policy = match body.policy {
+        protocol::Policy::Strict => Policy::Strict,
+        protocol::Policy::Backfill => Policy::Backfill,
+    };
+    let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
+    // The state cuts a longer wish.
+    let lock_delay_ms = body.lock_delay.map_or(0, |delay| u32::try_from(delay.0).unwrap_or(u32::MAX));
+    Ok(AcquireAll { parts, policy, label: body.label, lock_delay_ms, attempt: Attempt(attempt) })
+}
+
+/// 200 or 202; 410 when it is not there any more.
+fn view(state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Problem> {
+    let zxid: Zxid = state.last_zxid();
+    let parts = lock::parts(state, ticket).ok_or_else(|| gone(ticket, state))?;
+    let tickets: Vec<String> = parts.iter().map(|part| part.as_str().into()).collect();
+    let mut locks = Vec::with_capacity(parts.len());
+    for part in parts {
+        match lock::status(state, part) {
+            Ok(LockStatus::Held { token, .. }) => locks.push(HeldPart {
+                lock: part.parent().map_or_else(String::new, |lock| lock.as_str().into()),
+                ticket: part.as_str().into(),
+                fencing_token: token.0,
+            }),
+            Ok(LockStatus::Waiting { predecessor }) => {
+                let predecessor = predecessor.as_str().into();
+                let body = MultiTicket::Waiting { ticket: ticket.as_str().into(), tickets, predecessor };
+                return Ok(json(StatusCode::ACCEPTED, zxid, &body));
+            }
+            Err(Error::NoNode) => return Err(gone(ticket, state)),
+            Err(error) => return Err(Problem::from(error).at(part, zxid)),
+        }
+    }
+    Ok(json(StatusCode::OK, zxid, &MultiTicket::Held { ticket: ticket.as_str().into(), locks, safe_for_ms }))
+}
+
+fn gone(ticket: &ZPath, state: &State) -> Problem {
+    Problem::ticket_gone(ticket, state.last_zxid())
+}

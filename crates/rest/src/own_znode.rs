@@ -1,0 +1,131 @@
+//! Ephemeral znodes with a name of their own: members of groups and of double barriers.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use replica::Consistency;
+use znode::{Acl, Create, CreateMode, Error, Kind, Op, Reply, Request, SessionId, State, ZPath, ZnodeOp, Zxid};
+
+use crate::call::Call;
+use crate::problem::Problem;
+
+/// What became of a wish for a znode.
+pub(crate) enum Made {
+    /// It was created by this request.
+    Now(Zxid),
+    /// The same session had it already: this is a retry.
+    Before(Zxid),
+}
+
+impl Made {
+    pub(crate) fn zxid(&self) -> Zxid {
+        match self {
+            Made::Now(zxid) | Made::Before(zxid) => *zxid,
+        }
+    }
+
+    /// 201 or 200.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Made::Now(_) => StatusCode::CREATED,
+            Made::Before(_) => StatusCode::OK,
+        }
+    }
+}
+
+/// Creates the session's own znode, with its directory. A retry whose first answer was lost finds its own.
+///
+/// # Errors
+/// 409 `node-exists` when it is another session's.
+pub(crate) async fn make(call: &Call, path: &ZPath, data: Vec<u8>) -> Result<Made, Problem> {
+    let credential = call.caller.session()?;
+    if let Some(parent) = path.parent() {
+        make_directories(call, &parent).await?;
+    }
+    match call.propose(Op::Znode(create(path, data, CreateMode::Ephemeral)?)).await {
+        Ok((zxid, _)) => Ok(Made::Now(zxid)),
+        Err(problem) if problem.is(Error::NodeExists) => {
+            let state = present(call).await?;
+            // The session is compared, not a name: a znode of an earlier session of the same client is about to vanish
+            // (CURATOR-604).
+            match owner(&state, path) {
+                Some(owner) if owner == credential.session => Ok(Made::Before(state.last_zxid())),
+                _ => Err(problem),
+            }
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+/// Deletes the session's own znode; true when it was there.
+///
+/// # Errors
+/// 412 `lock-not-held` when it is another session's.
+pub(crate) async fn delete(call: &Call, path: &ZPath) -> Result<(Zxid, bool), Problem> {
+    let credential = call.caller.session()?;
+    let state = present(call).await?;
+    if state.node(path).is_none() {
+        return Ok((state.last_zxid(), false));
+    }
+    if owner(&state, path) != Some(credential.session) {
+        return Err(Problem::from(Error::LockNotHeld).at(path, state.last_zxid()));
+    }
+    delete_if_there(call, path).await
+}
+
+/// Deletes a znode, whoever made it.
+pub(crate) async fn delete_if_there(call: &Call, path: &ZPath) -> Result<(Zxid, bool), Problem> {
+    match call.propose(Op::Znode(ZnodeOp::Delete { path: path.clone(), version: -1 })).await {
+        Ok((zxid, _)) => Ok((zxid, true)),
+        Err(problem) if problem.is(Error::NoNode) => Ok((problem.zxid.unwrap_or(Zxid(0)), false)),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// Makes what is missing of a directory and its parents, as containers: they go when nobody uses them any more.
+pub(crate) async fn make_directories(call: &Call, path: &ZPath) -> Result<(), Problem> {
+    let state = present(call).await?;
+    let mut missing = Vec::new();
+    let mut at = Some(path.clone());
+    while let Some(directory) = at.filter(|directory| state.node(directory).is_none()) {
+        at = directory.parent();
+        missing.push(directory);
+    }
+    for directory in missing.iter().rev() {
+        // Not under the client's key, which is for what it asked for.
+        let mut request = Request::new(Op::Znode(create(directory, Vec::new(), CreateMode::Container)?));
+        request.guard = call.caller.guard.clone();
+        let applied = call.door.replica().propose(request, call.door.propose_deadline()).await?;
+        match applied.reply {
+            Ok(Reply::Created { .. }) => {}
+            Err(refusal) if refusal.error == Error::NodeExists => {}
+            Err(refusal) => return Err(Problem::refused(refusal, applied.zxid)),
+            Ok(_) => return Err(Problem::internal("a create was not answered as one")),
+        }
+    }
+    Ok(())
+}
+
+/// A create of the znode at a path.
+pub(crate) fn create(path: &ZPath, data: Vec<u8>, mode: CreateMode) -> Result<ZnodeOp, Problem> {
+    let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
+    Ok(ZnodeOp::Create(Create { parent, name: path.name().into(), data, mode, acl: Acl::open() }))
+}
+
+/// A child whose name comes from the client.
+pub(crate) fn child(parent: &ZPath, what: &str, name: &str) -> Result<ZPath, Problem> {
+    parent.child(name).map_err(|_| Problem::bad(what, "not the name of a znode"))
+}
+
+/// The session that an ephemeral znode belongs to.
+pub(crate) fn owner(state: &State, path: &ZPath) -> Option<SessionId> {
+    match state.node(path)?.kind() {
+        Kind::Ephemeral { owner } => Some(owner),
+        _ => None,
+    }
+}
+
+/// The state, linearizable.
+pub(crate) async fn present(call: &Call) -> Result<Arc<State>, Problem> {
+    Ok(call.door.replica().read(Consistency::Linearizable, call.door.read_deadline()).await?)
+}

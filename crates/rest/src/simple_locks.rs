@@ -1,0 +1,126 @@
+//! `/v1/simple-locks`: one ephemeral znode that is there or not, and nobody queues.
+//!
+//! Whoever creates the znode first holds; all who wait are woken when it goes and try again. Its data is the owner's id: who
+//! retries after a lost answer finds its own by that and by the session.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use protocol::{Released, SimpleLock, Ticket};
+use replica::{Step, WatchKey};
+use tokio::time::Instant;
+use uuid::Uuid;
+use znode::{CreateMode, Error, LockGuard, Op, SessionId, State, ZPath, ZnodeOp, Zxid};
+
+use crate::call::{Answer, Call, json};
+use crate::heartbeat::Heartbeat;
+use crate::own_znode::{create, make_directories, owner, present};
+use crate::problem::Problem;
+use crate::wait::Wait;
+
+const ROUTE: &str = "/v1/simple-locks";
+
+/// Takes a simple lock, waiting and trying again as long as `wait` says.
+#[utoipa::path(post, path = "/v1/simple-locks/{path}", tag = "locks",
+    params(("path" = String, Path, description = "slashes included"),
+        ("owner" = Option<String>, Query, description = "who, within the session; the idempotency key, or a UUID, when absent"),
+        ("wait" = Option<String>, Query, description = "0, the default, is a try")),
+    responses((status = 200, description = "Held", body = Ticket)))]
+pub(crate) async fn acquire(mut call: Call) -> Answer {
+    let credential = call.caller.session()?;
+    let path = call.path(ROUTE)?;
+    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    // Not a key for the log: it would keep the refusal that the first try may get.
+    let key = call.caller.key.take().map(|key| key.to_string());
+    let id = call.query.take("owner").filter(|owner| !owner.is_empty());
+    std::mem::take(&mut call.query).finish()?;
+    let id = id.or(key).unwrap_or_else(|| Uuid::new_v4().to_string());
+    let heartbeat = Heartbeat::send(&call.door, credential);
+    let deadline = call.arrived + Duration::from_millis(wait_ms);
+    let (token, zxid) = loop {
+        if let Some(held) = try_once(&call, &path, credential.session, &id).await? {
+            break held;
+        }
+        let state = present(&call).await?;
+        let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let wait = Wait::ending(deadline);
+        let gone = |state: &State| match state.node(&path) {
+            None => Step::Ready(()),
+            Some(_) => Step::Watch(WatchKey::Node(path.clone())),
+        };
+        if left_ms == 0 || wait.until(&call, &state, gone).await?.0.is_none() {
+            let detail = "the wait ended while others held the lock";
+            return Err(Problem::not_acquired(&path, state.last_zxid()).because(detail));
+        }
+    };
+    let (ticket, lock) = (path.as_str().into(), path.as_str().into());
+    let safe_for_ms = heartbeat.safe_for_ms().await;
+    Ok(json(
+        StatusCode::OK,
+        zxid,
+        &Ticket::Held { ticket, lock, fencing_token: token.0, holds: 1, safe_for_ms, revoke: None },
+    ))
+}
+
+/// The token, when the znode is this owner's now.
+async fn try_once(call: &Call, path: &ZPath, session: SessionId, id: &str) -> Result<Option<(Zxid, Zxid)>, Problem> {
+    if let Some(parent) = path.parent() {
+        make_directories(call, &parent).await?;
+    }
+    match call.propose(Op::Znode(create(path, id.into(), CreateMode::Ephemeral)?)).await {
+        Ok((zxid, _)) => Ok(Some((zxid, zxid))),
+        Err(problem) if problem.is(Error::NodeExists) => {
+            let state = present(call).await?;
+            Ok(holder(&state, path, session, id).map(|token| (token, state.last_zxid())))
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+/// Shows who holds a simple lock.
+#[utoipa::path(get, path = "/v1/simple-locks/{path}", tag = "locks",
+    params(("path" = String, Path, description = "slashes included")),
+    responses((status = 200, description = "Its holder, if there is one", body = SimpleLock)))]
+pub(crate) async fn look(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    let holder = state.node(&path).map(|node| protocol::SimpleHolder {
+        session: owner(&state, &path).map(|session| session.0),
+        owner: String::from_utf8_lossy(node.data()).into_owned(),
+        fencing_token: node.stat().czxid.0,
+        since_ms: node.stat().ctime_ms,
+    });
+    Ok(json(StatusCode::OK, state.last_zxid(), &SimpleLock { lock: path.as_str().into(), holder }))
+}
+
+/// Gives a simple lock back.
+#[utoipa::path(delete, path = "/v1/simple-locks/{path}", tag = "locks",
+    params(("path" = String, Path, description = "slashes included"),
+        ("owner" = String, Query, description = "who took it")),
+    responses((status = 200, description = "Given back, by now or before", body = Released)))]
+pub(crate) async fn release(mut call: Call) -> Answer {
+    let credential = call.caller.session()?;
+    let path = call.path(ROUTE)?;
+    let id = call.query.take("owner").ok_or_else(|| Problem::bad("owner", "who took it"))?;
+    std::mem::take(&mut call.query).finish()?;
+    let state = present(&call).await?;
+    let released = |zxid: Zxid| json(StatusCode::OK, zxid, &Released { holds: 0, zxid: zxid.0 });
+    if state.node(&path).is_none() {
+        return Ok(released(state.last_zxid()));
+    }
+    let Some(token) = holder(&state, &path, credential.session, &id) else {
+        return Err(Problem::from(Error::LockNotHeld).at(&path, state.last_zxid()));
+    };
+    // Only this very znode: in the meantime it may have become somebody else's.
+    call.caller.guard.get_or_insert(LockGuard { lock: path.clone(), token: token.into() });
+    let (zxid, _) = call.propose(Op::Znode(ZnodeOp::Delete { path, version: -1 })).await?;
+    Ok(released(zxid))
+}
+
+/// The token of an owner that holds.
+fn holder(state: &State, path: &ZPath, session: SessionId, id: &str) -> Option<Zxid> {
+    // The session is compared too: a znode of an earlier session with the same id is about to vanish (CURATOR-604).
+    let node = state.node(path).filter(|node| owner(state, path) == Some(session) && **node.data() == *id.as_bytes());
+    node.map(|node| node.stat().czxid)
+}

@@ -1,0 +1,130 @@
+//! Barriers and groups.
+
+use axum::http::Method;
+use serde_json::json;
+
+use crate::node::{Answer, Node, number, text};
+
+async fn end(node: &Node, session: &str) {
+    let id = session.split_once('.').unwrap().0;
+    node.in_session(session, Method::DELETE, &format!("/v1/sessions/{id}")).await.expect(200);
+}
+
+#[tokio::test]
+async fn all_pass_a_barrier_when_it_opens() {
+    let node = Node::start().await;
+    assert_eq!(node.get("/v1/barriers/b/x").await.expect(200).body["state"], "open");
+    node.put("/v1/barriers/b/x", "").await.expect(201);
+    assert_eq!(node.put("/v1/barriers/b/x", "").await.expect(200).body["state"], "closed");
+    assert_eq!(node.get("/v1/barriers/b/x?wait=50ms").await.expect(200).body["state"], "closed");
+    let pass = async || node.get("/v1/barriers/b/x?wait=20s").await.expect(200).body["state"].clone();
+    let (first, second, opened) = tokio::join!(pass(), pass(), node.delete("/v1/barriers/b/x"));
+    assert_eq!((first, second), (json!("open"), json!("open")));
+    opened.expect(200);
+    node.delete("/v1/barriers/b/x").await.expect(200);
+}
+
+#[tokio::test]
+async fn an_ephemeral_barrier_opens_when_its_session_ends() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    node.put("/v1/barriers/b?ephemeral", "").await.expect_problem(401, "session-required");
+    node.in_session(&session, Method::PUT, "/v1/barriers/b?ephemeral").await.expect(201);
+    let (passed, ()) = tokio::join!(node.get("/v1/barriers/b?wait=20s"), end(&node, &session));
+    assert_eq!(passed.expect(200).body["state"], "open");
+}
+
+async fn enter(node: &Node, session: &str, query: &str) -> Answer {
+    node.in_session(session, Method::POST, &format!("/v1/double-barriers/d?{query}")).await
+}
+
+async fn leave(node: &Node, session: &str, query: &str) -> Answer {
+    node.in_session(session, Method::DELETE, &format!("/v1/double-barriers/d?{query}")).await
+}
+
+#[tokio::test]
+async fn members_of_a_double_barrier_begin_and_end_together() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    for _ in 0..2 {
+        let one = enter(&node, &first, "count=2&member=a&wait=20s");
+        let two = async {
+            node.get("/v1/znodes/d/a?watch=exists&since=1&wait=20s").await.expect(200);
+            enter(&node, &second, "count=2&member=b&wait=20s").await
+        };
+        let (one, two) = tokio::join!(one, two);
+        assert_eq!((text(&one.expect(200), "state"), text(&two.expect(200), "state")), ("entered", "entered"));
+        let leaving = leave(&node, &first, "member=a").await.expect(202);
+        assert_eq!((text(&leaving, "state"), number(&leaving, "members")), ("leaving", 1));
+        let (one, two) =
+            tokio::join!(leave(&node, &first, "member=a&wait=20s"), leave(&node, &second, "member=b&wait=20s"));
+        assert_eq!((text(&one.expect(200), "state"), text(&two.expect(200), "state")), ("left", "left"));
+        node.get("/v1/znodes/d/ready").await.expect_problem(404, "no-node");
+    }
+}
+
+#[tokio::test]
+async fn who_enters_a_double_barrier_in_vain_is_no_member_any_more() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    enter(&node, &first, "count=2&member=a&wait=50ms").await.expect_problem(409, "not-acquired");
+    enter(&node, &second, "count=2&member=b").await.expect_problem(409, "not-acquired");
+    let kept = enter(&node, &first, "count=2&member=a&keep").await.expect(202);
+    assert_eq!((text(&kept, "state"), number(&kept, "members")), ("entering", 1));
+    // A retry is the same member; another session's is not.
+    enter(&node, &first, "count=2&member=a&keep").await.expect(202);
+    enter(&node, &second, "count=2&member=a").await.expect_problem(409, "node-exists");
+    leave(&node, &second, "member=a").await.expect_problem(412, "lock-not-held");
+    enter(&node, &second, "count=2").await.expect(200);
+    for (query, name) in [("member=a", "count"), ("count=0", "count"), ("count=1&member=ready", "member")] {
+        let refused = enter(&node, &first, query).await.expect_problem(400, "bad-request");
+        assert!(text(&refused, "detail").starts_with(name), "{}", refused.body);
+    }
+}
+
+#[tokio::test]
+async fn a_member_whose_session_ends_is_told() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let ending = async {
+        node.get("/v1/znodes/d/a?watch=exists&since=1&wait=20s").await.expect(200);
+        end(&node, &session).await;
+    };
+    let (gone, ()) = tokio::join!(enter(&node, &session, "count=2&member=a&wait=20s"), ending);
+    gone.expect_problem(410, "ticket-gone");
+}
+
+async fn join(node: &Node, session: &str, member: &str, data: &[u8]) -> Answer {
+    node.call(Method::POST, &format!("/v1/groups/g?member={member}"), &[("zlock-session", session)], data).await
+}
+
+#[tokio::test]
+async fn a_group_is_those_whose_sessions_live() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let empty = node.get("/v1/groups/g").await.expect(200);
+    assert_eq!(empty.body, json!({"group": "/g", "count": 0, "members": [], "changed": 0}));
+    let joined = join(&node, &first, "a", b"here").await.expect(201);
+    let again = join(&node, &first, "a", b"there").await.expect(200);
+    assert_eq!((&joined.body, text(&again, "data")), (&again.body, "here"));
+    join(&node, &second, "a", b"").await.expect_problem(409, "node-exists");
+    join(&node, &second, "b", b"\xff").await.expect(201);
+    node.post("/v1/groups/g?member=c", "").await.expect_problem(401, "session-required");
+    let group = node.get("/v1/groups/g?limit=1").await.expect(200);
+    let id: u64 = first.split_once('.').unwrap().0.parse().unwrap();
+    let member = &group.body["members"][0];
+    assert_eq!(*member, json!({"member": "a", "session": id, "data": "here", "since_ms": member["since_ms"]}));
+    assert_eq!((&group.body["count"], &group.body["next"]), (&json!(2), &json!("a")));
+    let rest = node.get("/v1/groups/g?after=a").await.expect(200);
+    assert_eq!((&rest.body["members"][0]["data_base64"], &rest.body["next"]), (&json!("/w=="), &json!(null)));
+    let uri = format!("/v1/groups/g?since={}&wait=20s", number(&group, "changed"));
+    let (changed, ()) = tokio::join!(node.get(&uri), end(&node, &first));
+    let changed = changed.expect(200);
+    assert_eq!((number(&changed, "count"), &changed.body["members"][0]["member"]), (1, &json!("b")));
+    let still = node.get(&format!("/v1/groups/g?since={}&wait=50ms", number(&changed, "changed"))).await.expect(200);
+    assert_eq!(still.body, changed.body);
+    let leave = async || node.in_session(&second, Method::DELETE, "/v1/groups/g?member=b").await.expect(200);
+    leave().await;
+    leave().await;
+    assert_eq!(number(&node.get("/v1/groups/g").await.expect(200), "count"), 0);
+}

@@ -1,0 +1,81 @@
+//! Simple locks.
+
+use axum::http::Method;
+use serde_json::json;
+
+use crate::node::{Answer, Node, number, text};
+
+async fn acquire(node: &Node, session: &str, query: &str) -> Answer {
+    node.in_session(session, Method::POST, &format!("/v1/simple-locks/s/l?{query}")).await
+}
+
+async fn release(node: &Node, session: &str, owner: &str) -> Answer {
+    node.in_session(session, Method::DELETE, &format!("/v1/simple-locks/s/l?owner={owner}")).await
+}
+
+#[tokio::test]
+async fn one_znode_is_the_lock() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    assert_eq!(node.get("/v1/simple-locks/s/l").await.expect(200).body, json!({"lock": "/s/l"}));
+    let held = acquire(&node, &first, "owner=a").await.expect(200);
+    let token = number(&held, "fencing_token");
+    assert_eq!((text(&held, "ticket"), text(&held, "lock")), ("/s/l", "/s/l"));
+    let shown = node.get("/v1/simple-locks/s/l").await.expect(200).body["holder"].clone();
+    let id: u64 = first.split_once('.').unwrap().0.parse().unwrap();
+    let since = &shown["since_ms"];
+    assert_eq!(shown, json!({"session": id, "owner": "a", "fencing_token": token, "since_ms": since}));
+    acquire(&node, &second, "owner=a").await.expect_problem(409, "not-acquired");
+    release(&node, &second, "a").await.expect_problem(412, "lock-not-held");
+    release(&node, &first, "b").await.expect_problem(412, "lock-not-held");
+    let guarded = async |token: u64| {
+        let guard = format!("/s/l;{token}");
+        node.call(Method::POST, "/v1/znodes/x-?mode=persistent-sequential", &[("if-lock", &guard)], b"").await
+    };
+    guarded(token).await.expect(201);
+    release(&node, &first, "a").await.expect(200);
+    release(&node, &first, "a").await.expect(200);
+    guarded(token).await.expect_problem(412, "lock-not-held");
+    let next = acquire(&node, &second, "owner=b").await.expect(200);
+    assert!(number(&next, "fencing_token") > token);
+}
+
+#[tokio::test]
+async fn who_lost_the_answer_finds_its_own_lock_by_owner_and_session() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = acquire(&node, &first, "owner=a").await.expect(200);
+    let again = acquire(&node, &first, "owner=a").await.expect(200);
+    assert_eq!(number(&held, "fencing_token"), number(&again, "fencing_token"));
+    // The same id in another session is another client, or a client that has lost its lock.
+    acquire(&node, &second, "owner=a").await.expect_problem(409, "not-acquired");
+    // Without an id of its own it cannot be told from others of its session.
+    acquire(&node, &first, "").await.expect_problem(409, "not-acquired");
+    release(&node, &first, "a").await.expect(200);
+    let key = [("zlock-session", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let keyed = async || node.call(Method::POST, "/v1/simple-locks/s/l", &key, b"").await.expect(200);
+    assert_eq!(keyed().await.body["fencing_token"], keyed().await.body["fencing_token"]);
+}
+
+#[tokio::test]
+async fn all_who_wait_try_again_when_the_znode_goes() {
+    let node = Node::start().await;
+    let first = node.session().await;
+    acquire(&node, &first, "owner=a").await.expect(200);
+    let second = node.session().await;
+    let cycle = async |owner: usize| {
+        let held = acquire(&node, &second, &format!("owner={owner}&wait=20s")).await.expect(200);
+        release(&node, &second, &owner.to_string()).await.expect(200);
+        number(&held, "fencing_token")
+    };
+    let end = async {
+        let id = first.split_once('.').unwrap().0;
+        node.in_session(&first, Method::DELETE, &format!("/v1/sessions/{id}")).await.expect(200);
+    };
+    let (mut tokens, ()) = tokio::join!(futures_util::future::join_all((0..8).map(cycle)), end);
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 8, "each held it once, alone");
+    acquire(&node, &second, "owner=a").await.expect(200);
+    acquire(&node, &second, "owner=b&wait=50ms").await.expect_problem(409, "not-acquired");
+}

@@ -1,0 +1,122 @@
+//! Locks that are closed to recipe clients: only acquires enter their queues, so the order need not be that of the names.
+//!
+//! That is what priorities and a hand-over to a named waiter need. A client that lists the lock nodes and takes the first
+//! for the holder would be wrong here, so it is not let in.
+
+use std::sync::Arc;
+
+use crate::ledger::demand_of;
+use crate::state::{Changes, State};
+use crate::tree::{NewNode, permit};
+use crate::znode::{Kind, Place};
+use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, WRITE, ZPath};
+
+impl State {
+    /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a container.
+    pub(crate) fn set_lock(
+        &mut self,
+        lock: &ZPath,
+        settings: LockSettings,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let refuse = |error| Refusal::at(error, lock);
+        // The holders of a semaphore are told apart by their czxids, and a closed lock does not go by those.
+        let both = settings.closed && settings.limit.is_some();
+        if lock.is_root() || settings.limit == Some(0) || both {
+            return Err(refuse(Error::BadArguments));
+        }
+        let (base, missing) = self.missing_on_the_way(lock);
+        let perm = if missing.is_empty() { WRITE } else { CREATE };
+        permit(&self.nodes[&base], perm, changes).map_err(refuse)?;
+        if missing.is_empty() {
+            let node = &self.nodes[lock];
+            if node.owner().is_some() {
+                return Err(refuse(Error::NoChildrenForEphemerals));
+            }
+            let known = self.ledger(lock).map(|ledger| ledger.settings).unwrap_or_default();
+            let same = LockSettings { waiters_max: known.waiters_max, ..settings } == known;
+            if !same && !node.family.contenders.is_empty() {
+                return Err(refuse(Error::NotEmpty));
+            }
+        } else {
+            self.check_room(&self.nodes[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
+            self.make_containers(&missing, changes);
+        }
+        if settings != LockSettings::default() {
+            self.check_ledger(lock).map_err(refuse)?;
+            self.open_ledger(lock, None, settings);
+        }
+        self.edit(lock, |node| {
+            if settings != LockSettings::default() && node.kind == Kind::Container {
+                node.kind = Kind::Persistent;
+            }
+            if let Some(ledger) = &mut node.family.ledger {
+                Arc::make_mut(ledger).set(settings);
+            }
+            node.family.ledger.take_if(|ledger| ledger.is_over());
+        });
+        Ok(Reply::Done)
+    }
+
+    /// Gives a waiter its priority before anybody has a turn.
+    pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
+        let place = Place::of(ticket.name(), self.nodes[ticket].czxid).expect("a lock node has a number");
+        let lock = ticket.parent().expect("a lock node has a parent");
+        self.edit_ledger(&lock, |ledger| ledger.prioritize(&place, priority));
+    }
+
+    /// Releases a ticket and grants the lock to the named waiter, before all others.
+    pub(crate) fn hand_over(
+        &mut self,
+        ticket: &ZPath,
+        to: &ZPath,
+        session: Option<SessionId>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let refuse = |error| Refusal::at(error, ticket);
+        self.check_ticket(ticket, session).map_err(refuse)?;
+        let lock = ticket.parent().ok_or_else(|| refuse(Error::BadArguments))?;
+        let ledger = self.ledger(&lock).filter(|ledger| ledger.settings.closed);
+        let ledger = ledger.ok_or_else(|| Refusal::at(Error::LockNotClosed, &lock))?;
+        let place = |path: &ZPath| Place::of(path.name(), self.node(path)?.czxid);
+        let held = place(ticket).is_some_and(|place| ledger.grant_of(&place).is_some());
+        if !held || self.multi_of(ticket, &self.nodes[ticket]).is_some() {
+            return Err(refuse(Error::LockNotHeld));
+        }
+        let refuse = Refusal::at(Error::HandOverRefused, to);
+        let waits = place(to).filter(|place| ledger.waits(place) && to.parent().as_ref() == Some(&lock));
+        let Some(place) = waits.filter(|_| self.multi_of(to, &self.nodes[to]).is_none()) else {
+            return Err(refuse);
+        };
+        let demand = demand_of(to.name(), &self.nodes[to], ledger.settings);
+        if !ledger.fits_without(&self.place_of(ticket), demand) {
+            return Err(refuse);
+        }
+        self.remove(ticket, changes);
+        self.grant_out_of_turn(&lock, &place, changes);
+        Ok(Reply::Released { holds: 0 })
+    }
+
+    fn place_of(&self, ticket: &ZPath) -> Place {
+        Place::of(ticket.name(), self.nodes[ticket].czxid).expect("a lock node has a number")
+    }
+
+    /// Whether one more may wait, or would not have to.
+    pub(crate) fn check_waiters(&self, lock: &ZPath, demand: crate::ledger::Demand) -> Result<(), Error> {
+        let Some(ledger) = self.ledger(lock) else {
+            return Ok(());
+        };
+        let waiters = ledger.waiters();
+        let full = ledger.settings.waiters_max.is_some_and(|max| waiters >= max as usize);
+        if full && (waiters > 0 || !ledger.fits(demand)) { Err(Error::TooManyWaiters) } else { Ok(()) }
+    }
+
+    /// Makes directories that are missing, given deepest first, as containers.
+    pub(crate) fn make_containers(&mut self, missing: &[ZPath], changes: &mut Changes) {
+        let open: Arc<[Acl]> = Acl::open().into();
+        for path in missing.iter().rev() {
+            let container = NewNode { kind: Kind::Container, data: Arc::new([]), acl: open.clone(), contender: None };
+            self.insert(path, container, changes);
+        }
+    }
+}

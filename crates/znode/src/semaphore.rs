@@ -1,0 +1,44 @@
+//! Semaphores: locks that several hold, each with a number of permits.
+//!
+//! The limit, how many permits there are, is kept in the lock's ledger: set by the first acquire, the same for all others,
+//! forgotten with the directory. Permits are granted in the order of the queue: a wish for many is not passed by wishes for few.
+
+use crate::acquire::Entered;
+use crate::ledger::Demand;
+use crate::state::{Changes, State};
+use crate::znode::Hold;
+use crate::{Acquire, Error, LockMode, LockSettings, Refusal, SessionId};
+
+impl State {
+    /// Enqueues a contender of any mode; in a semaphore, only if its limit is the one that the request says.
+    pub(crate) fn enqueue_in_mode(
+        &mut self,
+        acquire: &Acquire,
+        id: SessionId,
+        hold: Hold,
+        changes: &mut Changes,
+    ) -> Result<Entered, Refusal> {
+        let LockMode::Lease { permits, limit } = acquire.mode else {
+            let demand = if acquire.mode == LockMode::Read { Demand::Shared } else { Demand::Alone };
+            self.check_waiters(&acquire.lock, demand).map_err(|error| Refusal::at(error, &acquire.lock))?;
+            return self.enqueue(acquire, id, hold, changes);
+        };
+        let lock = &acquire.lock;
+        if !(1..=limit).contains(&permits) {
+            return Err(Refusal::at(Error::BadArguments, lock));
+        }
+        // Also when it has none because a multi-lock waits there.
+        if self.ledger(lock).is_some_and(|ledger| ledger.settings.limit != Some(limit)) {
+            return Err(Refusal::at(Error::LimitDiffers, lock));
+        }
+        self.check_waiters(lock, Demand::Permits(permits)).map_err(|error| Refusal::at(error, lock))?;
+        self.check_ledger(lock).map_err(|error| Refusal::at(error, lock))?;
+        let ticket = match self.enqueue(acquire, id, hold, changes)? {
+            Entered::At(ticket) => ticket,
+            answer => return Ok(answer),
+        };
+        self.open_ledger(lock, Some(&ticket), LockSettings { limit: Some(limit), ..LockSettings::default() });
+        changes.touch(lock);
+        Ok(Entered::At(ticket))
+    }
+}

@@ -1,0 +1,186 @@
+//! Who is next in the locks that keep a ledger.
+//!
+//! At the end of a transaction, for the locks whose queues it changed: grant the lock to the one who has waited longest of
+//! all who can have it, and again, until nobody can.
+//!
+//! In one lock it is the turn of the first who waits. Only who cannot be helped is passed over: a part of a multi-lock
+//! that asked for it (`Policy::Backfill`) and waits for another lock.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::ledger::{Demand, Ledger, demand_of};
+use crate::multilock::MultiLock;
+use crate::state::{Changes, State};
+use crate::znode::{Place, Znode, is_shared};
+use crate::{Error, EventKind, FencingToken, LockSettings, Policy, ZPath, Zxid};
+
+/// So many multi-locks may be passed over in one queue; the next one blocks it. Bounds the work of a grant.
+const PASSED_OVER_MAX: usize = 16;
+
+/// Somebody who can have the lock now. Ordered by age.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    czxid: Zxid,
+    lock: ZPath,
+    place: Place,
+}
+
+impl State {
+    /// Grants what the transaction made free. O(log n) for each grant and each lock that was touched.
+    pub(crate) fn settle(&mut self, changes: &mut Changes) {
+        let mut turns: BTreeSet<Turn> = changes.take_touched().iter().filter_map(|lock| self.next_in(lock)).collect();
+        while let Some(turn) = turns.pop_first() {
+            let now = self.next_in(&turn.lock);
+            if now.as_ref() != Some(&turn) {
+                // Another grant has changed the picture.
+                turns.extend(now);
+                continue;
+            }
+            for lock in self.grant(&turn, changes) {
+                turns.extend(self.next_in(&lock));
+            }
+        }
+    }
+
+    /// Who can have this lock now.
+    pub(crate) fn next_in(&self, lock: &ZPath) -> Option<Turn> {
+        let ledger = self.ledger(lock)?;
+        let turn = |place: &Place| Some(Turn { czxid: place.czxid, lock: lock.clone(), place: place.clone() });
+        if let Some(place) = self.own_reader(lock, ledger) {
+            return turn(place);
+        }
+        let mut passed_over = 0;
+        for place in ledger.turns() {
+            let (ticket, node) = self.lock_node(lock, place);
+            match self.multi_of(&ticket, node) {
+                Some(multi) if self.can_hold_all(multi) => return turn(place),
+                Some(multi) if passable(multi, ledger) && passed_over < PASSED_OVER_MAX => passed_over += 1,
+                Some(_) => return None,
+                // A recipe client waits for all before it, whatever we say. Granting it the lock would keep others out
+                // for nobody.
+                None if passed_over > 0 && node.contender().is_none() => return None,
+                None => return ledger.fits(demand_of(&place.name, node, ledger.settings)).then(|| turn(place))?,
+            }
+        }
+        None
+    }
+
+    /// Whether every part is next in its lock and has room there.
+    fn can_hold_all(&self, multi: &MultiLock) -> bool {
+        multi.tickets.iter().all(|ticket| {
+            let (Some(lock), Some(node)) = (ticket.parent(), self.node(ticket)) else {
+                return false;
+            };
+            let Some(ledger) = self.ledger(&lock) else {
+                return false;
+            };
+            let before = ledger.turns().take_while(|place| *place.name != *ticket.name());
+            // One more than may be: then it is blocked.
+            let before: Vec<&Place> = before.take(PASSED_OVER_MAX + 1).collect();
+            let free = before.iter().all(|place| {
+                let (other, node) = self.lock_node(&lock, place);
+                self.multi_of(&other, node).is_some_and(|other| passable(other, ledger))
+            });
+            free && before.len() <= PASSED_OVER_MAX && ledger.fits(demand_of(ticket.name(), node, ledger.settings))
+        })
+    }
+
+    /// Curator's downgrade: the holder of the write lock reads under the same number at once, whoever else waits.
+    fn own_reader<'a>(&self, lock: &ZPath, ledger: &'a Ledger) -> Option<&'a Place> {
+        let (writer, _) = ledger.granted().next().filter(|(_, grant)| grant.demand == Demand::Alone)?;
+        let owner = |place: &Place| self.lock_node(lock, place).1.owner();
+        let own = |place: &&Place| is_shared(&place.name) && owner(place).is_some() && owner(place) == owner(writer);
+        ledger.waiting_at(writer.number).find(own)
+    }
+
+    /// Grants a lock, or all locks of a multi-lock. Returns those whose queues it changed.
+    fn grant(&mut self, turn: &Turn, changes: &mut Changes) -> Vec<ZPath> {
+        let (ticket, node) = self.lock_node(&turn.lock, &turn.place);
+        let tickets = self.multi_of(&ticket, node).map_or_else(|| vec![ticket.clone()], |multi| multi.tickets.clone());
+        let mut locks = Vec::new();
+        for ticket in tickets {
+            let lock = ticket.parent().expect("a lock node has a parent");
+            let node = &self.nodes[&ticket];
+            let place = Place::of(ticket.name(), node.czxid).expect("a lock node has a number");
+            let ledger = self.ledger(&lock).expect("a turn is in a ledger");
+            let demand = demand_of(&place.name, node, ledger.settings);
+            let passes = ledger.turns().next() != Some(&place);
+            let zxid = changes.zxid;
+            self.edit_ledger(&lock, |ledger| {
+                ledger.passed |= passes;
+                let token = if ledger.passed { zxid } else { place.czxid };
+                ledger.grant(&place, demand, FencingToken::from(token));
+            });
+            changes.push(EventKind::Granted, &ticket);
+            changes.granted(&ticket);
+            locks.push(lock);
+        }
+        locks
+    }
+
+    /// Grants a lock to one who waits, whose turn it is not.
+    pub(crate) fn grant_out_of_turn(&mut self, lock: &ZPath, place: &Place, changes: &mut Changes) {
+        self.grant(&Turn { czxid: place.czxid, lock: lock.clone(), place: place.clone() }, changes);
+    }
+
+    /// Whether a lock has a ledger or can have one. Not after an upgrade: the order of tokens is another one then.
+    pub(crate) fn check_ledger(&self, lock: &ZPath) -> Result<(), Error> {
+        let upgraded = self.ledger(lock).is_none() && self.upgrades.contains_key(lock);
+        if upgraded { Err(Error::UpgradeConflict) } else { Ok(()) }
+    }
+
+    /// Opens the ledger of a lock that has none, with those who held before `newcomer` came.
+    pub(crate) fn open_ledger(&mut self, lock: &ZPath, newcomer: Option<&ZPath>, settings: LockSettings) {
+        let parent = &self.nodes[lock];
+        if parent.family.ledger.is_some() {
+            return;
+        }
+        let mut others = parent
+            .family
+            .contenders
+            .iter()
+            .filter(|place| newcomer.is_none_or(|newcomer| *place.name != *newcomer.name()));
+        let mut holders: Vec<Place> = others.next().into_iter().cloned().collect();
+        if let Some(first) = holders.first().cloned() {
+            let owner = |place: &Place| self.lock_node(lock, place).1.owner();
+            let writer = !is_shared(&first.name);
+            let beside = |place: &&Place| {
+                let own = place.number == first.number && owner(place).is_some() && owner(place) == owner(&first);
+                is_shared(&place.name) && (!writer || own)
+            };
+            // Readers hold up to the first writer; a writer's own readers share its number.
+            let near = others.take_while(|place| if writer { place.number == first.number } else { beside(place) });
+            holders.extend(near.filter(beside).cloned());
+        }
+        let mut ledger = Ledger::open(settings, parent.family.contenders.clone());
+        for place in holders {
+            let demand = demand_of(&place.name, self.lock_node(lock, &place).1, settings);
+            ledger.grant(&place, demand, FencingToken::from(place.czxid));
+        }
+        self.edit(lock, |node| node.family.ledger = Some(Arc::new(ledger)));
+    }
+
+    pub(crate) fn ledger(&self, lock: &ZPath) -> Option<&Ledger> {
+        self.node(lock).and_then(|node| node.family.ledger.as_deref())
+    }
+
+    pub(crate) fn edit_ledger(&mut self, lock: &ZPath, change: impl FnOnce(&mut Ledger)) {
+        self.edit(lock, |node| {
+            let ledger = node.family.ledger.as_mut().expect("the caller has seen the ledger");
+            change(Arc::make_mut(ledger));
+        });
+    }
+
+    fn lock_node(&self, lock: &ZPath, place: &Place) -> (ZPath, &Znode) {
+        let ticket = lock.child(&place.name).expect("a child has a good name");
+        let node = &self.nodes[&ticket];
+        (ticket, node)
+    }
+}
+
+/// Whether others may pass a waiting part of this multi-lock. In a semaphore nobody may: its holders are told apart by
+/// their czxids.
+fn passable(multi: &MultiLock, ledger: &Ledger) -> bool {
+    multi.policy == Policy::Backfill && ledger.settings.limit.is_none()
+}

@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("storage", &[]),
     ("replica", &["znode", "storage"]),
     ("protocol", &[]),
+    ("jute", &[]),
     ("rest", &["replica", "protocol", "znode"]),
     ("zlock", &["rest", "replica", "znode", "protocol", "zlock-client"]),
     ("zlock-client", &["protocol"]),

@@ -1,0 +1,65 @@
+//! Packets in a stream: a length, then that many bytes.
+
+use crate::Record;
+
+/// Why a stream is no row of packets. There is no way to go on after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a packet of {0} bytes")]
+pub struct FrameError(pub i32);
+
+/// Cuts a stream into packets, however it comes in pieces. Keeps no more than one packet and what was pushed behind it.
+#[derive(Debug)]
+pub struct Frames {
+    packet_max: usize,
+    bytes: Vec<u8>,
+    /// What of `bytes` has been handed out.
+    taken: usize,
+}
+
+impl Frames {
+    /// For packets of at most `packet_max` bytes.
+    pub fn new(packet_max: usize) -> Frames {
+        Frames { packet_max, bytes: Vec::new(), taken: 0 }
+    }
+
+    /// Takes bytes as they came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.taken > 0 {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole packet, without its length.
+    ///
+    /// # Errors
+    /// When its length is negative or above the bound.
+    pub fn next_packet(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        let Some((length, rest)) = self.bytes[self.taken..].split_first_chunk::<4>() else { return Ok(None) };
+        let length = i32::from_be_bytes(*length);
+        let count = usize::try_from(length).ok().filter(|count| *count <= self.packet_max);
+        let Some(packet) = rest.get(..count.ok_or(FrameError(length))?) else { return Ok(None) };
+        self.taken += 4 + packet.len();
+        Ok(Some(packet))
+    }
+
+    /// The first four bytes that have not been handed out, when they are there.
+    pub fn first_word(&self) -> Option<[u8; 4]> {
+        self.bytes[self.taken..].first_chunk().copied()
+    }
+
+    /// Bytes that have not been handed out.
+    pub fn pending(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+}
+
+/// A packet with its length: what `write` appends.
+pub fn framed(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    write(&mut out);
+    let length = i32::try_from(out.len() - 4).expect("no packet is longer than a few MiB").to_bytes();
+    out[..4].copy_from_slice(&length);
+    out
+}

@@ -1,0 +1,270 @@
+//! The records, in the words of ZooKeeper's `zookeeper.jute`.
+
+use crate::{Buffer, DecodeError, Input, Record};
+
+macro_rules! records {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $kind,)*
+        }
+
+        impl Record for $name {
+            fn write(&self, out: &mut Vec<u8>) {
+                $(self.$field.write(out);)*
+            }
+
+            fn read(input: &mut Input<'_>) -> Result<Self, DecodeError> {
+                Ok($name { $($field: input.read()?,)* })
+            }
+        }
+    )*};
+}
+
+records! {
+    /// What every request but the first begins with.
+    RequestHeader {
+        /// The client's number for the request.
+        xid: i32,
+        /// One of [`crate::op`].
+        op: i32,
+    }
+    /// What every reply but the first begins with.
+    ReplyHeader {
+        /// The request's number.
+        xid: i32,
+        /// The last zxid that the server had applied.
+        zxid: i64,
+        /// One of [`crate::error`]; without a body unless it is 0.
+        error: i32,
+    }
+    /// The facts about a znode.
+    Stat {
+        /// The zxid that created it.
+        czxid: i64,
+        /// The zxid that last set its data.
+        mzxid: i64,
+        /// When it was created, in milliseconds since 1970.
+        ctime_ms: i64,
+        /// When its data was last set.
+        mtime_ms: i64,
+        /// How often its data was set.
+        version: i32,
+        /// How often its list of children changed.
+        cversion: i32,
+        /// How often its ACL was set.
+        aversion: i32,
+        /// The session that it goes with; 0 for none.
+        ephemeral_owner: i64,
+        /// The length of its data.
+        data_length: i32,
+        /// The number of its children.
+        num_children: i32,
+        /// The zxid that last changed its list of children.
+        pzxid: i64,
+    }
+    /// An entry of an ACL: ZooKeeper's `ACL` and the `Id` in it.
+    Acl {
+        /// READ 1, WRITE 2, CREATE 4, DELETE 8, ADMIN 16.
+        perms: i32,
+        /// How `id` is to be read.
+        scheme: String,
+        /// Whom the entry is about.
+        id: String,
+    }
+    /// create, create2, createContainer.
+    CreateRequest {
+        /// The path; ten digits are appended for the sequential flags.
+        path: String,
+        /// The data.
+        data: Buffer,
+        /// The ACL.
+        acl: Vec<Acl>,
+        /// One of [`crate::create_flags`].
+        flags: i32,
+    }
+    /// createTTL.
+    CreateTtlRequest {
+        /// As in [`CreateRequest`].
+        path: String,
+        /// The data.
+        data: Buffer,
+        /// The ACL.
+        acl: Vec<Acl>,
+        /// One of [`crate::create_flags`].
+        flags: i32,
+        /// The time to live, in milliseconds.
+        ttl_ms: i64,
+    }
+    /// delete, and check.
+    PathVersion {
+        /// The znode.
+        path: String,
+        /// The expected version; -1 is any.
+        version: i32,
+    }
+    /// exists, getData, getChildren, getChildren2.
+    PathWatch {
+        /// The znode.
+        path: String,
+        /// Whether to set a watch.
+        watch: bool,
+    }
+    /// getACL, sync, getAllChildrenNumber, and getEphemerals, whose path is a prefix; also the answer to create and sync.
+    PathOnly {
+        /// The path.
+        path: String,
+    }
+    /// setData.
+    SetDataRequest {
+        /// The znode.
+        path: String,
+        /// The new data.
+        data: Buffer,
+        /// The expected version; -1 is any.
+        version: i32,
+    }
+    /// setACL.
+    SetAclRequest {
+        /// The znode.
+        path: String,
+        /// The new ACL.
+        acl: Vec<Acl>,
+        /// The expected aversion; -1 is any.
+        version: i32,
+    }
+    /// reconfig.
+    ReconfigRequest {
+        /// Servers to add.
+        joining: Option<String>,
+        /// Servers to remove.
+        leaving: Option<String>,
+        /// All servers, instead of the two.
+        new_members: Option<String>,
+        /// The expected configuration; -1 is any.
+        config_id: i64,
+    }
+    /// checkWatches, removeWatches.
+    PathWatcher {
+        /// The path of the watch.
+        path: String,
+        /// One of [`crate::watcher`].
+        kind: i32,
+    }
+    /// addWatch.
+    AddWatchRequest {
+        /// The path.
+        path: String,
+        /// 0 persistent, 1 persistent and recursive.
+        mode: i32,
+    }
+    /// auth.
+    AuthRequest {
+        /// Always 0.
+        kind: i32,
+        /// The scheme.
+        scheme: String,
+        /// The proof, in the words of the scheme.
+        auth: Buffer,
+    }
+    /// sasl, in both directions.
+    SaslToken {
+        /// The mechanism's bytes.
+        token: Buffer,
+    }
+    /// setWatches.
+    SetWatches {
+        /// The last zxid that the client has seen: what changed after it is told at once.
+        relative_zxid: i64,
+        /// Paths with data watches.
+        data: Vec<String>,
+        /// Paths with exists watches, of znodes that were not there.
+        exist: Vec<String>,
+        /// Paths with child watches.
+        child: Vec<String>,
+    }
+    /// setWatches2.
+    SetWatches2 {
+        /// As in [`SetWatches`].
+        relative_zxid: i64,
+        /// Paths with data watches.
+        data: Vec<String>,
+        /// Paths with exists watches, of znodes that were not there.
+        exist: Vec<String>,
+        /// Paths with child watches.
+        child: Vec<String>,
+        /// Paths with persistent watches.
+        persistent: Vec<String>,
+        /// Paths with persistent recursive watches.
+        persistent_recursive: Vec<String>,
+    }
+    /// The answer to create2, createContainer and createTTL.
+    PathStat {
+        /// Where the znode was created.
+        path: String,
+        /// Its facts.
+        stat: Stat,
+    }
+    /// The answer to getData.
+    DataStat {
+        /// The data.
+        data: Buffer,
+        /// The znode's facts.
+        stat: Stat,
+    }
+    /// The answer to getACL.
+    AclStat {
+        /// The ACL.
+        acl: Vec<Acl>,
+        /// The znode's facts.
+        stat: Stat,
+    }
+    /// The answer to getChildren, and, with whole paths, to getEphemerals.
+    Names {
+        /// The names.
+        names: Vec<String>,
+    }
+    /// The answer to getChildren2.
+    NamesStat {
+        /// The names.
+        names: Vec<String>,
+        /// The znode's facts.
+        stat: Stat,
+    }
+    /// The answer to getAllChildrenNumber and addWatch, and an error in a multi's results.
+    Number {
+        /// The number.
+        number: i32,
+    }
+    /// One identity of a connection.
+    ClientInfo {
+        /// The scheme.
+        scheme: String,
+        /// Who, without what is secret.
+        user: String,
+    }
+    /// The answer to whoAmI.
+    WhoAmIResponse {
+        /// The identities.
+        clients: Vec<ClientInfo>,
+    }
+    /// A watch event, behind a reply header whose xid is -1.
+    WatcherEvent {
+        /// One of [`crate::event`].
+        kind: i32,
+        /// Always [`crate::event::SYNC_CONNECTED`].
+        state: i32,
+        /// The znode.
+        path: String,
+    }
+    /// What stands before each operation of a multi, each of its results, and behind the last.
+    MultiHeader {
+        /// The operation; -1 at the end and before an error.
+        op: i32,
+        /// Whether this is the end.
+        done: bool,
+        /// -1, or the error of a result.
+        error: i32,
+    }
+}

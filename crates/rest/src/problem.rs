@@ -236,9 +236,12 @@ impl From<znode::Error> for Problem {
             E::TooManyWaiters | E::TooManySessions => (ProblemType::TooMany, StatusCode::TOO_MANY_REQUESTS),
             E::DataTooLarge => (ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE),
             E::PathTooLong => (ProblemType::UriTooLong, StatusCode::URI_TOO_LONG),
-            E::StaleTerm => (ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
             E::Deadlock => (ProblemType::Deadlock, StatusCode::CONFLICT),
             E::UpgradeConflict => (ProblemType::UpgradeConflict, StatusCode::CONFLICT),
+            // No request over HTTP comes to these.
+            E::StaleTerm | E::SessionMoved | E::OutOfTurn => {
+                (ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE)
+            }
         };
         let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         Problem {
@@ -320,5 +323,7 @@ fn error_name(error: znode::Error) -> &'static str {
         E::StaleTerm => "StaleTerm",
         E::Deadlock => "Deadlock",
         E::UpgradeConflict => "UpgradeConflict",
+        E::SessionMoved => "SessionMoved",
+        E::OutOfTurn => "OutOfTurn",
     }
 }

@@ -152,7 +152,7 @@ impl State {
         let name = format!("_c_{}-{}", hold.key, family_name(acquire.mode));
         let (base, missing) = self.missing_on_the_way(lock);
         let parent = &self.nodes[&base];
-        permit(parent, CREATE).map_err(refuse)?;
+        permit(parent, CREATE, changes).map_err(refuse)?;
         let written_by = self.written_by(id, acquire);
         let held_at_once = written_by.is_some();
         let ticket = match (missing.is_empty(), written_by) {

@@ -90,6 +90,12 @@ pub enum Error {
     /// Another reader of the lock is being upgraded, or a writer stands where the upgraded one would have to.
     #[error("the read lock cannot be upgraded now: another upgrade or writer is in the way")]
     UpgradeConflict,
+    /// The session goes on over another connection.
+    #[error("the session has moved to another connection")]
+    SessionMoved,
+    /// The connection's write before this one has not been applied yet.
+    #[error("a write of the same connection comes before this one")]
+    OutOfTurn,
 }
 
 impl Error {
@@ -123,6 +129,8 @@ impl Error {
             Error::StaleTerm => -1014,
             Error::Deadlock => -1030,
             Error::UpgradeConflict => -1031,
+            Error::SessionMoved => -118,
+            Error::OutOfTurn => -1015,
         }
     }
 }

@@ -31,7 +31,7 @@ mod tree;
 mod txn;
 mod znode;
 
-pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, READ, WRITE};
+pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, READ, WRITE, permits};
 pub use applied::{Applied, Event, EventKind, Reply};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};
@@ -43,7 +43,7 @@ pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
 pub use txn::{
-    Acquire, Create, CreateMode, Credential, Idempotency, LockGuard, LockMode, Op, ReapCandidate, Request, Txn,
-    Upgrade, ZnodeOp,
+    Acquire, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, ReapCandidate, Request,
+    TurnOp, Txn, Upgrade, ZnodeOp,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

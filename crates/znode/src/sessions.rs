@@ -8,7 +8,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::TicketEnd;
 use crate::session::{Requests, Session};
 use crate::state::{Changes, State};
-use crate::{Error, Refusal, Reply, SessionId, Term, ZPath, lock};
+use crate::{Error, InTurn, Limits, Refusal, Reply, SessionId, Term, TurnOp, ZPath, lock};
 
 impl State {
     pub(crate) fn open_session(
@@ -25,14 +25,15 @@ impl State {
         if self.sessions.len() >= limits.sessions_max as usize {
             return Err(Error::TooManySessions.into());
         }
-        // Not clamp(): it panics when a configuration has the bounds the wrong way round.
-        let timeout_ms = timeout_ms.max(limits.session_timeout_min_ms).min(limits.session_timeout_max_ms);
+        let timeout_ms = agreed_timeout(timeout_ms, limits);
         let session = Session {
             id: SessionId(changes.zxid.0),
             secret_hash,
             timeout_ms,
             label: label.into(),
             opened_ms: self.time_ms,
+            connection: 0,
+            turn: 0,
             ephemerals: OrdSet::new(),
             tickets: OrdMap::new(),
             requests: Requests::default(),
@@ -40,6 +41,48 @@ impl State {
         let id = session.id;
         self.sessions.insert(id, Arc::new(session));
         Ok(Reply::SessionOpened { session: id, timeout_ms })
+    }
+
+    /// The session goes on over another connection, whose turns begin anew.
+    pub(crate) fn attach_session(
+        &mut self,
+        asking: Option<SessionId>,
+        connection: u64,
+        timeout_ms: u32,
+    ) -> Result<Reply, Refusal> {
+        if connection == 0 {
+            return Err(Error::BadArguments.into());
+        }
+        let timeout_ms = agreed_timeout(timeout_ms, &self.limits);
+        let session = asking.ok_or(Error::SessionRequired)?;
+        let attached = Arc::make_mut(self.sessions.get_mut(&session).expect("the credential was checked"));
+        (attached.connection, attached.turn, attached.timeout_ms) = (connection, 0, timeout_ms);
+        Ok(Reply::SessionOpened { session, timeout_ms })
+    }
+
+    /// A write of a connection: refused without a trace unless it is its turn.
+    pub(crate) fn in_turn(
+        &mut self,
+        write: InTurn,
+        asking: Option<SessionId>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let id = asking.ok_or(Error::SessionRequired)?;
+        let session = self.sessions.get_mut(&id).expect("the credential was checked");
+        if session.connection != write.connection {
+            return Err(Error::SessionMoved.into());
+        }
+        if session.turn.checked_add(1) != Some(write.turn) {
+            return Err(Error::OutOfTurn.into());
+        }
+        Arc::make_mut(session).turn = write.turn;
+        changes.identities = write.identities;
+        match write.op {
+            TurnOp::Znode(op) => self.znode_op(op, asking, changes),
+            TurnOp::Multi(ops) => self.multi(ops, asking, changes),
+            TurnOp::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, changes),
+            TurnOp::CloseSession => self.close_session(id, asking, changes),
+        }
     }
 
     pub(crate) fn close_session(
@@ -108,4 +151,9 @@ impl State {
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
         });
     }
+}
+
+/// Not clamp(): it panics when a configuration has the bounds the wrong way round.
+fn agreed_timeout(wish_ms: u32, limits: &Limits) -> u32 {
+    wish_ms.max(limits.session_timeout_min_ms).min(limits.session_timeout_max_ms)
 }

@@ -15,12 +15,41 @@ use crate::{Acl, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
 /// format on disk: append only.
 #[derive(Encode, Decode)]
 enum Record {
-    Head { last_zxid: Zxid, last_term: Term, time_ms: u64, limits: Limits },
-    Session { id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: String, opened_ms: u64 },
-    Request { session: SessionId, key: RequestKey, answered: Answered },
+    Head {
+        last_zxid: Zxid,
+        last_term: Term,
+        time_ms: u64,
+        limits: Limits,
+    },
+    Session {
+        id: SessionId,
+        secret_hash: [u8; 32],
+        timeout_ms: u32,
+        label: String,
+        opened_ms: u64,
+    },
+    Request {
+        session: SessionId,
+        key: RequestKey,
+        answered: Answered,
+    },
     Znode(Box<ZnodeRecord>),
-    Tail { sessions: u64, requests: u64, znodes: u64 },
+    Tail {
+        sessions: u64,
+        requests: u64,
+        znodes: u64,
+    },
     Lock(LockRecord),
+    /// In place of `Session`, for one that has written in turn or moved to another connection.
+    AttachedSession {
+        id: SessionId,
+        secret_hash: [u8; 32],
+        timeout_ms: u32,
+        label: String,
+        opened_ms: u64,
+        connection: u64,
+        turn: u64,
+    },
 }
 
 #[derive(Encode, Decode)]
@@ -66,12 +95,11 @@ impl State {
 }
 
 fn session_records(session: &Session) -> Vec<Vec<u8>> {
-    let open = Record::Session {
-        id: session.id,
-        secret_hash: session.secret_hash,
-        timeout_ms: session.timeout_ms,
-        label: session.label.to_string(),
-        opened_ms: session.opened_ms,
+    let &Session { id, secret_hash, timeout_ms, opened_ms, connection, turn, .. } = session;
+    let label = session.label.to_string();
+    let open = match (connection, turn) {
+        (0, 0) => Record::Session { id, secret_hash, timeout_ms, label, opened_ms },
+        _ => Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, connection, turn },
     };
     let requests = session.requests.by_key.iter().map(|(key, answered)| {
         encode(&Record::Request { session: session.id, key: *key, answered: (**answered).clone() })
@@ -135,19 +163,12 @@ impl StateBuilder {
         match record {
             Record::Head { .. } => unreachable!("the head was handled above"),
             Record::Session { id, secret_hash, timeout_ms, label, opened_ms } => {
-                let session = Session {
-                    id,
-                    secret_hash,
-                    timeout_ms,
-                    label: label.into(),
-                    opened_ms,
-                    ephemerals: imbl::OrdSet::new(),
-                    tickets: imbl::OrdMap::new(),
-                    requests: Requests::default(),
-                };
-                if state.sessions.insert(id, Arc::new(session)).is_some() {
-                    return Err(damaged("a session twice"));
-                }
+                let session = session(id, secret_hash, timeout_ms, &label, opened_ms);
+                push_session(state, session)?;
+            }
+            Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, connection, turn } => {
+                let session = session(id, secret_hash, timeout_ms, &label, opened_ms);
+                push_session(state, Session { connection, turn, ..session })?;
             }
             Record::Request { session, key, answered } => {
                 let session = state.sessions.get_mut(&session).ok_or_else(|| damaged("a request of no session"))?;
@@ -177,6 +198,28 @@ impl StateBuilder {
             Some(state) if self.finished && state.nodes.contains_key(&ZPath::root()) => Ok(state),
             _ => Err(damaged("the last record is missing")),
         }
+    }
+}
+
+fn session(id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: &str, opened_ms: u64) -> Session {
+    Session {
+        id,
+        secret_hash,
+        timeout_ms,
+        label: label.into(),
+        opened_ms,
+        connection: 0,
+        turn: 0,
+        ephemerals: imbl::OrdSet::new(),
+        tickets: imbl::OrdMap::new(),
+        requests: Requests::default(),
+    }
+}
+
+fn push_session(state: &mut State, session: Session) -> Result<(), DecodeError> {
+    match state.sessions.insert(session.id, Arc::new(session)) {
+        None => Ok(()),
+        Some(_) => Err(damaged("a session twice")),
     }
 }
 

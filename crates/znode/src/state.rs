@@ -14,8 +14,8 @@ use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
-    Acl, Acquire, Applied, Credential, Error, Event, EventKind, Idempotency, Limits, LogPosition, Op, ReapCandidate,
-    Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
+    Acl, Acquire, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition, Op,
+    ReapCandidate, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -306,7 +306,7 @@ impl State {
             Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, changes),
             Op::Znode(op) => self.znode_op(op, session, changes),
             Op::Multi(ops) => self.multi(ops, session, changes),
-            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version),
+            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, changes),
             Op::Acquire(acquire) => self.acquire(&acquire, session, idempotency, changes),
             Op::Release { ticket } => self.release(&ticket, session, changes),
             Op::Withdraw { ticket, attempt, if_waiting } => {
@@ -324,6 +324,8 @@ impl State {
                 self.lock_limits = Arc::new(limits);
                 Ok(Reply::Done)
             }
+            Op::AttachSession { connection, timeout_ms } => self.attach_session(session, connection, timeout_ms),
+            Op::InTurn(write) => self.in_turn(write, session, changes),
         }
     }
 }
@@ -333,6 +335,8 @@ impl State {
 pub(crate) struct Changes {
     pub(crate) zxid: Zxid,
     pub(crate) term: Term,
+    /// Whom the one who asks has proven to be, besides anyone.
+    pub(crate) identities: Vec<Identity>,
     events: Vec<Event>,
     /// Parents that have their event: one for a transaction is enough.
     parents: BTreeSet<ZPath>,
@@ -348,7 +352,8 @@ impl Changes {
     fn new(at: LogPosition) -> Changes {
         let (parents, queues) = (BTreeSet::new(), BTreeSet::new());
         let (zxid, term) = (at.zxid, at.term);
-        Changes { zxid, term, events: Vec::new(), parents, queues, session: None, end: None }
+        let identities = Vec::new();
+        Changes { zxid, term, identities, events: Vec::new(), parents, queues, session: None, end: None }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::state::{Changes, State};
 use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
 use crate::{ADMIN, ReapCandidate, SessionId, ZPath, ZnodeOp};
-use crate::{ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, Refusal, Reply, WRITE};
+use crate::{ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, Refusal, Reply, WRITE, permits};
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
 const TTL_MS_MAX: u64 = (1 << 40) - 1;
@@ -32,7 +32,7 @@ impl State {
             ZnodeOp::Create(create) => self.create(create, session, changes),
             ZnodeOp::Delete { path, version } => self.delete(&path, version, changes),
             ZnodeOp::SetData { path, data, version } => self.set_data(&path, data, version, changes),
-            ZnodeOp::Check { path, version } => self.check(&path, version),
+            ZnodeOp::Check { path, version } => self.check(&path, version, changes),
         }
     }
 
@@ -70,7 +70,7 @@ impl State {
         }
         self.check_acl(&acl).map_err(|error| Refusal::at(error, &parent))?;
         let node = self.node(&parent).ok_or_else(|| Refusal::at(Error::NoNode, &parent))?;
-        permit(node, CREATE).map_err(|error| Refusal::at(error, &parent))?;
+        permit(node, CREATE, changes).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
             sequential(node, &parent, &name).map_err(|error| Refusal::at(error, &parent))?
         } else {
@@ -102,7 +102,7 @@ impl State {
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(&self.nodes[&parent], DELETE).map_err(refuse)?;
+        permit(&self.nodes[&parent], DELETE, changes).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
@@ -122,7 +122,7 @@ impl State {
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(node, WRITE).map_err(refuse)?;
+        permit(node, WRITE, changes).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if data.len() > self.limits.data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
@@ -145,22 +145,28 @@ impl State {
         Ok(Reply::Set { stat })
     }
 
-    fn check(&self, path: &ZPath, version: i32) -> Result<Reply, Refusal> {
+    fn check(&self, path: &ZPath, version: i32, changes: &Changes) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(node, READ).map_err(refuse)?;
+        permit(node, READ, changes).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         Ok(Reply::Done)
     }
 
-    pub(crate) fn set_acl(&mut self, path: &ZPath, acl: Vec<Acl>, version: i32) -> Result<Reply, Refusal> {
+    pub(crate) fn set_acl(
+        &mut self,
+        path: &ZPath,
+        acl: Vec<Acl>,
+        version: i32,
+        changes: &Changes,
+    ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(node, ADMIN).map_err(refuse)?;
+        permit(node, ADMIN, changes).map_err(refuse)?;
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
         let stat = self.edit(path, |node| {
@@ -384,12 +390,12 @@ pub(crate) fn sequential(parent: &Znode, path: &ZPath, prefix: &str) -> Result<Z
     path.child(&format!("{prefix}{:010}", parent.creates))
 }
 
-/// The place of the ACL checks: every operation asks here before it changes or tells anything.
+/// The place of the ACL checks: every operation that a client asks for passes here before it changes or tells anything.
 ///
 /// # Errors
-/// None yet. ACLs are kept and returned; whom they name is compared once clients can prove an identity.
-pub(crate) fn permit(_node: &Znode, _perm: u32) -> Result<(), Error> {
-    Ok(())
+/// `NoAuth` when the znode's ACL does not permit it.
+pub(crate) fn permit(node: &Znode, perm: u32, changes: &Changes) -> Result<(), Error> {
+    if permits(&node.acl, perm, &changes.identities) { Ok(()) } else { Err(Error::NoAuth) }
 }
 
 fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {

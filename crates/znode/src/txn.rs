@@ -5,7 +5,7 @@
 use bincode::{Decode, Encode};
 
 use crate::lock::LockLimits;
-use crate::{Acl, Attempt, FencingToken, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
+use crate::{Acl, Attempt, FencingToken, Identity, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
 
 /// One transaction: all of it happens, or none.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -143,6 +143,50 @@ pub enum Op {
     },
     /// Enqueues the writer that a reader becomes.
     Upgrade(Upgrade),
+    /// The credential's session goes on over another connection: writes of the former one are refused from here on.
+    AttachSession {
+        /// The new connection: a number that no other connection of the session has had. Not 0, which is the one that
+        /// opened the session.
+        connection: u64,
+        /// The wish; the reply has what was agreed.
+        timeout_ms: u32,
+    },
+    /// A write of a connection that promises to keep its writes in order.
+    InTurn(InTurn),
+}
+
+/// One of a connection's writes. They are applied in the order of their turns, however they come into the log.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct InTurn {
+    /// The connection that the session is attached to; refused with `SessionMoved` when it is another one by now.
+    pub connection: u64,
+    /// 1 for the connection's first write. Refused with `OutOfTurn`, and worth another try, until the one before it has
+    /// been applied. A turn is taken also by a write that is refused for what it asks.
+    pub turn: u64,
+    /// Whom the connection has proven to be, besides anyone.
+    pub identities: Vec<Identity>,
+    /// What to do.
+    pub op: TurnOp,
+}
+
+/// What a connection can ask for in turn.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum TurnOp {
+    /// As [`Op::Znode`].
+    Znode(ZnodeOp),
+    /// As [`Op::Multi`].
+    Multi(Vec<ZnodeOp>),
+    /// As [`Op::SetAcl`].
+    SetAcl {
+        /// The znode.
+        path: ZPath,
+        /// The new list.
+        acl: Vec<Acl>,
+        /// The expected `aversion`; -1 is any.
+        version: i32,
+    },
+    /// As [`Op::CloseSession`], of the session that asks.
+    CloseSession,
 }
 
 /// An operation that may stand in a multi.

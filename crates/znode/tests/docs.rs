@@ -39,6 +39,8 @@ fn every_error_stands_in_the_table_with_its_number() {
         Error::StaleTerm,
         Error::Deadlock,
         Error::UpgradeConflict,
+        Error::SessionMoved,
+        Error::OutOfTurn,
     ];
     for error in all {
         let row = format!("| `{error:?}` | {} |", error.code());

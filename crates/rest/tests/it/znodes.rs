@@ -129,6 +129,22 @@ async fn acls_are_stored_and_answered() {
 }
 
 #[tokio::test]
+async fn acls_forbid_what_they_do_not_grant_to_anyone() {
+    let node = Node::start().await;
+    node.post("/v1/znodes/read?acl=world:anyone:r", "x").await.expect(201);
+    node.get("/v1/znodes/read").await.expect(200);
+    node.get("/v1/znodes/read?children").await.expect(200);
+    node.put("/v1/znodes/read", "y").await.expect_problem(403, "no-auth");
+    node.post("/v1/znodes/read/a", "").await.expect_problem(403, "no-auth");
+    node.put("/v1/znodes/read?acl", r#"[{"perms":"w","scheme":"world","id":"anyone"}]"#).await.expect(403);
+    node.delete("/v1/znodes/read").await.expect(200);
+    node.post("/v1/znodes/bob?acl=digest:bob:aGFzaA==:cdrwa", "x").await.expect(201);
+    for what in ["", "?children", "?acl"] {
+        node.get(&format!("/v1/znodes/bob{what}")).await.expect_problem(403, "no-auth");
+    }
+}
+
+#[tokio::test]
 async fn a_txn_is_all_or_nothing() {
     let node = Node::start().await;
     let ops = json!({"ops": [

@@ -134,7 +134,7 @@ impl State {
 
     fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {
         let node = &self.nodes[ticket];
-        permit(node, WRITE).map_err(|error| Refusal::at(error, ticket))?;
+        permit(node, WRITE, changes).map_err(|error| Refusal::at(error, ticket))?;
         if deadline_ms == Some(0) {
             self.remove(ticket, changes);
             return Ok(());

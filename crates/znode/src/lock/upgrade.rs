@@ -67,7 +67,7 @@ impl State {
         if let Some(cycle) = self.deadlock(&newcomer) {
             return Ok(self.refuse_deadlock(&newcomer, &upgrade.label, cycle, changes));
         }
-        self.check_upgrade(&lock, &writer, id, upgrade)?;
+        self.check_upgrade(&lock, &writer, id, upgrade, changes)?;
         let upgraded = self.upgrades.get(&lock).cloned().unwrap_or_default();
         let passed = if passed { changes.zxid } else { upgraded.passed };
         let pair = Pair { writer: writer.name().into(), reader: reader.name().into() };
@@ -101,10 +101,17 @@ impl State {
     }
 
     /// The bounds, as for any acquire.
-    fn check_upgrade(&self, lock: &ZPath, writer: &ZPath, id: SessionId, upgrade: &Upgrade) -> Result<(), Refusal> {
+    fn check_upgrade(
+        &self,
+        lock: &ZPath,
+        writer: &ZPath,
+        id: SessionId,
+        upgrade: &Upgrade,
+        changes: &Changes,
+    ) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, lock);
         let parent = &self.nodes[lock];
-        permit(parent, CREATE).map_err(refuse)?;
+        permit(parent, CREATE, changes).map_err(refuse)?;
         if self.nodes.contains_key(writer) {
             return Err(Refusal::at(Error::NodeExists, writer));
         }

@@ -3,9 +3,9 @@
 use fastrand::Rng;
 use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Limits, LockGuard, LockMode,
-    LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, ZnodeOp, Zxid,
-    fingerprint_bytes,
+    Acl, Acquire, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Identity, InTurn, Limits,
+    LockGuard, LockMode, LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, Term, TurnOp, Txn, Upgrade,
+    ZPath, ZnodeOp, Zxid, fingerprint_bytes,
 };
 
 use crate::model::{Model, number, reads, zpath};
@@ -112,6 +112,7 @@ impl History {
         let secret = if self.rng.u8(..40) == 0 { 2 } else { 1 };
         let credential = session.map(|session| Credential { session, secret_hash: [secret; 32] });
         let op = self.op(model, session);
+        let op = if self.rng.u8(..4) == 0 { self.in_turn(op, model, session) } else { op };
         let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
         let mut request = Request { credential, idempotency: None, guard, op };
         if matches!(request.op, Op::Acquire(_) | Op::Upgrade(_)) || self.rng.bool() {
@@ -158,6 +159,27 @@ impl History {
             _ if self.rng.bool() => Op::SetLockLimits(self.lock_limits()),
             _ => Op::SetLimits(self.limits()),
         }
+    }
+
+    /// The same as one of a connection's writes, mostly in its turn.
+    fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> Op {
+        let attached = session.and_then(|id| model.session(id)).map_or((0, 0), |one| (one.connection, one.turns));
+        let op = match op {
+            Op::Znode(op) => TurnOp::Znode(op),
+            Op::Multi(ops) => TurnOp::Multi(ops),
+            Op::SetAcl { path, acl, version } => TurnOp::SetAcl { path, acl, version },
+            Op::CloseSession { .. } => TurnOp::CloseSession,
+            Op::Reap { .. } => {
+                return Op::AttachSession { connection: self.rng.u64(0..4), timeout_ms: self.rng.u32(0..6000) };
+            }
+            other => return other,
+        };
+        let odd = self.rng.u8(..12);
+        let connection = if odd == 0 { attached.0 + 1 } else { attached.0 };
+        let turn = if odd == 1 { self.rng.u64(0..9) } else { attached.1 + 1 };
+        let bob = Identity { scheme: "digest".into(), id: "bob".into() };
+        let identities = if self.rng.bool() { vec![bob] } else { Vec::new() };
+        Op::InTurn(InTurn { connection, turn, identities, op })
     }
 
     fn znode_op(&mut self, model: &Model) -> ZnodeOp {
@@ -208,7 +230,7 @@ impl History {
         match self.rng.u8(..12) {
             0 => Vec::new(),
             1 => vec![Acl { perms: 0, scheme: "world".into(), id: "anyone".into() }],
-            2 => vec![Acl { perms: 3, scheme: "digest".into(), id: "bob".into() }; 2],
+            2 => vec![Acl { perms: self.rng.u32(1..32), scheme: "digest".into(), id: "bob".into() }; 2],
             _ => Acl::open(),
         }
     }

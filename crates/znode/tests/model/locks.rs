@@ -1,7 +1,7 @@
 //! The model's locks.
 
 use znode::lock::LockStatus;
-use znode::{Acl, Acquire, Attempt, Error, LockMode, Reply, RequestKey, SessionId};
+use znode::{Acl, Acquire, Attempt, CREATE, Error, LockMode, Reply, RequestKey, SessionId};
 
 use super::upgrade::passes;
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
@@ -50,6 +50,9 @@ impl Model {
         while !self.nodes.contains_key(&base) {
             to_make.insert(0, base.clone());
             base = parent_of(&base).unwrap().to_string();
+        }
+        if !self.may(&base, CREATE) {
+            return refused(Error::NoAuth, lock);
         }
         let family = match acquire.mode {
             LockMode::Exclusive => "lock-",

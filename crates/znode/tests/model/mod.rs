@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, Revocation, TicketEnd};
 use znode::{
-    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Limits, LockMode, LogPosition, Op, Refusal, Reply,
-    Request, RequestKey, SessionId, Stat, Term, Txn, ZPath, Zxid,
+    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Identity, InTurn, Limits, LockMode, LogPosition, Op,
+    Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp, Txn, ZPath, Zxid,
 };
 
 /// What a refused step says.
@@ -40,6 +40,8 @@ pub(crate) struct Model {
     asking: Option<SessionId>,
     end: Option<TicketEnd>,
     events: Vec<Event>,
+    /// Whom the present request comes from.
+    proven: Vec<Identity>,
 }
 
 #[derive(Clone)]
@@ -83,6 +85,8 @@ pub(crate) struct Session {
     pub(crate) timeout_ms: u32,
     pub(crate) label: String,
     pub(crate) opened_ms: u64,
+    pub(crate) connection: u64,
+    pub(crate) turns: u64,
     /// Oldest first.
     pub(crate) asked: Vec<Asked>,
 }
@@ -117,6 +121,7 @@ impl Model {
             asking: None,
             end: None,
             events: Vec::new(),
+            proven: Vec::new(),
         }
     }
 
@@ -125,6 +130,7 @@ impl Model {
         self.term = at.term;
         self.time_ms = self.time_ms.max(txn.time_ms);
         self.events.clear();
+        self.proven.clear();
         let (zxid, reply) = self.request(txn.request);
         self.note_grants();
         Applied { zxid, reply, events: std::mem::take(&mut self.events) }
@@ -223,6 +229,8 @@ impl Model {
                 self.lock_limits = limits;
                 Ok(Reply::Done)
             }
+            Op::AttachSession { connection, timeout_ms } => self.attach(session, connection, timeout_ms),
+            Op::InTurn(write) => self.in_turn(write, session),
         }
     }
 
@@ -242,14 +250,70 @@ impl Model {
         if self.sessions.len() >= self.limits.sessions_max as usize {
             return Err(Error::TooManySessions.into());
         }
-        let timeout_ms = match timeout_ms.max(self.limits.session_timeout_min_ms) {
+        let timeout_ms = self.agreed(timeout_ms);
+        let id = SessionId(self.last_zxid.0);
+        self.sessions.push(Session {
+            id,
+            secret_hash,
+            timeout_ms,
+            label,
+            opened_ms: self.time_ms,
+            connection: 0,
+            turns: 0,
+            asked: Vec::new(),
+        });
+        Ok(Reply::SessionOpened { session: id, timeout_ms })
+    }
+
+    fn agreed(&self, timeout_ms: u32) -> u32 {
+        match timeout_ms.max(self.limits.session_timeout_min_ms) {
             long if long > self.limits.session_timeout_max_ms => self.limits.session_timeout_max_ms,
             good => good,
-        };
-        let id = SessionId(self.last_zxid.0);
-        let opened_ms = self.time_ms;
-        self.sessions.push(Session { id, secret_hash, timeout_ms, label, opened_ms, asked: Vec::new() });
+        }
+    }
+
+    fn attach(&mut self, session: Option<SessionId>, connection: u64, timeout_ms: u32) -> Answer {
+        let timeout_ms = self.agreed(timeout_ms);
+        if connection == 0 {
+            return Err(Error::BadArguments.into());
+        }
+        let Some(id) = session else { return Err(Error::SessionRequired.into()) };
+        let session = self.sessions.iter_mut().find(|session| session.id == id).unwrap();
+        session.timeout_ms = timeout_ms;
+        session.connection = connection;
+        session.turns = 0;
         Ok(Reply::SessionOpened { session: id, timeout_ms })
+    }
+
+    fn in_turn(&mut self, write: InTurn, session: Option<SessionId>) -> Answer {
+        let Some(id) = session else { return Err(Error::SessionRequired.into()) };
+        let session = self.sessions.iter_mut().find(|session| session.id == id).unwrap();
+        if write.connection != session.connection {
+            return Err(Error::SessionMoved.into());
+        }
+        if write.turn != session.turns + 1 {
+            return Err(Error::OutOfTurn.into());
+        }
+        session.turns += 1;
+        self.proven = write.identities;
+        match write.op {
+            TurnOp::Znode(op) => self.znode_op(op, Some(id)),
+            TurnOp::Multi(ops) => self.multi(ops, Some(id)),
+            TurnOp::SetAcl { path, acl, version } => self.set_acl(path.as_str(), acl, version),
+            TurnOp::CloseSession => {
+                self.end(id, &[]);
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    /// Whether the one who asks has a permission on a znode.
+    pub(crate) fn may(&self, path: &str, perm: u32) -> bool {
+        let mut granted = self.nodes[path].acl.iter().filter(|entry| entry.perms & perm != 0);
+        granted.any(|entry| {
+            (&*entry.scheme, &*entry.id) == ("world", "anyone")
+                || self.proven.iter().any(|who| (&who.scheme, &who.id) == (&entry.scheme, &entry.id))
+        })
     }
 
     fn expire(&mut self, sessions: &[SessionId], term: Term) -> Answer {

@@ -1,7 +1,7 @@
 //! The model's way of asking for locks.
 
 use znode::lock::{LockStatus, Moment, Revocation};
-use znode::{Error, Reply};
+use znode::{Error, Reply, WRITE};
 
 use super::{Answer, Model, Stay, name_of, number, refused, zpath};
 
@@ -32,6 +32,9 @@ impl Model {
     }
 
     fn ask_for(&mut self, ticket: &str, deadline_ms: Option<u32>) -> Answer {
+        if !self.may(ticket, WRITE) {
+            return refused(Error::NoAuth, ticket);
+        }
         if deadline_ms == Some(0) {
             self.take_out(ticket);
             return Ok(Reply::Done);

@@ -1,6 +1,9 @@
 //! The model's tree.
 
-use znode::{Acl, Create, CreateMode, Error, EventKind, ReapCandidate, Refusal, Reply, SessionId, ZPath, ZnodeOp};
+use znode::{
+    ADMIN, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, ReapCandidate, Refusal, Reply, SessionId,
+    WRITE, ZPath, ZnodeOp,
+};
 
 use super::{Answer, LockNode, Model, Node, Stay, join, name_of, parent_of, refused, zpath};
 
@@ -30,6 +33,7 @@ impl Model {
             ZnodeOp::SetData { path, data, version } => self.set_data(path.as_str(), data, version),
             ZnodeOp::Check { path, version } => match self.nodes.get(path.as_str()) {
                 None => refused(Error::NoNode, path.as_str()),
+                Some(_) if !self.may(path.as_str(), READ) => refused(Error::NoAuth, path.as_str()),
                 Some(node) if version != -1 && version != node.version => refused(Error::BadVersion, path.as_str()),
                 Some(_) => Ok(Reply::Done),
             },
@@ -58,6 +62,9 @@ impl Model {
         let Some(over) = self.nodes.get(parent) else {
             return refused(Error::NoNode, parent);
         };
+        if !self.may(parent, CREATE) {
+            return refused(Error::NoAuth, parent);
+        }
         let sequential = matches!(
             mode,
             CreateMode::PersistentSequential
@@ -86,6 +93,7 @@ impl Model {
         match self.nodes.get(path) {
             _ if path == "/" => refused(Error::BadArguments, path),
             None => refused(Error::NoNode, path),
+            Some(_) if !self.may(parent_of(path).unwrap(), DELETE) => refused(Error::NoAuth, path),
             Some(node) if version != -1 && version != node.version => refused(Error::BadVersion, path),
             Some(_) if !self.children(path).is_empty() => refused(Error::NotEmpty, path),
             Some(_) => {
@@ -98,6 +106,9 @@ impl Model {
     pub(super) fn set_data(&mut self, path: &str, data: Vec<u8>, version: i32) -> Answer {
         let total = self.data_bytes();
         let now = (self.last_zxid, self.time_ms);
+        if self.nodes.contains_key(path) && !self.may(path, WRITE) {
+            return refused(Error::NoAuth, path);
+        }
         let Some(node) = self.nodes.get_mut(path) else {
             return refused(Error::NoNode, path);
         };
@@ -120,6 +131,9 @@ impl Model {
 
     pub(super) fn set_acl(&mut self, path: &str, acl: Vec<Acl>, version: i32) -> Answer {
         let good = self.good_acl(&acl);
+        if self.nodes.contains_key(path) && !self.may(path, ADMIN) {
+            return refused(Error::NoAuth, path);
+        }
         let Some(node) = self.nodes.get_mut(path) else {
             return refused(Error::NoNode, path);
         };

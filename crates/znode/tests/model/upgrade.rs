@@ -1,7 +1,7 @@
 //! The model's upgrades and circles of waits.
 
 use znode::lock::{LockStatus, Moment, PastTicket, TicketEnd, WaitsFor};
-use znode::{Acl, Error, FencingToken, LockMode, Reply, RequestKey, SessionId, Upgrade};
+use znode::{Acl, CREATE, Error, FencingToken, LockMode, Reply, RequestKey, SessionId, Upgrade};
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, number, parent_of, reads, refused, zpath};
 
@@ -61,6 +61,9 @@ impl Model {
         if let Some(cycle) = self.circle(waiting) {
             self.note_circle(lock, LockMode::Write, id, &node.owner, &upgrade.label);
             return Ok(Reply::Deadlock { cycle });
+        }
+        if !self.may(lock, CREATE) {
+            return refused(Error::NoAuth, lock);
         }
         if self.nodes.contains_key(&writer) {
             return refused(Error::NodeExists, &writer);

@@ -8,8 +8,8 @@ use std::error::Error;
 
 use goldenscript::{Command, Context, Runner};
 use znode::{
-    Applied, Credential, Idempotency, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, StateBuilder,
-    Term, Txn, Upgrade, ZPath, Zxid, fingerprint_bytes, lock,
+    Applied, Credential, Idempotency, Identity, InTurn, LogPosition, Op, Reply, Request, RequestKey, SessionId, State,
+    StateBuilder, Term, TurnOp, Txn, Upgrade, ZPath, Zxid, fingerprint_bytes, lock,
 };
 
 use parse::Words;
@@ -133,7 +133,11 @@ impl Script {
                 let secret = if secret == 1 { *self.secrets.get(&session).unwrap_or(&1) } else { secret };
                 Credential { session, secret_hash: [secret; 32] }
             });
-            (self.op(name, words, session)?, credential)
+            let turn = words.key("turn").map(|turn| turn.parse()).transpose()?;
+            let connection = words.key_number("connection", 0)?;
+            let identities = words.identities();
+            let op = self.op(name, words, session)?;
+            (turn.map_or(Ok(op.clone()), |turn| in_turn(op, connection, turn, identities))?, credential)
         };
         let key = words.key("key").map(|key| key.parse::<u64>()).transpose()?;
         let mut request = Request { credential, idempotency: None, guard, op };
@@ -162,6 +166,10 @@ impl Script {
                     .or(session)
                     .ok_or("whose?")?,
             },
+            "attach" => {
+                let connection = words.number()?;
+                Op::AttachSession { connection, timeout_ms: words.key_number("timeout", 10_000)? as u32 }
+            }
             "expire" => {
                 let term = Term(words.key_number("term", self.term.0)?);
                 Op::ExpireSessions { sessions: words.rest_numbers()?.into_iter().map(SessionId).collect(), term }
@@ -246,6 +254,18 @@ impl Script {
         self.twin.check_invariants().unwrap();
         assert_eq!(self.twin.records().collect::<Vec<_>>(), records, "a snapshot does not give back what went in");
     }
+}
+
+/// The same as one of a connection's writes.
+fn in_turn(op: Op, connection: u64, turn: u64, identities: Vec<Identity>) -> Result<Op, Box<dyn Error>> {
+    let op = match op {
+        Op::Znode(op) => TurnOp::Znode(op),
+        Op::Multi(ops) => TurnOp::Multi(ops),
+        Op::SetAcl { path, acl, version } => TurnOp::SetAcl { path, acl, version },
+        Op::CloseSession { .. } => TurnOp::CloseSession,
+        other => return Err(format!("{other:?} has no turn").into()),
+    };
+    Ok(Op::InTurn(InTurn { connection, turn, identities, op }))
 }
 
 fn request_key(key: u64) -> RequestKey {

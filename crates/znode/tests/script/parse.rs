@@ -5,7 +5,9 @@ use std::error::Error;
 
 use goldenscript::{Argument, Command};
 use znode::lock::LockLimits;
-use znode::{Acl, Acquire, Attempt, Create, CreateMode, FencingToken, Limits, LockGuard, LockMode, Op, ZPath, ZnodeOp};
+use znode::{
+    Acl, Acquire, Attempt, Create, CreateMode, FencingToken, Identity, Limits, LockGuard, LockMode, Op, ZPath, ZnodeOp,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -117,6 +119,13 @@ impl Words {
             return Ok(Acl::open());
         };
         text.split(',').filter(|entry| !entry.is_empty()).map(acl_entry).collect()
+    }
+
+    /// `as=digest:bob`: who asks.
+    pub(crate) fn identities(&mut self) -> Vec<Identity> {
+        let text = self.key("as").unwrap_or_default();
+        let known = |word: &str| word.split_once(':').map(|(scheme, id)| (scheme.to_owned(), id.to_owned()));
+        text.split(',').filter_map(known).map(|(scheme, id)| Identity { scheme, id }).collect()
     }
 
     pub(crate) fn acquire(&mut self, attempt: u64) -> Result<Acquire> {

@@ -26,7 +26,7 @@
 //! state_machine.rs  Raft's state machine            formation.rs        founding and joining
 //! network.rs        Raft's calls to peers           server.rs           answers to peers
 //! budget.rs         how much may be under way       tries.rs            trying again, without hurry
-//! entry_clock.rs    the time on entries
+//! entry_clock.rs    the time on entries         observer.rs         who hears of everything first
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ```
 
@@ -41,6 +41,7 @@ mod heartbeats;
 mod leadership;
 mod network;
 mod node;
+mod observer;
 #[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
 mod planted;
 mod propose;
@@ -59,6 +60,7 @@ mod watches;
 
 pub use config::{Config, Member};
 pub use error::{Error, EventsError, StartError, WaitEnd};
+pub use observer::Observer;
 #[cfg(feature = "planted")]
 pub use planted::{Planted, plant, plant_everywhere};
 pub use replica::{Consistency, Replica, Touch, idempotency};

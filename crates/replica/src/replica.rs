@@ -10,7 +10,8 @@ use znode::{Applied, Credential, Idempotency, Request, RequestKey, SessionId, St
 
 use crate::node::Node;
 use crate::{
-    Config, Error, EventBatch, EventKinds, EventsError, Leader, NodeStatus, StartError, Step, WaitEnd, WatchKey,
+    Config, Error, EventBatch, EventKinds, EventsError, Leader, NodeStatus, Observer, StartError, Step, WaitEnd,
+    WatchKey,
 };
 
 /// How fresh a read must be.
@@ -154,6 +155,12 @@ impl Replica {
         deadline: Instant,
     ) -> Result<EventBatch, EventsError> {
         self.node.view.events(key, kinds, since, deadline).await
+    }
+
+    /// Registers an observer, for as long as it lives. It hears the present state, and from then on everything.
+    pub fn observe(&self, observer: &Arc<impl Observer + 'static>) {
+        let observer: Arc<dyn Observer> = Arc::clone(observer) as _;
+        self.node.view.observe(Arc::downgrade(&observer));
     }
 
     /// This node's view of itself and the ensemble.

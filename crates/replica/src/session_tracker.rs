@@ -70,12 +70,14 @@ impl SessionTracker {
     /// A heartbeat.
     pub(crate) fn heard(&mut self, session: SessionId, timeout_ms: u32, now: Instant) -> Noted {
         let at = self.clock(now);
+        let timeout = Duration::from_millis(timeout_ms.into());
         self.watch(session, timeout_ms, now);
         let heard = self.sessions.get_mut(&session).expect("watched just above");
         if heard.expiring {
             return Noted::Expiring;
         }
-        heard.at = at;
+        // A session that moved to another connection may have agreed on another timeout.
+        (heard.at, heard.timeout) = (at, timeout);
         Noted::Alive
     }
 
@@ -168,6 +170,19 @@ mod tests {
         run(&mut tracker, &mut now, 100, true);
         assert_eq!(tracker.expire(10), [B]);
         run(&mut tracker, &mut now, 800, true);
+        assert_eq!(tracker.expire(10), []);
+        run(&mut tracker, &mut now, 100, true);
+        assert_eq!(tracker.expire(10), [A]);
+    }
+
+    #[test]
+    fn a_session_that_agreed_on_another_timeout_has_that_one() {
+        let (mut tracker, mut now) = tracker();
+        assert_eq!(tracker.heard(A, 3_000, now), Noted::Alive);
+        assert_eq!(tracker.heard(B, 500, now), Noted::Alive);
+        run(&mut tracker, &mut now, 1_000, true);
+        assert_eq!(tracker.expire(10), [B]);
+        run(&mut tracker, &mut now, 1_900, true);
         assert_eq!(tracker.expire(10), []);
         run(&mut tracker, &mut now, 100, true);
         assert_eq!(tracker.expire(10), [A]);

@@ -4,7 +4,7 @@
 //! the state and finds that it must wait registers under the same guard, so no change falls between look and watch.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use znode::{Event, State, Zxid};
 
 use crate::event_ring::{EventRing, Found};
+use crate::observer::Observer;
 use crate::planted::{self, Planted};
 use crate::watches::{Registration, Wake, WatchTable};
 use crate::{EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
@@ -27,6 +28,8 @@ struct Guarded {
     ring: EventRing,
     /// Who waits for a zxid to be applied here. Bounded by the bounds of their callers.
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
+    /// Hear of everything first. Those that are gone are forgotten when another comes.
+    observers: Vec<Weak<dyn Observer>>,
     stopped: bool,
 }
 
@@ -44,7 +47,13 @@ impl View {
         let watches = WatchTable::new(limits.watches_max);
         View {
             state: ArcSwap::from_pointee(state),
-            guarded: Mutex::new(Guarded { watches, ring, gates: BTreeMap::new(), stopped: false }),
+            guarded: Mutex::new(Guarded {
+                watches,
+                ring,
+                gates: BTreeMap::new(),
+                observers: Vec::new(),
+                stopped: false,
+            }),
         }
     }
 
@@ -67,6 +76,7 @@ impl View {
     pub(crate) fn publish(&self, state: Arc<State>, events: Vec<Event>) {
         let applied = state.last_zxid();
         let mut guarded = self.lock();
+        guarded.observers().for_each(|observer| observer.published(&state, &events));
         self.state.store(state);
         guarded.watches.fire(&events);
         guarded.ring.push(events, applied);
@@ -77,6 +87,7 @@ impl View {
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
         let mut guarded = self.lock();
+        guarded.observers().for_each(|observer| observer.replaced(&state));
         self.state.store(state);
         guarded.watches.fire_all();
         guarded.ring.reset(applied);
@@ -89,6 +100,17 @@ impl View {
         guarded.stopped = true;
         guarded.watches.fire_all();
         guarded.gates.clear();
+        guarded.observers.clear();
+    }
+
+    /// See [`crate::Replica::observe`].
+    pub(crate) fn observe(&self, observer: Weak<dyn Observer>) {
+        let mut guarded = self.lock();
+        guarded.observers.retain(|observer| observer.strong_count() > 0);
+        if let Some(observer) = observer.upgrade() {
+            observer.replaced(&self.state.load_full());
+        }
+        guarded.observers.push(observer);
     }
 
     /// How many waits there are.
@@ -248,6 +270,10 @@ impl Drop for Gate<'_> {
 }
 
 impl Guarded {
+    fn observers(&self) -> impl Iterator<Item = Arc<dyn Observer>> {
+        self.observers.iter().filter_map(Weak::upgrade)
+    }
+
     fn open_gates(&mut self, applied: Zxid) {
         while let Some(gate) = self.gates.first_entry().filter(|gate| *gate.key() <= applied) {
             for open in gate.remove() {
@@ -277,5 +303,51 @@ impl Drop for Watch<'_> {
         if let Some(registration) = self.registration.take() {
             self.view.lock().watches.remove(&registration);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use znode::{EventKind, LogPosition, Term, ZPath};
+
+    use super::*;
+
+    /// Writes down what it hears, and what could be read at that moment.
+    struct Listener {
+        view: Arc<View>,
+        heard: Mutex<Vec<(Zxid, usize, Zxid)>>,
+    }
+
+    impl Observer for Listener {
+        fn published(&self, state: &Arc<State>, events: &[Event]) {
+            self.heard.lock().unwrap().push((state.last_zxid(), events.len(), self.view.applied()));
+        }
+
+        fn replaced(&self, state: &Arc<State>) {
+            self.heard.lock().unwrap().push((state.last_zxid(), usize::MAX, self.view.applied()));
+        }
+    }
+
+    fn state(zxid: u64) -> Arc<State> {
+        let mut state = State::default();
+        state.skip(LogPosition { term: Term(1), zxid: Zxid(zxid) });
+        Arc::new(state)
+    }
+
+    #[test]
+    fn an_observer_hears_of_everything_before_it_can_be_read() {
+        let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 100 };
+        let view = Arc::new(View::new(State::default(), limits));
+        view.publish(state(1), Vec::new());
+        let listener = Arc::new(Listener { view: Arc::clone(&view), heard: Mutex::new(Vec::new()) });
+        let observer: Arc<dyn Observer> = Arc::clone(&listener) as _;
+        view.observe(Arc::downgrade(&observer));
+        let event = Event { zxid: Zxid(2), kind: EventKind::DataChanged, path: ZPath::root() };
+        view.publish(state(2), vec![event]);
+        view.replace(state(5));
+        let (start, snapshot) = ((Zxid(1), usize::MAX, Zxid(1)), (Zxid(5), usize::MAX, Zxid(2)));
+        assert_eq!(*listener.heard.lock().unwrap(), [start, (Zxid(2), 1, Zxid(1)), snapshot]);
+        drop((observer, listener));
+        view.publish(state(6), Vec::new());
     }
 }

@@ -1,0 +1,18 @@
+//! Doors that keep watches of their own.
+
+use std::sync::Arc;
+
+use znode::{Event, State};
+
+/// Hears of everything that this node applies, in order, and before anybody can read it. So who tells clients of events
+/// here has told them before any answer shows them the change.
+///
+/// Called under the guard that all waits share: an observer is quick and calls nothing of the replica.
+pub trait Observer: Send + Sync {
+    /// A batch of entries was applied: the state after them, and what they changed.
+    fn published(&self, state: &Arc<State>, events: &[Event]);
+
+    /// The state is another one, and what changed is not known: a snapshot has brought it. Also called once when the
+    /// observer is registered.
+    fn replaced(&self, state: &Arc<State>);
+}

@@ -22,6 +22,11 @@ impl Frames {
         Frames { packet_max, bytes: Vec::new(), taken: 0 }
     }
 
+    /// Changes the bound, for the packets that have not been handed out.
+    pub fn set_packet_max(&mut self, packet_max: usize) {
+        self.packet_max = packet_max;
+    }
+
     /// Takes bytes as they came.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.taken > 0 {

@@ -21,6 +21,10 @@ pub struct Settings {
     pub replica: replica::Config,
     /// The HTTP door's bounds.
     pub rest: rest::RestConfig,
+    /// The ZooKeeper door's bounds.
+    pub wire: wire::WireConfig,
+    /// Where the ZooKeeper door listens; it is closed when not given.
+    pub zookeeper_listen: Option<SocketAddr>,
     /// Where the HTTP door listens; the port of this node's `http_addr` when not given.
     pub http_listen: Option<SocketAddr>,
     /// Where peers connect to; the port of this node's `peer_addr` when not given.
@@ -44,6 +48,8 @@ impl Default for Settings {
         Settings {
             replica,
             rest: rest::RestConfig::default(),
+            wire: wire::WireConfig::default(),
+            zookeeper_listen: None,
             http_listen: None,
             peer_listen: None,
             log: "info,openraft=error,raft_log=warn,chunked_wal=warn,sled=warn".to_owned(),

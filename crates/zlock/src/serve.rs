@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use replica::Replica;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
 use crate::config::Settings;
@@ -85,6 +85,7 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
     let http = listen("http_listen", http_listen)?;
     let peers = listen("peer_listen", settings.replica.peer_listen)?;
     let http = tokio::net::TcpListener::from_std(http).map_err(|error| format!("http_listen: {error}"))?;
+    let zookeeper = settings.zookeeper_listen.map(zookeeper_listener).transpose()?;
     let node_id = settings.replica.node_id;
     let cluster_id = settings.replica.cluster_id.clone();
     let replica = tokio::select! {
@@ -95,11 +96,13 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
         }
     };
     let failed = replica.failed();
-    let (stop_http, http_stops) = oneshot::channel::<()>();
-    let door = tokio::spawn(rest::serve(http, replica.clone(), settings.rest, async {
-        let _ = http_stops.await;
-    }));
-    say(&format!("zlock node {node_id} of cluster {cluster_id} serves on http://{http_listen}"));
+    let (stop_doors, doors_stop) = watch::channel(false);
+    let door = tokio::spawn(rest::serve(http, replica.clone(), settings.rest, told(doors_stop.clone())));
+    let zookeeper =
+        zookeeper.map(|listener| tokio::spawn(wire::serve(listener, replica.clone(), settings.wire, told(doors_stop))));
+    let and_zookeeper =
+        settings.zookeeper_listen.map(|addr| format!(" and for ZooKeeper clients on {addr}")).unwrap_or_default();
+    say(&format!("zlock node {node_id} of cluster {cluster_id} serves on http://{http_listen}{and_zookeeper}"));
 
     tokio::select! {
         reason = failed => {
@@ -110,9 +113,13 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
         reason = stop.next() => info!(reason, "stopping"),
     }
     let stopped = async {
-        // The door first: it takes those who wait here out of their queues, for which it needs a node that still writes.
-        let _ = stop_http.send(());
+        // The doors first: that of HTTP takes those who wait here out of their queues, for which it needs a node that still
+        // writes.
+        let _ = stop_doors.send(true);
         let _ = door.await;
+        if let Some(zookeeper) = zookeeper {
+            let _ = zookeeper.await;
+        }
         replica.shutdown().await;
     };
     let in_time = tokio::time::timeout(Duration::from_millis(settings.stop_timeout_ms), stopped).await.is_ok();
@@ -121,6 +128,17 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
     }
     warn!(stop_timeout_ms = settings.stop_timeout_ms, "the clean stop took too long and was cut short");
     Ok(Exit::Failed)
+}
+
+/// Resolves when the doors are to close.
+async fn told(mut stop: watch::Receiver<bool>) {
+    // The sender is dropped only when this node is done for.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+fn zookeeper_listener(addr: SocketAddr) -> Result<tokio::net::TcpListener, String> {
+    let listener = listen("zookeeper_listen", addr)?;
+    tokio::net::TcpListener::from_std(listener).map_err(|error| format!("zookeeper_listen: {error}"))
 }
 
 fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {

@@ -182,6 +182,17 @@ impl State {
         Ok(node.family.names.range::<_, str>(range).map(|name| &**name))
     }
 
+    /// How many znodes are below one, at any depth. Takes time in proportion.
+    pub fn descendant_count(&self, path: &ZPath) -> usize {
+        if path.is_root() {
+            return self.nodes.len() - 1;
+        }
+        // Everything that begins with the path and a slash: `0` is the character behind it.
+        let (from, to) = (format!("{path}/"), format!("{path}0"));
+        let below = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
+        self.nodes.range::<_, str>(below).count()
+    }
+
     /// An open session.
     pub fn session(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(&id).map(|session| &**session)

@@ -100,6 +100,17 @@ impl Settings {
                     limits.waiters_max, limits.children_max
                 ),
             ),
+            (
+                self.wire.packet_bytes_max <= limits.data_bytes_max as usize,
+                format!(
+                    "zookeeper_packet_max ({}) must be above data_max ({}), or the longest data cannot be read",
+                    self.wire.packet_bytes_max, limits.data_bytes_max
+                ),
+            ),
+            (
+                self.zookeeper_listen.is_some_and(|addr| [self.http_listen, self.peer_listen].contains(&Some(addr))),
+                "zookeeper_listen is the same address as http_listen or peer_listen".to_owned(),
+            ),
             (self.http_listen == self.peer_listen, "http_listen and peer_listen are the same address".to_owned()),
         ]
     }

@@ -53,6 +53,7 @@ keys! {
         members: members = replica.members, "All members, this node included; the same list on every node.";
         data_dir: directory = replica.data_dir, "Where log, snapshots and node metadata live; made when missing.";
         http_listen: listen = http_listen, "Where clients connect to; the port of this node's http_addr unless given.";
+        zookeeper_listen: listen = zookeeper_listen, "Where ZooKeeper clients connect to, such as `127.0.0.1:2181`; none do unless given.";
         peer_listen: listen = peer_listen, "Where peers connect to; the port of this node's peer_addr unless given.";
         log: text = log, "What is logged to stderr: error, warn, info, debug, trace, or a list such as `info,rest=debug`.";
         stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short.";
@@ -98,6 +99,19 @@ keys! {
         withdraw_timeout: duration = rest.withdraw_timeout_ms, "How long the node tries to take a waiter out of the queue whose client has gone.";
         shutdown_timeout: duration = rest.shutdown_timeout_ms, "How long open requests may take to end at a clean stop.";
         session_timeout_default: duration = rest.session_timeout_default_ms, "The timeout of a session whose client named none.";
+    }
+    "ZooKeeper" {
+        zookeeper_connections_max: count = wire.connections_max, "Connections of ZooKeeper clients at once.";
+        zookeeper_packet_max: size = wire.packet_bytes_max, "A packet: ZooKeeper's `jute.maxbuffer`.";
+        zookeeper_outstanding_max: count = wire.outstanding_max, "Requests of one connection that are not answered yet ...";
+        zookeeper_outstanding_bytes_max: size = wire.outstanding_bytes_max, "... and their bytes.";
+        zookeeper_writes_max: count = wire.writes_max, "Writes of all ZooKeeper clients on their way at once.";
+        zookeeper_watches_max: count = wire.watches_max, "Watches of all ZooKeeper clients of this node.";
+        zookeeper_unread_max: size = wire.unread_bytes_max, "Answers and events that one client has not taken yet.";
+        zookeeper_handshake_timeout: duration = wire.handshake_timeout_ms, "From a connection's beginning to its first whole packet.";
+        zookeeper_write_timeout: duration = wire.write_timeout_ms, "How long a client may take nothing of what it is sent.";
+        zookeeper_propose_timeout: duration = wire.propose_timeout_ms, "How long a write or a sync may take until its connection is closed.";
+        zookeeper_words: text = wire.words, "Four-letter words that are answered, separated by commas; `*` is all.";
     }
     "Bounds of the cluster, the same on every node; the leader's count" {
         data_max: size = replica.limits.data_bytes_max, "Data of one znode.";

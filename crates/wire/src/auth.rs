@@ -1,0 +1,154 @@
+//! Who a client is, and what ACLs it may write.
+
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use jute::{Acl as WireAcl, AuthRequest, ClientInfo};
+use sha1::{Digest, Sha1};
+use znode::{Acl, Identity};
+
+/// Identities of one connection. More proofs are refused.
+const IDENTITIES_MAX: usize = 64;
+
+/// Everybody is known by the address that he comes from.
+pub(crate) fn from_addr(addr: IpAddr) -> Identity {
+    Identity { scheme: "ip".into(), id: addr.to_canonical().to_string() }
+}
+
+/// Adds what an auth packet proves. False when it proves nothing: the client is told and sent away.
+pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>) -> bool {
+    match auth.scheme.as_str() {
+        // Known already.
+        "ip" => true,
+        "digest" if identities.len() < IDENTITIES_MAX => {
+            let identity = Identity { scheme: auth.scheme, id: digest(&auth.auth.into_bytes()) };
+            if !identities.contains(&identity) {
+                identities.push(identity);
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+/// ZooKeeper's `DigestAuthenticationProvider.generateDigest`: `user:base64(sha1(user:password))`. Any text is taken, also
+/// one without a colon.
+fn digest(proof: &[u8]) -> String {
+    let user = proof.split(|byte| *byte == b':').next().unwrap_or_default();
+    format!("{}:{}", String::from_utf8_lossy(user), BASE64_STANDARD.encode(Sha1::digest(proof)))
+}
+
+/// What whoAmI tells: names, without what could be used as one.
+pub(crate) fn who(identities: &[Identity]) -> Vec<ClientInfo> {
+    let one = |identity: &Identity| ClientInfo {
+        scheme: identity.scheme.clone(),
+        user: if identity.scheme == "digest" { user(&identity.id).to_owned() } else { identity.id.clone() },
+    };
+    identities.iter().map(one).collect()
+}
+
+/// The part of a digest before its colon.
+pub(crate) fn user(id: &str) -> &str {
+    id.split(':').next().unwrap_or_default()
+}
+
+/// An ACL as a client wrote it, with `auth` replaced by what the client has proven, and without repetitions. `None` when
+/// it is empty or malformed (PrepRequestProcessor.fixupACL).
+pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity]) -> Option<Vec<Acl>> {
+    let mut fixed: Vec<Acl> = Vec::with_capacity(acl.len());
+    let mut add = |entry: Acl| {
+        if !fixed.contains(&entry) {
+            fixed.push(entry);
+        }
+    };
+    for WireAcl { perms, scheme, id } in acl {
+        // Unknown bits stay; the state machine refuses them.
+        let perms = perms as u32;
+        match scheme.as_str() {
+            "world" if id == "anyone" => add(Acl { perms, scheme, id }),
+            "digest" if id.matches(':').count() == 1 => add(Acl { perms, scheme, id }),
+            "ip" if is_network(&id) => add(Acl { perms, scheme, id }),
+            "auth" => {
+                let mut proven = identities.iter().filter(|identity| identity.scheme != "ip").peekable();
+                proven.peek()?;
+                proven.for_each(|one| add(Acl { perms, scheme: one.scheme.clone(), id: one.id.clone() }));
+            }
+            _ => return None,
+        }
+    }
+    if fixed.is_empty() { None } else { Some(fixed) }
+}
+
+/// An address, or `address/bits`.
+fn is_network(id: &str) -> bool {
+    let (addr, bits) = id.split_once('/').map_or((id, None), |(addr, bits)| (addr, Some(bits)));
+    let Ok(addr) = addr.parse::<IpAddr>() else { return false };
+    bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= if addr.is_ipv4() { 32 } else { 128 }))
+}
+
+/// An ACL for a client to read. Who may not set it sees no digests (FinalRequestProcessor, getACL).
+pub(crate) fn shown_acl(acl: &[Acl], may_set: bool) -> Vec<WireAcl> {
+    let id = |entry: &Acl| {
+        if entry.scheme == "digest" && !may_set { format!("{}:x", user(&entry.id)) } else { entry.id.clone() }
+    };
+    acl.iter().map(|one| WireAcl { perms: one.perms as i32, scheme: one.scheme.clone(), id: id(one) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acl(scheme: &str, id: &str) -> Vec<WireAcl> {
+        vec![WireAcl { perms: 31, scheme: scheme.into(), id: id.into() }]
+    }
+
+    fn identities(proofs: &[&str]) -> Vec<Identity> {
+        let mut identities = vec![from_addr("::ffff:127.0.0.1".parse().unwrap())];
+        for proof in proofs {
+            let auth = AuthRequest { kind: 0, scheme: "digest".into(), auth: proof.as_bytes().into() };
+            assert!(prove(auth, &mut identities));
+        }
+        identities
+    }
+
+    #[test]
+    fn digests_are_those_of_zookeeper() {
+        // `DigestAuthenticationProvider super:test` of ZooKeeper 3.8 prints the same.
+        let identities = identities(&["super:test", "super:test", "nocolon"]);
+        let ids: Vec<&str> = identities.iter().map(|identity| &*identity.id).collect();
+        assert_eq!(ids[..2], ["127.0.0.1", "super:D/InIHSb7yEEbrWz8b9l71RjZJU="]);
+        assert!(ids[2].starts_with("nocolon:") && ids.len() == 3);
+        let who: Vec<String> = who(&identities).into_iter().map(|one| format!("{}:{}", one.scheme, one.user)).collect();
+        assert_eq!(who, ["ip:127.0.0.1", "digest:super", "digest:nocolon"]);
+    }
+
+    #[test]
+    fn other_proofs_are_none() {
+        for (scheme, proves) in [("ip", true), ("world", false), ("sasl", false), ("", false)] {
+            let mut identities = Vec::new();
+            let auth = AuthRequest { kind: 0, scheme: scheme.into(), auth: b"x:y".as_slice().into() };
+            assert_eq!((prove(auth, &mut identities), identities.len()), (proves, 0), "{scheme}");
+        }
+    }
+
+    #[test]
+    fn an_acl_is_fixed_as_zookeeper_does() {
+        let bob = identities(&["bob:x"]);
+        let good = |entry: &str, id: &str| fixed_acl(acl(entry, id), &bob).is_some();
+        assert!(good("world", "anyone") && good("digest", "a:b") && good("ip", "10.0.0.1") && good("ip", "::1/64"));
+        assert!(!good("world", "bob") && !good("digest", "a") && !good("digest", "a:b:c") && !good("x", "y"));
+        assert!(!good("ip", "10.0.0.1/33") && !good("ip", "10.0.0.1/x") && !good("ip", "host") && !good("", ""));
+        assert_eq!(fixed_acl(Vec::new(), &bob), None);
+        assert_eq!(fixed_acl(acl("auth", ""), &identities(&[])), None);
+        let fixed = fixed_acl([acl("auth", ""), acl("digest", &bob[1].id)].concat(), &bob).unwrap();
+        assert_eq!(fixed, [Acl { perms: 31, scheme: "digest".into(), id: bob[1].id.clone() }]);
+    }
+
+    #[test]
+    fn digests_are_shown_to_those_who_may_set_them() {
+        let acl = [Acl { perms: 1, scheme: "digest".into(), id: "bob:hash".into() }];
+        assert_eq!(shown_acl(&acl, true)[0].id, "bob:hash");
+        assert_eq!(shown_acl(&acl, false)[0].id, "bob:x");
+    }
+}

@@ -1,0 +1,105 @@
+//! What a connection is known by, to itself and to those who tell it of events.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jute::{Record, ReplyHeader, framed};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use znode::{Credential, Identity, SessionId};
+
+use crate::auth;
+use crate::counts::Counts;
+use crate::outbox::Outbox;
+use crate::pulse::Pulse;
+
+/// A client whose session is open here.
+pub(crate) struct Client {
+    /// The connection's number on this node.
+    pub(crate) number: u64,
+    pub(crate) addr: SocketAddr,
+    pub(crate) credential: Credential,
+    /// The connection's name in the state: 0 for the one that opened the session.
+    pub(crate) connection: u64,
+    pub(crate) timeout: Duration,
+    pub(crate) outbox: Outbox,
+    pub(crate) pulse: Pulse,
+    pub(crate) counts: Counts,
+    pub(crate) since: Instant,
+    closed: CancellationToken,
+    turn: AtomicU64,
+    identities: Mutex<Arc<Vec<Identity>>>,
+}
+
+/// Where a client comes from, and over which session.
+pub(crate) struct Arrival {
+    pub(crate) number: u64,
+    pub(crate) addr: SocketAddr,
+    pub(crate) credential: Credential,
+    pub(crate) connection: u64,
+    pub(crate) timeout: Duration,
+}
+
+impl Client {
+    pub(crate) fn new(arrival: Arrival, unread_bytes_max: usize, closed: CancellationToken) -> Client {
+        let Arrival { number, addr, credential, connection, timeout } = arrival;
+        Client {
+            number,
+            addr,
+            credential,
+            connection,
+            timeout,
+            outbox: Outbox::new(unread_bytes_max),
+            pulse: Pulse::new(),
+            counts: Counts::default(),
+            since: Instant::now(),
+            closed,
+            turn: AtomicU64::new(0),
+            identities: Mutex::new(Arc::new(vec![auth::from_addr(addr.ip())])),
+        }
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        self.credential.session
+    }
+
+    /// Whom the client has proven to be.
+    pub(crate) fn identities(&self) -> Arc<Vec<Identity>> {
+        Arc::clone(&self.identities.lock().expect("nothing panics under this guard"))
+    }
+
+    /// Adds what an auth packet proves; false when it proves nothing.
+    pub(crate) fn prove(&self, proof: jute::AuthRequest) -> bool {
+        let mut identities = self.identities.lock().expect("nothing panics under this guard");
+        auth::prove(proof, Arc::make_mut(&mut identities))
+    }
+
+    /// The next write's turn.
+    pub(crate) fn next_turn(&self) -> u64 {
+        self.turn.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Ends the connection.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    /// Resolves when somebody has ended the connection.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// Frames an answer.
+    pub(crate) fn answer(&self, xid: i32, zxid: i64, body: Result<impl FnOnce(&mut Vec<u8>), i32>) -> Vec<u8> {
+        self.counts.sent();
+        framed(|out| {
+            let error = body.as_ref().err().copied().unwrap_or(0);
+            ReplyHeader { xid, zxid, error }.write(out);
+            if let Ok(body) = body {
+                body(out);
+            }
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! Every bound of the door.
+
+/// Settings of the door. Durations are in milliseconds. What each bound answers is in docs/zookeeper.md.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireConfig {
+    /// Connections at once. Beyond: closed at once, and the client goes to another node.
+    pub connections_max: usize,
+    /// A packet, in either direction, without its length: ZooKeeper's `jute.maxbuffer`. Beyond: the connection is closed.
+    pub packet_bytes_max: usize,
+    /// Requests of one connection that are not answered yet. Beyond: they wait in the socket.
+    pub outstanding_max: usize,
+    /// The same in bytes.
+    pub outstanding_bytes_max: usize,
+    /// Writes of all connections that are being proposed. Beyond: they wait.
+    pub writes_max: usize,
+    /// Watches of all connections. Beyond: `QuotaExceeded`; a client that brings its watches along is sent away.
+    pub watches_max: usize,
+    /// Answers and events that a client has not taken yet. Beyond half of it no request is read, beyond it the
+    /// connection is closed.
+    pub unread_bytes_max: usize,
+    /// From accepting a connection to its first whole packet. Beyond: the connection is closed.
+    pub handshake_timeout_ms: u64,
+    /// How long a client may take nothing of what is written to it. Beyond: the connection is closed.
+    pub write_timeout_ms: u64,
+    /// How long a write, or `sync`, may take. Beyond: the connection is closed, for the outcome is not known.
+    pub propose_timeout_ms: u64,
+    /// Four-letter words that are answered, separated by commas; `*` is all of them.
+    pub words: String,
+}
+
+impl Default for WireConfig {
+    fn default() -> Self {
+        WireConfig {
+            connections_max: 4_096,
+            packet_bytes_max: 0xf_ffff,
+            outstanding_max: 1_000,
+            outstanding_bytes_max: 4 << 20,
+            writes_max: 2_048,
+            watches_max: 1_000_000,
+            unread_bytes_max: 8 << 20,
+            handshake_timeout_ms: 10_000,
+            write_timeout_ms: 10_000,
+            propose_timeout_ms: 10_000,
+            words: "srvr".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! One connection, from its session to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesOrdered;
+use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op, xid};
+use replica::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::debug;
+
+use crate::client::Client;
+use crate::door::Door;
+use crate::requests::{Done, propose, sync};
+use crate::watches::{self, Brought, Watching};
+use crate::writes::{self, Refused};
+use crate::{reads, requests};
+
+/// How long what is on its way may take to be written when a connection ends in good order.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// What is in the outbox is still written.
+    Finished,
+    /// At once.
+    Cut(&'static str),
+}
+
+/// A request that waits for those before it.
+type Pending<'a> = FuturesOrdered<BoxFuture<'a, Waited>>;
+
+/// What became of a request that had to wait.
+pub(crate) struct Waited {
+    pub(crate) xid: i32,
+    pub(crate) bytes: usize,
+    pub(crate) since: Instant,
+    pub(crate) what: What,
+}
+
+pub(crate) enum What {
+    /// It is answered by these bytes, or this error.
+    Done(Done),
+    /// It is answered now, in its turn.
+    Now(Box<Request>),
+}
+
+/// One client's connection.
+pub(crate) struct Connection {
+    pub(crate) door: Arc<Door>,
+    pub(crate) client: Arc<Client>,
+    /// The last turn that is over, for writes that came too early.
+    pub(crate) turns: watch::Sender<u64>,
+}
+
+impl Connection {
+    pub(crate) fn new(door: Arc<Door>, client: Arc<Client>) -> Connection {
+        Connection { door, client, turns: watch::Sender::new(0) }
+    }
+
+    /// Serves the client until it, or this node, has had enough.
+    pub(crate) async fn serve(&self, reading: OwnedReadHalf, writing: OwnedWriteHalf, frames: Frames) {
+        let mut writer = std::pin::pin!(self.write(writing));
+        let end = tokio::select! {
+            end = self.answer_all(reading, frames) => end,
+            end = self.keep_alive() => end,
+            () = &mut writer => End::Cut("it does not read what it is sent"),
+            () = self.client.closed() => End::Cut("the door or another connection ended it"),
+        };
+        if end == End::Finished {
+            self.client.outbox.finish();
+            let _ = timeout(FAREWELL, writer).await;
+        }
+        self.door.hub.leave(&self.client);
+        self.door.counts.given_up(self.client.counts.look().outstanding);
+        debug!(session = %self.client.session(), addr = %self.client.addr, ?end, "a connection ended");
+    }
+
+    /// Writes what comes into the outbox, until there is nothing more or the client does not take it.
+    async fn write(&self, mut socket: OwnedWriteHalf) {
+        let patience = Duration::from_millis(self.door.config.write_timeout_ms);
+        while let Some(bytes) = self.client.outbox.next().await {
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                match timeout(patience, socket.write(rest)).await {
+                    Ok(Ok(written)) if written > 0 => rest = &rest[written..],
+                    _ => return,
+                }
+            }
+        }
+        let _ = socket.shutdown().await;
+    }
+
+    /// Takes requests as they come and answers them in that order.
+    async fn answer_all(&self, mut socket: OwnedReadHalf, mut frames: Frames) -> End {
+        let config = &self.door.config;
+        let mut pending = Pending::new();
+        let mut pending_bytes = 0;
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let room = |pending: &Pending<'_>, bytes: usize| {
+                pending.len() < config.outstanding_max && bytes < config.outstanding_bytes_max
+            };
+            while room(&pending, pending_bytes) && self.client.outbox.has_room() {
+                match frames.next_packet() {
+                    Err(_) => return End::Cut("a packet is too long"),
+                    Ok(None) => break,
+                    Ok(Some(packet)) => {
+                        let bytes = packet.len();
+                        let before = pending.len();
+                        if let Some(end) = self.take(packet, &mut pending) {
+                            return end;
+                        }
+                        pending_bytes += if pending.len() > before { bytes } else { 0 };
+                    }
+                }
+            }
+            let room = room(&pending, pending_bytes);
+            tokio::select! {
+                biased;
+                Some(waited) = pending.next(), if !pending.is_empty() => {
+                    pending_bytes -= waited.bytes;
+                    if let Some(end) = self.settle(waited) {
+                        return end;
+                    }
+                }
+                () = self.client.outbox.room(), if !self.client.outbox.has_room() => {}
+                read = socket.read(&mut buffer), if room && self.client.outbox.has_room() => match read {
+                    Ok(0) | Err(_) => return End::Cut("the client closed it"),
+                    Ok(read) => frames.push(&buffer[..read]),
+                },
+            }
+        }
+    }
+
+    /// Takes one packet. What cannot be answered at once goes to those that wait.
+    fn take<'a>(&'a self, packet: &[u8], pending: &mut Pending<'a>) -> Option<End> {
+        self.client.pulse.heard();
+        for counts in [&self.client.counts, &self.door.counts] {
+            counts.received();
+        }
+        let mut input = Input::new(packet);
+        let Ok(RequestHeader { xid, op }) = input.read() else { return Some(End::Cut("a packet has no header")) };
+        let body = &packet[packet.len() - input.remaining()..];
+        match op {
+            op::PING => {
+                self.client.pulse.ping();
+                return None;
+            }
+            op::AUTH => return self.prove(xid, body),
+            _ => {}
+        }
+        self.client.counts.begun(xid, op);
+        self.door.counts.begun(xid, op);
+        let (since, bytes) = (Instant::now(), packet.len());
+        let waited = move |what| Waited { xid, bytes, since, what };
+        let request = match Request::read(op, body) {
+            Ok(request) => request,
+            Err(_) => {
+                let refused = waited(What::Done(Done::Answer(Err(error::MARSHALLING))));
+                return self.in_order(refused, pending);
+            }
+        };
+        match writes::prepare(&request, &self.client.identities()) {
+            Some(Ok((op, shape))) => {
+                let turn = self.client.next_turn();
+                let closes = matches!(request, Request::CloseSession);
+                pending.push_back(Box::pin(async move {
+                    let done = propose(self, turn, op, &shape).await;
+                    waited(What::Done(if closes { done.last() } else { done }))
+                }));
+                None
+            }
+            Some(Err(refused)) => {
+                let answer = match refused {
+                    Refused::Code(code) => Err(code),
+                    Refused::Results(body) => Ok(body),
+                };
+                self.in_order(waited(What::Done(Done::Answer(answer))), pending)
+            }
+            None => match request {
+                Request::Sync(path) => {
+                    pending.push_back(Box::pin(async move { waited(What::Done(sync(&self.door, &path).await)) }));
+                    None
+                }
+                request => self.in_order(waited(What::Now(Box::new(request))), pending),
+            },
+        }
+    }
+
+    /// Answers now if nobody is before it.
+    fn in_order<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
+        if pending.is_empty() {
+            return self.settle(waited);
+        }
+        pending.push_back(Box::pin(std::future::ready(waited)));
+        None
+    }
+
+    /// Answers a request whose turn has come.
+    fn settle(&self, waited: Waited) -> Option<End> {
+        let Waited { xid, since, what, .. } = waited;
+        let end = match what {
+            What::Done(Done::Answer(body)) => {
+                self.reply(xid, self.door.zxid(), body);
+                None
+            }
+            What::Done(Done::Last(body)) => {
+                self.reply(xid, self.door.zxid(), body);
+                Some(End::Finished)
+            }
+            What::Done(Done::Cut(why)) => Some(End::Cut(why)),
+            What::Now(request) => self.read(xid, &request),
+        };
+        for counts in [&self.client.counts, &self.door.counts] {
+            counts.answered(since.elapsed());
+        }
+        end
+    }
+
+    /// Answers what this node can answer of itself.
+    fn read(&self, xid: i32, request: &Request) -> Option<End> {
+        let (hub, client) = (&self.door.hub, &*self.client);
+        let watched = match request {
+            Request::Exists(which) if which.watch => watches::read(hub, client, Watching::Exists, which),
+            Request::GetData(which) if which.watch => watches::read(hub, client, Watching::Data, which),
+            Request::GetChildren(which) if which.watch => {
+                watches::read(hub, client, Watching::Children { with_stat: false }, which)
+            }
+            Request::GetChildren2(which) if which.watch => {
+                watches::read(hub, client, Watching::Children { with_stat: true }, which)
+            }
+            Request::AddWatch(add) => watches::add(hub, client, add),
+            Request::CheckWatches(which) => watches::check(hub, client, which, false),
+            Request::RemoveWatches(which) => watches::check(hub, client, which, true),
+            Request::SetWatches(set) => return self.bring_back(xid, &requests::with_no_persistent_ones(set)),
+            Request::SetWatches2(set) => return self.bring_back(xid, set),
+            other => {
+                let state = self.door.replica.state();
+                let identities = client.identities();
+                let reader = reads::Reader { state: &state, identities: &identities };
+                let body = requests::read(reader, client.session(), other);
+                self.reply(xid, crate::door::wire_zxid(state.last_zxid()), body);
+                return None;
+            }
+        };
+        let (zxid, body) = watched;
+        let frame = client.answer(xid, crate::door::wire_zxid(zxid), body.map(requests::bytes));
+        client.outbox.release(&frame);
+        None
+    }
+
+    fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
+        match watches::bring_back(&self.door.hub, &self.client, set) {
+            Brought::Back(zxid) => {
+                let nothing = Ok(requests::bytes(Vec::new()));
+                let frame = self.client.answer(xid, crate::door::wire_zxid(zxid), nothing);
+                self.client.outbox.release(&frame);
+                None
+            }
+            // A client does not look at this answer: only going away tells it that it has no watches here.
+            Brought::TooMany => Some(End::Cut("there is no room for its watches")),
+        }
+    }
+
+    fn reply(&self, xid: i32, zxid: i64, body: Result<Vec<u8>, i32>) {
+        self.door.counts.sent();
+        self.client.outbox.push(&self.client.answer(xid, zxid, body.map(requests::bytes)));
+    }
+
+    /// Auth packets are answered as they come, before requests that came earlier.
+    fn prove(&self, xid: i32, body: &[u8]) -> Option<End> {
+        let proven = jute::AuthRequest::from_bytes(body).is_ok_and(|auth| self.client.prove(auth));
+        let error = if proven { error::OK } else { error::AUTH_FAILED };
+        self.client.outbox.push(&framed(|out| ReplyHeader { xid, zxid: 0, error }.write(out)));
+        if proven { None } else { Some(End::Finished) }
+    }
+
+    /// Passes signs of life on to the leader, and answers pings when it has them.
+    ///
+    /// So a client that hears from this node may believe it: its session lives, or lived a moment ago. When the leader does
+    /// not hear of it in time, the connection is cut, well before the session can expire.
+    async fn keep_alive(&self) -> End {
+        let (client, pulse) = (&self.client, &self.client.pulse);
+        loop {
+            let silence = timeout_at(pulse.last() + client.timeout, pulse.beats()).await;
+            if silence.is_err() && pulse.last().elapsed() >= client.timeout {
+                return End::Cut("the client said nothing for its whole timeout");
+            }
+            let beat = pulse.take();
+            if !beat.news {
+                continue;
+            }
+            let began = Instant::now();
+            match self.door.replica.touch(client.credential, began + client.timeout / 3).await {
+                Ok(_) => {}
+                Err(Error::Refused(_)) => return End::Cut("the session is gone"),
+                Err(_) => return End::Cut("the leader does not hear of the session"),
+            }
+            if !self.is_attached() {
+                return End::Cut("the session is gone, or at another connection");
+            }
+            for _ in 0..beat.pings {
+                let pong = ReplyHeader { xid: xid::PING, zxid: self.door.zxid(), error: 0 };
+                client.outbox.push(&framed(|out| pong.write(out)));
+            }
+            // Requests come by the thousand: their news can wait, pings cannot.
+            let next = began + client.timeout / 12;
+            while !pulse.is_pinged() && timeout_at(next, pulse.beats()).await.is_ok() {}
+        }
+    }
+
+    fn is_attached(&self) -> bool {
+        let state = self.door.replica.state();
+        state.session(self.client.session()).is_some_and(|session| session.connection == self.client.connection)
+    }
+}

@@ -1,0 +1,68 @@
+//! What all connections share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use replica::Replica;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::WireConfig;
+use crate::counts::Counts;
+use crate::hub::Hub;
+
+/// The state behind the listener.
+pub(crate) struct Door {
+    pub(crate) replica: Replica,
+    pub(crate) config: WireConfig,
+    pub(crate) hub: Arc<Hub>,
+    /// Places for writes that are being proposed. Taken in the order in which they come.
+    pub(crate) writes: Semaphore,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) counts: Counts,
+    pub(crate) since: Instant,
+    /// `host:port` that it listens on, for people.
+    pub(crate) listens_on: String,
+    numbers: AtomicU64,
+}
+
+impl Door {
+    pub(crate) fn new(replica: Replica, config: WireConfig, listens_on: String, stopping: CancellationToken) -> Door {
+        let hub = Arc::new(Hub::new(config.watches_max));
+        replica.observe(&hub);
+        let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));
+        Door {
+            replica,
+            config,
+            hub,
+            writes,
+            stopping,
+            counts: Counts::default(),
+            since: Instant::now(),
+            listens_on,
+            numbers: AtomicU64::new(0),
+        }
+    }
+
+    /// A number for a new connection.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The last zxid that can be read here, as answers carry it.
+    pub(crate) fn zxid(&self) -> i64 {
+        wire_zxid(self.replica.state().last_zxid())
+    }
+
+    /// When a write, or anything else that needs the leader, is given up.
+    pub(crate) fn propose_deadline(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.config.propose_timeout_ms)
+    }
+}
+
+/// A zxid as ZooKeeper writes it.
+pub(crate) fn wire_zxid(zxid: znode::Zxid) -> i64 {
+    i64::try_from(zxid.0).unwrap_or(i64::MAX)
+}

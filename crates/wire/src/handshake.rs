@@ -1,0 +1,147 @@
+//! From a connection's first byte to its session.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jute::{Buffer, ConnectRequest, ConnectResponse, Frames, PASSWORD_BYTES, Record, framed};
+use replica::{Consistency, Error};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tracing::debug;
+use znode::{Credential, Op, Reply, Request, SessionId, Zxid};
+
+use crate::client::{Arrival, Client};
+use crate::door::Door;
+use crate::words;
+
+/// A ConnectRequest is 45 bytes; nobody has a password that makes it this long.
+const FIRST_PACKET_MAX: usize = 1_024;
+/// How long a node that is behind what the client has seen may take to catch up.
+const CATCH_UP: Duration = Duration::from_secs(2);
+/// What sessions of this door are called in lists of sessions.
+const LABEL: &str = "zookeeper";
+
+/// Why there is no session.
+enum NoSession {
+    /// It is gone, or the password is another one: the client is told.
+    Expired,
+    /// This node cannot say: the client goes to another one.
+    Unavailable(String),
+}
+
+/// Greets a stranger. `None` when it was not a client, or is not one any more.
+pub(crate) async fn greet(
+    door: &Door,
+    stream: &mut TcpStream,
+    addr: SocketAddr,
+    frames: &mut Frames,
+) -> Option<Arc<Client>> {
+    let request = tokio::time::timeout(
+        Duration::from_millis(door.config.handshake_timeout_ms),
+        first_packet(door, stream, frames),
+    );
+    let request = request.await.ok()??;
+    let read_only = request.read_only.map(|_| false);
+    let (arrival, password) = match session(door, addr, &request).await {
+        Ok(session) => session,
+        Err(NoSession::Expired) => {
+            let password = Buffer::from(vec![0; PASSWORD_BYTES]);
+            let gone = ConnectResponse { password, read_only, ..ConnectResponse::default() };
+            let _ = stream.write_all(&framed(|out| gone.write(out))).await;
+            return None;
+        }
+        Err(NoSession::Unavailable(reason)) => {
+            debug!(%addr, reason, "a client was sent away");
+            return None;
+        }
+    };
+    let response = ConnectResponse {
+        protocol_version: 0,
+        timeout_ms: i32::try_from(arrival.timeout.as_millis()).unwrap_or(i32::MAX),
+        session_id: i64::try_from(arrival.credential.session.0).unwrap_or(i64::MAX),
+        password: Buffer::from(password),
+        read_only,
+    };
+    let client = Arc::new(Client::new(arrival, door.config.unread_bytes_max, door.stopping.child_token()));
+    client.outbox.push(&framed(|out| response.write(out)));
+    door.hub.join(&client);
+    Some(client)
+}
+
+/// Reads the first packet, and answers those who do not send one: monitoring tools with their four letters.
+async fn first_packet(door: &Door, stream: &mut TcpStream, frames: &mut Frames) -> Option<ConnectRequest> {
+    frames.set_packet_max(FIRST_PACKET_MAX);
+    let mut buffer = [0; 4096];
+    loop {
+        if let Some(word) = frames.first_word().filter(|word| words::is_one(*word)) {
+            let answer = words::answer(door, word);
+            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.shutdown().await;
+            return None;
+        }
+        if let Some(packet) = frames.next_packet().ok()? {
+            let request = ConnectRequest::from_bytes(packet).ok()?;
+            frames.set_packet_max(door.config.packet_bytes_max);
+            return Some(request);
+        }
+        let read = stream.read(&mut buffer).await.ok()?;
+        if read == 0 {
+            return None;
+        }
+        frames.push(&buffer[..read]);
+    }
+}
+
+/// Opens the session, or attaches the one that is named. Either is an entry of the log that this node has applied
+/// afterwards, so the client finds here whatever it has seen elsewhere.
+async fn session(door: &Door, addr: SocketAddr, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
+    let seen = Zxid(u64::try_from(request.last_zxid_seen).unwrap_or(0));
+    if seen > door.replica.state().last_zxid() {
+        let deadline = tokio::time::Instant::now() + CATCH_UP;
+        let caught_up = door.replica.read(Consistency::Local { min_zxid: seen }, deadline).await;
+        caught_up.map_err(|_| NoSession::Unavailable("it has seen more than this node".into()))?;
+    }
+    let timeout_ms = u32::try_from(request.timeout_ms).unwrap_or(0);
+    let (mut random, mut connection) = ([0; PASSWORD_BYTES], [0; 8]);
+    let drawn = getrandom::fill(&mut random).and_then(|()| getrandom::fill(&mut connection));
+    drawn.map_err(|error| NoSession::Unavailable(error.to_string()))?;
+    let named = SessionId(u64::try_from(request.session_id).unwrap_or(u64::MAX));
+    let (password, connection) = match named.0 {
+        0 => (random.to_vec(), 0),
+        _ => (request.password.0.clone().unwrap_or_default(), u64::from_ne_bytes(connection) | 1),
+    };
+    let secret_hash = Sha256::digest(&password).into();
+    let propose = if connection == 0 {
+        Request::new(Op::OpenSession { secret_hash, timeout_ms, label: LABEL.into() })
+    } else {
+        let credential = Some(Credential { session: named, secret_hash });
+        Request { credential, ..Request::new(Op::AttachSession { connection, timeout_ms }) }
+    };
+    let opened = propose_session(door, propose).await?;
+    let Reply::SessionOpened { session, timeout_ms } = opened else {
+        return Err(NoSession::Unavailable("an open was not answered as one".into()));
+    };
+    let credential = Credential { session, secret_hash };
+    if connection != 0 {
+        // The leader must count the new timeout before the client does.
+        let touched = door.replica.touch(credential, door.propose_deadline()).await;
+        touched.map_err(no_session)?;
+    }
+    let number = door.next_number();
+    let timeout = Duration::from_millis(timeout_ms.into());
+    Ok((Arrival { number, addr, credential, connection, timeout }, password))
+}
+
+async fn propose_session(door: &Door, request: Request) -> Result<Reply, NoSession> {
+    let applied = door.replica.propose(request, door.propose_deadline()).await.map_err(no_session)?;
+    applied.reply.map_err(|refusal| no_session(Error::Refused(refusal.error)))
+}
+
+fn no_session(error: Error) -> NoSession {
+    match error {
+        Error::Refused(znode::Error::SessionExpired | znode::Error::AuthFailed) => NoSession::Expired,
+        other => NoSession::Unavailable(other.to_string()),
+    }
+}

@@ -1,0 +1,189 @@
+//! The connections of one node and their watches, told of every change before anybody can read it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
+use replica::Observer;
+use znode::{Event, EventKind, READ, SessionId, State, ZPath, permits};
+
+use crate::client::Client;
+use crate::watch_table::{Full, WatchKind, WatchTable};
+
+/// All connections of the door.
+///
+/// One guard is held to apply and to set watches. A look at the state and the watch on what was seen happen under it, so
+/// no change falls in between; and an event is in a client's outbox before any answer that shows the change.
+pub(crate) struct Hub {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    /// As published, or about to be.
+    state: Arc<State>,
+    table: WatchTable,
+    clients: HashMap<u64, Arc<Client>>,
+    by_session: HashMap<SessionId, u64>,
+}
+
+/// What a look at the state and the watches can do.
+pub(crate) struct Look<'a> {
+    inner: &'a mut Inner,
+    client: &'a Client,
+}
+
+impl Hub {
+    pub(crate) fn new(watches_max: usize) -> Hub {
+        let inner = Inner {
+            state: Arc::new(State::default()),
+            table: WatchTable::new(watches_max),
+            clients: HashMap::new(),
+            by_session: HashMap::new(),
+        };
+        Hub { inner: Mutex::new(inner) }
+    }
+
+    /// A client whose session was opened, or attached to it. Its session's former connection here is closed.
+    pub(crate) fn join(&self, client: &Arc<Client>) {
+        let mut inner = self.lock();
+        inner.clients.insert(client.number, Arc::clone(client));
+        let former = inner.by_session.insert(client.session(), client.number);
+        if let Some(former) = former.and_then(|number| inner.clients.get(&number)) {
+            former.close();
+        }
+    }
+
+    /// A client is gone, and its watches with it.
+    pub(crate) fn leave(&self, client: &Client) {
+        let mut inner = self.lock();
+        inner.table.remove_connection(client.number);
+        inner.clients.remove(&client.number);
+        if inner.by_session.get(&client.session()) == Some(&client.number) {
+            inner.by_session.remove(&client.session());
+        }
+    }
+
+    /// Looks at the state and sets watches, under one guard. Keep it short: nothing is applied meanwhile.
+    ///
+    /// Events that come after the look are held back until the client's outbox is released with the answer.
+    pub(crate) fn look<T>(&self, client: &Client, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
+        let mut inner = self.lock();
+        let result = look(&mut Look { inner: &mut inner, client });
+        client.outbox.hold();
+        result
+    }
+
+    /// How many watches are set.
+    pub(crate) fn watches(&self) -> usize {
+        self.lock().table.len()
+    }
+
+    /// Every connection, in the order in which they came.
+    pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
+        let mut clients: Vec<_> = self.lock().clients.values().cloned().collect();
+        clients.sort_unstable_by_key(|client| client.number);
+        clients
+    }
+
+    /// Sessions and the paths that they watch, by session.
+    pub(crate) fn watches_by_session(&self) -> Vec<(SessionId, Vec<ZPath>)> {
+        let inner = self.lock();
+        let mut all = Vec::new();
+        for (number, places) in inner.table.by_connection() {
+            if let Some(client) = inner.clients.get(&number) {
+                let mut paths: Vec<ZPath> = places.iter().map(|(_, path)| path.clone()).collect();
+                paths.sort_unstable();
+                paths.dedup();
+                all.push((client.session(), paths));
+            }
+        }
+        all.sort_unstable();
+        all
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nothing panics under this guard")
+    }
+}
+
+impl Look<'_> {
+    /// The state.
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.inner.state
+    }
+
+    /// Sets a watch.
+    pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), Full> {
+        self.inner.table.set(self.client.number, kind, path)
+    }
+
+    /// Takes a watch out; false when there is none.
+    pub(crate) fn remove(&mut self, kind: WatchKind, path: &ZPath) -> bool {
+        self.inner.table.remove(self.client.number, kind, path)
+    }
+
+    /// Whether there is such a watch.
+    pub(crate) fn has(&self, kind: WatchKind, path: &ZPath) -> bool {
+        self.inner.table.has(self.client.number, kind, path)
+    }
+
+    /// Tells the client of an event now.
+    pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
+        self.client.outbox.push_event(&event_frame(kind, path));
+    }
+}
+
+impl Observer for Hub {
+    fn published(&self, state: &Arc<State>, events: &[Event]) {
+        let mut inner = self.lock();
+        let before = std::mem::replace(&mut inner.state, Arc::clone(state));
+        if inner.table.len() == 0 {
+            return;
+        }
+        for event in events {
+            inner.tell(event, &before);
+        }
+    }
+
+    fn replaced(&self, state: &Arc<State>) {
+        let mut inner = self.lock();
+        inner.state = Arc::clone(state);
+        // What they should have been told is not known. They come again, say what they have seen and what they watch, and
+        // are told then. Nothing more may reach them first: it would move what they have seen beyond what they missed.
+        for client in inner.clients.values().filter(|client| inner.table.has_any(client.number)) {
+            client.outbox.abort();
+            client.close();
+        }
+    }
+}
+
+impl Inner {
+    fn tell(&mut self, event: &Event, before: &State) {
+        let concerned = self.table.fire(event.kind, &event.path);
+        if concerned.is_empty() {
+            return;
+        }
+        // Who may not read a znode is not told of it. Of one that is gone, the ACL that it had counts.
+        let node = self.state.node(&event.path).or_else(|| before.node(&event.path));
+        let acl = node.map(|node| Arc::clone(node.acl())).unwrap_or_default();
+        let frame = event_frame(event.kind, &event.path);
+        for client in concerned.iter().filter_map(|number| self.clients.get(number)) {
+            if acl.is_empty() || permits(&acl, READ, &client.identities()) {
+                client.outbox.push_event(&frame);
+            }
+        }
+    }
+}
+
+fn event_frame(kind: EventKind, path: &ZPath) -> Vec<u8> {
+    let kind = match kind {
+        EventKind::Created => event::NODE_CREATED,
+        EventKind::Deleted => event::NODE_DELETED,
+        EventKind::DataChanged => event::NODE_DATA_CHANGED,
+        EventKind::ChildrenChanged => event::NODE_CHILDREN_CHANGED,
+    };
+    framed(|out| {
+        ReplyHeader { xid: xid::EVENT, zxid: -1, error: 0 }.write(out);
+        WatcherEvent { kind, state: event::SYNC_CONNECTED, path: path.as_str().into() }.write(out);
+    })
+}

@@ -1,0 +1,79 @@
+//! Signs of life of one client, on their way to the leader.
+
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What was heard of a client and not yet passed on.
+pub(crate) struct Pulse {
+    inner: Mutex<Inner>,
+    beat: Notify,
+}
+
+struct Inner {
+    /// When the last packet came.
+    heard: Instant,
+    /// Whether one came that was not passed on.
+    news: bool,
+    /// Pings that wait for their answer.
+    pings: usize,
+}
+
+/// What there is to pass on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beat {
+    pub(crate) news: bool,
+    pub(crate) pings: usize,
+}
+
+impl Pulse {
+    pub(crate) fn new() -> Pulse {
+        Pulse { inner: Mutex::new(Inner { heard: Instant::now(), news: false, pings: 0 }), beat: Notify::new() }
+    }
+
+    /// A packet came.
+    pub(crate) fn heard(&self) {
+        let mut inner = self.lock();
+        inner.heard = Instant::now();
+        let first = !std::mem::replace(&mut inner.news, true);
+        drop(inner);
+        if first {
+            self.beat.notify_one();
+        }
+    }
+
+    /// A ping came. Its answer says that the session lives, so it waits for the leader's word.
+    pub(crate) fn ping(&self) {
+        self.lock().pings += 1;
+        self.heard();
+        self.beat.notify_one();
+    }
+
+    /// Takes what there is to pass on.
+    pub(crate) fn take(&self) -> Beat {
+        let mut inner = self.lock();
+        let beat = Beat { news: inner.news, pings: inner.pings };
+        (inner.news, inner.pings) = (false, 0);
+        beat
+    }
+
+    /// Whether somebody waits for an answer to a ping.
+    pub(crate) fn is_pinged(&self) -> bool {
+        self.lock().pings > 0
+    }
+
+    /// When the last packet came.
+    pub(crate) fn last(&self) -> Instant {
+        self.lock().heard
+    }
+
+    /// Resolves when something new came since the last call.
+    pub(crate) async fn beats(&self) {
+        self.beat.notified().await;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nothing panics under this guard")
+    }
+}

@@ -1,0 +1,114 @@
+//! What becomes of single requests.
+
+use std::time::Duration;
+
+use jute::{Buffer, PathOnly, Record, Request, SaslToken, SetWatches, SetWatches2, error};
+use replica::{Consistency, Error};
+use tokio::time::{Instant, sleep};
+use znode::{InTurn, Op, Request as Proposal, SessionId, TurnOp};
+
+use crate::codes::Told;
+use crate::connection::Connection;
+use crate::door::Door;
+use crate::reads::Reader;
+use crate::writes::{self, Shape};
+
+/// Between two tries of a write that found this node's queues full.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How a request that had to wait is answered.
+pub(crate) enum Done {
+    /// By a body, or an error.
+    Answer(Result<Vec<u8>, i32>),
+    /// The same, and the connection ends.
+    Last(Result<Vec<u8>, i32>),
+    /// Not at all: the connection ends, and the client finds out elsewhere.
+    Cut(&'static str),
+}
+
+impl Done {
+    /// The last answer of its connection.
+    pub(crate) fn last(self) -> Done {
+        match self {
+            Done::Answer(body) => Done::Last(body),
+            other => other,
+        }
+    }
+}
+
+/// Proposes a write in its turn, until its outcome is known or there is no use in waiting for it.
+pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shape: &Shape) -> Done {
+    let (door, client) = (&connection.door, &connection.client);
+    let Ok(_place) = door.writes.acquire().await else {
+        return Done::Cut("the door closes");
+    };
+    let identities = client.identities().to_vec();
+    let op = Op::InTurn(InTurn { connection: client.connection, turn, identities, op });
+    let proposal = Proposal { credential: Some(client.credential), ..Proposal::new(op) };
+    let deadline = door.propose_deadline();
+    let mut turns = connection.turns.subscribe();
+    loop {
+        let applied = match door.replica.propose(proposal.clone(), deadline).await {
+            Ok(applied) => applied,
+            // Nothing happened: it may come again, and those behind it wait for their turn.
+            Err(Error::Unavailable { .. }) if Instant::now() + PAUSE < deadline => {
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(Error::Unavailable { .. }) => return Done::Cut("a write was not taken"),
+            Err(Error::Unknown { .. }) => return Done::Cut("the outcome of a write is not known"),
+            Err(Error::Refused(_)) => return Done::Answer(Err(error::BAD_ARGUMENTS)),
+        };
+        let too_early = applied.reply.as_ref().is_err_and(|refusal| refusal.error == znode::Error::OutOfTurn);
+        if !too_early {
+            connection.turns.send_modify(|done| *done = turn.max(*done));
+            return match writes::answer(shape, &applied) {
+                Ok(body) => Done::Answer(Ok(body)),
+                Err(Told::Code(code)) => Done::Answer(Err(code)),
+                Err(Told::Closed) => Done::Cut("the session is gone, or at another connection"),
+            };
+        }
+        // It overtook the write before it on the way into the log.
+        if turns.wait_for(|done| *done + 1 >= turn).await.is_err() {
+            return Done::Cut("the connection ends");
+        }
+    }
+}
+
+/// Waits until this node has applied whatever was acknowledged anywhere before now.
+pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Done {
+    match door.replica.read(Consistency::Linearizable, door.propose_deadline()).await {
+        Ok(_) => Done::Answer(Ok(path.to_bytes())),
+        Err(_) => Done::Cut("no leader confirmed a sync"),
+    }
+}
+
+/// Answers a read that sets no watch, and whatever is not done here.
+pub(crate) fn read(reader: Reader<'_>, session: SessionId, request: &Request) -> Result<Vec<u8>, i32> {
+    match request {
+        Request::Exists(which) => reader.exists(&which.path),
+        Request::GetData(which) => reader.data(&which.path),
+        Request::GetChildren(which) => reader.children(&which.path, false),
+        Request::GetChildren2(which) => reader.children(&which.path, true),
+        Request::GetAcl(which) => reader.acl(&which.path),
+        Request::GetEphemerals(prefix) => Ok(reader.ephemerals(session, &prefix.path)),
+        Request::GetAllChildrenNumber(which) => reader.descendants(&which.path),
+        Request::WhoAmI => Ok(reader.who()),
+        Request::MultiRead(ops) => Ok(reader.multi(ops)),
+        // As a server without SASL has it: nothing more to say.
+        Request::Sasl(_) => Ok(SaslToken { token: Buffer(None) }.to_bytes()),
+        Request::Reconfig(_) => Err(error::RECONFIG_DISABLED),
+        _ => Err(error::UNIMPLEMENTED),
+    }
+}
+
+/// setWatches in the words of setWatches2.
+pub(crate) fn with_no_persistent_ones(set: &SetWatches) -> SetWatches2 {
+    let SetWatches { relative_zxid, data, exist, child } = set.clone();
+    SetWatches2 { relative_zxid, data, exist, child, ..SetWatches2::default() }
+}
+
+/// Appends a body.
+pub(crate) fn bytes(body: Vec<u8>) -> impl FnOnce(&mut Vec<u8>) {
+    move |out| out.extend_from_slice(&body)
+}

@@ -1,0 +1,177 @@
+//! Writes: from ZooKeeper's words to those of the state machine, and back. Pure.
+
+use jute::{
+    CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, Request,
+    SetAclRequest, SetDataRequest, create_flags, error, op, write_multi_results,
+};
+use znode::{Applied, Create, CreateMode, Identity, Refusal, Reply, TurnOp, ZPath, ZnodeOp};
+
+use crate::auth::fixed_acl;
+use crate::codes::{Told, told};
+use crate::reads::wire_stat;
+
+/// What the answer to a write looks like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Nothing but the header.
+    Nothing,
+    /// The path that was created.
+    Path,
+    /// The path and its facts.
+    PathStat,
+    /// The facts.
+    Stat,
+    /// A result for each operation: their numbers.
+    Multi(Vec<i32>),
+}
+
+/// A write that is refused before it is proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// By an error in the header.
+    Code(i32),
+    /// By the results of a multi.
+    Results(Vec<u8>),
+}
+
+/// The znodes that ZooKeeper keeps for itself.
+pub(crate) const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+
+/// What a request asks the state machine; `None` when it is no write.
+pub(crate) fn prepare(request: &Request, identities: &[Identity]) -> Option<Result<(TurnOp, Shape), Refused>> {
+    let one = |op: Result<ZnodeOp, i32>, shape| op.map(|op| (TurnOp::Znode(op), shape)).map_err(Refused::Code);
+    Some(match request {
+        Request::Create(op, create) => {
+            let shape = if *op == op::CREATE { Shape::Path } else { Shape::PathStat };
+            one(self::create(*op, create, identities), shape)
+        }
+        Request::CreateTtl(create) => one(create_ttl(create, identities), Shape::PathStat),
+        Request::Delete(which) => one(delete(which), Shape::Nothing),
+        Request::SetData(set) => one(set_data(set), Shape::Stat),
+        Request::SetAcl(set) => set_acl(set, identities).map(|op| (op, Shape::Stat)).map_err(Refused::Code),
+        Request::Multi(ops) => multi(ops, identities),
+        Request::CloseSession => Ok((TurnOp::CloseSession, Shape::Nothing)),
+        _ => return None,
+    })
+}
+
+fn create(op: i32, create: &CreateRequest, identities: &[Identity]) -> Result<ZnodeOp, i32> {
+    let mode = match create.flags {
+        create_flags::PERSISTENT if op == op::CREATE_CONTAINER => CreateMode::Container,
+        create_flags::PERSISTENT => CreateMode::Persistent,
+        create_flags::EPHEMERAL => CreateMode::Ephemeral,
+        create_flags::PERSISTENT_SEQUENTIAL => CreateMode::PersistentSequential,
+        create_flags::EPHEMERAL_SEQUENTIAL => CreateMode::EphemeralSequential,
+        create_flags::CONTAINER => CreateMode::Container,
+        _ => return Err(error::BAD_ARGUMENTS),
+    };
+    let CreateRequest { path, data, acl, .. } = create.clone();
+    new_znode(&path, data.into_bytes(), mode, fixed_acl(acl, identities))
+}
+
+fn create_ttl(create: &CreateTtlRequest, identities: &[Identity]) -> Result<ZnodeOp, i32> {
+    let ttl_ms = u64::try_from(create.ttl_ms).map_err(|_| error::BAD_ARGUMENTS)?;
+    let mode = match create.flags {
+        create_flags::PERSISTENT_TTL => CreateMode::PersistentTtl { ttl_ms },
+        create_flags::PERSISTENT_SEQUENTIAL_TTL => CreateMode::PersistentSequentialTtl { ttl_ms },
+        _ => return Err(error::BAD_ARGUMENTS),
+    };
+    let CreateTtlRequest { path, data, acl, .. } = create.clone();
+    new_znode(&path, data.into_bytes(), mode, fixed_acl(acl, identities))
+}
+
+fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode::Acl>>) -> Result<ZnodeOp, i32> {
+    // In ZooKeeper's order: what the state machine refuses comes after what is refused here.
+    let (parent, name) = path.rsplit_once('/').ok_or(error::BAD_ARGUMENTS)?;
+    let acl = acl.ok_or(error::INVALID_ACL)?;
+    let parent = if parent.is_empty() { ZPath::root() } else { self::path(parent)? };
+    Ok(ZnodeOp::Create(Create { parent, name: name.to_owned(), data, mode, acl }))
+}
+
+fn delete(which: &PathVersion) -> Result<ZnodeOp, i32> {
+    if OWN.contains(&which.path.as_str()) {
+        return Err(error::BAD_ARGUMENTS);
+    }
+    Ok(ZnodeOp::Delete { path: path(&which.path)?, version: which.version })
+}
+
+fn set_data(set: &SetDataRequest) -> Result<ZnodeOp, i32> {
+    Ok(ZnodeOp::SetData { path: path(&set.path)?, data: set.data.clone().into_bytes(), version: set.version })
+}
+
+fn set_acl(set: &SetAclRequest, identities: &[Identity]) -> Result<TurnOp, i32> {
+    let path = path(&set.path)?;
+    let acl = fixed_acl(set.acl.clone(), identities).ok_or(error::INVALID_ACL)?;
+    Ok(TurnOp::SetAcl { path, acl, version: set.version })
+}
+
+fn multi(ops: &[MultiOp], identities: &[Identity]) -> Result<(TurnOp, Shape), Refused> {
+    let mut prepared = Vec::with_capacity(ops.len());
+    for (at, one) in ops.iter().enumerate() {
+        let op = match one {
+            MultiOp::Create(op, create) => self::create(*op, create, identities),
+            MultiOp::CreateTtl(create) => create_ttl(create, identities),
+            MultiOp::Delete(which) => delete(which),
+            MultiOp::SetData(set) => set_data(set),
+            MultiOp::Check(which) => path(&which.path).map(|path| ZnodeOp::Check { path, version: which.version }),
+            MultiOp::GetData(_) | MultiOp::GetChildren(_) => Err(error::MARSHALLING),
+        };
+        prepared.push(op.map_err(|code| Refused::Results(failed_multi(ops.len(), at, code)))?);
+    }
+    Ok((TurnOp::Multi(prepared), Shape::Multi(ops.iter().map(MultiOp::op).collect())))
+}
+
+fn path(text: &str) -> Result<ZPath, i32> {
+    ZPath::parse(text).map_err(|_| error::BAD_ARGUMENTS)
+}
+
+/// The body of the answer to a write that was applied, or why it was refused.
+pub(crate) fn answer(shape: &Shape, applied: &Applied) -> Result<Vec<u8>, Told> {
+    let mut body = Vec::new();
+    match (shape, &applied.reply) {
+        (Shape::Multi(ops), Ok(Reply::Multi(replies))) => {
+            let results: Vec<_> = ops.iter().zip(replies).map(|(op, reply)| result(*op, reply)).collect();
+            write_multi_results(&results, &mut body);
+        }
+        // A multi that fails does so in its results; its header says that all is well.
+        (Shape::Multi(ops), Err(Refusal { error, op_index: Some(at), .. })) => match told(*error) {
+            Told::Code(code) => return Ok(failed_multi(ops.len(), *at as usize, code)),
+            Told::Closed => return Err(Told::Closed),
+        },
+        (_, Err(refusal)) => return Err(told(refusal.error)),
+        (Shape::Path, Ok(Reply::Created { path, .. })) => PathOnly { path: path.as_str().into() }.write(&mut body),
+        (Shape::PathStat, Ok(Reply::Created { path, stat })) => {
+            PathStat { path: path.as_str().into(), stat: wire_stat(stat) }.write(&mut body);
+        }
+        (Shape::Stat, Ok(Reply::Set { stat })) => wire_stat(stat).write(&mut body),
+        (Shape::Nothing, Ok(_)) => {}
+        // Not what was asked: whatever happened, the client must not take it for an answer.
+        (Shape::Path | Shape::PathStat | Shape::Stat | Shape::Multi(_), Ok(_)) => return Err(Told::Closed),
+    }
+    Ok(body)
+}
+
+fn result(op: i32, reply: &Reply) -> MultiResult {
+    match reply {
+        Reply::Created { path, stat } if matches!(op, op::CREATE_CONTAINER | op::CREATE_TTL) => {
+            MultiResult::CreatedStat(op, PathStat { path: path.as_str().into(), stat: wire_stat(stat) })
+        }
+        // ZooKeeper takes a create2 in a multi for a create, and answers it as one.
+        Reply::Created { path, .. } => MultiResult::Created(path.as_str().into()),
+        Reply::Set { stat } => MultiResult::Set(wire_stat(stat)),
+        _ if op == op::CHECK => MultiResult::Checked,
+        _ => MultiResult::Deleted,
+    }
+}
+
+/// The results of a multi of which one operation failed: fine before it, and not tried behind it.
+fn failed_multi(count: usize, failed: usize, code: i32) -> Vec<u8> {
+    let result = |at: usize| match at.cmp(&failed) {
+        std::cmp::Ordering::Less => MultiResult::Error(error::OK),
+        std::cmp::Ordering::Equal => MultiResult::Error(code),
+        std::cmp::Ordering::Greater => MultiResult::Error(error::RUNTIME_INCONSISTENCY),
+    };
+    let mut body = Vec::new();
+    write_multi_results(&(0..count).map(result).collect::<Vec<_>>(), &mut body);
+    body
+}

@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, VoteRequest};
 use storage::codec::EntryRecord;
 use storage::{LogId, TypeConfig, Vote};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::node::Node;
@@ -132,7 +132,8 @@ async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
         }
         tokio::select! {
             biased;
-            Some(answer) = under_way.next(), if !under_way.is_empty() => framed.queue(&answer)?,
+            // Unconstrained: a proposal that is made to yield halfway would be overtaken by those that came after it.
+            Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
             exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
                 Exchange::Message(ask) => under_way.push(Box::pin(answer_one(node, ask))),
                 Exchange::Flushed => {}

@@ -10,13 +10,14 @@ use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, fr
 use replica::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::watch;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
 use crate::client::Client;
 use crate::door::Door;
 use crate::requests::{Done, propose, sync};
+use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
 use crate::writes::{self, Refused};
 use crate::{reads, requests};
@@ -55,13 +56,12 @@ pub(crate) enum What {
 pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Arc<Client>,
-    /// The last turn that is over, for writes that came too early.
-    pub(crate) turns: watch::Sender<u64>,
+    pub(crate) turns: Turns,
 }
 
 impl Connection {
     pub(crate) fn new(door: Arc<Door>, client: Arc<Client>) -> Connection {
-        Connection { door, client, turns: watch::Sender::new(0) }
+        Connection { door, client, turns: Turns::default() }
     }
 
     /// Serves the client until it, or this node, has had enough.
@@ -124,7 +124,8 @@ impl Connection {
             let room = room(&pending, pending_bytes);
             tokio::select! {
                 biased;
-                Some(waited) = pending.next(), if !pending.is_empty() => {
+                // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
+                Some(waited) = unconstrained(pending.next()), if !pending.is_empty() => {
                     pending_bytes -= waited.bytes;
                     if let Some(end) = self.settle(waited) {
                         return end;

@@ -23,7 +23,7 @@
 //! auth.rs        identities, ACLs              codes.rs       errors
 //! words.rs       four-letter words             counts.rs      numbers for them
 //! door.rs        what connections share        config.rs      bounds
-//! own.rs         /zookeeper
+//! own.rs         /zookeeper                     turns.rs       writes that came too early
 //! ```
 
 mod auth;
@@ -41,6 +41,7 @@ mod pulse;
 mod reads;
 mod requests;
 mod serve;
+mod turns;
 mod watch_table;
 mod watches;
 mod words;

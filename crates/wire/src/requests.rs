@@ -46,7 +46,6 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shap
     let op = Op::InTurn(InTurn { connection: client.connection, turn, identities, op });
     let proposal = Proposal { credential: Some(client.credential), ..Proposal::new(op) };
     let deadline = door.propose_deadline();
-    let mut turns = connection.turns.subscribe();
     loop {
         let applied = match door.replica.propose(proposal.clone(), deadline).await {
             Ok(applied) => applied,
@@ -61,7 +60,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shap
         };
         let too_early = applied.reply.as_ref().is_err_and(|refusal| refusal.error == znode::Error::OutOfTurn);
         if !too_early {
-            connection.turns.send_modify(|done| *done = turn.max(*done));
+            connection.turns.done(turn);
             return match writes::answer(shape, &applied) {
                 Ok(body) => Done::Answer(Ok(body)),
                 Err(Told::Code(code)) => Done::Answer(Err(code)),
@@ -69,9 +68,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shap
             };
         }
         // It overtook the write before it on the way into the log.
-        if turns.wait_for(|done| *done + 1 >= turn).await.is_err() {
-            return Done::Cut("the connection ends");
-        }
+        connection.turns.wait_for(turn).await;
     }
 }
 

@@ -1,0 +1,70 @@
+//! Writes that came into the log before their turn, until those before them are done.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use tokio::sync::oneshot;
+
+/// The turns of one connection.
+#[derive(Default)]
+pub(crate) struct Turns {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The last turn that is over; all before it are.
+    done: u64,
+    early: BTreeMap<u64, oneshot::Sender<()>>,
+}
+
+impl Turns {
+    /// A turn is over. Whoever comes next in an unbroken row is woken at once and in order, to be proposed again together.
+    pub(crate) fn done(&self, turn: u64) {
+        let mut inner = self.lock();
+        inner.done = inner.done.max(turn);
+        let mut next = inner.done + 1;
+        while let Some(early) = inner.early.remove(&next) {
+            // Its connection may have ended.
+            let _ = early.send(());
+            next += 1;
+        }
+    }
+
+    /// Waits until it makes sense to propose an early write again.
+    pub(crate) async fn wait_for(&self, turn: u64) {
+        let woken = {
+            let mut inner = self.lock();
+            if inner.done + 1 >= turn {
+                return;
+            }
+            let (wake, woken) = oneshot::channel();
+            inner.early.insert(turn, wake);
+            woken
+        };
+        // The other end is dropped with the connection only.
+        let _ = woken.await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nothing panics under this guard")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn early_writes_come_again_together_once_nobody_is_missing_before_them() {
+        let turns = Turns::default();
+        let mut waiting: Vec<_> = [2, 3, 5].into_iter().map(|turn| Box::pin(turns.wait_for(turn))).collect();
+        let mut ready = || waiting.iter_mut().map(|one| one.as_mut().now_or_never().is_some()).collect::<Vec<_>>();
+        assert_eq!(ready(), [false; 3]);
+        turns.done(1);
+        assert_eq!(turns.wait_for(2).now_or_never(), Some(()));
+        assert_eq!(ready(), [true, true, false]);
+    }
+}

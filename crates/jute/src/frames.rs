@@ -41,12 +41,21 @@ impl Frames {
     /// # Errors
     /// When its length is negative or above the bound.
     pub fn next_packet(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        let Some(length) = self.peek()?.map(<[u8]>::len) else { return Ok(None) };
+        let start = self.taken + 4;
+        self.taken = start + length;
+        Ok(Some(&self.bytes[start..self.taken]))
+    }
+
+    /// The next whole packet, which stays.
+    ///
+    /// # Errors
+    /// As [`Frames::next_packet`].
+    pub fn peek(&self) -> Result<Option<&[u8]>, FrameError> {
         let Some((length, rest)) = self.bytes[self.taken..].split_first_chunk::<4>() else { return Ok(None) };
         let length = i32::from_be_bytes(*length);
         let count = usize::try_from(length).ok().filter(|count| *count <= self.packet_max);
-        let Some(packet) = rest.get(..count.ok_or(FrameError(length))?) else { return Ok(None) };
-        self.taken += 4 + packet.len();
-        Ok(Some(packet))
+        Ok(rest.get(..count.ok_or(FrameError(length))?))
     }
 
     /// The first four bytes that have not been handed out, when they are there.

@@ -34,8 +34,21 @@ pub(crate) enum End {
     Cut(&'static str),
 }
 
-/// A request that waits for those before it.
-type Pending<'a> = FuturesOrdered<BoxFuture<'a, Waited>>;
+/// Requests that wait for those before them.
+#[derive(Default)]
+struct Pending<'a> {
+    queue: FuturesOrdered<BoxFuture<'a, Waited>>,
+    bytes: usize,
+    /// Those that are looked at only in their turn.
+    reads: usize,
+}
+
+impl<'a> Pending<'a> {
+    fn push(&mut self, bytes: usize, waited: BoxFuture<'a, Waited>) {
+        self.bytes += bytes;
+        self.queue.push_back(waited);
+    }
+}
 
 /// What became of a request that had to wait.
 pub(crate) struct Waited {
@@ -99,50 +112,62 @@ impl Connection {
 
     /// Takes requests as they come and answers them in that order.
     async fn answer_all(&self, mut socket: OwnedReadHalf, mut frames: Frames) -> End {
-        let config = &self.door.config;
-        let mut pending = Pending::new();
-        let mut pending_bytes = 0;
+        let mut pending = Pending::default();
         let mut buffer = vec![0; 16 << 10];
         loop {
-            let room = |pending: &Pending<'_>, bytes: usize| {
-                pending.len() < config.outstanding_max && bytes < config.outstanding_bytes_max
+            let wants_more = match self.take_all(&mut frames, &mut pending) {
+                Ok(wants_more) => wants_more,
+                Err(end) => return end,
             };
-            while room(&pending, pending_bytes) && self.client.outbox.has_room() {
-                match frames.next_packet() {
-                    Err(_) => return End::Cut("a packet is too long"),
-                    Ok(None) => break,
-                    Ok(Some(packet)) => {
-                        let bytes = packet.len();
-                        let before = pending.len();
-                        if let Some(end) = self.take(packet, &mut pending) {
-                            return end;
-                        }
-                        pending_bytes += if pending.len() > before { bytes } else { 0 };
-                    }
-                }
-            }
-            let room = room(&pending, pending_bytes);
             tokio::select! {
                 biased;
                 // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
-                Some(waited) = unconstrained(pending.next()), if !pending.is_empty() => {
-                    pending_bytes -= waited.bytes;
+                Some(waited) = unconstrained(pending.queue.next()), if !pending.queue.is_empty() => {
+                    // It said this before it was our turn to hear it.
+                    self.client.pulse.heard();
+                    pending.bytes -= waited.bytes;
+                    pending.reads -= usize::from(matches!(waited.what, What::Now(_)));
                     if let Some(end) = self.settle(waited) {
                         return end;
                     }
                 }
                 () = self.client.outbox.room(), if !self.client.outbox.has_room() => {}
-                read = socket.read(&mut buffer), if room && self.client.outbox.has_room() => match read {
+                read = socket.read(&mut buffer), if wants_more => match read {
                     Ok(0) | Err(_) => return End::Cut("the client closed it"),
-                    Ok(read) => frames.push(&buffer[..read]),
+                    Ok(read) => {
+                        self.client.pulse.heard();
+                        frames.push(&buffer[..read]);
+                    }
                 },
+            }
+        }
+    }
+
+    /// Takes the packets that are there, as far as there is room. Whether more should be read.
+    fn take_all<'a>(&'a self, frames: &mut Frames, pending: &mut Pending<'a>) -> Result<bool, End> {
+        let config = &self.door.config;
+        loop {
+            let room = pending.queue.len() < config.outstanding_max && pending.bytes < config.outstanding_bytes_max;
+            if !room || !self.client.outbox.has_room() {
+                return Ok(false);
+            }
+            let too_long = |_| End::Cut("a packet is too long");
+            let Some(packet) = frames.peek().map_err(too_long)? else { return Ok(true) };
+            // A read sees what was written before it and nothing that its own client writes after it. So that write is not
+            // even proposed while the read waits for those before it.
+            let header = RequestHeader::from_bytes(packet);
+            if pending.reads > 0 && header.is_ok_and(|header| writes::is_write(header.op)) {
+                return Ok(false);
+            }
+            let packet = frames.next_packet().map_err(too_long)?.unwrap_or_default();
+            if let Some(end) = self.take(packet, pending) {
+                return Err(end);
             }
         }
     }
 
     /// Takes one packet. What cannot be answered at once goes to those that wait.
     fn take<'a>(&'a self, packet: &[u8], pending: &mut Pending<'a>) -> Option<End> {
-        self.client.pulse.heard();
         for counts in [&self.client.counts, &self.door.counts] {
             counts.received();
         }
@@ -172,10 +197,11 @@ impl Connection {
             Some(Ok((op, shape))) => {
                 let turn = self.client.next_turn();
                 let closes = matches!(request, Request::CloseSession);
-                pending.push_back(Box::pin(async move {
+                let write = async move {
                     let done = propose(self, turn, op, &shape).await;
                     waited(What::Done(if closes { done.last() } else { done }))
-                }));
+                };
+                pending.push(bytes, Box::pin(write));
                 None
             }
             Some(Err(refused)) => {
@@ -187,7 +213,8 @@ impl Connection {
             }
             None => match request {
                 Request::Sync(path) => {
-                    pending.push_back(Box::pin(async move { waited(What::Done(sync(&self.door, &path).await)) }));
+                    let sync = async move { waited(What::Done(sync(&self.door, &path).await)) };
+                    pending.push(bytes, Box::pin(sync));
                     None
                 }
                 request => self.in_order(waited(What::Now(Box::new(request))), pending),
@@ -197,10 +224,11 @@ impl Connection {
 
     /// Answers now if nobody is before it.
     fn in_order<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
-        if pending.is_empty() {
+        if pending.queue.is_empty() {
             return self.settle(waited);
         }
-        pending.push_back(Box::pin(std::future::ready(waited)));
+        pending.reads += usize::from(matches!(waited.what, What::Now(_)));
+        pending.push(waited.bytes, Box::pin(std::future::ready(waited)));
         None
     }
 
@@ -290,14 +318,13 @@ impl Connection {
     async fn keep_alive(&self) -> End {
         let (client, pulse) = (&self.client, &self.client.pulse);
         loop {
-            let silence = timeout_at(pulse.last() + client.timeout, pulse.beats()).await;
-            if silence.is_err() && pulse.last().elapsed() >= client.timeout {
-                return End::Cut("the client said nothing for its whole timeout");
+            while !pulse.has_news() {
+                let silence = timeout_at(pulse.last() + client.timeout, pulse.beats()).await;
+                if silence.is_err() && pulse.last().elapsed() >= client.timeout {
+                    return End::Cut("the client said nothing for its whole timeout");
+                }
             }
-            let beat = pulse.take();
-            if !beat.news {
-                continue;
-            }
+            let pings = pulse.take();
             let began = Instant::now();
             match self.door.replica.touch(client.credential, began + client.timeout / 3).await {
                 Ok(_) => {}
@@ -307,7 +334,7 @@ impl Connection {
             if !self.is_attached() {
                 return End::Cut("the session is gone, or at another connection");
             }
-            for _ in 0..beat.pings {
+            for _ in 0..pings {
                 let pong = ReplyHeader { xid: xid::PING, zxid: self.door.zxid(), error: 0 };
                 client.outbox.push(&framed(|out| pong.write(out)));
             }

@@ -9,6 +9,7 @@ use replica::{Consistency, Error};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
 use tracing::debug;
 use znode::{Credential, Op, Reply, Request, SessionId, Zxid};
 
@@ -20,6 +21,10 @@ use crate::words;
 const FIRST_PACKET_MAX: usize = 1_024;
 /// How long a node that is behind what the client has seen may take to catch up.
 const CATCH_UP: Duration = Duration::from_secs(2);
+/// How long a stranger waits for a place in queues that are full ...
+const FULL_MAX: Duration = Duration::from_secs(1);
+/// ... and how often it tries.
+const PAUSE: Duration = Duration::from_millis(20);
 /// What sessions of this door are called in lists of sessions.
 const LABEL: &str = "zookeeper";
 
@@ -99,7 +104,7 @@ async fn first_packet(door: &Door, stream: &mut TcpStream, frames: &mut Frames) 
 async fn session(door: &Door, addr: SocketAddr, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
     let seen = Zxid(u64::try_from(request.last_zxid_seen).unwrap_or(0));
     if seen > door.replica.state().last_zxid() {
-        let deadline = tokio::time::Instant::now() + CATCH_UP;
+        let deadline = Instant::now() + CATCH_UP;
         let caught_up = door.replica.read(Consistency::Local { min_zxid: seen }, deadline).await;
         caught_up.map_err(|_| NoSession::Unavailable("it has seen more than this node".into()))?;
     }
@@ -135,7 +140,17 @@ async fn session(door: &Door, addr: SocketAddr, request: &ConnectRequest) -> Res
 }
 
 async fn propose_session(door: &Door, request: Request) -> Result<Reply, NoSession> {
-    let applied = door.replica.propose(request, door.propose_deadline()).await.map_err(no_session)?;
+    let Ok(_place) = door.writes.acquire().await else {
+        return Err(NoSession::Unavailable("the door closes".into()));
+    };
+    let give_up = Instant::now() + FULL_MAX;
+    let applied = loop {
+        match door.replica.propose(request.clone(), door.propose_deadline()).await {
+            // Nothing happened; most likely this node's queues are full.
+            Err(Error::Unavailable { .. }) if Instant::now() < give_up => sleep(PAUSE).await,
+            other => break other.map_err(no_session)?,
+        }
+    };
     applied.reply.map_err(|refusal| no_session(Error::Refused(refusal.error)))
 }
 

@@ -118,11 +118,6 @@ impl Outbox {
         }
     }
 
-    /// Whether the client is beyond help: it does not read, or must not be told more.
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.lock().end == Some(End::Aborted)
-    }
-
     /// Bytes that the client has not taken.
     pub(crate) fn unread(&self) -> usize {
         let queue = self.lock();
@@ -175,7 +170,6 @@ mod tests {
         outbox.push(b"6");
         assert!(!outbox.has_room(), "{writing:?} is not written yet");
         outbox.push_event(b"78901");
-        assert!(outbox.is_aborted());
         assert_eq!(outbox.next().await, None);
     }
 }

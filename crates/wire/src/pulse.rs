@@ -20,13 +20,6 @@ struct Inner {
     pings: usize,
 }
 
-/// What there is to pass on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Beat {
-    pub(crate) news: bool,
-    pub(crate) pings: usize,
-}
-
 impl Pulse {
     pub(crate) fn new() -> Pulse {
         Pulse { inner: Mutex::new(Inner { heard: Instant::now(), news: false, pings: 0 }), beat: Notify::new() }
@@ -45,17 +38,23 @@ impl Pulse {
 
     /// A ping came. Its answer says that the session lives, so it waits for the leader's word.
     pub(crate) fn ping(&self) {
-        self.lock().pings += 1;
-        self.heard();
+        let mut inner = self.lock();
+        (inner.heard, inner.news) = (Instant::now(), true);
+        inner.pings += 1;
+        drop(inner);
         self.beat.notify_one();
     }
 
-    /// Takes what there is to pass on.
-    pub(crate) fn take(&self) -> Beat {
+    /// Whether something came that was not passed on.
+    pub(crate) fn has_news(&self) -> bool {
+        self.lock().news
+    }
+
+    /// Takes what came: it is about to be passed on. The pings that wait for their answer.
+    pub(crate) fn take(&self) -> usize {
         let mut inner = self.lock();
-        let beat = Beat { news: inner.news, pings: inner.pings };
-        (inner.news, inner.pings) = (false, 0);
-        beat
+        inner.news = false;
+        std::mem::take(&mut inner.pings)
     }
 
     /// Whether somebody waits for an answer to a ping.

@@ -55,6 +55,22 @@ pub(crate) fn prepare(request: &Request, identities: &[Identity]) -> Option<Resu
     })
 }
 
+/// Whether an operation is a write.
+pub(crate) fn is_write(op: i32) -> bool {
+    matches!(
+        op,
+        op::CREATE
+            | op::CREATE2
+            | op::CREATE_CONTAINER
+            | op::CREATE_TTL
+            | op::DELETE
+            | op::SET_DATA
+            | op::SET_ACL
+            | op::MULTI
+            | op::CLOSE_SESSION
+    )
+}
+
 fn create(op: i32, create: &CreateRequest, identities: &[Identity]) -> Result<ZnodeOp, i32> {
     let mode = match create.flags {
         create_flags::PERSISTENT if op == op::CREATE_CONTAINER => CreateMode::Container,
@@ -84,7 +100,12 @@ fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode:
     // In ZooKeeper's order: what the state machine refuses comes after what is refused here.
     let (parent, name) = path.rsplit_once('/').ok_or(error::BAD_ARGUMENTS)?;
     let acl = acl.ok_or(error::INVALID_ACL)?;
-    let parent = if parent.is_empty() { ZPath::root() } else { self::path(parent)? };
+    let parent = match parent {
+        "" => ZPath::root(),
+        // Two slashes at the start.
+        "/" => return Err(error::BAD_ARGUMENTS),
+        parent => self::path(parent)?,
+    };
     Ok(ZnodeOp::Create(Create { parent, name: name.to_owned(), data, mode, acl }))
 }
 

@@ -1,0 +1,231 @@
+//! A client made of nothing but the protocol.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use jute::{
+    Acl, Buffer, ConnectRequest, ConnectResponse, CreateRequest, DataStat, Frames, Input, PathOnly, PathVersion,
+    PathWatch, Record, ReplyHeader, Request, RequestHeader, SetDataRequest, Stat, WatcherEvent, framed, op, xid,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::node::PATIENCE;
+
+/// A connection with a session.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    frames: Frames,
+    pub(crate) session: i64,
+    pub(crate) password: Buffer,
+    pub(crate) timeout_ms: i32,
+    next_xid: i32,
+    /// Events that came while an answer was waited for, with how many answers had come before.
+    pub(crate) events: VecDeque<(i32, String)>,
+    pub(crate) last_zxid: i64,
+}
+
+/// A packet from the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) xid: i32,
+    pub(crate) zxid: i64,
+    pub(crate) error: i32,
+    pub(crate) body: Vec<u8>,
+}
+
+/// What a handshake came to: the answer, or nothing.
+pub(crate) type Greeting = (TcpStream, Frames, Option<ConnectResponse>);
+
+pub(crate) async fn greet(addr: SocketAddr, request: &ConnectRequest) -> Greeting {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(&framed(|out| request.write(out))).await.unwrap();
+    let mut frames = Frames::new(1 << 24);
+    let packet = packet(&mut stream, &mut frames).await;
+    (stream, frames, packet.map(|packet| ConnectResponse::from_bytes(&packet).unwrap()))
+}
+
+/// The next packet; `None` when the server has closed.
+async fn packet(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
+    let mut buffer = [0; 8192];
+    loop {
+        if let Some(packet) = frames.next_packet().unwrap() {
+            return Some(packet.to_vec());
+        }
+        match timeout(PATIENCE, stream.read(&mut buffer)).await.expect("the server says nothing") {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => frames.push(&buffer[..read]),
+        }
+    }
+}
+
+impl Client {
+    pub(crate) async fn open(addr: SocketAddr, timeout_ms: i32) -> Client {
+        let asked = ConnectRequest { timeout_ms, read_only: Some(false), ..ConnectRequest::default() };
+        Client::of(greet(addr, &asked).await)
+    }
+
+    /// Resumes the session of another client.
+    pub(crate) async fn resume(addr: SocketAddr, other: &Client) -> Client {
+        Client::of(greet(addr, &other.resumption()).await)
+    }
+
+    pub(crate) fn resumption(&self) -> ConnectRequest {
+        ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: self.last_zxid,
+            timeout_ms: self.timeout_ms,
+            session_id: self.session,
+            password: self.password.clone(),
+            read_only: Some(false),
+        }
+    }
+
+    pub(crate) fn of((stream, frames, answer): Greeting) -> Client {
+        let answer = answer.expect("an answer");
+        assert_ne!(answer.timeout_ms, 0, "the session is gone");
+        Client {
+            stream,
+            frames,
+            session: answer.session_id,
+            password: answer.password,
+            timeout_ms: answer.timeout_ms,
+            next_xid: 0,
+            events: VecDeque::new(),
+            last_zxid: 0,
+        }
+    }
+
+    /// Sends a request without waiting; its xid.
+    pub(crate) async fn send(&mut self, request: &Request) -> i32 {
+        self.next_xid += 1;
+        let xid = match request {
+            Request::Ping => xid::PING,
+            Request::Auth(_) => xid::AUTH,
+            Request::SetWatches(_) | Request::SetWatches2(_) => xid::SET_WATCHES,
+            _ => self.next_xid,
+        };
+        let mut body = Vec::new();
+        request.write(&mut body);
+        self.send_raw(xid, request.op(), &body).await;
+        xid
+    }
+
+    pub(crate) async fn send_raw(&mut self, xid: i32, op: i32, body: &[u8]) {
+        let frame = framed(|out| {
+            RequestHeader { xid, op }.write(out);
+            out.extend_from_slice(body);
+        });
+        self.stream.write_all(&frame).await.unwrap();
+    }
+
+    /// The next packet, an event or an answer; `None` when the server has closed.
+    pub(crate) async fn packet(&mut self) -> Option<Packet> {
+        let bytes = packet(&mut self.stream, &mut self.frames).await?;
+        let mut input = Input::new(&bytes);
+        let ReplyHeader { xid, zxid, error } = input.read().unwrap();
+        let body = bytes[bytes.len() - input.remaining()..].to_vec();
+        if zxid > 0 {
+            assert!(zxid >= self.last_zxid, "zxids go back: {zxid} after {}", self.last_zxid);
+            self.last_zxid = zxid;
+        }
+        Some(Packet { xid, zxid, error, body })
+    }
+
+    /// The next answer; events before it are put aside.
+    pub(crate) async fn answer(&mut self) -> Packet {
+        loop {
+            let packet = self.packet().await.expect("the server has closed the connection");
+            if packet.xid != xid::EVENT {
+                return packet;
+            }
+            self.events.push_back(event(&packet));
+        }
+    }
+
+    /// The next event.
+    pub(crate) async fn event(&mut self) -> (i32, String) {
+        if let Some(event) = self.events.pop_front() {
+            return event;
+        }
+        let packet = self.packet().await.expect("the server has closed the connection");
+        assert_eq!(packet.xid, xid::EVENT, "{packet:?}");
+        event(&packet)
+    }
+
+    /// Asks, and waits for the answer's body or error.
+    pub(crate) async fn call(&mut self, request: Request) -> Result<Vec<u8>, i32> {
+        let xid = self.send(&request).await;
+        let answer = self.answer().await;
+        assert_eq!(answer.xid, xid, "for {request:?}");
+        if answer.error == 0 {
+            return Ok(answer.body);
+        }
+        assert!(answer.body.is_empty(), "an error has no body: {answer:?}");
+        Err(answer.error)
+    }
+
+    /// Asks for something that is read back as a record.
+    pub(crate) async fn ask<T: Record>(&mut self, request: Request) -> Result<T, i32> {
+        self.call(request).await.map(|body| T::from_bytes(&body).unwrap())
+    }
+
+    pub(crate) async fn create(&mut self, path: &str, flags: i32) -> Result<String, i32> {
+        self.ask::<PathOnly>(create(path, flags)).await.map(|created| created.path)
+    }
+
+    pub(crate) async fn set(&mut self, path: &str, data: &str) -> Result<Stat, i32> {
+        self.ask(set(path, data)).await
+    }
+
+    pub(crate) async fn get(&mut self, path: &str, watch: bool) -> Result<DataStat, i32> {
+        self.ask(Request::GetData(PathWatch { path: path.into(), watch })).await
+    }
+
+    pub(crate) async fn exists(&mut self, path: &str, watch: bool) -> Result<Stat, i32> {
+        self.ask(Request::Exists(PathWatch { path: path.into(), watch })).await
+    }
+
+    pub(crate) async fn children(&mut self, path: &str, watch: bool) -> Result<Vec<String>, i32> {
+        let names = self.ask::<jute::Names>(Request::GetChildren(PathWatch { path: path.into(), watch })).await;
+        names.map(|names| names.names)
+    }
+
+    pub(crate) async fn delete(&mut self, path: &str) -> Result<Vec<u8>, i32> {
+        self.call(Request::Delete(PathVersion { path: path.into(), version: -1 })).await
+    }
+
+    /// Closes the session, and hears the end.
+    pub(crate) async fn close(mut self) {
+        self.call(Request::CloseSession).await.unwrap();
+        assert_eq!(self.packet().await, None);
+    }
+
+    /// Nothing has come but what was asked for. A ping goes to the leader and back meanwhile.
+    pub(crate) async fn nothing_more(&mut self) {
+        self.send(&Request::Ping).await;
+        let answer = self.answer().await;
+        assert_eq!((answer.xid, answer.error), (xid::PING, 0));
+        assert_eq!(self.events, []);
+    }
+}
+
+fn event(packet: &Packet) -> (i32, String) {
+    let event = WatcherEvent::from_bytes(&packet.body).unwrap();
+    assert_eq!((packet.zxid, packet.error, event.state), (-1, 0, jute::event::SYNC_CONNECTED));
+    (event.kind, event.path)
+}
+
+pub(crate) fn open_acl() -> Vec<Acl> {
+    vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }]
+}
+
+pub(crate) fn create(path: &str, flags: i32) -> Request {
+    let data = Buffer::from(b"x".as_slice());
+    Request::Create(op::CREATE, CreateRequest { path: path.into(), data, acl: open_acl(), flags })
+}
+
+pub(crate) fn set(path: &str, data: &str) -> Request {
+    Request::SetData(SetDataRequest { path: path.into(), data: data.as_bytes().into(), version: -1 })
+}

@@ -1,0 +1,13 @@
+//! The door from outside: a client that knows the protocol and nothing else, against real nodes on loopback.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod bounds;
+mod client;
+mod node;
+mod operations;
+mod order;
+mod sessions;
+mod strangers;
+mod watches;
+mod words;

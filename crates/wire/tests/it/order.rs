@@ -1,0 +1,187 @@
+//! ZooKeeper's guarantees of order.
+
+use jute::{Buffer, DataStat, PathOnly, PathWatch, Record, Request, SetWatches, SetWatches2, Stat, event, xid};
+use wire::WireConfig;
+
+use crate::client::{Client, create, set};
+use crate::node::Node;
+
+#[tokio::test]
+async fn pipelined_requests_are_done_and_answered_in_order_on_every_node() {
+    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let path = |number: usize| format!("/n{number}");
+    for (number, node) in nodes.iter().enumerate() {
+        let mut client = node.client().await;
+        client.create(&path(number), 0).await.unwrap();
+        let mut xids = Vec::new();
+        for round in 1..=300 {
+            xids.push(client.send(&set(&path(number), &round.to_string())).await);
+            xids.push(client.send(&Request::GetData(PathWatch { path: path(number), watch: false })).await);
+            if round % 100 == 0 {
+                xids.push(client.send(&Request::Sync(PathOnly { path: path(number) })).await);
+                xids.push(client.send(&Request::Unknown(999)).await);
+            }
+        }
+        let mut answers = Vec::new();
+        for _ in &xids {
+            answers.push(client.answer().await);
+        }
+        assert_eq!(answers.iter().map(|answer| answer.xid).collect::<Vec<_>>(), xids);
+        let mut answers = answers.iter();
+        for round in 1..=300 {
+            let written = Stat::from_bytes(&answers.next().unwrap().body).unwrap();
+            let read = DataStat::from_bytes(&answers.next().unwrap().body).unwrap();
+            assert_eq!(written.version, round);
+            // Nobody else writes: a read sees its own client's last write, and none that was sent after it.
+            let data = round.to_string().into_bytes();
+            assert_eq!((read.stat.version, read.data), (round, Buffer::from(data)));
+            if round % 100 == 0 {
+                assert_eq!((answers.next().unwrap().error, answers.next().unwrap().error), (0, -6));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_event_comes_before_the_answer_that_shows_the_change() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("/a", 0).await.unwrap();
+    for _ in 0..100 {
+        client.get("/a", true).await.unwrap();
+        client.set("/a", "y").await.unwrap();
+        assert_eq!(client.events.pop_front(), Some((event::NODE_DATA_CHANGED, "/a".into())));
+    }
+    // A change by somebody else, seen by a read.
+    let mut other = node.client().await;
+    for _ in 0..100 {
+        let before = client.get("/a", true).await.unwrap().stat.version;
+        other.set("/a", "z").await.unwrap();
+        assert_eq!(client.get("/a", false).await.unwrap().stat.version, before + 1);
+        assert_eq!(client.events.pop_front(), Some((event::NODE_DATA_CHANGED, "/a".into())));
+    }
+}
+
+/// A watch that fires as soon as it is set: the client must hear of it first, or it knows no watch to fire.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_never_comes_before_the_answer_that_sets_its_watch() {
+    let node = Node::start().await;
+    let (mut reading, mut writing) = (node.client().await, node.client().await);
+    writing.create("/a", 0).await.unwrap();
+    let writer = tokio::spawn(async move {
+        let mut version = 0;
+        while version < 2_000 {
+            for _ in 0..50 {
+                writing.send(&set("/a", "x")).await;
+            }
+            for _ in 0..50 {
+                version = Stat::from_bytes(&writing.answer().await.body).unwrap().version;
+            }
+        }
+    });
+    let mut fired = 0;
+    while !writer.is_finished() {
+        let xid = reading.send(&Request::GetData(PathWatch { path: "/a".into(), watch: true })).await;
+        let answer = reading.packet().await.unwrap();
+        assert_eq!(answer.xid, xid, "an event before its watch");
+        let seen = DataStat::from_bytes(&answer.body).unwrap().stat.version;
+        if seen >= 2_000 {
+            break;
+        }
+        let event = reading.packet().await.unwrap();
+        assert_eq!(event.xid, xid::EVENT);
+        fired += 1;
+        assert!(reading.get("/a", false).await.unwrap().stat.version > seen);
+    }
+    writer.await.unwrap();
+    assert!(fired > 10, "only {fired} watches fired");
+}
+
+#[tokio::test]
+async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer() {
+    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let mut client = nodes[0].client().await;
+    for path in ["/set", "/same", "/gone", "/list", "/list-same", "/p"] {
+        client.create(path, 0).await.unwrap();
+    }
+    let relative_zxid = client.last_zxid;
+    let mut other = nodes[1].client().await;
+    other.set("/set", "y").await.unwrap();
+    other.delete("/gone").await.unwrap();
+    other.create("/list/child", 0).await.unwrap();
+    other.create("/new", 0).await.unwrap();
+    let mut client = Client::resume(nodes[2].addr, &client).await;
+    // On another node, which has to catch up with what the client has seen, and with what others were told.
+    client.call(Request::Sync(PathOnly { path: "/".into() })).await.unwrap();
+    let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+    let watches = SetWatches2 {
+        relative_zxid,
+        data: paths(&["/set", "/same", "/gone"]),
+        exist: paths(&["/new", "/later"]),
+        child: paths(&["/list", "/list-same", "/gone"]),
+        persistent: paths(&["/p"]),
+        persistent_recursive: paths(&["/p"]),
+    };
+    assert_eq!(client.call(Request::SetWatches2(watches)).await, Ok(Vec::new()));
+    let missed = [
+        (event::NODE_DATA_CHANGED, "/set"),
+        (event::NODE_DELETED, "/gone"),
+        (event::NODE_CREATED, "/new"),
+        (event::NODE_CHILDREN_CHANGED, "/list"),
+        (event::NODE_DELETED, "/gone"),
+    ];
+    let missed = missed.map(|(kind, path)| (kind, path.to_owned()));
+    assert_eq!(client.events.drain(..).collect::<Vec<_>>(), missed);
+    // What was not told is set; what was told is not.
+    for path in ["/same", "/set"] {
+        client.set(path, "z").await.unwrap();
+    }
+    for path in ["/later", "/list-same/child", "/list/other", "/p/child"] {
+        client.create(path, 0).await.unwrap();
+    }
+    let fired = [
+        (event::NODE_DATA_CHANGED, "/same"),
+        (event::NODE_CREATED, "/later"),
+        (event::NODE_CHILDREN_CHANGED, "/list-same"),
+        (event::NODE_CREATED, "/p/child"),
+        (event::NODE_CHILDREN_CHANGED, "/p"),
+    ];
+    let fired = fired.map(|(kind, path)| (kind, path.to_owned()));
+    assert_eq!(client.events.drain(..).collect::<Vec<_>>(), fired);
+    let old = SetWatches { relative_zxid: client.last_zxid, data: paths(&["/same"]), ..SetWatches::default() };
+    assert_eq!(client.call(Request::SetWatches(old)).await, Ok(Vec::new()));
+    client.set("/same", "z").await.unwrap();
+    assert_eq!(client.event().await, (event::NODE_DATA_CHANGED, "/same".to_owned()));
+}
+
+/// Nobody hears another client's change before the one who made it could: but `sync` makes up for it.
+#[tokio::test]
+async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
+    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let (mut writer, mut reader) = (nodes[0].client().await, nodes[1].client().await);
+    writer.create("/a", 0).await.unwrap();
+    for round in 1..=50 {
+        writer.set("/a", "x").await.unwrap();
+        reader.send(&Request::Sync(PathOnly { path: "/a".into() })).await;
+        reader.send(&Request::GetData(PathWatch { path: "/a".into(), watch: false })).await;
+        reader.answer().await;
+        assert_eq!(DataStat::from_bytes(&reader.answer().await.body).unwrap().stat.version, round);
+    }
+    // Two clients that send at the same time are each answered in order.
+    for client in [&mut writer, &mut reader] {
+        for name in 0..20 {
+            client.send(&create(&format!("/a/{name}"), 0)).await;
+        }
+    }
+    let (mut created, mut there) = (0, 0);
+    for client in [&mut writer, &mut reader] {
+        for _ in 0..20 {
+            match client.answer().await.error {
+                0 => created += 1,
+                -110 => there += 1,
+                other => panic!("{other}"),
+            }
+        }
+    }
+    assert_eq!((created, there), (20, 20));
+}

@@ -1,0 +1,169 @@
+//! Sessions: opened, resumed here and elsewhere, closed, expired.
+
+use jute::{Buffer, ConnectRequest, PASSWORD_BYTES, Record, Request, create_flags::EPHEMERAL, error, framed};
+use tokio::io::AsyncWriteExt;
+use wire::WireConfig;
+
+use crate::client::{Client, create, greet, set};
+use crate::node::Node;
+
+#[tokio::test]
+async fn a_new_session_has_an_id_a_password_and_a_timeout_within_bounds() {
+    let node = Node::start().await;
+    for (wish, agreed) in [(1, 2_000), (i32::MIN, 2_000), (30_000, 30_000), (i32::MAX, 300_000)] {
+        for read_only in [None, Some(false), Some(true)] {
+            let asked = ConnectRequest { timeout_ms: wish, read_only, ..ConnectRequest::default() };
+            let (_, _, answer) = greet(node.addr, &asked).await;
+            let answer = answer.unwrap();
+            assert!(answer.session_id > 0);
+            assert_eq!((answer.timeout_ms, answer.protocol_version), (agreed, 0));
+            assert_eq!(answer.password.clone().into_bytes().len(), PASSWORD_BYTES);
+            // The field is there for those who sent it, and this is never a server without a quorum.
+            assert_eq!(answer.read_only, read_only.map(|_| false));
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_may_come_with_the_handshake() {
+    let node = Node::start().await;
+    let asked = ConnectRequest { timeout_ms: 9_000, ..ConnectRequest::default() };
+    let mut stream = tokio::net::TcpStream::connect(node.addr).await.unwrap();
+    let mut both = framed(|out| asked.write(out));
+    both.extend(framed(|out| {
+        jute::RequestHeader { xid: 7, op: jute::op::CREATE }.write(out);
+        create("/early", 0).write(out);
+    }));
+    // Byte by byte: a stream knows no packets.
+    for byte in both {
+        stream.write_all(&[byte]).await.unwrap();
+    }
+    node.wait_until(|state| state.node(&znode::ZPath::parse("/early").unwrap()).is_some()).await;
+}
+
+#[tokio::test]
+async fn a_session_is_resumed_on_any_node_with_its_password_only() {
+    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let mut first = nodes[0].client().await;
+    first.create("/e", EPHEMERAL).await.unwrap();
+    for node in &nodes {
+        let mut other = Client::resume(node.addr, &first).await;
+        assert_eq!((other.session, &other.password), (first.session, &first.password));
+        assert_eq!(other.exists("/e", false).await.unwrap().ephemeral_owner, first.session);
+        let wrong = ConnectRequest { password: Buffer::from(vec![1; PASSWORD_BYTES]), ..first.resumption() };
+        let (_, _, answer) = greet(node.addr, &wrong).await;
+        let answer = answer.unwrap();
+        assert_eq!((answer.timeout_ms, answer.session_id), (0, 0));
+        assert_eq!(answer.password, Buffer::from(vec![0; PASSWORD_BYTES]));
+        // Who does not know the password does no harm.
+        assert!(other.exists("/e", false).await.is_ok());
+        first = other;
+    }
+    let unknown = ConnectRequest { session_id: 1 << 40, ..first.resumption() };
+    assert_eq!(greet(nodes[0].addr, &unknown).await.2.unwrap().timeout_ms, 0);
+}
+
+#[tokio::test]
+async fn the_former_connection_of_a_session_writes_no_more() {
+    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let mut here = nodes[0].client().await;
+    here.create("/a", 0).await.unwrap();
+    let mut there = Client::resume(nodes[1].addr, &here).await;
+    there.set("/a", "there").await.unwrap();
+    here.send(&set("/a", "late")).await;
+    assert_eq!(here.packet().await, None, "a late write is not answered");
+    assert_eq!(there.get("/a", false).await.unwrap().data, Buffer::from(b"there".as_slice()));
+    // On the same node the former connection is closed at once.
+    let mut again = Client::resume(nodes[1].addr, &there).await;
+    assert_eq!(there.packet().await, None);
+    again.set("/a", "again").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_has_seen_more_than_the_node_is_sent_away_without_a_word() {
+    let node = Node::start().await;
+    let asked = ConnectRequest { last_zxid_seen: 1 << 40, timeout_ms: 9_000, ..ConnectRequest::default() };
+    assert_eq!(greet(node.addr, &asked).await.2, None);
+}
+
+#[tokio::test]
+async fn a_closed_session_is_gone_with_its_znodes_after_what_came_before_was_answered() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    for path in ["/a", "/b"] {
+        client.send(&create(path, EPHEMERAL)).await;
+    }
+    client.send(&Request::CloseSession).await;
+    client.send(&create("/c", 0)).await;
+    let resumption = client.resumption();
+    let errors: Vec<i32> = [client.answer().await, client.answer().await, client.answer().await]
+        .into_iter()
+        .map(|answer| answer.error)
+        .collect();
+    assert_eq!(errors, [0, 0, 0]);
+    assert_eq!(client.packet().await, None);
+    let mut other = node.client().await;
+    assert_eq!(other.children("/", false).await.unwrap(), ["zookeeper"]);
+    assert_eq!(greet(node.addr, &resumption).await.2.unwrap().timeout_ms, 0);
+}
+
+#[tokio::test]
+async fn a_silent_client_loses_its_session_and_one_that_pings_or_asks_does_not() {
+    let edit = |config: &mut replica::Config| config.limits.session_timeout_min_ms = 1_500;
+    let node = Node::start_with(WireConfig::default(), edit).await;
+    let mut silent = Client::open(node.addr, 1).await;
+    let (mut pinging, mut asking) = (Client::open(node.addr, 1).await, Client::open(node.addr, 1).await);
+    let mut watching = node.client().await;
+    for (path, client) in [("/silent", &mut silent), ("/pinging", &mut pinging), ("/asking", &mut asking)] {
+        client.create(path, EPHEMERAL).await.unwrap();
+    }
+    watching.exists("/silent", true).await.unwrap();
+    let busy = async {
+        loop {
+            pinging.nothing_more().await;
+            asking.exists("/", false).await.unwrap();
+        }
+    };
+    tokio::select! {
+        gone = watching.event() => assert_eq!(gone, (jute::event::NODE_DELETED, "/silent".into())),
+        () = busy => {}
+    }
+    assert_eq!(silent.packet().await, None, "its connection is closed");
+    for path in ["/pinging", "/asking"] {
+        assert_eq!(watching.exists(path, false).await.map(|_| ()), Ok(()), "{path}");
+    }
+    assert_eq!(watching.exists("/silent", false).await, Err(error::NO_NODE));
+}
+
+#[tokio::test]
+async fn sessions_of_both_doors_are_the_same() {
+    let node = Node::start().await;
+    let secret = [7; 16];
+    let secret_hash = <sha2::Sha256 as sha2::Digest>::digest(secret).into();
+    let open = znode::Op::OpenSession { secret_hash, timeout_ms: 9_000, label: "http".into() };
+    let deadline = tokio::time::Instant::now() + crate::node::PATIENCE;
+    let opened = node.replica.propose(znode::Request::new(open), deadline).await.unwrap();
+    let Ok(znode::Reply::SessionOpened { session, .. }) = opened.reply else { panic!("{opened:?}") };
+    let asked = ConnectRequest {
+        timeout_ms: 30_000,
+        session_id: session.0 as i64,
+        password: Buffer::from(secret.to_vec()),
+        ..ConnectRequest::default()
+    };
+    let client = Client::of(greet(node.addr, &asked).await);
+    // The timeout is agreed on anew.
+    assert_eq!((client.session, client.timeout_ms), (session.0 as i64, 30_000));
+    client.close().await;
+    node.wait_until(|state| state.session(session).is_none()).await;
+}
+
+#[tokio::test]
+async fn a_door_that_closes_ends_connections_and_leaves_sessions() {
+    let mut nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let mut client = nodes[0].client().await;
+    client.create("/e", EPHEMERAL).await.unwrap();
+    nodes[0].close_door().await;
+    assert_eq!(client.packet().await, None);
+    let mut other = Client::resume(nodes[1].addr, &client).await;
+    assert!(other.exists("/e", false).await.is_ok());
+}

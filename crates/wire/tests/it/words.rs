@@ -1,0 +1,56 @@
+//! Four-letter words.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use wire::WireConfig;
+
+use crate::node::Node;
+
+async fn ask(node: &Node, word: &str) -> String {
+    let mut stream = TcpStream::connect(node.addr).await.unwrap();
+    stream.write_all(word.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test]
+async fn words_answer_what_tools_read() {
+    let node = Node::start_with(WireConfig { words: "*".into(), ..WireConfig::default() }, |_| {}).await;
+    let mut client = node.client().await;
+    client.create("/e", 1).await.unwrap();
+    client.get("/e", true).await.unwrap();
+    client.children("/", true).await.unwrap();
+    let session = format!("0x{:x}", client.session);
+    assert_eq!((ask(&node, "ruok").await, ask(&node, "isro").await), ("imok".into(), "rw".into()));
+    let contains =
+        |text: &str, parts: &[&str]| parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+    let srvr = ask(&node, "srvr").await;
+    contains(&srvr, &["Zookeeper version: 3.8.0-zlock-", "Latency min/avg/max: ", "Mode: standalone\n"]);
+    contains(&srvr, &["Connections: 1\n", "Zxid: 0x", "Node count: 5\n", "Outstanding: 0\n"]);
+    contains(&ask(&node, "stat").await, &["Clients:\n /127.0.0.1:", "](queued=0,recved=3,", "Node count: 5\n"]);
+    contains(&ask(&node, "cons").await, &[&format!("sid={session}"), ",to=30000,", "lop=8"]);
+    let mntr = ask(&node, "mntr").await;
+    contains(&mntr, &["zk_server_state\tstandalone\n", "zk_num_alive_connections\t1\n", "zk_watch_count\t2\n"]);
+    contains(&mntr, &["zk_ephemerals_count\t1\n", "zk_znode_count\t5\n", "zk_global_sessions\t1\n"]);
+    assert!(mntr.lines().all(|line| line.starts_with("zk_") && line.contains('\t')), "{mntr}");
+    contains(&ask(&node, "dump").await, &["Sessions with Ephemerals (1):\n", &format!("{session}:\n\t/e\n")]);
+    contains(&ask(&node, "wchs").await, &["1 connections watching 2 paths\n", "Total watches:2\n"]);
+    contains(&ask(&node, "wchc").await, &[&format!("{session}\n\t/\n\t/e\n")]);
+    contains(&ask(&node, "wchp").await, &[&format!("/e\n\t{session}\n")]);
+    contains(&ask(&node, "conf").await, &["clientPort=", "minSessionTimeout=2000\n", "membership: \nserver.1="]);
+    contains(&ask(&node, "envi").await, &["Environment:\nzookeeper.version=3.8.0-"]);
+    contains(&ask(&node, "dirs").await, &["datadir_size: ", "logdir_size: "]);
+    assert_eq!(ask(&node, "crst").await, "Connection stats reset.\n");
+    contains(&ask(&node, "stat").await, &["recved=0,"]);
+    assert_eq!(ask(&node, "srst").await, "Server stats reset.\n");
+    contains(&ask(&node, "srvr").await, &["Received: 0\n"]);
+}
+
+#[tokio::test]
+async fn only_listed_words_are_answered() {
+    let node = Node::start().await;
+    assert!(ask(&node, "srvr").await.starts_with("Zookeeper version: "));
+    assert_eq!(ask(&node, "mntr").await, "mntr is not executed because it is not in the whitelist.\n");
+    assert_eq!(ask(&node, "nope").await, "", "an unknown word is a length, and too long");
+}

@@ -79,7 +79,8 @@ async fn run_until_ended(layout: &Layout, children: &mut [Child]) -> Result<Exit
     };
     for (node, child) in layout.nodes.iter().zip(&*children) {
         let leads = if node.id == leader { "  leader" } else { "" };
-        say(&format!("node {}  http://{}  pid {}{leads}", node.id, node.http_addr, child.pid()));
+        let zookeeper = node.zookeeper_addr.as_ref().map(|addr| format!("  zookeeper {addr}")).unwrap_or_default();
+        say(&format!("node {}  http://{}  pid {}{zookeeper}{leads}", node.id, node.http_addr, child.pid()));
     }
     say(&proof::take_a_lock(layout).await?);
     say(&proof::lines_to_paste(layout));

@@ -130,7 +130,7 @@ fn dev_command() -> Command {
                 .long("base-port")
                 .value_name("PORT")
                 .value_parser(clap::value_parser!(u16))
-                .help("Node 1's HTTP port; the others follow, peer ports lie 100 above; 0 takes free ones [default: 7001, or those that the data has]"),
+                .help("Node 1's HTTP port; the others follow, peer ports lie 100 above, ZooKeeper ports 200; 0 takes free ones [default: 7001, or those that the data has]"),
         )
         .arg(
             Arg::new("serve-args")

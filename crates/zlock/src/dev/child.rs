@@ -17,8 +17,15 @@ use super::layout::Node;
 const STOP_WAIT: Duration = Duration::from_secs(15);
 
 /// Variables that are about one node, and so are not passed on to all of them.
-const OWN_VARIABLES: [&str; 6] =
-    ["ZLOCK_CONFIG", "ZLOCK_NODE_ID", "ZLOCK_CLUSTER_ID", "ZLOCK_MEMBERS", "ZLOCK_HTTP_LISTEN", "ZLOCK_PEER_LISTEN"];
+const OWN_VARIABLES: [&str; 7] = [
+    "ZLOCK_CONFIG",
+    "ZLOCK_NODE_ID",
+    "ZLOCK_CLUSTER_ID",
+    "ZLOCK_MEMBERS",
+    "ZLOCK_HTTP_LISTEN",
+    "ZLOCK_PEER_LISTEN",
+    "ZLOCK_ZOOKEEPER_LISTEN",
+];
 
 /// A running node. Dropping it kills it.
 pub(super) struct Child {

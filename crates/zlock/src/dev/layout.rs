@@ -8,16 +8,28 @@ use crate::config;
 
 const NODES: u64 = 3;
 const BASE_PORT: u16 = 7001;
-/// Peer ports lie this far above HTTP ports.
+/// Peer ports lie this far above HTTP ports ...
 const PEER_PORTS: u16 = 100;
+/// ... and ZooKeeper ports this far.
+const ZOOKEEPER_PORTS: u16 = 200;
 
 /// One node's place.
 pub(super) struct Node {
     pub(super) id: u64,
     pub(super) http_addr: String,
     pub(super) peer_addr: String,
+    /// Where ZooKeeper clients connect to. Data of a version without that door has none.
+    pub(super) zookeeper_addr: Option<String>,
     pub(super) config: PathBuf,
     pub(super) data_dir: PathBuf,
+}
+
+/// One node's addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Addrs {
+    http: String,
+    peer: String,
+    zookeeper: Option<String>,
 }
 
 /// All places. The configuration files are the record: what they say is what started last time.
@@ -38,8 +50,12 @@ impl Layout {
             return Ok(layout);
         }
         let settings = config::load(Some(&first), []).map_err(|error| error.to_string())?;
-        let addrs: Vec<_> =
-            settings.replica.members.into_iter().map(|member| (member.http_addr, member.peer_addr)).collect();
+        let mut addrs = Vec::new();
+        for member in settings.replica.members {
+            let own = config::load(Some(&config_file(&dir, member.id)), []).map_err(|error| error.to_string())?;
+            let zookeeper = own.zookeeper_listen.map(|addr| addr.to_string());
+            addrs.push(Addrs { http: member.http_addr, peer: member.peer_addr, zookeeper });
+        }
         let found = addrs.len() as u64;
         if let Some(asked) = nodes.filter(|asked| *asked != found) {
             return Err(format!(
@@ -66,7 +82,7 @@ impl Layout {
     /// Says which port is taken, and what to do, before any node is started.
     pub(super) fn check_ports_are_free(&self) -> Result<(), String> {
         for node in &self.nodes {
-            for addr in [&node.http_addr, &node.peer_addr] {
+            for addr in [&node.http_addr, &node.peer_addr].into_iter().chain(&node.zookeeper_addr) {
                 TcpListener::bind(addr.as_str()).map_err(|error| {
                     format!(
                         "node {} cannot listen on {addr}: {error}. Is another `zlock dev` running? --base-port with another --data starts one beside it",
@@ -78,11 +94,12 @@ impl Layout {
         Ok(())
     }
 
-    fn new(dir: &Path, addrs: Vec<(String, String)>) -> Layout {
-        let node = |(id, (http_addr, peer_addr))| Node {
+    fn new(dir: &Path, addrs: Vec<Addrs>) -> Layout {
+        let node = |(id, addrs): (u64, Addrs)| Node {
             id,
-            http_addr,
-            peer_addr,
+            http_addr: addrs.http,
+            peer_addr: addrs.peer,
+            zookeeper_addr: addrs.zookeeper,
             config: config_file(dir, id),
             data_dir: dir.join(format!("node{id}")),
         };
@@ -101,9 +118,11 @@ impl Layout {
         // Node 1's file says that there is a layout, so it is written last.
         for node in self.nodes.iter().rev() {
             let data_dir = toml::Value::String(node.data_dir.display().to_string());
+            let zookeeper = node.zookeeper_addr.as_ref().map(|addr| format!("zookeeper_listen = \"{addr}\"\n"));
             let text = format!(
-                "# Written by `zlock dev`.\nnode_id = {}\ncluster_id = \"dev\"\ndata_dir = {data_dir}\nmembers = [\n{members}]\n",
-                node.id
+                "# Written by `zlock dev`.\nnode_id = {}\ncluster_id = \"dev\"\ndata_dir = {data_dir}\n{}members = [\n{members}]\n",
+                node.id,
+                zookeeper.unwrap_or_default()
             );
             std::fs::write(&node.config, text).map_err(|error| format!("{}: {error}", node.config.display()))?;
         }
@@ -115,8 +134,8 @@ fn config_file(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("node{id}.toml"))
 }
 
-/// HTTP and peer addresses of `nodes` nodes.
-fn addrs(nodes: u64, base_port: u16) -> Result<Vec<(String, String)>, String> {
+/// The addresses of `nodes` nodes.
+fn addrs(nodes: u64, base_port: u16) -> Result<Vec<Addrs>, String> {
     let loopback = |port| format!("127.0.0.1:{port}");
     if base_port == 0 {
         return free_addrs(nodes).map_err(|error| format!("cannot find free ports: {error}"));
@@ -124,18 +143,22 @@ fn addrs(nodes: u64, base_port: u16) -> Result<Vec<(String, String)>, String> {
     (0..nodes)
         .map(|node| {
             let http = u16::try_from(node).ok().and_then(|node| base_port.checked_add(node));
-            let peer = http.and_then(|http| http.checked_add(PEER_PORTS));
-            let (http, peer) = http.zip(peer).ok_or_else(|| format!("--base-port {base_port} is too high"))?;
-            Ok((loopback(http), loopback(peer)))
+            let above = |distance| http.and_then(|http: u16| http.checked_add(distance)).map(loopback);
+            let (http, peer) = (http.map(loopback), above(PEER_PORTS));
+            let zookeeper = above(ZOOKEEPER_PORTS);
+            let ((http, peer), zookeeper) =
+                http.zip(peer).zip(zookeeper).ok_or_else(|| format!("--base-port {base_port} is too high"))?;
+            Ok(Addrs { http, peer, zookeeper: Some(zookeeper) })
         })
         .collect()
 }
 
 /// Ports that are free now. All are held until the last is found, so no two are the same.
-fn free_addrs(nodes: u64) -> std::io::Result<Vec<(String, String)>> {
-    let held = (0..nodes * 2).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
+fn free_addrs(nodes: u64) -> std::io::Result<Vec<Addrs>> {
+    let held = (0..nodes * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
     let addrs = held.iter().map(|held| Ok(held.local_addr()?.to_string())).collect::<std::io::Result<Vec<_>>>()?;
-    Ok(addrs.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+    let three = |all: &[String]| Addrs { http: all[0].clone(), peer: all[1].clone(), zookeeper: Some(all[2].clone()) };
+    Ok(addrs.chunks(3).map(three).collect())
 }
 
 #[cfg(test)]
@@ -150,6 +173,7 @@ mod tests {
         assert_eq!(made.nodes.len(), 3);
         for (made, found) in made.nodes.iter().zip(&found.nodes) {
             assert_eq!((&made.http_addr, &made.peer_addr), (&found.http_addr, &found.peer_addr));
+            assert!(made.zookeeper_addr.is_some() && made.zookeeper_addr == found.zookeeper_addr);
             let settings = config::load(Some(&found.config), []).unwrap();
             assert_eq!((settings.replica.node_id, &settings.replica.data_dir), (made.id, &made.data_dir));
         }
@@ -168,6 +192,7 @@ mod tests {
     #[test]
     fn a_base_port_without_room_above_is_refused() {
         assert!(addrs(3, 65_534).is_err());
-        assert_eq!(addrs(1, 7001).unwrap(), [("127.0.0.1:7001".to_owned(), "127.0.0.1:7101".to_owned())]);
+        let [http, peer, zookeeper] = ["127.0.0.1:7001", "127.0.0.1:7101", "127.0.0.1:7201"].map(String::from);
+        assert_eq!(addrs(1, 7001).unwrap(), [Addrs { http, peer, zookeeper: Some(zookeeper) }]);
     }
 }

@@ -1,0 +1,263 @@
+// ZooKeeper's own Java client and Curator's recipes against zlock. Ends with "curator: all checks passed", or an exception.
+//   java -cp ... CuratorCheck check HOSTS
+//   java -cp ... CuratorCheck contend HOSTS LOCK SECONDS THREADS   prints a line for each grant: begin_ns end_ns czxid who
+
+import java.util.*;
+import java.util.concurrent.*;
+import java.util.concurrent.atomic.*;
+import org.apache.curator.framework.*;
+import org.apache.curator.framework.recipes.atomic.*;
+import org.apache.curator.framework.recipes.barriers.*;
+import org.apache.curator.framework.recipes.cache.*;
+import org.apache.curator.framework.recipes.leader.*;
+import org.apache.curator.framework.recipes.locks.*;
+import org.apache.curator.framework.recipes.nodes.*;
+import org.apache.curator.retry.*;
+import org.apache.zookeeper.*;
+import org.apache.zookeeper.data.*;
+
+public class CuratorCheck {
+    static void that(boolean good, String what) {
+        if (!good) {
+            throw new IllegalStateException("FAILED: " + what);
+        }
+        System.out.println("ok " + what);
+    }
+
+    static CuratorFramework client(String hosts) throws Exception {
+        CuratorFramework client = CuratorFrameworkFactory.newClient(hosts, 15000, 5000, new RetryNTimes(60, 250));
+        client.start();
+        that(client.blockUntilConnected(20, TimeUnit.SECONDS), "connected");
+        return client;
+    }
+
+    interface Step {
+        void run() throws Exception;
+    }
+
+    static KeeperException.Code fails(Step step) throws Exception {
+        try {
+            step.run();
+        } catch (KeeperException error) {
+            return error.code();
+        }
+        return KeeperException.Code.OK;
+    }
+
+    public static void main(String[] args) throws Exception {
+        if (args[0].equals("contend")) {
+            contend(args[1], args[2], Integer.parseInt(args[3]), Integer.parseInt(args[4]));
+            System.exit(0);
+        }
+        CuratorFramework one = client(args[1]);
+        CuratorFramework two = client(args[1]);
+        String root = "/curator-" + System.nanoTime();
+        znodes(one, root);
+        raw(one.getZookeeperClient().getZooKeeper(), root);
+        locks(one, two, root);
+        leaders(one, two, root);
+        rest(one, two, root);
+        one.close();
+        two.close();
+        System.out.println("curator: all checks passed");
+        System.exit(0);
+    }
+
+    static void znodes(CuratorFramework client, String root) throws Exception {
+        Stat stat = new Stat();
+        client.create().creatingParentContainersIfNeeded().forPath(root + "/a/b", "x".getBytes());
+        that(new String(client.getData().storingStatIn(stat).forPath(root + "/a/b")).equals("x"), "create and read");
+        that(client.setData().withVersion(0).forPath(root + "/a/b", "y".getBytes()).getVersion() == 1, "set");
+        that(fails(() -> client.setData().withVersion(0).forPath(root + "/a/b")) == KeeperException.Code.BADVERSION, "bad version");
+        String made = client.create().withProtection().withMode(CreateMode.EPHEMERAL_SEQUENTIAL).forPath(root + "/a/s-");
+        that(made.matches(".*/_c_[0-9a-f-]{36}-s-0000000001"), "protected sequential: " + made);
+        client.create().withTtl(500).withMode(CreateMode.PERSISTENT_WITH_TTL).forPath(root + "/ttl");
+        List<?> results = client.transaction().forOperations(
+            client.transactionOp().create().forPath(root + "/t1", "1".getBytes()),
+            client.transactionOp().setData().forPath(root + "/a/b", "2".getBytes()),
+            client.transactionOp().check().withVersion(2).forPath(root + "/a/b"),
+            client.transactionOp().delete().forPath(root + "/t1"));
+        that(results.size() == 4, "transaction");
+        that(fails(() -> client.transaction().forOperations(
+            client.transactionOp().create().forPath(root + "/t2"),
+            client.transactionOp().check().withVersion(99).forPath(root + "/a/b"))) == KeeperException.Code.BADVERSION,
+            "a failed transaction");
+        that(client.checkExists().forPath(root + "/t2") == null, "a failed transaction does nothing");
+        BlockingQueue<String> events = new LinkedBlockingQueue<>();
+        CuratorCache cache = CuratorCache.build(client, root + "/a");
+        cache.listenable().addListener((type, before, after) -> events.add(type + " " + (after != null ? after : before).getPath()));
+        cache.start();
+        for (int i = 0; i < 3; i++) {
+            events.poll(10, TimeUnit.SECONDS);
+        }
+        client.create().forPath(root + "/a/c");
+        that((root + "/a/c").equals(events.poll(10, TimeUnit.SECONDS).split(" ")[1]), "cache hears of a create");
+        client.delete().forPath(root + "/a/c");
+        that(events.poll(10, TimeUnit.SECONDS).equals("NODE_DELETED " + root + "/a/c"), "cache hears of a delete");
+        cache.close();
+        long deadline = System.nanoTime() + 20_000_000_000L;
+        while (client.checkExists().forPath(root + "/ttl") != null && System.nanoTime() < deadline) {
+            Thread.sleep(50);
+        }
+        that(client.checkExists().forPath(root + "/ttl") == null, "a TTL node goes");
+    }
+
+    static void raw(ZooKeeper zk, String root) throws Exception {
+        BlockingQueue<WatchedEvent> events = new LinkedBlockingQueue<>();
+        zk.addWatch(root, events::add, AddWatchMode.PERSISTENT_RECURSIVE);
+        for (int i = 0; i < 100; i++) {
+            zk.create(root + "/n" + i, null, ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
+        }
+        boolean inOrder = true;
+        for (int i = 0; i < 100; i++) {
+            inOrder &= events.poll(10, TimeUnit.SECONDS).getPath().equals(root + "/n" + i);
+        }
+        that(inOrder, "events in order");
+        zk.addAuthInfo("digest", "bob:secret".getBytes());
+        zk.create(root + "/acl", null, ZooDefs.Ids.CREATOR_ALL_ACL, CreateMode.PERSISTENT);
+        that(zk.getACL(root + "/acl", new Stat()).get(0).getId().getId().startsWith("bob:"), "auth becomes digest");
+        that(zk.whoAmI().stream().anyMatch(who -> who.getUser().equals("bob")), "whoAmI");
+        that(zk.getAllChildrenNumber(root) > 100, "getAllChildrenNumber");
+        that(zk.getEphemerals(root).size() == 1, "getEphemerals");
+        CountDownLatch synced = new CountDownLatch(1);
+        zk.sync(root, (rc, path, context) -> synced.countDown(), null);
+        that(synced.await(10, TimeUnit.SECONDS), "sync");
+        // Two thousand on their way at once, in order.
+        CountDownLatch all = new CountDownLatch(2000);
+        AtomicInteger last = new AtomicInteger();
+        AtomicBoolean ordered = new AtomicBoolean(true);
+        for (int i = 0; i < 2000; i++) {
+            zk.setData(root + "/n0", null, -1, (rc, path, context, stat) -> {
+                ordered.compareAndSet(true, rc == 0 && stat.getVersion() == last.incrementAndGet());
+                all.countDown();
+            }, null);
+        }
+        that(all.await(60, TimeUnit.SECONDS) && ordered.get(), "2000 pipelined writes in order");
+        that(zk.getConfig(false, null).length == 0, "the configuration names no addresses");
+        Watcher watcher = event -> { };
+        zk.exists(root + "/later", watcher);
+        zk.removeWatches(root + "/later", watcher, Watcher.WatcherType.Data, false);
+        that(fails(() -> zk.removeWatches(root + "/later", watcher, Watcher.WatcherType.Data, false)) == KeeperException.Code.NOWATCHER, "removeWatches");
+    }
+
+    static void locks(CuratorFramework one, CuratorFramework two, String root) throws Exception {
+        InterProcessMutex mine = new InterProcessMutex(one, root + "/mutex");
+        InterProcessMutex yours = new InterProcessMutex(two, root + "/mutex");
+        mine.acquire();
+        mine.acquire();
+        that(!yours.acquire(300, TimeUnit.MILLISECONDS), "a mutex excludes");
+        mine.release();
+        mine.release();
+        that(yours.acquire(10, TimeUnit.SECONDS), "a mutex is handed over");
+        yours.release();
+        InterProcessReadWriteLock a = new InterProcessReadWriteLock(one, root + "/rw");
+        InterProcessReadWriteLock b = new InterProcessReadWriteLock(two, root + "/rw");
+        a.readLock().acquire();
+        that(b.readLock().acquire(10, TimeUnit.SECONDS), "readers share");
+        that(!b.writeLock().acquire(300, TimeUnit.MILLISECONDS), "a writer waits for readers");
+        a.readLock().release();
+        b.readLock().release();
+        b.writeLock().acquire();
+        that(b.readLock().acquire(10, TimeUnit.SECONDS), "a writer may read");
+        b.writeLock().release();
+        that(a.readLock().acquire(10, TimeUnit.SECONDS), "a downgraded writer shares");
+        b.readLock().release();
+        a.readLock().release();
+        InterProcessSemaphoreV2 semaphore = new InterProcessSemaphoreV2(one, root + "/semaphore", 2);
+        Lease first = semaphore.acquire();
+        Lease second = semaphore.acquire();
+        that(semaphore.acquire(300, TimeUnit.MILLISECONDS) == null, "a semaphore of two");
+        semaphore.returnLease(first);
+        that(semaphore.acquire(10, TimeUnit.SECONDS) != null, "a lease is handed over");
+        semaphore.returnLease(second);
+        InterProcessMultiLock both = new InterProcessMultiLock(one, Arrays.asList(root + "/m1", root + "/m2"));
+        both.acquire();
+        both.release();
+        that(true, "a multi lock");
+    }
+
+    static void leaders(CuratorFramework one, CuratorFramework two, String root) throws Exception {
+        LeaderLatch a = new LeaderLatch(one, root + "/latch", "a");
+        LeaderLatch b = new LeaderLatch(two, root + "/latch", "b");
+        a.start();
+        that(a.await(10, TimeUnit.SECONDS), "a leader latch");
+        b.start();
+        a.close();
+        that(b.await(10, TimeUnit.SECONDS) && b.getLeader().getId().equals("b"), "the next leader");
+        b.close();
+        CountDownLatch led = new CountDownLatch(2);
+        LeaderSelectorListenerAdapter listener = new LeaderSelectorListenerAdapter() {
+            public void takeLeadership(CuratorFramework client) {
+                led.countDown();
+            }
+        };
+        LeaderSelector s = new LeaderSelector(one, root + "/selector", listener);
+        LeaderSelector t = new LeaderSelector(two, root + "/selector", listener);
+        s.start();
+        t.start();
+        that(led.await(20, TimeUnit.SECONDS), "both were selected in turn");
+        s.close();
+        t.close();
+    }
+
+    static void rest(CuratorFramework one, CuratorFramework two, String root) throws Exception {
+        DistributedAtomicLong counter = new DistributedAtomicLong(one, root + "/counter", new RetryNTimes(50, 5));
+        DistributedAtomicLong other = new DistributedAtomicLong(two, root + "/counter", new RetryNTimes(50, 5));
+        for (int i = 0; i < 20; i++) {
+            counter.increment();
+            other.increment();
+        }
+        // The other client may be on another node: a read is as old as its node, unless a sync comes before it.
+        CountDownLatch synced = new CountDownLatch(1);
+        one.getZookeeperClient().getZooKeeper().sync(root, (rc, path, context) -> synced.countDown(), null);
+        that(synced.await(10, TimeUnit.SECONDS) && counter.get().postValue() == 40, "a counter of forty");
+        DistributedDoubleBarrier x = new DistributedDoubleBarrier(one, root + "/barrier", 2);
+        DistributedDoubleBarrier y = new DistributedDoubleBarrier(two, root + "/barrier", 2);
+        ExecutorService pool = Executors.newSingleThreadExecutor();
+        Future<Boolean> entered = pool.submit(() -> y.enter(20, TimeUnit.SECONDS) && y.leave(20, TimeUnit.SECONDS));
+        that(x.enter(20, TimeUnit.SECONDS) && x.leave(20, TimeUnit.SECONDS) && entered.get(), "a double barrier");
+        pool.shutdown();
+        PersistentNode node = new PersistentNode(one, CreateMode.EPHEMERAL, false, root + "/pn", "x".getBytes());
+        node.start();
+        that(node.waitForInitialCreate(10, TimeUnit.SECONDS), "a persistent node");
+        node.close();
+    }
+
+    static void contend(String hosts, String lock, int seconds, int threads) throws Exception {
+        long until = System.nanoTime() + seconds * 1_000_000_000L;
+        ExecutorService pool = Executors.newCachedThreadPool();
+        List<Future<?>> all = new ArrayList<>();
+        for (int i = 0; i < threads; i++) {
+            String who = "curator-" + i;
+            all.add(pool.submit(() -> {
+                CuratorFramework client = CuratorFrameworkFactory.newClient(hosts, 15000, 5000, new RetryNTimes(100, 250));
+                client.start();
+                while (System.nanoTime() < until) {
+                    InterProcessMutex mutex = new InterProcessMutex(client, lock);
+                    try {
+                        if (!mutex.acquire(20, TimeUnit.SECONDS)) {
+                            continue;
+                        }
+                        long begin = System.nanoTime();
+                        String mine = mutex.getParticipantNodes().iterator().next();
+                        long czxid = client.checkExists().forPath(mine).getCzxid();
+                        Thread.sleep(2);
+                        long end = System.nanoTime();
+                        synchronized (System.out) {
+                            System.out.println("GRANT " + begin + " " + end + " " + czxid + " " + who);
+                        }
+                    } finally {
+                        if (mutex.isAcquiredInThisProcess()) {
+                            mutex.release();
+                        }
+                    }
+                }
+                client.close();
+                return null;
+            }));
+        }
+        for (Future<?> one : all) {
+            one.get();
+        }
+    }
+}

@@ -187,3 +187,62 @@ fn event_frame(kind: EventKind, path: &ZPath) -> Vec<u8> {
         WatcherEvent { kind, state: event::SYNC_CONNECTED, path: path.as_str().into() }.write(out);
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio_util::sync::CancellationToken;
+    use znode::{Credential, LogPosition, Term, Zxid};
+
+    use crate::client::Arrival;
+
+    use super::*;
+
+    fn client(hub: &Hub, number: u64) -> Arc<Client> {
+        let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
+        let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
+        let arrival = Arrival { number, addr, credential, connection: 0, timeout };
+        let client = Arc::new(Client::new(arrival, 1 << 20, CancellationToken::new()));
+        hub.join(&client);
+        client
+    }
+
+    fn state(zxid: u64) -> Arc<State> {
+        let mut state = State::default();
+        state.skip(LogPosition { term: Term(1), zxid: Zxid(zxid) });
+        Arc::new(state)
+    }
+
+    #[tokio::test]
+    async fn an_event_waits_for_the_answer_that_sets_its_watch() {
+        let hub = Hub::new(10);
+        let (one, other) = (client(&hub, 1), client(&hub, 2));
+        let root = ZPath::root();
+        for client in [&one, &other] {
+            hub.look(client, |look| look.set(WatchKind::Data, &root)).unwrap();
+        }
+        other.outbox.release(b"answer");
+        // The change comes while the first client's answer is still being made.
+        let event = Event { zxid: Zxid(1), kind: EventKind::DataChanged, path: root };
+        hub.published(&state(1), std::slice::from_ref(&event));
+        one.outbox.release(b"answer");
+        let expected = [b"answer".as_slice(), &event_frame(event.kind, &event.path)].concat();
+        assert_eq!(one.outbox.next().await.unwrap(), expected);
+        assert_eq!(other.outbox.next().await.unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn who_watches_is_sent_away_when_changes_are_not_known() {
+        let hub = Hub::new(10);
+        let (watching, other) = (client(&hub, 1), client(&hub, 2));
+        hub.look(&watching, |look| look.set(WatchKind::Child, &ZPath::root())).unwrap();
+        watching.outbox.release(b"answer");
+        hub.replaced(&state(9));
+        watching.outbox.push(b"a zxid behind what it missed");
+        other.outbox.push(b"answer");
+        assert_eq!(watching.outbox.next().await, None);
+        watching.closed().await;
+        assert_eq!(other.outbox.next().await.unwrap(), b"answer");
+    }
+}

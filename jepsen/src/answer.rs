@@ -137,6 +137,9 @@ mod tests {
             code: None,
             path: None,
             op_index: None,
+            ended: None,
+            end: None,
+            cycle: Vec::new(),
             zxid: 1,
         };
         Ending::Answered { status: 412, body: serde_json::to_vec(&problem).unwrap().into() }

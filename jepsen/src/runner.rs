@@ -371,6 +371,10 @@ fn judge_ends(ends: &[Ended], verdict: &mut Verdict) {
     if for_disks > 0 {
         verdict.figure("ended-for-their-disk", for_disks);
     }
+    let refused = ends.iter().filter(|end| end.refused_damage).count();
+    if refused > 0 {
+        verdict.figure("refused-damaged-data", refused);
+    }
 }
 
 async fn tick(recorder: Arc<Recorder>, began: Instant, progress: impl Fn(Progress)) {
@@ -400,8 +404,13 @@ mod tests {
 
     #[test]
     fn a_node_that_ends_without_a_reason_makes_a_run_invalid() {
-        let end =
-            |for_its_disk| Ended { node: 2, how: "exit status: 3".into(), for_its_disk, last_lines: vec!["x".into()] };
+        let end = |for_its_disk| Ended {
+            node: 2,
+            how: "exit status: 3".into(),
+            for_its_disk,
+            refused_damage: false,
+            last_lines: vec!["x".into()],
+        };
         let mut verdict = Verdict::default();
         judge_ends(&[end(true)], &mut verdict);
         assert_eq!(verdict.valid, Validity::Valid);

@@ -17,10 +17,12 @@ const SCRIPT: &str = r#"
 dir=$(dirname "$0")
 echo started >>"$dir/starts"
 until [ -e "$dir/end" ]; do sleep 0.02; done
+cat "$dir/end"
 rm "$dir/end"
-echo "the last words"
 exit 3
 "#;
+
+const WORDS: &str = "the last words";
 
 struct Rig {
     dir: TempDir,
@@ -65,9 +67,19 @@ impl Rig {
 
     /// Lets the node end, and waits for it.
     async fn end(&mut self) {
-        std::fs::write(self.dir.path().join("end"), "").unwrap();
+        self.end_with(WORDS).await;
+    }
+
+    async fn end_with(&mut self, words: &str) {
+        say_last(self.dir.path(), words);
         until(|| !self.node().runs()).await;
     }
+}
+
+/// Lets the node of this directory end. The words are there when the file is.
+fn say_last(dir: &Path, words: &str) {
+    std::fs::write(dir.join("words"), format!("{words}\n")).unwrap();
+    std::fs::rename(dir.join("words"), dir.join("end")).unwrap();
 }
 
 fn starts(dir: &Path) -> usize {
@@ -94,7 +106,7 @@ async fn answer(listener: TcpListener, dir: PathBuf, ends_when_asked: bool) {
         let applied = if starts(&dir) == 1 { 6 } else { 7 };
         let asked = head.starts_with(b"GET /v1/cluster");
         if asked && ends_when_asked && applied == 6 {
-            std::fs::write(dir.join("end"), "").unwrap();
+            say_last(&dir, WORDS);
         }
         let body = format!(
             r#"{{"cluster_id":"c","node_id":1,"role":"leader","term":1,"last_log_zxid":7,"committed_zxid":7,"applied_zxid":{applied},
@@ -146,4 +158,31 @@ async fn one_that_was_killed_has_not_ended_by_itself() {
     rig.end().await;
     rig.node().kill();
     assert_eq!(rig.cluster.ends().len(), 1);
+}
+
+#[tokio::test]
+async fn one_whose_disk_left_damage_is_given_an_empty_one() {
+    let damaged = "zlock: storage: data is damaged: move it away";
+    let mut rig = Rig::start(false).await;
+    let kept = rig.node().data_dir.join("log");
+    std::fs::create_dir_all(&rig.node().data_dir).unwrap();
+    std::fs::write(&kept, "entries").unwrap();
+    // Whose disk was never broken has no damage that could be excused.
+    rig.end_with(damaged).await;
+    rig.cluster.recover().await.unwrap();
+    until(|| rig.starts() == 2).await;
+    assert!(kept.exists());
+
+    rig.node().break_disk();
+    rig.end().await;
+    rig.node().mend_disk();
+    rig.cluster.recover().await.unwrap();
+    until(|| rig.starts() == 3).await;
+    assert!(kept.exists());
+    rig.end_with(damaged).await;
+    rig.cluster.recover().await.unwrap();
+    until(|| rig.starts() == 4).await;
+    assert!(!kept.exists());
+    let ends: Vec<(bool, bool)> = rig.cluster.ends().iter().map(|end| (end.for_its_disk, end.refused_damage)).collect();
+    assert_eq!(ends, [(false, false), (true, false), (true, true)]);
 }

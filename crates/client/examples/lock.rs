@@ -16,7 +16,7 @@ async fn main() -> Result<(), Error> {
         () = work() => println!("done"),
         // Stop at once: from now on somebody else may hold the lock.
         () = guard.lost() => println!("lost the lock in the middle of the work"),
-        () = guard.revoked() => println!("somebody asks for the lock, so this one stops early"),
+        _ = guard.revoked() => println!("somebody asks for the lock, so this one stops early"),
     }
     println!("released, {} holds left", guard.release().await?);
     client.close().await

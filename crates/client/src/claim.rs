@@ -56,7 +56,12 @@ impl Claim {
         }
     }
 
-    async fn enter_in(client: &Client, session: Arc<Session>, target: &str) -> Result<(Claim, Option<Grant>), Error> {
+    /// The same in a given session.
+    pub(crate) async fn enter_in(
+        client: &Client,
+        session: Arc<Session>,
+        target: &str,
+    ) -> Result<(Claim, Option<Grant>), Error> {
         let deadline = client.deadline();
         let slot = tokio::time::timeout(deadline.remaining(), session.window.enter()).await;
         let slot = slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?;

@@ -71,7 +71,7 @@ impl Client {
 
     /// An exclusive lock. Nothing is asked before it is acquired.
     pub fn lock(&self, path: impl Into<String>) -> Lock {
-        Lock::new(self.clone(), path.into(), protocol::LockMode::Exclusive)
+        Lock::new(self.clone(), path.into(), None)
     }
 
     /// A lock that readers share.

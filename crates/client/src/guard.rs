@@ -2,15 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::{ProblemType, Ticket};
+use protocol::{Millis, ProblemType, RevokeRequest, Ticket};
 
-use crate::call::Target;
+use crate::call::{Call, Target};
 use crate::claim::{Claim, Grant};
 use crate::watch::{WatchKind, Watcher};
 use crate::{Error, EventKind, SessionState};
-
-/// What a holder's lock node says when somebody asks for the lock: Curator's word, and the one of ZooKeeper's recipes.
-const REVOKE_WORDS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 
 /// After a look that failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -89,24 +86,36 @@ impl Guard {
         }
     }
 
-    /// Returns when somebody asks the holder to give the lock up: when the lock node's data becomes `__REVOKE__` (Curator)
-    /// or `unlock` (ZooKeeper's recipes). Nothing is taken away: go on to a good place, then release.
-    pub async fn revoked(&self) {
-        let mut watcher = self.watcher(WatchKind::Data);
+    /// Returns when somebody asks the holder to give the lock up, and says who and until when: by [`crate::Client::revoke`],
+    /// or by writing `__REVOKE__` (Curator) or `unlock` (ZooKeeper's recipes) into the lock node. Go on to a good place, then
+    /// release; with a deadline the lock is taken away then, which [`Guard::lost`] tells.
+    pub async fn revoked(&self) -> RevokeRequest {
         loop {
-            // Looked at before every wait: the word may have been there before the watch.
-            match self.claim.client().get(self.ticket()).await {
-                Ok(node) if REVOKE_WORDS.contains(&&*node.data) => return,
-                Ok(node) => watcher.resume_from(node.zxid),
+            match self.asked().await {
+                Ok(Some(request)) => return request,
+                Ok(None) => {}
                 // The lock is lost, which `lost` tells.
-                Err(error) if error.is_no_node() => return std::future::pending().await,
+                Err(error) if error.code() == Some(ProblemType::TicketGone) => return std::future::pending().await,
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
-            // Any end of the wait is a reason to look again.
-            if watcher.next_batch().await.is_err() {
-                tokio::time::sleep(PAUSE).await;
-            }
         }
+    }
+
+    /// Takes the lock to write, too, where this guard reads: nobody writes in between, and new readers wait. Releasing the
+    /// answer is the way back to reading. Dropping the future leaves it at reading.
+    ///
+    /// # Errors
+    /// `Refused` with `UpgradeConflict`, at once, when another reader is being upgraded: each would wait for the other.
+    pub async fn upgrade(&self) -> Result<Guard, Error> {
+        let target = Target::path("/v1/locks", &self.lock)?.with("upgrade", self.ticket()).with("keep", true);
+        let (client, session) = (self.claim.client(), self.claim.session.clone());
+        let (mut claim, grant) = Claim::enter_in(client, session, &target.finish()).await?;
+        let grant = match grant {
+            Some(grant) => Some(grant),
+            None => claim.granted(None).await?,
+        };
+        let grant = grant.ok_or_else(|| Error::unknown("a wait without an end has ended"))?;
+        Ok(Guard::new(claim, self.lock.clone(), grant))
     }
 
     /// Releases the lock and waits until the cluster has confirmed it. Answers how many holds of the same owner are left.
@@ -140,6 +149,18 @@ impl Guard {
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
+        }
+    }
+
+    /// One long-poll for somebody who wants the lock.
+    async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
+        let transport = &self.claim.client().inner.transport;
+        let wait = transport.timeouts.poll;
+        let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let target = Target::path("/v1/tickets", self.ticket())?.with("until", "revoked").with("wait", wait_ms);
+        let call = Call::get(target.finish()).waiting(wait);
+        match transport.send(&call, transport.deadline().after(wait)).await?.json()? {
+            Ticket::Held { revoke, .. } | Ticket::Waiting { revoke, .. } => Ok(revoke),
         }
     }
 

@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! **One [`Client`] speaks with all nodes.** It asks the leader where that saves a hop, asks another node when one fails, and
+//! **One [`Client`] speaks with all nodes.** It writes to the leader where that saves a hop, asks another node when one fails, and
 //! pauses between tries, longer each time and never as long as other clients do. Every write carries an idempotency key, so
 //! a retry is never done twice. What cannot be repeated safely is not repeated.
 //!
@@ -64,8 +64,9 @@ pub use guard::Guard;
 pub use life::SessionState;
 pub use lock::{Lock, RwLock};
 pub use protocol::{
-    AclEntry, AclInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, LockMode, LockQueue, LockSummary,
-    MemberInfo, Mode, NamedStat, NodeSet, Problem, ProblemType, SessionInfo, Stat, TxnDone, TxnOp, TxnResult,
+    AclEntry, AclInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, LockHistory, LockMode, LockQueue,
+    LockSummary, MemberInfo, Mode, NamedStat, NodeSet, PastTicket, Problem, ProblemType, RevokeRequest, Revoked,
+    SessionInfo, Stat, TxnDone, TxnOp, TxnResult,
 };
 pub use session::SessionEvent;
 pub use txn::Transaction;

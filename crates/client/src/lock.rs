@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use protocol::{LockMode, LockQueue, Millis, ProblemType, TokenCheck};
+use protocol::{LockQueue, Millis, ProblemType, TokenCheck};
 
 use crate::Error;
 use crate::call::Target;
@@ -16,14 +16,15 @@ use crate::guard::Guard;
 pub struct Lock {
     client: Client,
     path: String,
-    mode: LockMode,
+    /// As the query says it; the plain mode is not said.
+    mode: Option<&'static str>,
     owner: Option<String>,
     label: Option<String>,
     lock_delay: Option<Duration>,
 }
 
 impl Lock {
-    pub(crate) fn new(client: Client, path: String, mode: LockMode) -> Lock {
+    pub(crate) fn new(client: Client, path: String, mode: Option<&'static str>) -> Lock {
         Lock { client, path, mode, owner: None, label: None, lock_delay: None }
     }
 
@@ -119,15 +120,8 @@ impl Lock {
     }
 
     fn target(&self) -> Result<Target, Error> {
-        let mode = match self.mode {
-            LockMode::Exclusive => None,
-            LockMode::Read => Some("read"),
-            LockMode::Write => Some("write"),
-            LockMode::Latch => Some("latch"),
-            LockMode::Semaphore => Some("semaphore"),
-        };
         let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
-        let target = Target::path("/v1/locks", &self.path)?.with_some("mode", mode);
+        let target = Target::path("/v1/locks", &self.path)?.with_some("mode", self.mode);
         let target = target.with_some("owner", self.owner.as_deref()).with_some("label", self.label.as_deref());
         Ok(target.with_some("lock_delay", delay))
     }
@@ -147,11 +141,11 @@ impl RwLock {
 
     /// The lock as a reader wants it.
     pub fn read(&self) -> Lock {
-        Lock::new(self.client.clone(), self.path.clone(), LockMode::Read)
+        Lock::new(self.client.clone(), self.path.clone(), Some("read"))
     }
 
     /// The lock as a writer wants it.
     pub fn write(&self) -> Lock {
-        Lock::new(self.client.clone(), self.path.clone(), LockMode::Write)
+        Lock::new(self.client.clone(), self.path.clone(), Some("write"))
     }
 }

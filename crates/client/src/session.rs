@@ -190,7 +190,8 @@ async fn fence(session: &Session) {
 async fn beat(session: &Session, transport: &Transport) {
     let attempt = (session.timeout / 6).min(transport.timeouts.attempt);
     let call = Call::write(Method::POST, format!("/v1/sessions/{}/keepalive", session.id));
-    let call = call.session(&session.key).repeatable().prefer(Prefer::Leader).attempt_timeout(attempt);
+    // Through any node: followers pass heartbeats on together, and the leader need not know every client.
+    let call = call.session(&session.key).repeatable().prefer(Prefer::Any).attempt_timeout(attempt);
     loop {
         // Clients that opened their sessions together shall not beat together.
         tokio::time::sleep(session.timeout.mul_f64(0.2 + 0.05 * fastrand::f64())).await;

@@ -1,6 +1,9 @@
-//! What there is to see of a cluster: nodes, sessions, locks.
+//! What there is to see of a cluster: nodes, sessions, locks; and asking for a lock.
 
-use protocol::{Cluster, LockList, LockQueue, LockSummary, SessionInfo, SessionList};
+use std::time::Duration;
+
+use hyper::Method;
+use protocol::{Cluster, LockHistory, LockList, LockQueue, LockSummary, Millis, Revoked, SessionInfo, SessionList};
 
 use crate::Error;
 use crate::call::{Call, Target};
@@ -41,6 +44,25 @@ impl Client {
                 None => return Ok(locks),
             }
         }
+    }
+
+    /// What a lock remembers of its past: the tickets that ended last, the newest end first.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn lock_history(&self, path: &str) -> Result<LockHistory, Error> {
+        Ok(self.read(Target::path("/v1/locks", path)?.with("history", true)).await?.0)
+    }
+
+    /// Asks those who hold a lock, or the holder of one ticket, to give it up. With a deadline it is taken away from them
+    /// then; a deadline of zero does so at once.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revoked, Error> {
+        let deadline = deadline.map(|deadline| Millis(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)));
+        let target = Target::path("/v1/revoke", path)?.with_some("deadline", deadline);
+        self.write(Call::write(Method::POST, target.finish())).await
     }
 
     /// The open sessions, by id.

@@ -14,18 +14,26 @@ use tokio::time::Instant;
 async fn two_thousand_proposals_at_once_are_all_done_exactly_once() {
     let mut ensemble = Ensemble::started(3, |_| {}).await;
     write(ensemble.node(0), create("/", "a", b"")).await;
+    let term = ensemble.node(0).state().last_term();
     let mut writes = JoinSet::new();
     for at in 0..2_000 {
         let node = ensemble.node(at % 3).clone();
         writes.spawn(async move { node.propose(set("/a", b"x"), soon()).await });
     }
-    let mut zxids: Vec<_> = writes.join_all().await.into_iter().map(|applied| applied.unwrap().zxid).collect();
+    let outcomes = writes.join_all().await;
+    let mut zxids: Vec<_> = outcomes.iter().flatten().map(|applied| applied.zxid).collect();
     zxids.sort_unstable();
     zxids.dedup();
-    assert_eq!(zxids.len(), 2_000);
+    let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    assert_eq!(zxids.len(), done);
+    write(ensemble.node(0), create("/", "b", b"")).await;
     ensemble.assert_equal_states().await;
-    let version = ensemble.node(0).state().node(&ensemble::path("/a")).unwrap().stat().version;
-    assert_eq!(version, 2_000);
+    let state = ensemble.node(0).state();
+    // Only an election in between, which a very busy machine may bring, leaves some undone or their outcome unknown.
+    assert!(done == 2_000 || state.last_term() > term, "{done} of 2000: {:?}", outcomes.iter().find(|it| it.is_err()));
+    let unknown = outcomes.iter().filter(|outcome| matches!(outcome, Err(Error::Unknown { .. }))).count();
+    let version = state.node(&ensemble::path("/a")).unwrap().stat().version as usize;
+    assert!((done..=done + unknown).contains(&version), "{version} were done; {done} told, {unknown} unknown");
     ensemble.stop_all().await;
 }
 

@@ -18,6 +18,7 @@ mod ls;
 mod man;
 mod output;
 mod release;
+mod revoke;
 mod rm;
 mod sessions;
 mod set;
@@ -41,6 +42,7 @@ pub(crate) fn commands() -> Vec<Command> {
         lock::command(),
         locks::command(),
         release::command(),
+        revoke::command(),
         sessions::command(),
         status::command(),
         ls::command(),
@@ -87,6 +89,7 @@ fn with_client(name: &str, matches: &ArgMatches) -> Result<u8, Failure> {
             "lock" => lock::run(&context, matches).await,
             "locks" => locks::run(&context, matches).await,
             "release" => release::run(&context, matches).await,
+            "revoke" => revoke::run(&context, matches).await,
             "sessions" => sessions::run(&context).await,
             "status" => status::run(&context).await,
             "ls" => ls::run(&context, matches).await,

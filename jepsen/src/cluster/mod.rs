@@ -96,16 +96,20 @@ impl Cluster {
         Cluster { endpoints, nodes: Vec::new(), network: None }
     }
 
-    /// Starts a node unless it runs.
+    /// Starts a node unless it runs. One that refused to start on what a broken disk has left is given an empty disk, as its
+    /// message says: only one disk breaks at a time, and the next only after recovery.
     ///
     /// # Errors
     /// When the program cannot be started.
     pub fn restart(&mut self, id: u64) -> io::Result<()> {
         let node = &mut self.nodes[(id - 1) as usize];
-        if !node.runs() {
-            node.start()?;
+        if node.runs() {
+            return Ok(());
         }
-        Ok(())
+        if node.ends().last().is_some_and(|end| end.refused_damage) {
+            node.wipe()?;
+        }
+        node.start()
     }
 
     /// Starts every node again that has ended for its disk and not come back yet.
@@ -116,7 +120,7 @@ impl Cluster {
         for id in 1..=self.nodes.len() as u64 {
             let node = &mut self.nodes[(id - 1) as usize];
             if !node.runs() && node.ends().last().is_some_and(|end| end.for_its_disk) {
-                node.start()?;
+                self.restart(id)?;
             }
         }
         Ok(())

@@ -18,6 +18,9 @@ const START_OFFSET_S: u64 = 3_600;
 /// Ends of one node that are remembered; there are hardly ever as many, and the first ones tell most.
 const ENDS_MAX: usize = 50;
 
+/// What a node says that does not start on the data that it has.
+const DAMAGED: &str = "is damaged: ";
+
 /// That a node ended, and nobody had killed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -25,8 +28,10 @@ pub struct Ended {
     pub node: u64,
     /// Its exit status.
     pub how: String,
-    /// Its disk was broken during its life: it has to end then.
+    /// Its disk was broken during its life, or has left its data damaged: it has to end then.
     pub for_its_disk: bool,
+    /// It found its data damaged and refused to start; its message says to move the data away.
+    pub refused_damage: bool,
     /// The end of its log.
     pub last_lines: Vec<String>,
 }
@@ -57,6 +62,8 @@ pub struct Node {
     process: Option<Process>,
     paused: bool,
     disk: Disk,
+    /// Its disk was broken at some time since its data directory was empty, and may have lost a part of a file.
+    data_suspect: bool,
     ends: Vec<Ended>,
 }
 
@@ -112,6 +119,7 @@ impl Node {
             process: None,
             paused: false,
             disk: Disk::Sound,
+            data_suspect: false,
             ends: Vec::new(),
         })
     }
@@ -149,8 +157,10 @@ impl Node {
         self.process = None;
         self.paused = false;
         if self.ends.len() < ENDS_MAX {
-            let (how, for_its_disk) = (status.to_string(), self.disk != Disk::Sound);
-            self.ends.push(Ended { node: self.id, how, for_its_disk, last_lines: self.last_lines() });
+            let (how, last_lines) = (status.to_string(), self.last_lines());
+            let refused_damage = self.data_suspect && last_lines.last().is_some_and(|line| line.contains(DAMAGED));
+            let for_its_disk = self.disk != Disk::Sound || refused_damage;
+            self.ends.push(Ended { node: self.id, how, for_its_disk, refused_damage, last_lines });
         }
         false
     }
@@ -163,6 +173,7 @@ impl Node {
     /// Says that its disk is broken from now on.
     pub fn break_disk(&mut self) {
         self.disk = Disk::Broken;
+        self.data_suspect = true;
     }
 
     /// Says that its disk is whole again.
@@ -208,6 +219,7 @@ impl Node {
     /// When something cannot be removed.
     pub fn wipe(&mut self) -> io::Result<()> {
         self.kill();
+        self.data_suspect = false;
         if self.data_dir.exists() { remove_inside(&self.data_dir) } else { Ok(()) }
     }
 

@@ -237,13 +237,31 @@ async fn a_guard_hears_that_it_shall_give_up_and_that_it_was_taken_away() {
     let guard = one.lock("/l").label("busy").acquire().await.unwrap();
     assert!(guard.revoked().now_or_never().is_none());
     two.set(guard.ticket(), "__REVOKE__").await.unwrap();
-    guard.revoked().await;
+    assert_eq!(guard.revoked().await.due_ms, None);
+    assert_eq!(two.revoke("/l", Some(LONG)).await.unwrap().tickets, [guard.ticket()]);
+    let asked =
+        until("it hears of the deadline", async || Some(guard.revoked().await).filter(|by| by.due_ms.is_some()));
+    asked.await;
     assert!(guard.lost().now_or_never().is_none());
     let ticket = guard.ticket().to_owned();
     let (lost, deleted) = tokio::join!(guard.lost(), async { two.delete(ticket).await });
     let ((), _) = (lost, deleted.unwrap());
     let error = guard.release().await.unwrap_err();
-    assert_eq!(error.code(), Some(ProblemType::NoNode), "{error}");
+    assert!(matches!(error.code(), Some(ProblemType::NoNode | ProblemType::TicketGone)), "{error}");
+
+    let reader = one.rw_lock("/book").read().acquire().await.unwrap();
+    let other = two.rw_lock("/book").read().acquire().await.unwrap();
+    let writing = tokio::spawn(async move { reader.upgrade().await.map(|writer| (reader, writer)) });
+    until("it wants to write", async || (two.lock_queue("/book").await.unwrap().contenders == 3).then_some(())).await;
+    assert_eq!(other.upgrade().await.unwrap_err().code(), Some(ProblemType::UpgradeConflict));
+    other.release().await.unwrap();
+    let (reader, writer) = writing.await.unwrap().unwrap();
+    assert!(writer.fencing_token() > reader.fencing_token());
+    let writer_ticket = writer.ticket().to_owned();
+    writer.release().await.unwrap();
+    assert!(reader.is_safe() && two.rw_lock("/book").read().try_acquire().await.unwrap().is_some());
+    let history = two.lock_history("/book").await.unwrap().history;
+    assert!(history.iter().any(|past| past.ticket.as_deref() == Some(writer_ticket.as_str())), "{history:?}");
 }
 
 #[tokio::test]

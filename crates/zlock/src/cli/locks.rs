@@ -1,19 +1,28 @@
 //! `zlock locks`.
 
-use clap::{Arg, ArgMatches, Command};
-use zlock_client::{Contender, LockMode, LockQueue};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use zlock_client::{Contender, LockQueue, PastTicket};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::output::{Output, Tone, plain, since};
+use super::output::{Output, Tone, plain, since, span, word};
 
 pub(crate) fn command() -> Command {
     Command::new("locks")
         .about("Shows who holds which lock, who waits for it, and since when")
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("Locks at and below this path"))
+        .arg(
+            Arg::new("history")
+                .long("history")
+                .action(ArgAction::SetTrue)
+                .help("Of the lock at this path: who held it and waited for it before, and how that ended"),
+        )
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    if matches.get_flag("history") {
+        return history(context, &path_of(matches)).await;
+    }
     let mut queues = Vec::new();
     for lock in context.client.locks(&path_of(matches)).await? {
         queues.push(context.client.lock_queue(&lock.lock).await?);
@@ -32,6 +41,31 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     Ok(0)
 }
 
+async fn history(context: &Context, path: &str) -> Result<u8, Failure> {
+    let past = context.client.lock_history(path).await?;
+    if context.out.json {
+        context.out.document(&past)?;
+        return Ok(0);
+    }
+    let rows: Vec<Vec<String>> = past.history.iter().map(past_row).collect();
+    context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "END"], &rows)?;
+    Ok(0)
+}
+
+fn past_row(one: &PastTicket) -> Vec<String> {
+    let waited = one.granted_ms.unwrap_or(one.ended_ms).saturating_sub(one.enqueued_ms);
+    vec![
+        format!("{} ago", since(one.ended_ms)),
+        word(&one.mode),
+        one.session.to_string(),
+        one.fencing_token.map_or("-".into(), |token| token.to_string()),
+        span(waited),
+        one.granted_ms.map_or("-".into(), |granted_ms| span(one.ended_ms.saturating_sub(granted_ms))),
+        plain(&one.label),
+        word(&one.end),
+    ]
+}
+
 fn rows(out: Output, queue: &LockQueue) -> Vec<Vec<String>> {
     // The last column has the colours: they would count as width.
     let held = out.paint(Tone::Good, "holds");
@@ -42,16 +76,9 @@ fn rows(out: Output, queue: &LockQueue) -> Vec<Vec<String>> {
 }
 
 fn row(lock: &str, one: &Contender, state: String) -> Vec<String> {
-    let mode = match one.mode {
-        LockMode::Exclusive => "exclusive",
-        LockMode::Read => "read",
-        LockMode::Write => "write",
-        LockMode::Latch => "latch",
-        LockMode::Semaphore => "semaphore",
-    };
     vec![
         plain(lock),
-        mode.to_owned(),
+        word(&one.mode),
         one.session.map_or("-".into(), |session| session.to_string()),
         one.fencing_token.to_string(),
         since(one.since_ms),

@@ -85,6 +85,14 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// A word of the HTTP API, as it writes it.
+pub(crate) fn word(word: &impl Serialize) -> String {
+    match serde_json::to_value(word) {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => "?".to_owned(),
+    }
+}
+
 /// A span of time as people say it: `4s`, `3m12s`, `5h02m`, `3d04h`.
 pub(crate) fn span(ms: u64) -> String {
     let seconds = ms / 1_000;

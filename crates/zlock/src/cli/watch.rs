@@ -1,11 +1,11 @@
 //! `zlock watch`.
 
 use clap::{Arg, ArgMatches, Command};
-use zlock_client::{EventKind, WatchKind};
+use zlock_client::WatchKind;
 
 use super::context::{Context, path_arg, path_of};
 use super::failure::Failure;
-use super::output::plain;
+use super::output::{plain, word};
 
 pub(crate) fn command() -> Command {
     Command::new("watch")
@@ -63,13 +63,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
             context.out.document(&event)?;
             continue;
         }
-        let what = match event.kind {
-            EventKind::Created => "created",
-            EventKind::Deleted => "deleted",
-            EventKind::DataChanged => "data_changed",
-            EventKind::ChildrenChanged => "children_changed",
-            EventKind::Granted => "granted",
-        };
+        let what = word(&event.kind);
         context.out.line(&format!("{} {what} {}", event.zxid, plain(&event.path)))?;
     }
     Ok(0)

@@ -123,6 +123,6 @@ keys! {
         histories_max: count = replica.lock_limits.histories_max, "Locks that remember any.";
         ended_sessions_max: count = replica.lock_limits.ended_sessions_max, "Ended sessions that are remembered ...";
         ended_sessions_age: duration = replica.lock_limits.ended_sessions_ms, "... and for how long.";
-        deadlock_looks_max: count = replica.lock_limits.deadlock_looks_max, "Tickets that one acquire looks at to find a deadlock; with more to look at it is let in.";
+        deadlock_looks_max: count = replica.lock_limits.deadlock_looks_max, "Tickets that one acquire looks at to find a deadlock; with more to look at it is let in; 1,024 at most.";
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 
+use crate::lock::past::short;
 use crate::lock::{LockStatus, PastTicket, TicketEnd, status};
 use crate::state::{Changes, State};
 use crate::znode::{Place, is_shared};
@@ -64,7 +65,7 @@ impl State {
     /// The circle that the newcomer would close by waiting.
     pub(crate) fn deadlock(&self, newcomer: &Newcomer<'_>) -> Option<Vec<WaitsFor>> {
         let owner: Owner = (newcomer.session, newcomer.owner.into());
-        let looks = self.lock_limits.deadlock_looks_max;
+        let looks = self.lock_limits.deadlock_looks_max();
         // Nobody waits for one that has no ticket yet. That is what most acquires are.
         let tickets = self.sessions[&owner.0].tickets.keys().take(looks as usize);
         if newcomer.owner.is_empty() || !tickets.into_iter().any(|(_, _, other)| *other == owner.1) {
@@ -94,8 +95,8 @@ impl State {
             name: String::new(),
             mode: newcomer.mode,
             session: newcomer.session,
-            owner: newcomer.owner.into(),
-            label: label.into(),
+            owner: short(newcomer.owner),
+            label: short(label),
             enqueued: now,
             grant: None,
             ended: now,

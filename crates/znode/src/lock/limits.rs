@@ -14,7 +14,8 @@ pub struct LockLimits {
     pub ended_sessions_max: u32,
     /// For how long, in milliseconds by the time on entries.
     pub ended_sessions_ms: u32,
-    /// Tickets that one acquire looks at to find a deadlock. With more to look at it is let in.
+    /// Tickets that one acquire looks at to find a deadlock. With more to look at it is let in. At most
+    /// [`LockLimits::LOOKS_MOST`] count.
     pub deadlock_looks_max: u32,
 }
 
@@ -31,6 +32,13 @@ impl LockLimits {
 
     /// More of a lock's past than this is kept by nobody: it is one record of a snapshot.
     pub const HISTORY_MOST: u32 = 512;
+
+    /// A longer circle could not be kept as an answer.
+    pub const LOOKS_MOST: u32 = 1024;
+
+    pub(crate) fn deadlock_looks_max(&self) -> u32 {
+        self.deadlock_looks_max.min(Self::LOOKS_MOST)
+    }
 
     pub(crate) fn history_max(&self) -> usize {
         self.history_max.min(Self::HISTORY_MOST) as usize

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::lock::{LockLimits, LockStatus, status};
+use crate::lock::{LockLimits, LockStatus, label, status};
 use crate::state::{Changes, State};
 use crate::znode::{Znode, mode_of, sequence_of};
 use crate::{FencingToken, LockMode, Op, Session, SessionId, ZPath, Zxid};
@@ -244,22 +244,17 @@ impl State {
         let end = changes.end.unwrap_or(if own { TicketEnd::Released } else { TicketEnd::Admin });
         let contender = node.contender();
         let ticket = PastTicket {
-            name: path.name().into(),
+            name: short(path.name()),
             mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
             session,
-            owner: contender.map_or_else(String::new, |contender| contender.owner.clone()),
-            label: self.label_of(node.data()),
+            owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
+            label: short(&label(self, node).unwrap_or_default()),
             enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
             grant,
             ended: self.moment(changes),
             end,
         };
         self.past.add_ticket(&lock, ticket, &self.lock_limits);
-    }
-
-    fn label_of(&self, data: &[u8]) -> String {
-        let text = std::str::from_utf8(data).ok().filter(|text| text.len() <= self.limits.label_bytes_max as usize);
-        text.unwrap_or_default().into()
     }
 
     pub(crate) fn moment(&self, changes: &Changes) -> Moment {
@@ -319,6 +314,15 @@ impl State {
         });
         self.grants.insert(ticket.clone(), grant);
     }
+}
+
+/// What is kept of a text, in bytes, whatever the limits: the history of a lock is one record of a snapshot.
+const TEXT_MAX: usize = 1024;
+
+/// The beginning of a text.
+pub(crate) fn short(text: &str) -> String {
+    let end = (0..=TEXT_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text[..end.unwrap_or(0)].into()
 }
 
 /// Lock nodes in a row that do not hold and are looked at.

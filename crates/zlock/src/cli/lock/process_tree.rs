@@ -6,20 +6,27 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The living processes that descend from `ancestor`.
-pub(super) fn descendants(ancestor: u32) -> Vec<u32> {
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+/// What a kill does not end within this time hangs in the kernel.
+const HANGS: Duration = Duration::from_secs(5);
+
+/// The living processes that descend from `ancestor`, but those that are spared and what descends from them.
+pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
+    let mut children: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        if let Some(parent) = parent(pid) {
-            children.entry(parent).or_default().push(pid);
+        if let Some(Seen { parent, lives }) = look(pid) {
+            children.entry(parent).or_default().push((pid, lives));
         }
     }
     let (mut found, mut open) = (Vec::new(), vec![ancestor]);
     while let Some(pid) = open.pop() {
-        for child in children.remove(&pid).unwrap_or_default() {
-            found.push(child);
+        let born = children.remove(&pid).unwrap_or_default();
+        for (child, lives) in born.into_iter().filter(|(child, _)| !spared.contains(child)) {
+            // One that has ended counts as a link: its children may have been seen before they got another parent.
             open.push(child);
+            if lives {
+                found.push(child);
+            }
         }
     }
     found
@@ -27,23 +34,21 @@ pub(super) fn descendants(ancestor: u32) -> Vec<u32> {
 
 /// Signals every descendant. Answers whether there was one.
 pub(super) fn signal_all(ancestor: u32, signal: Signal) -> bool {
-    let found = descendants(ancestor);
+    let found = descendants(ancestor, &[]);
     for pid in &found {
         signal_one(*pid, signal);
     }
     !found.is_empty()
 }
 
-/// Kills every descendant but those that are spared, until none is left: processes may be born meanwhile. What a kill does
-/// not end within this time hangs in the kernel.
-pub(super) fn end_all(ancestor: u32, spared: &[u32], within: Duration) {
+/// Kills every descendant but those that are spared, until none is left: processes may be born, and get other parents,
+/// meanwhile.
+pub(super) fn end_all(ancestor: u32, spared: &[u32]) {
     let began = Instant::now();
-    loop {
-        let mut found = descendants(ancestor);
-        found.retain(|pid| !spared.contains(pid));
-        if found.is_empty() || began.elapsed() > within {
-            return;
-        }
+    let mut empty_looks = 0;
+    while empty_looks < 2 && began.elapsed() < HANGS {
+        let found = descendants(ancestor, spared);
+        empty_looks = if found.is_empty() { empty_looks + 1 } else { 0 };
         found.into_iter().for_each(|pid| signal_one(pid, Signal::KILL));
         let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
     }
@@ -55,20 +60,26 @@ pub(super) fn signal_one(pid: u32, signal: Signal) {
     // A descriptor stays with its process: a number that another process has got by now is not hit, because that one is
     // no descendant that was alive a moment ago.
     if let Ok(process) = pidfd_open(raw, PidfdFlags::empty())
-        && parent(pid).is_some()
+        && look(pid).is_some_and(|seen| seen.lives)
     {
         let _ = pidfd_send_signal(process, signal);
     }
 }
 
-/// The parent of a living process; of a zombie none.
-fn parent(pid: u32) -> Option<u32> {
+/// A process as it was seen.
+struct Seen {
+    parent: u32,
+    /// Not when it has ended and waits to be asked how.
+    lives: bool,
+}
+
+fn look(pid: u32) -> Option<Seen> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses and may hold anything, parentheses included.
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(parent)
+    Some(Seen { parent, lives: !matches!(state, "Z" | "X") })
 }
 
 #[cfg(test)]
@@ -83,17 +94,19 @@ mod tests {
         let me = std::process::id();
         let began = std::time::Instant::now();
         let cat = loop {
-            let found = descendants(shell.id());
+            let found = descendants(shell.id(), &[]);
             if let [cat] = found[..] {
                 break cat;
             }
             assert!(began.elapsed().as_secs() < 30, "the shell starts its command");
             std::thread::yield_now();
         };
-        let all = descendants(me);
+        let all = descendants(me, &[]);
         assert!(all.contains(&cat) && all.contains(&shell.id()), "{all:?}");
+        let others = descendants(me, &[shell.id()]);
+        assert!(!others.contains(&cat) && !others.contains(&shell.id()), "{others:?}");
         assert!(signal_all(shell.id(), Signal::KILL));
         assert!(shell.wait().unwrap().success(), "the shell itself was left alone");
-        assert!(descendants(shell.id()).is_empty());
+        assert!(descendants(shell.id(), &[]).is_empty());
     }
 }

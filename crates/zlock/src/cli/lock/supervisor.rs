@@ -19,7 +19,7 @@ use super::deadline::{OnLoss, Plan};
 use super::process_tree::{descendants, end_all, signal_all};
 use super::signals::Signals;
 use super::watchdog::WATCHDOG;
-use super::{CANNOT, LOST};
+use super::{CANNOT, LOST, say};
 
 /// How often the watchdog is told of a later deadline, if there is one.
 const TELL: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ pub(super) async fn supervise(
     let shares_group = std::io::stdin().is_terminal();
     // When the watchdog is killed, what the command has started becomes a child of this process, where it is found.
     let _ = set_child_subreaper(Some(getpid()));
-    let spared = descendants(std::process::id());
+    let spared = descendants(std::process::id(), &[]);
     let (mut watchdog, socket) = start(guard, plan, command, shares_group)
         .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")).with_code(CANNOT))?;
     let mut supervisor =
@@ -84,6 +84,8 @@ impl Supervisor<'_> {
         let guard = self.guard;
         let mut lost = Box::pin(guard.lost());
         let mut is_lost = false;
+        let mut revoked = Box::pin(guard.revoked());
+        let mut is_revoked = false;
         let mut ticks = tokio::time::interval(TELL);
         // When this process has ended the command itself.
         let mut ended_at: Option<Duration> = None;
@@ -95,6 +97,11 @@ impl Supervisor<'_> {
                 () = &mut lost, if !is_lost => {
                     is_lost = true;
                     self.order(Order::Lost);
+                }
+                request = &mut revoked, if !is_revoked => {
+                    is_revoked = true;
+                    let by = request.by.map_or("somebody".into(), |session| format!("session {session}"));
+                    say(&format!("zlock: {by} asks for the lock {}", guard.lock()));
                 }
                 number = signals.next() => {
                     // The terminal has sent these to the whole group already.
@@ -128,7 +135,7 @@ impl Supervisor<'_> {
     /// Ends the command without a watchdog, and the watchdog, should it be there.
     fn end(&self) -> Ended {
         if self.plan.on_loss != OnLoss::Warn {
-            end_all(std::process::id(), &self.spared, self.plan.margin);
+            end_all(std::process::id(), &self.spared);
         }
         Ended { code: LOST, lost: true }
     }

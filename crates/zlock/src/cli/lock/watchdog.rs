@@ -14,6 +14,7 @@ use clap::{Arg, ArgMatches, Command};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, set_child_subreaper};
 
+use super::LOST;
 use super::control::{Ended, Order, now, receive_stdin, report};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
@@ -65,6 +66,12 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
     // Processes whose parents end become this one's children, so that none is lost out of sight.
     let _ = set_child_subreaper(Some(getpid()));
     let group = *matches.get_one::<i32>("group").expect("it is required");
+    let deadline = Deadline::new(plan, Duration::from_micros(number("until-us")));
+    if plan.on_loss != OnLoss::Warn && deadline.step(now()) != Step::Wait {
+        // The machine took its time: what would have to be ended at once is not started.
+        report(Ended { code: LOST, lost: true });
+        return LOST;
+    }
     let child = match start(matches, group, plan.on_loss) {
         Ok(child) => child,
         Err(error) => {
@@ -73,7 +80,6 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
             return CANNOT_RUN;
         }
     };
-    let deadline = Deadline::new(plan, Duration::from_micros(number("until-us")));
     let watchdog = Watchdog { child, plan, deadline, own_group: group == 0, done: Step::Wait, supervised: true };
     let ended = watchdog.watch();
     report(ended);
@@ -197,7 +203,7 @@ impl Watchdog {
         let lost = self.plan.on_loss != OnLoss::Warn && self.done != Step::Wait;
         if lost {
             // What the command has started goes with it.
-            end_all(std::process::id(), &[], self.plan.margin);
+            end_all(std::process::id(), &[]);
         }
         Ended { code, lost }
     }

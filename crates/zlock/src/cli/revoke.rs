@@ -1,0 +1,35 @@
+//! `zlock revoke`.
+
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::context::{Context, duration, path_of};
+use super::failure::Failure;
+
+pub(crate) fn command() -> Command {
+    Command::new("revoke")
+        .about("Asks those who hold a lock, or one ticket, to give it up")
+        .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("As `zlock locks --json` shows them"))
+        .arg(
+            Arg::new("deadline")
+                .long("deadline")
+                .value_name("TIME")
+                .value_parser(duration)
+                .help("When to take it away from those who have not given it up; without it they decide"),
+        )
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = path_of(matches);
+    let revoked = context.client.revoke(&path, matches.get_one::<Duration>("deadline").copied()).await?;
+    if context.out.json {
+        context.out.document(&revoked)?;
+        return Ok(0);
+    }
+    if revoked.tickets.is_empty() {
+        return Err(Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what")));
+    }
+    revoked.tickets.iter().try_for_each(|ticket| context.out.line(&format!("asked {ticket}")))?;
+    Ok(0)
+}

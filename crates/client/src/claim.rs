@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
-use protocol::{Millis, ProblemType, Released, Ticket};
+use protocol::{HeldPart, Millis, MultiTicket, ProblemType, Released, Ticket};
+use serde::de::DeserializeOwned;
 
 use crate::Error;
 use crate::call::{Call, Target};
@@ -20,7 +21,19 @@ use crate::window::Slot;
 /// Between two rounds of giving back what could not be given back.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
 
-/// A claim to a lock.
+/// What says where a claim stands: an answer of the HTTP API.
+pub(crate) trait Place: DeserializeOwned {
+    /// What is known of a claim that was granted.
+    type Grant;
+
+    /// Where a ticket is asked about.
+    const ROUTE: &'static str;
+
+    /// The ticket; the grant, and how long it is safe, when it was granted.
+    fn stands(self) -> (String, Option<(Self::Grant, u64)>);
+}
+
+/// A claim to a lock, to several, or to whatever has a ticket.
 #[derive(Debug)]
 pub(crate) struct Claim {
     client: Client,
@@ -41,31 +54,59 @@ pub(crate) struct Grant {
     pub(crate) holds: u32,
 }
 
+impl Place for Ticket {
+    type Grant = Grant;
+
+    const ROUTE: &'static str = "/v1/tickets";
+
+    fn stands(self) -> (String, Option<(Grant, u64)>) {
+        match self {
+            Ticket::Held { ticket, fencing_token, holds, safe_for_ms, .. } => {
+                (ticket, Some((Grant { token: fencing_token, holds }, safe_for_ms)))
+            }
+            Ticket::Waiting { ticket, .. } => (ticket, None),
+        }
+    }
+}
+
+impl Place for MultiTicket {
+    type Grant = Vec<HeldPart>;
+
+    const ROUTE: &'static str = "/v1/multilocks";
+
+    fn stands(self) -> (String, Option<(Vec<HeldPart>, u64)>) {
+        match self {
+            MultiTicket::Held { ticket, locks, safe_for_ms } => (ticket, Some((locks, safe_for_ms))),
+            MultiTicket::Waiting { ticket, .. } => (ticket, None),
+        }
+    }
+}
+
 impl Claim {
-    /// Asks for a place. `target` is the URL of an acquire that keeps its place and does not wait, or does neither.
+    /// Asks for a place. `enqueue` is an acquire that keeps its place and does not wait, or does neither.
     ///
     /// # Errors
     /// When there is certainly no place, or it is not known whether there is one: then it is given back in the background.
-    pub(crate) async fn enter(client: &Client, target: &str) -> Result<(Claim, Option<Grant>), Error> {
-        match Claim::enter_in(client, client.session().await?, target).await {
+    pub(crate) async fn enter<P: Place>(client: &Client, enqueue: Call) -> Result<(Claim, Option<P::Grant>), Error> {
+        match Claim::enter_in::<P>(client, client.session().await?, enqueue.clone()).await {
             // The session had ended without anybody noticing.
             Err(error) if error.code() == Some(ProblemType::SessionExpired) => {
-                Claim::enter_in(client, client.session().await?, target).await
+                Claim::enter_in::<P>(client, client.session().await?, enqueue).await
             }
             entered => entered,
         }
     }
 
     /// The same in a given session.
-    pub(crate) async fn enter_in(
+    pub(crate) async fn enter_in<P: Place>(
         client: &Client,
         session: Arc<Session>,
-        target: &str,
-    ) -> Result<(Claim, Option<Grant>), Error> {
+        enqueue: Call,
+    ) -> Result<(Claim, Option<P::Grant>), Error> {
         let deadline = client.deadline();
         let slot = tokio::time::timeout(deadline.remaining(), session.window.enter()).await;
         let slot = slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?;
-        let enqueue = Call::write(Method::POST, target.to_owned()).session(session.key()).key(uuid::Uuid::new_v4());
+        let enqueue = enqueue.session(session.key()).key(uuid::Uuid::new_v4());
         let mut claim = Claim {
             client: client.clone(),
             session,
@@ -85,7 +126,7 @@ impl Claim {
             }
         };
         claim.slot = None;
-        let grant = claim.stands(answer.json()?, answer.sent);
+        let grant = claim.stands::<P>(answer.json()?, answer.sent);
         Ok((claim, grant))
     }
 
@@ -94,7 +135,7 @@ impl Claim {
     /// # Errors
     /// `Refused` with `TicketGone` when somebody removed the claim from the queue, with `SessionExpired` when the session
     /// was lost. That no node answers is no reason to give up while the session lives.
-    pub(crate) async fn granted(&mut self, deadline: Option<Moment>) -> Result<Option<Grant>, Error> {
+    pub(crate) async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
         let ticket = self.ticket().to_owned();
         loop {
             let left = deadline.map_or(Duration::MAX, Moment::remaining);
@@ -104,7 +145,7 @@ impl Claim {
             let wait = left.min(self.client.inner.transport.timeouts.poll);
             // The node counts whole milliseconds; a wait of none would make this a busy loop.
             let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
-            let target = Target::path("/v1/tickets", &ticket)?.with("wait", wait_ms);
+            let target = Target::path(P::ROUTE, &ticket)?.with("wait", wait_ms);
             let call = Call::get(target.finish()).session(self.session.key()).waiting(wait);
             let poll_deadline = self.client.deadline().after(wait);
             let answer = tokio::select! {
@@ -113,7 +154,7 @@ impl Claim {
             };
             match answer {
                 Ok(answer) => {
-                    if let Some(grant) = self.stands(answer.json()?, answer.sent) {
+                    if let Some(grant) = self.stands::<P>(answer.json()?, answer.sent) {
                         return Ok(Some(grant));
                     }
                 }
@@ -154,16 +195,13 @@ impl Claim {
     }
 
     /// Notes where the ticket stands.
-    fn stands(&mut self, ticket: Ticket, sent: Moment) -> Option<Grant> {
-        let (path, grant) = match ticket {
-            Ticket::Held { ticket, fencing_token, holds, safe_for_ms, .. } => {
-                self.session.heard(sent, safe_for_ms);
-                (ticket, Some(Grant { token: fencing_token, holds }))
-            }
-            Ticket::Waiting { ticket, .. } => (ticket, None),
-        };
-        self.ticket = Some(path);
-        grant
+    fn stands<P: Place>(&mut self, place: P, sent: Moment) -> Option<P::Grant> {
+        let (ticket, grant) = place.stands();
+        self.ticket = Some(ticket);
+        grant.map(|(grant, safe_for_ms)| {
+            self.session.heard(sent, safe_for_ms);
+            grant
+        })
     }
 }
 
@@ -182,6 +220,12 @@ impl Drop for Claim {
         };
         self.client.spawn(leaving.run());
     }
+}
+
+/// What every answer about a claim has.
+#[derive(serde::Deserialize)]
+struct Ticketed {
+    ticket: String,
 }
 
 /// A claim that is given back while nobody waits for it.
@@ -218,9 +262,7 @@ impl Leaving {
         let transport = &self.client.inner.transport;
         let ticket = match &self.ticket {
             Some(ticket) => ticket.clone(),
-            None => match transport.send(&self.enqueue, self.client.deadline()).await?.json()? {
-                Ticket::Held { ticket, .. } | Ticket::Waiting { ticket, .. } => ticket,
-            },
+            None => transport.send(&self.enqueue, self.client.deadline()).await?.json::<Ticketed>()?.ticket,
         };
         self.ticket = Some(ticket.clone());
         let call = release(&ticket, self.release_key)?.session(self.session.key());

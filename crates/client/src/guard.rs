@@ -6,6 +6,7 @@ use protocol::{Millis, ProblemType, RevokeRequest, Ticket};
 
 use crate::call::{Call, Target};
 use crate::claim::{Claim, Grant};
+use crate::lock::acquire;
 use crate::watch::{WatchKind, Watcher};
 use crate::{Error, EventKind, SessionState};
 
@@ -109,10 +110,10 @@ impl Guard {
     pub async fn upgrade(&self) -> Result<Guard, Error> {
         let target = Target::path("/v1/locks", &self.lock)?.with("upgrade", self.ticket()).with("keep", true);
         let (client, session) = (self.claim.client(), self.claim.session.clone());
-        let (mut claim, grant) = Claim::enter_in(client, session, &target.finish()).await?;
+        let (mut claim, grant) = Claim::enter_in::<Ticket>(client, session, acquire(target)).await?;
         let grant = match grant {
             Some(grant) => Some(grant),
-            None => claim.granted(None).await?,
+            None => claim.granted::<Ticket>(None).await?,
         };
         let grant = grant.ok_or_else(|| Error::unknown("a wait without an end has ended"))?;
         Ok(Guard::new(claim, self.lock.clone(), grant))

@@ -31,6 +31,7 @@
 //! |---|---|
 //! | `client.rs`, `builder.rs` | [`Client`], its session, its settings |
 //! | `lock.rs`, `claim.rs`, `guard.rs` | locks, a place in a queue, a lock that is held |
+//! | `semaphore.rs`, `multi_lock.rs`, `election.rs`, `gathering.rs` | the other recipes |
 //! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs` | the calls |
 //! | `session.rs`, `life.rs`, `clock.rs` | heartbeats and the deadline |
 //! | `window.rs` | keeps retries within the memory of the state |
@@ -43,11 +44,15 @@ mod claim;
 mod client;
 mod clock;
 mod connection;
+mod election;
 mod endpoints;
 mod error;
+mod gathering;
 mod guard;
 mod life;
 mod lock;
+mod multi_lock;
+mod semaphore;
 mod session;
 mod transport;
 mod txn;
@@ -59,15 +64,19 @@ mod znodes;
 
 pub use builder::ClientBuilder;
 pub use client::{Client, SessionEvents};
+pub use election::{Election, Leadership, Observer};
 pub use error::Error;
+pub use gathering::{Barrier, DoubleBarrier, Group};
 pub use guard::Guard;
 pub use life::SessionState;
 pub use lock::{Lock, RwLock};
+pub use multi_lock::{MultiGuard, MultiLock};
 pub use protocol::{
-    AclEntry, AclInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, LockHistory, LockMode, LockQueue,
-    LockSummary, MemberInfo, Mode, NamedStat, NodeSet, PastTicket, Problem, ProblemType, RevokeRequest, Revoked,
-    SessionInfo, Stat, TxnDone, TxnOp, TxnResult,
+    AclEntry, AclInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, GroupMember, HeldPart, Leader,
+    LockHistory, LockMode, LockQueue, LockSummary, MemberInfo, Mode, NamedStat, NodeSet, PastTicket, Problem,
+    ProblemType, RevokeRequest, Revoked, SessionInfo, Stat, TxnDone, TxnOp, TxnResult,
 };
+pub use semaphore::Semaphore;
 pub use session::SessionEvent;
 pub use txn::Transaction;
 pub use watch::{WatchKind, Watcher};

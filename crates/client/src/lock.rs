@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use protocol::{LockQueue, Millis, ProblemType, TokenCheck};
+use hyper::Method;
+use protocol::{LockQueue, Millis, ProblemType, Ticket, TokenCheck};
 
 use crate::Error;
-use crate::call::Target;
+use crate::call::{Call, Target};
 use crate::claim::Claim;
 use crate::client::Client;
 use crate::clock::Moment;
@@ -18,6 +19,8 @@ pub struct Lock {
     path: String,
     /// As the query says it; the plain mode is not said.
     mode: Option<&'static str>,
+    /// Of a semaphore: how many permits, and of how many.
+    permits: Option<(u32, u32)>,
     owner: Option<String>,
     label: Option<String>,
     lock_delay: Option<Duration>,
@@ -25,7 +28,13 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(client: Client, path: String, mode: Option<&'static str>) -> Lock {
-        Lock { client, path, mode, owner: None, label: None, lock_delay: None }
+        Lock { client, path, mode, permits: None, owner: None, label: None, lock_delay: None }
+    }
+
+    /// Some of the permits of a semaphore.
+    pub(crate) fn of_semaphore(mut self, permits: u32, limit: u32) -> Lock {
+        self.permits = Some((permits, limit));
+        self
     }
 
     /// A name within the session. The same owner, in the same mode, holds the lock once more instead of queueing behind
@@ -76,7 +85,7 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match Claim::enter(&self.client, &self.target()?.finish()).await {
+        match Claim::enter::<Ticket>(&self.client, acquire(self.target()?)).await {
             Ok((claim, Some(grant))) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
@@ -103,11 +112,11 @@ impl Lock {
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
         // The place is kept when a poll ends, breaks or moves to another node; a claim that is dropped gives it back.
-        let target = self.target()?.with("keep", true).finish();
-        let (mut claim, grant) = Claim::enter(&self.client, &target).await?;
+        let (mut claim, grant) =
+            Claim::enter::<Ticket>(&self.client, acquire(self.target()?.with("keep", true))).await?;
         let grant = match grant {
             Some(grant) => Some(grant),
-            None => claim.granted(deadline).await?,
+            None => claim.granted::<Ticket>(deadline).await?,
         };
         match grant {
             Some(grant) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
@@ -122,9 +131,16 @@ impl Lock {
     fn target(&self) -> Result<Target, Error> {
         let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
         let target = Target::path("/v1/locks", &self.path)?.with_some("mode", self.mode);
+        let (permits, limit) = self.permits.unzip();
+        let target = target.with_some("permits", permits).with_some("limit", limit);
         let target = target.with_some("owner", self.owner.as_deref()).with_some("label", self.label.as_deref());
         Ok(target.with_some("lock_delay", delay))
     }
+}
+
+/// An acquire's call.
+pub(crate) fn acquire(target: Target) -> Call {
+    Call::write(Method::POST, target.finish())
 }
 
 /// A lock that readers share and writers have alone. Made by [`Client::rw_lock`].

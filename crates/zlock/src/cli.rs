@@ -10,6 +10,7 @@
 mod completions;
 mod context;
 mod create;
+mod elect;
 mod failure;
 mod get;
 mod lock;
@@ -20,6 +21,7 @@ mod output;
 mod release;
 mod revoke;
 mod rm;
+mod semaphore;
 mod sessions;
 mod set;
 mod stat;
@@ -40,6 +42,8 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(crate) fn commands() -> Vec<Command> {
     let shared = [
         lock::command(),
+        semaphore::command(),
+        elect::command(),
         locks::command(),
         release::command(),
         revoke::command(),
@@ -87,6 +91,8 @@ fn with_client(name: &str, matches: &ArgMatches) -> Result<u8, Failure> {
         let context = Context::read(name, matches)?;
         let ended = match name {
             "lock" => lock::run(&context, matches).await,
+            "semaphore" => semaphore::run(&context, matches).await,
+            "elect" => elect::run(&context, matches).await,
             "locks" => locks::run(&context, matches).await,
             "release" => release::run(&context, matches).await,
             "revoke" => revoke::run(&context, matches).await,

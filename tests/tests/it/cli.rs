@@ -252,6 +252,30 @@ async fn with_warn_a_command_outlives_its_lock() {
 }
 
 #[tokio::test]
+async fn commands_run_under_permits_and_as_leaders() {
+    let cluster = Cluster::start().await;
+    let client = Client::builder(cluster.endpoints()).build().unwrap();
+    let permit = client.semaphore("/s", 2).acquire().await.unwrap();
+    let script = ["--", "sh", "-c", "echo $ZLOCK_LOCK; exit 5"];
+    let semaphore = |limit: &str| {
+        let args = ["semaphore", "s", "--limit", limit, "--wait", "0"];
+        zlock(&cluster, &[&args[..], &script[..]].concat())
+    };
+    assert_eq!(run(semaphore("2")).await, (5, "/s\n".into(), String::new()));
+    let (code, _, stderr) = run(semaphore("3")).await;
+    assert!(code == 125 && stderr.lines().count() == 1, "{stderr}");
+    let second = client.semaphore("/s", 2).acquire().await.unwrap();
+    assert_eq!(run(semaphore("2")).await.0, 124);
+    drop((permit, second));
+
+    let leads = client.election("/e").campaign("first").await.unwrap();
+    let elect = |wait: &str| zlock(&cluster, &[&["elect", "e", "--wait", wait][..], &script[..]].concat());
+    assert_eq!(run(elect("100ms")).await.0, 124);
+    leads.resign().await.unwrap();
+    assert_eq!(run(elect("30s")).await.0, 5);
+}
+
+#[tokio::test]
 async fn completions_and_man_pages_name_every_command() {
     let dir = tempfile::tempdir().unwrap();
     let zlock = |args: &[&str]| {

@@ -10,6 +10,7 @@ mod answer_lost_then_retried;
 mod clean_stop;
 mod cli;
 mod client;
+mod client_recipes;
 mod dev_starts_and_stops;
 mod failing_disk;
 mod hand_over_on_three_nodes;

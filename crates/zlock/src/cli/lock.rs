@@ -28,7 +28,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
-use zlock_client::{Client, Guard, Lock};
+use zlock_client::{Client, Error, Guard, Lock};
 
 use super::context::{Context, duration, path};
 use super::failure::Failure;
@@ -51,46 +51,50 @@ const GOODBYE: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_secs(1);
 
 pub(crate) fn command() -> Command {
+    let command = Command::new("lock").about("Runs a command while it holds a lock").long_about(
+        "Runs a command while it holds a lock. The command finds the fencing token in ZLOCK_FENCING_TOKEN, its ticket in \
+         ZLOCK_TICKET and the lock in ZLOCK_LOCK. Signals are passed on. Ends as the command ends; with 121 when the lock \
+         was lost, 124 when it was not free in time, 125 when zlock failed, 126 and 127 when the command could not be \
+         started.",
+    );
+    with_command(command).arg(
+        Arg::new("shared")
+            .long("shared")
+            .action(ArgAction::SetTrue)
+            .help("Holds the lock together with others that share it"),
+    )
+}
+
+/// Adds the name, the command to run, and what is to be known for that.
+pub(crate) fn with_command(command: Command) -> Command {
     let time = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name("TIME").value_parser(duration).help(help)
     };
-    Command::new("lock")
-        .about("Runs a command while it holds a lock")
-        .long_about(
-            "Runs a command while it holds a lock. The command finds the fencing token in ZLOCK_FENCING_TOKEN, its ticket in \
-             ZLOCK_TICKET and the lock in ZLOCK_LOCK. Signals are passed on. Ends as the command ends; with 121 when the \
-             lock was lost, 124 when it was not free in time, 125 when zlock failed, 126 and 127 when the command could \
-             not be started.",
-        )
-        .arg(Arg::new("name").value_name("NAME").required(true).help("The lock's path; the first slash may be left out"))
-        .arg(
-            Arg::new("shared")
-                .long("shared")
-                .action(ArgAction::SetTrue)
-                .help("Holds the lock together with others that share it"),
-        )
-        .arg(time("wait", "How long to wait for the lock; 0 is a try [default: without end]"))
-        .arg(
-            Arg::new("on-loss")
-                .long("on-loss")
-                .value_name("HOW")
-                .value_parser(PossibleValuesParser::new(deadline::OnLoss::NAMES))
-                .default_value("term")
-                .help("What to do before the lock may be lost: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so"),
-        )
+    let on_loss = Arg::new("on-loss")
+        .long("on-loss")
+        .value_name("HOW")
+        .value_parser(PossibleValuesParser::new(deadline::OnLoss::NAMES))
+        .default_value("term")
+        .help("What to do before the lock may be lost: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so");
+    let words = Arg::new("command")
+        .value_name("COMMAND")
+        .required(true)
+        .num_args(1..)
+        .last(true)
+        .value_parser(clap::value_parser!(OsString))
+        .help("The command and its arguments, behind `--`");
+    command
+        .arg(Arg::new("name").value_name("NAME").required(true).help("The path; the first slash may be left out"))
+        .arg(time("wait", "How long to wait; 0 is a try [default: without end]"))
+        .arg(on_loss)
         .arg(time("grace", "Between SIGTERM and SIGKILL; at most a quarter of --session-timeout").default_value("2s"))
-        .arg(time("session-timeout", "How long the lock outlives this process, and is safe without an answer").default_value("10s"))
-        .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"))
-        .arg(Arg::new("label").long("label").value_name("TEXT").help("For people who look at the queue [default: the command]"))
         .arg(
-            Arg::new("command")
-                .value_name("COMMAND")
-                .required(true)
-                .num_args(1..)
-                .last(true)
-                .value_parser(clap::value_parser!(OsString))
-                .help("The command and its arguments, behind `--`"),
+            time("session-timeout", "How long the lock outlives this process, and is safe without an answer")
+                .default_value("10s"),
         )
+        .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"))
+        .arg(Arg::new("label").long("label").value_name("TEXT").help("For people [default: the command]"))
+        .arg(words)
 }
 
 /// With `--json`, on stderr: stdout is the command's.
@@ -102,9 +106,52 @@ struct Held<'a> {
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = path_of(matches);
+    let lock = match matches.get_flag("shared") {
+        true => context.client.rw_lock(path).read(),
+        false => context.client.lock(path),
+    };
+    run_under(context, matches, acquired(lock, matches)).await
+}
+
+/// The lock's path.
+pub(crate) fn path_of(matches: &ArgMatches) -> String {
+    path(matches.get_one::<String>("name").expect("it is required"))
+}
+
+/// Acquires a lock as the options say.
+pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<Guard>, Error> {
+    let lock = lock.label(label(matches));
+    let lock = match matches.get_one::<Duration>("lock-delay") {
+        Some(delay) => lock.lock_delay(*delay),
+        None => lock,
+    };
+    match matches.get_one::<Duration>("wait") {
+        Some(wait) => lock.acquire_within(*wait).await,
+        None => lock.acquire().await.map(Some),
+    }
+}
+
+/// What others see of the one who waits: the command, when nothing else is said.
+pub(crate) fn label(matches: &ArgMatches) -> String {
+    if let Some(label) = matches.get_one::<String>("label") {
+        return label.clone();
+    }
+    let words = matches.get_many::<OsString>("command").expect("it is required");
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    // 256 bytes are the most that a node takes.
+    words.join(" ").chars().take(60).collect()
+}
+
+/// Runs the command as soon as there is a guard.
+pub(crate) async fn run_under(
+    context: &Context,
+    matches: &ArgMatches,
+    acquired: impl Future<Output = Result<Option<Guard>, Error>>,
+) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let lock = wanted(&context.client, matches);
-    let guard = acquire(&context.client, &lock, matches, &mut signals).await?;
+    let path = path_of(matches);
+    let guard = acquire(&context.client, &path, acquired, &mut signals).await?;
     if context.out.json {
         let held = Held { lock: guard.lock(), ticket: guard.ticket(), fencing_token: guard.fencing_token() };
         say(&serde_json::to_string(&held).unwrap_or_default());
@@ -123,13 +170,13 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if ended.lost {
         // Where the cluster cannot be reached, the session ends by itself.
         let _ = tokio::time::timeout(GOODBYE, release).await;
-        say(&format!("zlock: the lock {} was lost, and the command was ended", lock.path()));
+        say(&format!("zlock: the lock {path} was lost, and the command was ended"));
         return Ok(LOST);
     }
     match release.await {
         Ok(_) => Ok(ended.code),
-        Err(error @ zlock_client::Error::Refused { .. }) if plan.on_loss != deadline::OnLoss::Warn => {
-            say(&format!("zlock: the lock {} was lost before the command had ended: {error}", lock.path()));
+        Err(error @ Error::Refused { .. }) if plan.on_loss != deadline::OnLoss::Warn => {
+            say(&format!("zlock: the lock {path} was lost before the command had ended: {error}"));
             Ok(LOST)
         }
         Err(error) => {
@@ -139,63 +186,39 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     }
 }
 
-fn wanted(client: &Client, matches: &ArgMatches) -> Lock {
-    let path = path(matches.get_one::<String>("name").expect("it is required"));
-    let lock = if matches.get_flag("shared") { client.rw_lock(path).read() } else { client.lock(path) };
-    let lock = match matches.get_one::<Duration>("lock-delay") {
-        Some(delay) => lock.lock_delay(*delay),
-        None => lock,
-    };
-    let command: Vec<String> = matches
-        .get_many::<OsString>("command")
-        .expect("it is required")
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let label = matches.get_one::<String>("label").cloned();
-    // A label of 256 bytes is the longest that a node takes.
-    lock.label(label.unwrap_or_else(|| command.join(" ").chars().take(60).collect()))
-}
-
-async fn acquire(client: &Client, lock: &Lock, matches: &ArgMatches, signals: &mut Signals) -> Result<Guard, Failure> {
-    let wait = matches.get_one::<Duration>("wait").copied();
-    let acquired = async {
-        match wait {
-            Some(wait) => lock.acquire_within(wait).await,
-            None => lock.acquire().await.map(Some),
-        }
-    };
+async fn acquire(
+    client: &Client,
+    path: &str,
+    acquired: impl Future<Output = Result<Option<Guard>, Error>>,
+    signals: &mut Signals,
+) -> Result<Guard, Failure> {
     let acquired = tokio::select! {
         acquired = acquired => acquired,
-        () = say_what_it_waits_for(client, lock) => unreachable!("it never returns"),
+        () = say_what_it_waits_for(client, path) => unreachable!("it never returns"),
         signal = signals.next() => {
             return Err(Failure::silent(128 + u8::try_from(signal).unwrap_or(0)));
         }
     };
-    let path = lock.path();
     let free = || format!("{path} was not free in time; `zlock locks {path}` shows who holds it");
     acquired.map_err(cannot)?.ok_or_else(|| Failure::refused(free()).with_code(NOT_ACQUIRED))
 }
 
 /// Tells a person, once.
-async fn say_what_it_waits_for(client: &Client, lock: &Lock) {
+async fn say_what_it_waits_for(client: &Client, path: &str) {
     if std::io::stderr().is_terminal() {
         tokio::time::sleep(QUIET).await;
-        if let Ok(queue) = client.lock_queue(lock.path()).await
+        if let Ok(queue) = client.lock_queue(path).await
             && let Some(holder) = queue.holders.first()
         {
             let label = if holder.label.is_empty() { String::new() } else { format!(" ({})", plain(&holder.label)) };
             let session = holder.session.map_or("nobody's session".into(), |id| format!("session {id}"));
-            say(&format!(
-                "zlock: waiting for {}, held by {session}{label} for {}",
-                lock.path(),
-                since(holder.since_ms)
-            ));
+            say(&format!("zlock: waiting for {path}, held by {session}{label} for {}", since(holder.since_ms)));
         }
     }
     std::future::pending().await
 }
 
-fn cannot(error: zlock_client::Error) -> Failure {
+fn cannot(error: Error) -> Failure {
     Failure::from(error).with_code(CANNOT)
 }
 

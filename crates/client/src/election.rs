@@ -1,0 +1,144 @@
+//! Elections: one of many leads, and says something that all can see.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Method;
+use protocol::{Election as View, Leader, Millis, NodeSet, Ticket};
+
+use crate::call::{Call, Target};
+use crate::claim::Claim;
+use crate::client::Client;
+use crate::lock::acquire;
+use crate::{Error, Guard};
+
+const ROUTE: &str = "/v1/elections";
+
+impl Client {
+    /// An election. Curator's `LeaderLatch` on the same path stands in the same one.
+    pub fn election(&self, path: impl Into<String>) -> Election {
+        Election { client: self.clone(), path: path.into(), lock_delay: None }
+    }
+}
+
+/// An election. Made by [`Client::election`].
+#[derive(Clone, Debug)]
+pub struct Election {
+    client: Client,
+    path: String,
+    lock_delay: Option<Duration>,
+}
+
+impl Election {
+    /// If the leader's session *expires*, nobody leads for so much longer.
+    pub fn lock_delay(mut self, delay: Duration) -> Election {
+        self.lock_delay = Some(delay);
+        self
+    }
+
+    /// Stands for election and waits to lead, in order. `label` is what others see until this leader proclaims something.
+    /// Dropping the future ends the candidacy, in the background.
+    ///
+    /// # Errors
+    /// As [`crate::Lock::acquire`].
+    pub async fn campaign(&self, label: &str) -> Result<Leadership, Error> {
+        let target = Target::path(ROUTE, &self.path)?.with("label", label).with("keep", true);
+        let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
+        let target = target.with_some("lock_delay", delay);
+        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, acquire(target)).await?;
+        let grant = match grant {
+            Some(grant) => Some(grant),
+            None => claim.granted::<Ticket>(None).await?,
+        };
+        let grant = grant.ok_or_else(|| Error::unknown("a wait without an end has ended"))?;
+        let guard = Guard::new(claim, self.path.clone(), grant);
+        Ok(Leadership { client: self.client.clone(), path: self.path.clone(), guard })
+    }
+
+    /// Who leads; `None` when nobody does.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        Ok(self.client.read::<View>(Target::path(ROUTE, &self.path)?).await?.0.leader)
+    }
+
+    /// The leaders from now on, and what they say.
+    pub fn observe(&self) -> Observer {
+        Observer { election: self.clone(), cursor: None }
+    }
+}
+
+/// Leadership: a [`Guard`] that can speak. Dropping it, or releasing its guard, resigns.
+#[derive(Debug)]
+pub struct Leadership {
+    client: Client,
+    path: String,
+    guard: Guard,
+}
+
+impl Leadership {
+    /// Says something to all who observe.
+    ///
+    /// # Errors
+    /// `Refused` with `LockNotHeld` when this is no longer the leader.
+    pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<NodeSet, Error> {
+        let target = Target::path(ROUTE, &self.path)?.with("ticket", self.guard.ticket());
+        let target = target.with("fencing_token", self.guard.fencing_token());
+        self.client.write(Call::write(Method::PUT, target.finish()).body(value.into())).await
+    }
+
+    /// Gives the leadership up: the next candidate leads.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    pub async fn resign(self) -> Result<(), Error> {
+        self.guard.release().await.map(drop)
+    }
+}
+
+impl From<Leadership> for Guard {
+    /// The guard alone: it still leads, and says nothing more.
+    fn from(leadership: Leadership) -> Guard {
+        leadership.guard
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+/// The leaders of an election, one after the other. Made by [`Election::observe`].
+#[derive(Clone, Debug)]
+pub struct Observer {
+    election: Election,
+    cursor: Option<String>,
+}
+
+impl Observer {
+    /// The present leader the first time; then the next leader, or the next thing that the leader says. `None` when nobody
+    /// leads. Leaders who lead for a moment only may be passed over. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// As any read; ask again.
+    pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
+        loop {
+            let transport = &self.election.client.inner.transport;
+            let wait = if self.cursor.is_some() { transport.timeouts.poll } else { Duration::ZERO };
+            let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            let target = Target::path(ROUTE, &self.election.path)?.with_some("after", self.cursor.as_deref());
+            let call = Call::get(target.with("wait", wait_ms).finish()).waiting(wait);
+            let deadline = self.election.client.deadline().after(wait);
+            let view: View = transport.send(&call, deadline).await?.json()?;
+            if self.cursor.as_ref() != Some(&view.cursor) {
+                self.cursor = Some(view.cursor);
+                return Ok(view.leader);
+            }
+        }
+    }
+}

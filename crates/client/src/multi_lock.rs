@@ -1,0 +1,151 @@
+//! Several locks at once: all or none.
+
+use std::time::Duration;
+
+use hyper::Method;
+use protocol::{AcquireAll, HeldPart, LockMode, LockWish, Millis, MultiTicket, Policy, ProblemType};
+
+use crate::Error;
+use crate::call::{Call, Target};
+use crate::claim::Claim;
+use crate::client::Client;
+use crate::clock::Moment;
+
+impl Client {
+    /// Locks that are taken together. Add them with [`MultiLock::and`].
+    pub fn multi_lock(&self) -> MultiLock {
+        let wish = AcquireAll { locks: Vec::new(), policy: Policy::Strict, label: String::new(), lock_delay: None };
+        MultiLock { client: self.clone(), wish }
+    }
+}
+
+/// Locks that are taken together, all or none. Made by [`Client::multi_lock`].
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    client: Client,
+    wish: AcquireAll,
+}
+
+impl MultiLock {
+    /// And this lock, in this mode.
+    pub fn and(mut self, path: impl Into<String>, mode: LockMode) -> MultiLock {
+        self.wish.locks.push(LockWish { path: path.into(), mode, permits: None, limit: None });
+        self
+    }
+
+    /// And so many permits of a semaphore.
+    pub fn and_permits(mut self, path: impl Into<String>, permits: u32, limit: u32) -> MultiLock {
+        let (permits, limit) = (Some(permits), Some(limit));
+        self.wish.locks.push(LockWish { path: path.into(), mode: LockMode::Semaphore, permits, limit });
+        self
+    }
+
+    /// While it waits for one of the locks, others may take the rest.
+    pub fn backfill(mut self) -> MultiLock {
+        self.wish.policy = Policy::Backfill;
+        self
+    }
+
+    /// Free text for people who look at the queues.
+    pub fn label(mut self, label: impl Into<String>) -> MultiLock {
+        self.wish.label = label.into();
+        self
+    }
+
+    /// As [`crate::Lock::lock_delay`], for all of them.
+    pub fn lock_delay(mut self, delay: Duration) -> MultiLock {
+        self.wish.lock_delay = Some(Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
+        self
+    }
+
+    /// Waits for all of them. Dropping the future leaves all queues, in the background.
+    ///
+    /// # Errors
+    /// As [`crate::Lock::acquire`].
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
+        let guard = self.queue_up(None).await?;
+        guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
+    }
+
+    /// Waits for all of them for so long. `None` when the time was over first.
+    ///
+    /// # Errors
+    /// As [`MultiLock::acquire`].
+    pub async fn acquire_within(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+        if wait.is_zero() { self.try_acquire().await } else { self.queue_up(Some(Moment::now().after(wait))).await }
+    }
+
+    /// Takes all of them if all are free.
+    ///
+    /// # Errors
+    /// As [`MultiLock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
+        match Claim::enter::<MultiTicket>(&self.client, self.call(false)).await {
+            Ok((claim, Some(parts))) => Ok(Some(MultiGuard { claim, parts })),
+            Ok((_, None)) => Err(Error::unknown("a try was queued")),
+            Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<MultiGuard>, Error> {
+        let (mut claim, parts) = Claim::enter::<MultiTicket>(&self.client, self.call(true)).await?;
+        let parts = match parts {
+            Some(parts) => Some(parts),
+            None => claim.granted::<MultiTicket>(deadline).await?,
+        };
+        if parts.is_none() {
+            // Should this fail, it goes on in the background.
+            let _ = claim.give_back().await;
+        }
+        Ok(parts.map(|parts| MultiGuard { claim, parts }))
+    }
+
+    fn call(&self, keep: bool) -> Call {
+        let target = Target::route("/v1/multilocks").with_some("keep", keep.then_some(true));
+        Call::write(Method::POST, target.finish()).json(&self.wish)
+    }
+}
+
+/// Several locks that are held, until they are released, dropped, or lost with their session: all together.
+#[derive(Debug)]
+pub struct MultiGuard {
+    claim: Claim,
+    parts: Vec<HeldPart>,
+}
+
+impl MultiGuard {
+    /// The locks with their fencing tokens, in the order in which they were asked for.
+    pub fn parts(&self) -> &[HeldPart] {
+        &self.parts
+    }
+
+    /// The fencing token of one of the locks.
+    pub fn fencing_token(&self, lock: &str) -> Option<u64> {
+        self.parts.iter().find(|part| part.lock == lock).map(|part| part.fencing_token)
+    }
+
+    /// As [`crate::Guard::safe_for`].
+    pub fn safe_for(&self) -> Duration {
+        let session = &self.claim.session;
+        if session.is_safe() { session.safe_until().remaining() } else { Duration::ZERO }
+    }
+
+    /// As [`crate::Guard::is_safe`].
+    pub fn is_safe(&self) -> bool {
+        !self.safe_for().is_zero()
+    }
+
+    /// Returns when the session is lost, and the locks with it.
+    pub async fn lost(&self) {
+        self.claim.session.ended().await;
+    }
+
+    /// Releases all of them and waits until the cluster has confirmed it.
+    ///
+    /// # Errors
+    /// As [`crate::Guard::release`].
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.claim.give_back().await.map(drop)
+    }
+}

@@ -1,0 +1,44 @@
+//! Semaphores: so many at once.
+
+use crate::client::Client;
+use crate::lock::Lock;
+use crate::{Error, Guard};
+
+impl Client {
+    /// A semaphore of so many permits. Whoever comes first says how many; a client that says another number is refused with
+    /// `LimitDiffers`.
+    pub fn semaphore(&self, path: impl Into<String>, limit: u32) -> Semaphore {
+        Semaphore { client: self.clone(), path: path.into(), limit }
+    }
+}
+
+/// Permits that are taken and given back. Made by [`Client::semaphore`].
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    client: Client,
+    path: String,
+    limit: u32,
+}
+
+impl Semaphore {
+    /// So many permits, all or none: a [`Lock`] that is acquired as any other.
+    pub fn permits(&self, permits: u32) -> Lock {
+        Lock::new(self.client.clone(), self.path.clone(), Some("semaphore")).of_semaphore(permits, self.limit)
+    }
+
+    /// Waits for one permit, in order.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`]; `Refused` with `LimitDiffers` when the semaphore has another limit.
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        self.permits(1).acquire().await
+    }
+
+    /// Takes one permit if there is one.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.permits(1).try_acquire().await
+    }
+}

@@ -1,0 +1,33 @@
+//! `zlock elect`.
+
+use std::time::Duration;
+
+use clap::{ArgMatches, Command};
+use zlock_client::Guard;
+
+use super::context::Context;
+use super::failure::Failure;
+use super::lock;
+
+pub(crate) fn command() -> Command {
+    lock::with_command(Command::new("elect").about("Runs a command while it leads an election; as `zlock lock`"))
+        .mut_arg("label", |arg| arg.help("What others see of this leader [default: the command]"))
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let election = context.client.election(lock::path_of(matches));
+    let election = match matches.get_one::<Duration>("lock-delay") {
+        Some(delay) => election.lock_delay(*delay),
+        None => election,
+    };
+    let label = lock::label(matches);
+    let leads = async {
+        let campaign = async { election.campaign(&label).await.map(Guard::from) };
+        match matches.get_one::<Duration>("wait") {
+            // Who is dropped stands no more.
+            Some(wait) => tokio::time::timeout(*wait, campaign).await.ok().transpose(),
+            None => campaign.await.map(Some),
+        }
+    };
+    lock::run_under(context, matches, leads).await
+}

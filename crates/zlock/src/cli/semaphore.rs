@@ -1,0 +1,24 @@
+//! `zlock semaphore`.
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::context::Context;
+use super::failure::Failure;
+use super::lock;
+
+pub(crate) fn command() -> Command {
+    let number = |name: &'static str| {
+        Arg::new(name).long(name).value_name("NUMBER").value_parser(clap::value_parser!(u32).range(1..))
+    };
+    let command =
+        Command::new("semaphore").about("Runs a command while it holds permits of a semaphore; as `zlock lock`");
+    lock::with_command(command)
+        .arg(number("limit").required(true).help("How many permits there are; the same for all"))
+        .arg(number("permits").default_value("1").help("How many to hold"))
+}
+
+pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let number = |name| *matches.get_one::<u32>(name).expect("it is required, or has a default");
+    let permits = context.client.semaphore(lock::path_of(matches), number("limit")).permits(number("permits"));
+    lock::run_under(context, matches, lock::acquired(permits, matches)).await
+}

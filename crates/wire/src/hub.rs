@@ -235,7 +235,7 @@ mod tests {
         let event = Event { zxid: Zxid(1), kind: EventKind::DataChanged, path: root };
         hub.published(&state(1), std::slice::from_ref(&event));
         one.outbox.release(b"answer");
-        let expected = [b"answer".as_slice(), &event_frame(event.kind, &event.path)].concat();
+        let expected = [b"answer".as_slice(), &event_frame(event.kind, &event.path).unwrap()].concat();
         assert_eq!(one.outbox.next().await.unwrap(), expected);
         assert_eq!(other.outbox.next().await.unwrap(), expected);
     }

@@ -51,6 +51,8 @@ async fn an_expiry_releases_every_lock_and_wakes_one_waiter_of_each() {
     }
     assert_eq!(granted.load(Ordering::SeqCst), 2, "one waiter of each lock");
     let gone = client.send(Call::get(format!("/v1/sessions/{}", silent.id))).await.unwrap();
-    assert_eq!(gone.status, 404);
+    assert_eq!(gone.status, 410, "it is remembered how the session ended");
+    let why = gone.problem().ended.map(|ended| serde_json::to_value(ended.why).unwrap());
+    assert_eq!(why, Some("expired".into()));
     waiting.iter().for_each(|waiting| waiting.abort());
 }

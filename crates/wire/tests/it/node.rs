@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wire::WireConfig;
+use znode::ZPath;
 
 use crate::client::Client;
 
@@ -62,7 +63,9 @@ impl Node {
                     let _ = stopped.await;
                 }));
                 let node = Node { replica, addr, stop: Some(stop), door: Some(door), _dir: dir };
-                node.wait_until(|state| *state.limits() == limits).await;
+                // The last of the znodes that the door makes of its own, so that no test sees them come.
+                let config = ZPath::parse("/zookeeper/config").unwrap();
+                node.wait_until(|state| *state.limits() == limits && state.node(&config).is_some()).await;
                 node
             }
         });

@@ -150,7 +150,6 @@ async fn an_operation_of_a_multi_fires_like_one_alone() {
     client.create("/a", 0).await.unwrap();
     client.get("/a", true).await.unwrap();
     client.exists("/b", true).await.unwrap_err();
-    let crate::client::Client { .. } = &client;
     let (Request::SetData(set), Request::Create(op, create)) =
         (crate::client::set("/a", "y"), crate::client::create("/b", 0))
     else {

@@ -204,3 +204,21 @@ fn tokens_that_fall_in_the_log_are_found() {
     assert!(!verdict.has("falling-token"), "{verdict:#?}");
     bad(Workload::MultiLock, "falling-token", &history(11));
 }
+
+#[test]
+fn readers_of_one_grant_may_share_a_token_and_a_writer_has_its_own() {
+    let history = |mode: &str| {
+        format!(
+            r#"
+            0 enqueue {{"lock":"a","owner":1,"mode":"read"}} -> ok +"token":13 zxid=13
+            1 enqueue {{"lock":"a","owner":2,"mode":"read"}} -> ok +"token":13 zxid=13
+            0 release {{"lock":"a","owner":1,"mode":"read","token":13}} -> ok zxid=14
+            1 release {{"lock":"a","owner":2,"mode":"read","token":13}} -> ok zxid=15
+            2 enqueue {{"lock":"a","owner":3,"mode":"{mode}"}} -> ok +"token":13 zxid=16
+            2 release {{"lock":"a","owner":3,"mode":"{mode}","token":13}} -> ok zxid=17
+            9 again {{"lock":"a","owner":9}} -> ok +"token":20 zxid=20"#
+        )
+    };
+    good(Workload::MultiLock, &history("read"));
+    bad(Workload::MultiLock, "falling-token", &history("write"));
+}

@@ -15,7 +15,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let parts = split(operations);
     let tenures = tenure::tenures(&parts);
     tenure::check_exclusion(&tenures, &mut verdict);
-    tenure::check_tokens(&tenures, &mut verdict);
+    tenure::check_rising_tokens(&tenures, &mut verdict);
     stay::check_exclusion(&stay::stays(&parts, Clock::History), Clock::History, &mut verdict);
     let stays = stay::stays(&parts, Clock::Log);
     stay::check_exclusion(&stays, Clock::Log, &mut verdict);

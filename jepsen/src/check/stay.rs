@@ -156,14 +156,15 @@ fn by_lock<'s, 'a>(stays: &'s [Stay<'a>]) -> BTreeMap<&'a str, Vec<&'s Stay<'a>>
     locks
 }
 
-/// Tokens rise from holder to holder in the order of the log. Readers that may hold together have no order.
+/// Tokens rise from holder to holder in the order of the log. Readers that may hold together have no order, and where
+/// somebody was passed those of one grant share a token.
 pub fn check_tokens_rise(stays: &[Stay<'_>], verdict: &mut Verdict) {
     for (lock, stays) in by_lock(stays) {
         // The highest so far: of those who held alone, and of all.
         let (mut alone, mut all): (Option<&Stay<'_>>, Option<&Stay<'_>>) = (None, None);
         for stay in stays {
             let before = if stay.shared { alone } else { all };
-            if let Some(before) = before.filter(|before| before.token > stay.token && before.until < stay.begin) {
+            if let Some(before) = before.filter(|before| before.token >= stay.token && before.until < stay.begin) {
                 let detail = format!("{lock}: token {} held after token {}", stay.token, before.token);
                 verdict.found("falling-token", detail, &[&before.shown[..], &stay.shown[..]].concat());
             }

@@ -121,6 +121,12 @@ fn by_lock<'a>(tenures: &[Tenure<'a>]) -> BTreeMap<&'a str, Vec<Tenure<'a>>> {
 
 /// Tokens of one lock rise from grant to later grant, and no two grants to different sessions share one.
 pub fn check_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
+    check_own_tokens(tenures, verdict);
+    check_rising_tokens(tenures, verdict);
+}
+
+/// No two grants to different sessions share a token.
+fn check_own_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     for (lock, tenures) in by_lock(tenures) {
         let mut owners: BTreeMap<u64, Tenure<'_>> = BTreeMap::new();
         for tenure in &tenures {
@@ -132,6 +138,12 @@ pub fn check_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
                 verdict.found("token-given-twice", detail, &[first.grant, tenure.grant]);
             }
         }
+    }
+}
+
+/// Tokens of one lock do not fall from grant to later grant.
+pub fn check_rising_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
+    for (lock, tenures) in by_lock(tenures) {
         let mut asked = tenures.clone();
         asked.sort_by_key(|tenure| tenure.asked);
         let mut granted = tenures.iter().peekable();

@@ -41,7 +41,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let total = initial * i64::try_from(accounts.len()).unwrap_or(0);
     let transfers: Vec<Transfer<'_>> = operations.iter().filter_map(transfer).collect();
     check_versions(&transfers, &mut verdict);
-    for read in operations.iter().filter(|operation| operation.f == "read" && operation.is_ok()) {
+    let looks = |operation: &&Operation| matches!(operation.f.as_str(), "read" | "snapshot") && operation.is_ok();
+    for read in operations.iter().filter(looks) {
         let sum: i64 = numbers(read, "balances").iter().sum();
         if sum != total {
             verdict.found("wrong-total", format!("the accounts hold {sum} and not {total}"), &[read]);

@@ -14,6 +14,7 @@ mod retries;
 mod sequences;
 mod sessions;
 mod watchers;
+pub mod zookeeper;
 
 use std::collections::BTreeSet;
 use std::future::Future;

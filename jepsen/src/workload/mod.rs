@@ -18,6 +18,7 @@ mod sequences;
 mod sessions;
 mod waiter;
 mod watchers;
+pub mod zookeeper;
 
 use std::collections::BTreeSet;
 use std::future::Future;

@@ -19,7 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("zlock-client", &["protocol"]),
     ("bench", &["protocol"]),
     ("tests", &["zlock", "protocol"]),
-    ("jepsen", &["protocol"]),
+    ("jepsen", &["protocol", "jute"]),
     ("sim", &["replica", "storage", "znode"]),
 ];
 

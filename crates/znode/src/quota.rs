@@ -130,9 +130,9 @@ impl State {
         self.quotas.by_path.iter()
     }
 
-    /// The subtrees that have more than their quota says. O(1) to get; a clone of the state keeps the set as it is.
-    pub fn exceeded_quotas(&self) -> &OrdSet<ZPath> {
-        &self.quotas.exceeded
+    /// Those that have more than they should, by limits of either kind.
+    pub fn exceeded_quotas(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
+        self.quotas.exceeded.iter().filter_map(|path| self.quotas.by_path.get_key_value(path))
     }
 
     /// Refuses what would bring a subtree beyond a hard limit. What does not grow is always let through: it is the way out.

@@ -18,6 +18,7 @@ mod herd;
 mod leader_killed_under_load;
 mod leader_paused;
 mod partitioned_follower_catches_up;
+mod recipes;
 mod session_expiry;
 mod start_refused;
 mod started_one_by_one;

@@ -19,7 +19,7 @@ use crate::door::Door;
 use crate::requests::{Done, propose, sync};
 use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
-use crate::writes::{self, Refused};
+use crate::writes::{self, Asker, Refused};
 use crate::{reads, requests};
 
 /// How long what is on its way may take to be written when a connection ends in good order.
@@ -193,7 +193,9 @@ impl Connection {
                 return self.in_order(refused, pending);
             }
         };
-        match writes::prepare(&request, &self.client.identities()) {
+        let (identities, state) = (self.client.identities(), self.door.replica.state());
+        let asker = Asker { identities: &identities, limits: state.limits() };
+        match writes::prepare(&request, asker) {
             Some(Ok((op, shape))) => {
                 let turn = self.client.next_turn();
                 let closes = matches!(request, Request::CloseSession);
@@ -274,7 +276,7 @@ impl Connection {
                 let state = self.door.replica.state();
                 let identities = client.identities();
                 let reader = reads::Reader { state: &state, identities: &identities };
-                let body = requests::read(reader, client.session(), other);
+                let body = requests::read(reader, client.session(), other, self.door.config.packet_bytes_max);
                 self.reply(xid, crate::door::wire_zxid(state.last_zxid()), body);
                 return None;
             }

@@ -1,6 +1,7 @@
 //! One connection, from its session to its end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -13,6 +14,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
+use znode::State;
 
 use crate::client::Client;
 use crate::door::Door;
@@ -70,11 +72,13 @@ pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Arc<Client>,
     pub(crate) turns: Turns,
+    /// What the client was shown from under the guard of the watches, which hears of a state before it is published.
+    seen: AtomicU64,
 }
 
 impl Connection {
     pub(crate) fn new(door: Arc<Door>, client: Arc<Client>) -> Connection {
-        Connection { door, client, turns: Turns::default() }
+        Connection { door, client, turns: Turns::default(), seen: AtomicU64::new(0) }
     }
 
     /// Serves the client until it, or this node, has had enough.
@@ -239,11 +243,11 @@ impl Connection {
         let Waited { xid, since, what, .. } = waited;
         let end = match what {
             What::Done(Done::Answer(body)) => {
-                self.reply(xid, self.door.zxid(), body);
+                self.reply(xid, self.zxid(), body);
                 None
             }
             What::Done(Done::Last(body)) => {
-                self.reply(xid, self.door.zxid(), body);
+                self.reply(xid, self.zxid(), body);
                 Some(End::Finished)
             }
             What::Done(Done::Cut(why)) => Some(End::Cut(why)),
@@ -273,7 +277,7 @@ impl Connection {
             Request::SetWatches(set) => return self.bring_back(xid, &requests::with_no_persistent_ones(set)),
             Request::SetWatches2(set) => return self.bring_back(xid, set),
             other => {
-                let state = self.door.replica.state();
+                let state = self.state();
                 let identities = client.identities();
                 let reader = reads::Reader { state: &state, identities: &identities };
                 let body = requests::read(reader, client.session(), other, self.door.config.packet_bytes_max);
@@ -282,6 +286,7 @@ impl Connection {
             }
         };
         let (zxid, body) = watched;
+        self.seen.fetch_max(zxid.0, Ordering::Relaxed);
         let frame = client.answer(xid, crate::door::wire_zxid(zxid), body.map(requests::bytes));
         client.outbox.release(&frame);
         None
@@ -290,6 +295,7 @@ impl Connection {
     fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
         match watches::bring_back(&self.door.hub, &self.client, set) {
             Brought::Back(zxid) => {
+                self.seen.fetch_max(zxid.0, Ordering::Relaxed);
                 let nothing = Ok(requests::bytes(Vec::new()));
                 let frame = self.client.answer(xid, crate::door::wire_zxid(zxid), nothing);
                 self.client.outbox.release(&frame);
@@ -298,6 +304,17 @@ impl Connection {
             // A client does not look at this answer: only going away tells it that it has no watches here.
             Brought::TooMany => Some(End::Cut("there is no room for its watches")),
         }
+    }
+
+    /// The state as the client may see it: never an older one than before.
+    fn state(&self) -> Arc<State> {
+        let state = self.door.replica.state();
+        if state.last_zxid().0 < self.seen.load(Ordering::Relaxed) { self.door.hub.state() } else { state }
+    }
+
+    /// The last zxid of it, as answers carry it.
+    fn zxid(&self) -> i64 {
+        crate::door::wire_zxid(self.state().last_zxid())
     }
 
     fn reply(&self, xid: i32, zxid: i64, body: Result<Vec<u8>, i32>) {
@@ -337,7 +354,7 @@ impl Connection {
                 return End::Cut("the session is gone, or at another connection");
             }
             for _ in 0..pings {
-                let pong = ReplyHeader { xid: xid::PING, zxid: self.door.zxid(), error: 0 };
+                let pong = ReplyHeader { xid: xid::PING, zxid: self.zxid(), error: 0 };
                 client.outbox.push(&framed(|out| pong.write(out)));
             }
             // Requests come by the thousand: their news can wait, pings cannot.

@@ -43,12 +43,23 @@ struct Pending<'a> {
     bytes: usize,
     /// Those that are looked at only in their turn.
     reads: usize,
+    /// One whose turn has come, and that waits until the client has taken answers.
+    next: Option<Waited>,
 }
 
 impl<'a> Pending<'a> {
     fn push(&mut self, bytes: usize, waited: BoxFuture<'a, Waited>) {
         self.bytes += bytes;
         self.queue.push_back(waited);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.next.is_none()
+    }
+
+    fn forget(&mut self, waited: &Waited) {
+        self.bytes -= waited.bytes;
+        self.reads -= usize::from(matches!(waited.what, What::Now(_)));
     }
 }
 
@@ -119,21 +130,27 @@ impl Connection {
         let mut pending = Pending::default();
         let mut buffer = vec![0; 16 << 10];
         loop {
+            // Answers of reads can be long, and all that wait behind a write come due together. Nobody is kept from going on:
+            // behind a read that waits there are no writes.
+            let ready = |waited: &mut Waited| !matches!(waited.what, What::Now(_)) || self.client.outbox.has_room();
+            if let Some(waited) = pending.next.take_if(ready) {
+                pending.forget(&waited);
+                if let Some(end) = self.settle(waited) {
+                    return end;
+                }
+            }
             let wants_more = match self.take_all(&mut frames, &mut pending) {
                 Ok(wants_more) => wants_more,
                 Err(end) => return end,
             };
+            let waits = pending.next.is_none() && !pending.queue.is_empty();
             tokio::select! {
                 biased;
                 // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
-                Some(waited) = unconstrained(pending.queue.next()), if !pending.queue.is_empty() => {
+                Some(waited) = unconstrained(pending.queue.next()), if waits => {
                     // It said this before it was our turn to hear it.
                     self.client.pulse.heard();
-                    pending.bytes -= waited.bytes;
-                    pending.reads -= usize::from(matches!(waited.what, What::Now(_)));
-                    if let Some(end) = self.settle(waited) {
-                        return end;
-                    }
+                    pending.next = Some(waited);
                 }
                 () = self.client.outbox.room(), if !self.client.outbox.has_room() => {}
                 read = socket.read(&mut buffer), if wants_more => match read {
@@ -143,6 +160,8 @@ impl Connection {
                         frames.push(&buffer[..read]);
                     }
                 },
+                // There is room by now.
+                else => {}
             }
         }
     }
@@ -230,7 +249,7 @@ impl Connection {
 
     /// Answers now if nobody is before it.
     fn in_order<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
-        if pending.queue.is_empty() {
+        if pending.is_empty() {
             return self.settle(waited);
         }
         pending.reads += usize::from(matches!(waited.what, What::Now(_)));

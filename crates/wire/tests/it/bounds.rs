@@ -200,3 +200,25 @@ async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
     client.ask::<jute::PathOnly>(with_acl(vec![entry(31); 30_000])).await.unwrap();
     client.close().await;
 }
+
+/// Reads that wait behind a write come due all at once.
+#[tokio::test]
+async fn answers_wait_until_the_client_has_taken_those_before_them() {
+    let config = WireConfig { unread_bytes_max: 400_000, ..WireConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let mut client = node.client().await;
+    client.create("/a", 0).await.unwrap();
+    client.set("/a", &"x".repeat(100_000)).await.unwrap();
+    for _ in 0..3 {
+        let mut xids = vec![client.send(&set("/a", &"y".repeat(100_000))).await];
+        for _ in 0..100 {
+            xids.push(client.send(&Request::GetData(PathWatch { path: "/a".into(), watch: false })).await);
+        }
+        xids.push(client.send(&set("/a", &"z".repeat(100_000))).await);
+        for xid in xids {
+            let answer = client.answer().await;
+            assert_eq!((answer.xid, answer.error), (xid, 0));
+        }
+    }
+    client.close().await;
+}

@@ -73,6 +73,11 @@ impl Hub {
         result
     }
 
+    /// The newest state that anybody was told of: not older than that of any look.
+    pub(crate) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.lock().state)
+    }
+
     /// How many watches are set.
     pub(crate) fn watches(&self) -> usize {
         self.lock().table.len()

@@ -174,7 +174,7 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         let kind = Kind::Ephemeral { owner: id };
         let name = format!("_c_{}-{}", hold.key, family_name(acquire.mode));
-        let (base, missing) = self.missing_on_the_way(lock);
+        let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         let parent = &self.nodes[&base];
         permit(parent, CREATE, changes).map_err(refuse)?;
         let written_by = self.written_by(id, acquire);
@@ -224,8 +224,13 @@ impl State {
         Ok(Reply::Acquired { ticket: ticket.clone(), status })
     }
 
-    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first.
-    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> (ZPath, Vec<ZPath>) {
+    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first. Refused
+    /// before the walk when nothing can be made there: nobody bounds a path before it is here, and the walk costs the
+    /// square of its depth.
+    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
+        if !self.nodes.contains_key(lock) {
+            self.check_path(lock)?;
+        }
         let mut missing = Vec::new();
         let mut path = lock.clone();
         while !self.nodes.contains_key(&path) {
@@ -233,7 +238,7 @@ impl State {
             missing.push(path);
             path = parent;
         }
-        (path, missing)
+        Ok((path, missing))
     }
 
     /// The ticket that an owner has already; nobody has none.

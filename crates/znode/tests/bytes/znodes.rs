@@ -1,23 +1,20 @@
-//! The bytes of transactions and snapshot records: frozen, and safe to read when they are damaged.
-//!
-//! The files in `golden/` are never written anew. A new variant adds a line; a new format adds a file.
-
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! The bytes of transactions, znodes and sessions.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use fastrand::Rng;
 use znode::lock::LockLimits;
 use znode::{
     Acl, Acquire, Attempt, Create, CreateMode, Credential, DecodeError, FencingToken, Idempotency, Identity, InTurn,
     Limits, LockGuard, LockMode, LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder,
-    Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_txn, encode_txn,
+    Term, TurnOp, Txn, Upgrade, ZnodeOp, Zxid, decode_txn, encode_txn,
 };
 
-const TXNS: &str = include_str!("golden/txns-v1.hex");
-const ATTACHED: &str = include_str!("golden/attached-session-v1.hex");
-const RECORDS: &str = include_str!("golden/records-v1.hex");
+use crate::frozen::{build, bytes, hex, path};
+
+const TXNS: &str = include_str!("../golden/txns-v1.hex");
+const ATTACHED: &str = include_str!("../golden/attached-session-v1.hex");
+const RECORDS: &str = include_str!("../golden/records-v1.hex");
 
 #[test]
 fn transactions_keep_their_bytes() {
@@ -196,18 +193,6 @@ fn damage(bytes: &mut [u8], rng: &mut Rng) {
             [0, 1, 250, 251, 252, 253, 255][rng.usize(..7)]
         };
     }
-}
-
-fn build(records: &[Vec<u8>]) -> Result<State, DecodeError> {
-    let mut builder = StateBuilder::new();
-    for record in records {
-        builder.push(record)?;
-    }
-    builder.finish()
-}
-
-fn path(path: &str) -> ZPath {
-    ZPath::parse(path).unwrap()
 }
 
 fn create(parent: &str, name: &str, mode: CreateMode) -> ZnodeOp {
@@ -396,15 +381,4 @@ fn frozen_records() -> Vec<Vec<u8>> {
 
 fn named<'a>((name, hex): (&'a str, &str)) -> (&'a str, Vec<u8>) {
     (name, bytes(hex))
-}
-
-fn bytes(hex: &str) -> Vec<u8> {
-    (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    })
 }

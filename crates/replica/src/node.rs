@@ -153,22 +153,19 @@ impl Node {
         let raft_config = Arc::new(raft_config(&config)?);
         let committed = storage.log.read_committed().await.map_err(|error| StartError::Storage(error.to_string()))?;
         let recover_to = committed.map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
-        let voted = storage.log.get_log_reader().await.read_vote().await;
-        let voted = voted.map_err(|error| StartError::Storage(error.to_string()))?.is_some();
+        let bound_ms = bound_ms(&config, &mut storage.log).await?;
         let raft = Raft::new(config.node_id, raft_config, peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;
         let (heartbeats, heartbeats_queue) = mpsc::channel(config.reads_max);
         let (indexes, indexes_queue) = mpsc::channel(config.reads_max);
-        let bound_ms = if voted && config.members.len() > 1 { config.election_timeout_min_ms } else { 0 };
-        let bound_until = Instant::now() + Duration::from_millis(bound_ms);
         let node = Arc::new(Node {
             identity,
             server_metrics: raft.server_metrics(),
             raft,
             peers,
             view,
-            gate: Gate::new(joined, bound_until),
+            gate: Gate::new(joined, Instant::now() + Duration::from_millis(bound_ms)),
             entry_clock: EntryClock::default(),
             snapshots: storage.snapshots,
             meta: storage.meta,
@@ -367,6 +364,13 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
     let opened = blocking(move || Ok(Storage::open(storage_config))).await;
     let opened = opened.map_err(|error| StartError::Storage(error.to_string()))?;
     opened.map_err(|error| StartError::Storage(error.to_string()))
+}
+
+/// For how long a node that may have followed a leader elects nobody.
+async fn bound_ms<L: RaftLogStorage<TypeConfig>>(config: &Config, log: &mut L) -> Result<u64, StartError> {
+    let vote = log.get_log_reader().await.read_vote().await;
+    let voted = vote.map_err(|error| StartError::Storage(error.to_string()))?.is_some();
+    Ok(if voted && config.members.len() > 1 { config.election_timeout_min_ms } else { 0 })
 }
 
 fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {

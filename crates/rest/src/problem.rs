@@ -126,6 +126,11 @@ impl Problem {
         }
     }
 
+    /// Whether the request may have had an effect.
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
     /// Whether the state machine's error is this one.
     pub(crate) fn is(&self, error: znode::Error) -> bool {
         self.error == Some(error)

@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICAT
 use axum::response::{IntoResponse, Response};
 use protocol::{Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
 use replica::{EventsError, WaitEnd};
-use znode::{Refusal, ZPath, Zxid};
+use znode::{Refusal, State, ZPath, Zxid};
 
 /// A bad answer. Rendered by [`Problem::render`] when the zxid of the answer is known.
 #[derive(Clone, Debug)]
@@ -110,6 +110,16 @@ impl Problem {
     pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "another request with the same idempotency key has the ticket";
         Problem::new(ProblemType::Superseded, StatusCode::CONFLICT, detail).at(ticket, zxid)
+    }
+
+    /// If the state found a text too long: which one, of those that were sent with these lengths.
+    pub(crate) fn naming(self, state: &State, texts: &[(&str, usize)]) -> Problem {
+        let max = state.limits().label_bytes_max;
+        let long = texts.iter().find(|(_, bytes)| *bytes > max as usize);
+        match long.filter(|_| self.is(znode::Error::DataTooLarge)) {
+            Some((name, bytes)) => self.because(&format!("{name}: {bytes} bytes, and at most {max} are taken")),
+            None => self,
+        }
     }
 
     /// The same with other words.

@@ -318,6 +318,7 @@ impl State {
             }
         }
         self.data_bytes += node.data.len() as u64;
+        self.contenders += u64::from(sequence_of(&name).is_some());
         self.namings.add(parent, &name, &node);
         self.index(path, &node);
         self.nodes.insert(path.clone(), Arc::new(node));
@@ -334,6 +335,7 @@ impl State {
         self.namings.remove(&parent, path.name(), &node);
         self.data_bytes -= node.data.len() as u64;
         self.quota_deleted(path, &node);
+        self.contenders -= u64::from(sequence_of(path.name()).is_some());
         let contenders = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;

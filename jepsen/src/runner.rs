@@ -23,8 +23,8 @@ use crate::report;
 use crate::store;
 use crate::verdict::{Validity, Verdict};
 use crate::workload::{
-    Bank, Ephemerals, Fenced, LockKind, Locks, MultiLocks, Queue, Registers, Retries, Semaphores, Sequences, Sessions,
-    Watchers, Work,
+    Bank, Elections, Ephemerals, Fenced, LockKind, Locks, MultiLocks, Queue, Registers, Retries, Semaphores, Sequences,
+    Sessions, Upgrades, Watchers, Work,
 };
 
 /// How long the workers may take to settle and the last reads to be answered.
@@ -144,6 +144,8 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Workload::ExactlyOnce => run.go(Retries::new(negative), progress).await,
         Workload::Semaphore => run.go(Semaphores::new(n), progress).await,
         Workload::MultiLock => run.go(MultiLocks::new(n), progress).await,
+        Workload::Election => run.go(Elections::new(n), progress).await,
+        Workload::Upgrade => run.go(Upgrades::new(n), progress).await,
     }
 }
 

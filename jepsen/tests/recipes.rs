@@ -222,3 +222,78 @@ fn readers_of_one_grant_may_share_a_token_and_a_writer_has_its_own() {
     good(Workload::MultiLock, &history("read"));
     bad(Workload::MultiLock, "falling-token", &history("write"));
 }
+
+/// Two leaders, one after the other, with what is seen meanwhile.
+fn two_leaders(first: &str, second: &str) -> String {
+    format!(
+        r#"
+        0 enqueue {{"lock":"e","owner":1}} -> ok +"token":10 zxid=10
+        1 enqueue {{"lock":"e","owner":2}} -> ok zxid=11
+        0 proclaim {{"lock":"e","owner":1,"token":10,"element":1}} -> ok zxid=12
+        {first}
+        0 close {{"owner":1}} -> ok
+        1 await {{"lock":"e","owner":2}} -> ok +"token":11 zxid=14
+        1 proclaim {{"lock":"e","owner":2,"token":11,"element":2}} -> ok zxid=15
+        {second}
+        1 close {{"owner":2}} -> ok
+        9 again {{"lock":"e","owner":9}} -> ok +"token":20 zxid=20"#
+    )
+}
+
+fn seen(token: u64, said: u64, spoke: u64, at: u64) -> String {
+    let leader = format!(r#""leads_with":{token},"said":"{said}","cursor":"{token}.{spoke}""#);
+    format!(r#"3 observe {{"lock":"e"}} -> ok +{leader} zxid={at}"#)
+}
+
+const NOBODY_SEEN: &str = r#"3 observe {"lock":"e"} -> ok +"cursor":"0.0" zxid=13"#;
+
+#[test]
+fn observers_see_leaders_in_order() {
+    good(Workload::Election, &two_leaders(&seen(10, 1, 12, 12), &seen(11, 2, 15, 16)));
+    good(Workload::Election, &two_leaders(NOBODY_SEEN, &seen(11, 2, 15, 16)));
+    bad(Workload::Election, "leader-order", &two_leaders(&seen(11, 11, 11, 9), &seen(10, 1, 12, 9)));
+    bad(Workload::Election, "proclamation-order", &two_leaders(&seen(10, 1, 12, 12), &seen(10, 1, 10, 9)));
+    bad(Workload::Election, "wrong-leader", &two_leaders("", &seen(10, 1, 12, 16)));
+    bad(Workload::Election, "wrong-leader", &two_leaders(&seen(9, 1, 9, 12), ""));
+    let blind = NOBODY_SEEN.replace("zxid=13", "zxid=11");
+    bad(Workload::Election, "wrong-leader", &two_leaders(&blind, ""));
+    bad(Workload::Election, "missed-proclamation", &two_leaders(&seen(10, 1, 10, 12), ""));
+    bad(Workload::Election, "proclamation-from-nowhere", &two_leaders(&seen(10, 2, 12, 12), ""));
+}
+
+#[test]
+fn a_leader_that_is_heard_after_the_next_one_leads_is_found() {
+    let late = |zxid: u64| format!(r#"0 proclaim {{"lock":"e","owner":1,"token":10,"element":3}} -> ok zxid={zxid}"#);
+    good(Workload::Election, &two_leaders(&late(13), ""));
+    bad(Workload::Election, "two-holders", &two_leaders("", &late(16)));
+    let written = |first: u64, second: u64, elements: &str| {
+        let append = |owner: u64, token: u64, version: u64| {
+            format!(
+                r#"{owner} append {{"lock":"e","owner":{owner},"token":{token},"element":{token}}} -> ok +"version":{version}"#
+            )
+        };
+        let (first, second) = (append(1, 10, first), append(2, 11, second));
+        two_leaders(&first, &format!("{second}\n5 read-all {{\"lock\":\"e\"}} -> ok +\"elements\":{elements}"))
+    };
+    good(Workload::Election, &written(1, 2, "[10,11]"));
+    bad(Workload::Election, "old-token-accepted", &written(2, 1, "[10,11]"));
+    bad(Workload::Election, "lost-update", &written(1, 2, "[11]"));
+}
+
+#[test]
+fn two_leaders_and_falling_tokens_are_found() {
+    let history = |token: u64, at: u64, released: u64| {
+        format!(
+            r#"
+            0 enqueue {{"lock":"e","owner":1}} -> ok +"token":10 zxid=10
+            0 release {{"lock":"e","owner":1,"token":10}} -> ok zxid={released}
+            1 enqueue {{"lock":"e","owner":2}} -> ok +"token":{token} zxid={at}
+            1 release {{"lock":"e","owner":2,"token":{token}}} -> ok zxid=15
+            9 again {{"lock":"e","owner":9}} -> ok +"token":20 zxid=20"#
+        )
+    };
+    good(Workload::Election, &history(12, 12, 11));
+    bad(Workload::Election, "two-holders", &history(12, 12, 14));
+    bad(Workload::Election, "falling-token", &history(9, 12, 11));
+    bad(Workload::Election, "token-given-twice", &history(10, 12, 11));
+}

@@ -1,6 +1,7 @@
 //! The checkers: one for each workload, each with the promise that it judges.
 
 mod again;
+mod election;
 mod ephemeral;
 mod fenced;
 mod lock;
@@ -15,6 +16,7 @@ mod session;
 mod set;
 pub mod stay;
 pub mod tenure;
+mod upgrade;
 mod watch;
 pub mod zones;
 
@@ -54,11 +56,15 @@ pub enum Workload {
     Semaphore,
     /// Several locks at once are granted all or none.
     MultiLock,
+    /// One leader at a time, seen in order.
+    Election,
+    /// From reading to writing and back, with no writer in between.
+    Upgrade,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 15] = [
+    pub const ALL: [Workload; 17] = [
         Workload::Register,
         Workload::Lock,
         Workload::FencedLock,
@@ -74,6 +80,8 @@ impl Workload {
         Workload::ExactlyOnce,
         Workload::Semaphore,
         Workload::MultiLock,
+        Workload::Election,
+        Workload::Upgrade,
     ];
 
     /// What it is called on the command line.
@@ -94,6 +102,8 @@ impl Workload {
             Workload::ExactlyOnce => "exactly-once",
             Workload::Semaphore => "semaphore",
             Workload::MultiLock => "multi-lock",
+            Workload::Election => "election",
+            Workload::Upgrade => "upgrade",
         }
     }
 
@@ -143,5 +153,7 @@ pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict
         Workload::ExactlyOnce => sequential::check_exactly_once(operations),
         Workload::Semaphore => semaphore::check(operations),
         Workload::MultiLock => multi_lock::check(operations),
+        Workload::Election => election::check(operations),
+        Workload::Upgrade => upgrade::check(operations),
     }
 }

@@ -5,8 +5,10 @@
 
 mod again;
 mod bank;
+mod elections;
 mod ephemerals;
 mod fenced;
+mod guarded;
 mod locks;
 mod multi_locks;
 mod owner;
@@ -16,6 +18,7 @@ mod retries;
 mod semaphores;
 mod sequences;
 mod sessions;
+mod upgrades;
 mod waiter;
 mod watchers;
 
@@ -30,6 +33,7 @@ use crate::client::Client;
 use crate::http::Call;
 
 pub use bank::Bank;
+pub use elections::Elections;
 pub use ephemerals::Ephemerals;
 pub use fenced::Fenced;
 pub use locks::{LockKind, Locks};
@@ -40,6 +44,7 @@ pub use retries::Retries;
 pub use semaphores::Semaphores;
 pub use sequences::Sequences;
 pub use sessions::Sessions;
+pub use upgrades::Upgrades;
 pub use watchers::Watchers;
 
 /// Everything that the harness makes lies below this znode.

@@ -10,6 +10,7 @@ mod multi_lock;
 pub mod order;
 mod queue;
 mod register;
+mod revoke;
 mod semaphore;
 mod sequential;
 mod session;
@@ -60,11 +61,13 @@ pub enum Workload {
     Election,
     /// From reading to writing and back, with no writer in between.
     Upgrade,
+    /// What was taken away is gone, and its token dead.
+    Revoke,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 17] = [
+    pub const ALL: [Workload; 18] = [
         Workload::Register,
         Workload::Lock,
         Workload::FencedLock,
@@ -82,6 +85,7 @@ impl Workload {
         Workload::MultiLock,
         Workload::Election,
         Workload::Upgrade,
+        Workload::Revoke,
     ];
 
     /// What it is called on the command line.
@@ -104,6 +108,7 @@ impl Workload {
             Workload::MultiLock => "multi-lock",
             Workload::Election => "election",
             Workload::Upgrade => "upgrade",
+            Workload::Revoke => "revoke",
         }
     }
 
@@ -155,5 +160,6 @@ pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict
         Workload::MultiLock => multi_lock::check(operations),
         Workload::Election => election::check(operations),
         Workload::Upgrade => upgrade::check(operations),
+        Workload::Revoke => revoke::check(operations),
     }
 }

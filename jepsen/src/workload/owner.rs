@@ -52,6 +52,11 @@ impl Owner {
         self.session.is_some()
     }
 
+    /// Takes the session out of its hands: it is not closed.
+    pub(super) fn take_session(&mut self) -> Option<Session> {
+        self.session.take()
+    }
+
     /// Keeps the session: nothing was done in it.
     pub(crate) fn keep(&mut self, session: Session) {
         self.session = Some(session);

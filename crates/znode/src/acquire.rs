@@ -179,6 +179,9 @@ impl State {
         permit(parent, CREATE, changes).map_err(refuse)?;
         let written_by = self.written_by(id, acquire);
         let held_at_once = written_by.is_some();
+        // A ledger knows by itself whom it passes.
+        let last = parent.family.contenders.get_max().filter(|_| parent.family.ledger.is_none());
+        let passes = written_by.zip(last).is_some_and(|(number, last)| number < last.number);
         let ticket = match (missing.is_empty(), written_by) {
             // Curator's downgrade: a reader that shares the number of its own writer is held with it, and after it.
             (true, Some(number)) if parent.creates < SEQUENCE_MAX => lock.child(&format!("{name}{number:010}")),
@@ -216,6 +219,9 @@ impl State {
         };
         let data = acquire.label.as_bytes().into();
         self.insert(&ticket, NewNode { kind, data, acl: open, contender: Some(contender) }, changes);
+        if passes {
+            self.pass(lock, changes.zxid);
+        }
         Ok(Entered::At(ticket))
     }
 

@@ -266,9 +266,16 @@ impl State {
     /// Each is found once, so this costs O(log n) for each ticket over its life.
     pub(crate) fn settle_grants(&mut self, changes: &Changes) {
         for lock in changes.queues() {
+            let mut passed = false;
             for ticket in self.new_holders(lock) {
-                let token = self.token_at(lock, &self.nodes[&ticket], changes.zxid);
+                let node = &self.nodes[&ticket];
+                let token = self.token_at(lock, node, changes.zxid);
+                passed |= token.0 != node.czxid.0;
                 self.put_grant(&ticket, Grant { at: self.moment(changes), token });
+            }
+            if passed {
+                // Who is made by now and granted later comes after a token that is younger than its lock node.
+                self.pass(lock, changes.zxid);
             }
         }
         for ticket in changes.new_grants() {

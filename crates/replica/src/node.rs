@@ -67,7 +67,7 @@ pub(crate) struct Node {
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     /// What must be applied again after a restart before this node knows what it knew.
     pub(crate) recover_to: Zxid,
-    unsaved_bytes: Arc<AtomicU64>,
+    pub(crate) unsaved_bytes: Arc<AtomicU64>,
     stop: Stop,
     failure: watch::Sender<Option<String>>,
     tasks: Mutex<JoinSet<()>>,
@@ -154,6 +154,7 @@ impl Node {
         let committed = storage.log.read_committed().await.map_err(|error| StartError::Storage(error.to_string()))?;
         let recover_to = committed.map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
         let bound_ms = bound_ms(&config, &mut storage.log).await?;
+        view.tally.again_up_to(recover_to);
         let raft = Raft::new(config.node_id, raft_config, peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;

@@ -7,12 +7,13 @@ use openraft::error::{ClientWriteError, ForwardReason, RaftError};
 use storage::Command;
 use tokio::time::{Instant, sleep, timeout_at};
 use znode::{
-    Acl, Applied, BYTES_MAX, DecodeError, Identity, Op, Request, SessionId, TurnOp, Txn, ZPath, ZnodeOp, Zxid,
-    decode_request, decode_txn, encode_request, encode_txn,
+    Acl, Acquire, AcquireAll, Applied, BYTES_MAX, DecodeError, Identity, Op, ProvenOp, Request, SessionId, TurnOp, Txn,
+    ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
 };
 
 use crate::Error;
 use crate::node::Node;
+use crate::planted;
 use crate::state_machine::Proposed;
 use crate::transport::{Answer, Ask, ChannelError, ProposeAnswer};
 use crate::tries::Tries;
@@ -39,6 +40,7 @@ enum Try {
 impl Node {
     /// See [`crate::Replica::propose`].
     pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
+        planted::spare_a_permit(&mut request.op);
         let bytes = request_bytes(&request);
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(_place) = self.proposals.take(bytes, count_max, bytes_max) else {
@@ -221,18 +223,15 @@ fn op_bytes(op: &Op) -> usize {
         Op::Znode(op) => znode_bytes(op),
         Op::Multi(ops) => multi_bytes(ops),
         Op::SetAcl { path: at, acl, .. } => path(at) + acl_bytes(acl),
-        Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } => {
-            path(&acquire.lock) + acquire.label.len() + acquire.owner.len()
-        }
-        Op::AcquireAll(all) => {
-            all.label.len() + all.parts.iter().map(|(lock, _)| REQUEST_BYTES + path(lock)).sum::<usize>()
-        }
+        Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } => acquire_bytes(acquire),
+        Op::AcquireAll(all) => acquire_all_bytes(all),
         Op::Upgrade(upgrade) => path(&upgrade.ticket) + upgrade.label.len(),
         Op::Release { ticket } | Op::Withdraw { ticket, .. } => path(ticket),
         Op::HandOver { ticket, to } => path(ticket) + path(to),
         Op::Revoke { path: at, .. } | Op::SetLock { lock: at, .. } => path(at),
         Op::OpenSession { label, .. } => label.len(),
         Op::InTurn(write) => identity_bytes(&write.identities) + turn_bytes(&write.op),
+        Op::Proven(proven) => identity_bytes(&proven.identities) + proven_bytes(&proven.op),
         Op::Reap { candidates } => candidates.len() * REQUEST_BYTES,
         Op::ExpireSessions { sessions, .. } => sessions.len() * size_of::<SessionId>(),
         Op::CloseSession { .. } | Op::AttachSession { .. } | Op::SetLimits(_) | Op::SetLockLimits(_) => 0,
@@ -246,6 +245,26 @@ fn turn_bytes(op: &TurnOp) -> usize {
         TurnOp::SetAcl { path, acl, .. } => path.as_str().len() + acl_bytes(acl),
         TurnOp::CloseSession => 0,
     }
+}
+
+fn proven_bytes(op: &ProvenOp) -> usize {
+    match op {
+        ProvenOp::Znode(op) => znode_bytes(op),
+        ProvenOp::Multi(ops) => multi_bytes(ops),
+        ProvenOp::SetAcl { path, acl, .. } => path.as_str().len() + acl_bytes(acl),
+        ProvenOp::Acquire { acquire, .. } => acquire_bytes(acquire),
+        ProvenOp::AcquireAll(all) => acquire_all_bytes(all),
+        ProvenOp::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
+        ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } => path.as_str().len(),
+    }
+}
+
+fn acquire_bytes(acquire: &Acquire) -> usize {
+    acquire.lock.as_str().len() + acquire.label.len() + acquire.owner.len()
+}
+
+fn acquire_all_bytes(all: &AcquireAll) -> usize {
+    all.label.len() + all.parts.iter().map(|(lock, _)| REQUEST_BYTES + lock.as_str().len()).sum::<usize>()
 }
 
 fn multi_bytes(ops: &[ZnodeOp]) -> usize {

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op, xid};
-use replica::Error;
+use replica::{Entrance, Error, RequestEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::unconstrained;
@@ -128,6 +128,7 @@ impl Connection {
     /// Takes requests as they come and answers them in that order.
     async fn answer_all(&self, mut socket: OwnedReadHalf, mut frames: Frames) -> End {
         let mut pending = Pending::default();
+        let mut half = self.door.half_packets.share(&self.client);
         let mut buffer = vec![0; 16 << 10];
         loop {
             // Answers of reads can be long, and all that wait behind a write come due together. Nobody is kept from going on:
@@ -143,6 +144,11 @@ impl Connection {
                 Ok(wants_more) => wants_more,
                 Err(end) => return end,
             };
+            // Who is not read from has whole packets that wait, and no memory but theirs.
+            if !half.set(if wants_more { frames.pending() } else { 0 }) {
+                return End::Cut("its packet is not whole, and there is no room for it");
+            }
+            frames.release();
             let waits = pending.next.is_none() && !pending.queue.is_empty();
             tokio::select! {
                 biased;
@@ -275,6 +281,9 @@ impl Connection {
         for counts in [&self.client.counts, &self.door.counts] {
             counts.answered(since.elapsed());
         }
+        if let Some(End::Cut(_)) = end {
+            self.door.replica.count(Entrance::ZooKeeper, RequestEnd::Unknown);
+        }
         end
     }
 
@@ -306,6 +315,7 @@ impl Connection {
         };
         let (zxid, body) = watched;
         self.seen.fetch_max(zxid.0, Ordering::Relaxed);
+        self.count(body.is_ok());
         let frame = client.answer(xid, crate::door::wire_zxid(zxid), body.map(requests::bytes));
         client.outbox.release(&frame);
         None
@@ -315,6 +325,7 @@ impl Connection {
         match watches::bring_back(&self.door.hub, &self.client, set) {
             Brought::Back(zxid) => {
                 self.seen.fetch_max(zxid.0, Ordering::Relaxed);
+                self.count(true);
                 let nothing = Ok(requests::bytes(Vec::new()));
                 let frame = self.client.answer(xid, crate::door::wire_zxid(zxid), nothing);
                 self.client.outbox.release(&frame);
@@ -338,7 +349,12 @@ impl Connection {
 
     fn reply(&self, xid: i32, zxid: i64, body: Result<Vec<u8>, i32>) {
         self.door.counts.sent();
+        self.count(body.is_ok());
         self.client.outbox.push(&self.client.answer(xid, zxid, body.map(requests::bytes)));
+    }
+
+    fn count(&self, done: bool) {
+        self.door.replica.count(Entrance::ZooKeeper, if done { RequestEnd::Done } else { RequestEnd::Refused });
     }
 
     /// Auth packets are answered as they come, before requests that came earlier.

@@ -141,6 +141,10 @@ impl Look<'_> {
 }
 
 impl Observer for Hub {
+    fn watches(&self) -> usize {
+        Hub::watches(self)
+    }
+
     fn published(&self, state: &Arc<State>, events: &[Event]) {
         let mut inner = self.lock();
         let before = std::mem::replace(&mut inner.state, Arc::clone(state));

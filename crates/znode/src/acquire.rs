@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::lock::deadlock::Newcomer;
 use crate::lock::{self, LockStatus};
+use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
 use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
@@ -178,6 +179,9 @@ impl State {
         permit(parent, CREATE, changes).map_err(refuse)?;
         let written_by = self.written_by(id, acquire);
         let held_at_once = written_by.is_some();
+        // A ledger knows by itself whom it passes.
+        let last = parent.family.contenders.get_max().filter(|_| parent.family.ledger.is_none());
+        let passes = written_by.zip(last).is_some_and(|(number, last)| number < last.number);
         let ticket = match (missing.is_empty(), written_by) {
             // Curator's downgrade: a reader that shares the number of its own writer is held with it, and after it.
             (true, Some(number)) if parent.creates < SEQUENCE_MAX => lock.child(&format!("{name}{number:010}")),
@@ -189,7 +193,9 @@ impl State {
         if self.nodes.contains_key(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &ticket));
         }
-        self.check_room(parent, &ticket, acquire.label.len(), missing.len() as u64 + 1).map_err(refuse)?;
+        let (count, bytes) = (missing.len() as u64 + 1, acquire.label.len());
+        self.check_room(parent, &ticket, bytes, count).map_err(refuse)?;
+        self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let queue = if missing.is_empty() { parent.family.contenders.len() } else { 0 };
         if queue >= self.limits.waiters_max as usize {
@@ -213,6 +219,9 @@ impl State {
         };
         let data = acquire.label.as_bytes().into();
         self.insert(&ticket, NewNode { kind, data, acl: open, contender: Some(contender) }, changes);
+        if passes {
+            self.pass(lock, changes.zxid);
+        }
         Ok(Entered::At(ticket))
     }
 

@@ -2,12 +2,14 @@
 //!
 //! The upgraded writer queues in front of all writers that wait, right behind the readers that hold, and passes its own
 //! reader: it holds when the other readers have gone. A writer that it went in front of was made before it and would show a
-//! smaller token after it, so such a one gets a token from its grant (see [`crate::lock::grant`]).
+//! smaller token after it, so such a one gets a token from its grant (see [`crate::lock::grant`]). The same holds for those
+//! made before that grant, and for those that a writer's own reader went in front of.
 
 use bincode::{Decode, Encode};
 
 use crate::lock::deadlock::Newcomer;
 use crate::lock::{LockStatus, status};
+use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
 use crate::znode::{Contender, Hold, Kind, Place, Znode};
@@ -16,7 +18,7 @@ use crate::{
     Zxid,
 };
 
-/// What upgrades mean for one lock's queue.
+/// What upgrades, and downgrades that go in front of others, mean for one lock's queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Upgraded {
     /// The lock nodes of the writer and of the reader that it passes, while both stand.
@@ -120,6 +122,7 @@ impl State {
             return Err(Refusal::at(Error::NodeExists, writer));
         }
         self.check_room(parent, writer, upgrade.label.len(), 1).map_err(refuse)?;
+        self.check_quota(writer, Growth { count: 1, bytes: upgrade.label.len() as u64 })?;
         self.check_ephemerals(Kind::Ephemeral { owner: id }).map_err(refuse)?;
         let full = parent.family.contenders.len() >= self.limits.waiters_max as usize;
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
@@ -152,6 +155,11 @@ impl State {
         if contenders == 0 || *upgraded == Upgraded::default() {
             self.upgrades.remove(lock);
         }
+    }
+
+    /// Contenders that were made before `zxid` are passed by one that holds now.
+    pub(crate) fn pass(&mut self, lock: &ZPath, zxid: Zxid) {
+        self.upgrades.entry(lock.clone()).or_default().passed = zxid;
     }
 
     /// The token of one that comes to hold at `zxid`.

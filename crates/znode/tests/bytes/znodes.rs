@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use fastrand::Rng;
 use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, Attempt, Create, CreateMode, Credential, DecodeError, FencingToken, Idempotency, Identity, InTurn,
-    Limits, LockGuard, LockMode, LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder,
-    Term, TurnOp, Txn, Upgrade, ZnodeOp, Zxid, decode_txn, encode_txn,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, DecodeError, FencingToken, Idempotency,
+    Identity, InTurn, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request,
+    RequestKey, SessionId, State, StateBuilder, Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_txn,
+    encode_txn,
 };
 
 use crate::frozen::{build, bytes, hex, path};
@@ -200,9 +201,39 @@ fn create(parent: &str, name: &str, mode: CreateMode) -> ZnodeOp {
     ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data: b"data".to_vec(), mode, acl })
 }
 
+fn bob() -> Identity {
+    Identity { scheme: "digest".into(), id: "bob:x".into() }
+}
+
 fn in_turn(turn: u64, op: TurnOp) -> Op {
-    let identities = vec![Identity { scheme: "digest".into(), id: "bob:x".into() }];
-    Op::InTurn(InTurn { connection: 77, turn, identities, op })
+    Op::InTurn(InTurn { connection: 77, turn, identities: vec![bob()], op })
+}
+
+/// Each of those that look at ACLs.
+fn proven_ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
+    let urgent = |priority| match acquire("/l", LockMode::Exclusive, "", 9) {
+        Op::Acquire(acquire) => Op::AcquireUrgent { acquire, priority },
+        other => other,
+    };
+    let wish = AcquireAll {
+        parts: vec![(path("/l"), LockMode::Read)],
+        policy: Policy::Strict,
+        label: "label".into(),
+        lock_delay_ms: 0,
+        attempt: Attempt(9),
+    };
+    let (lock, settings) = (path("/l"), LockSettings { limit: None, closed: true, waiters_max: Some(3) });
+    vec![
+        ("proven_create", Op::Znode(create("/", "p", CreateMode::Persistent))),
+        ("proven_multi", Op::Multi(vec![create("/", "q", CreateMode::Persistent)])),
+        ("proven_set_acl", Op::SetAcl { path: path("/"), acl: Acl::open(), version: -1 }),
+        ("proven_acquire", acquire("/l", LockMode::Write, "", 9)),
+        ("proven_acquire_urgent", urgent(7)),
+        ("proven_acquire_all", Op::AcquireAll(wish)),
+        ("proven_upgrade", Op::Upgrade(Upgrade { ticket: ticket.clone(), label: "label".into(), attempt: Attempt(9) })),
+        ("proven_set_lock", Op::SetLock { lock, settings }),
+        ("proven_revoke", Op::Revoke { path: ticket.clone(), deadline_ms: Some(70_000) }),
+    ]
 }
 
 fn acquire(lock: &str, mode: LockMode, owner: &str, attempt: u64) -> Op {
@@ -274,8 +305,10 @@ fn samples() -> Vec<(&'static str, Txn)> {
         ("in_turn_set_acl", in_turn(3, TurnOp::SetAcl { path: path("/"), acl: Acl::open(), version: -1 })),
         ("in_turn_close", in_turn(u64::MAX, TurnOp::CloseSession)),
     ];
+    let proven = |(name, op): (&'static str, Op)| (name, op.proven_by(vec![bob()]));
+    let ops = ops.into_iter().chain(proven_ops(&ticket).into_iter().map(proven));
     let txn = |op| Txn { time_ms: 1_763_700_000_000, request: Request::new(op) };
-    let mut samples: Vec<_> = ops.into_iter().map(|(name, op)| (name, txn(op))).collect();
+    let mut samples: Vec<_> = ops.map(|(name, op)| (name, txn(op))).collect();
     let mut full = txn(Op::Release { ticket });
     full.request.credential = Some(Credential { session: SessionId(300), secret_hash: [1; 32] });
     full.request.idempotency = Some(Idempotency { key: RequestKey([2; 16]), fingerprint: [3; 16] });

@@ -150,12 +150,11 @@ impl Node {
             alive,
         );
         let joined = storage.meta.joined();
-        let raft_config = Arc::new(raft_config(&config)?);
         let committed = storage.log.read_committed().await.map_err(|error| StartError::Storage(error.to_string()))?;
         let recover_to = committed.map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
         let bound_ms = bound_ms(&config, &mut storage.log).await?;
         view.tally.again_up_to(recover_to);
-        let raft = Raft::new(config.node_id, raft_config, peers.clone(), storage.log, state_machine)
+        let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;
         let (heartbeats, heartbeats_queue) = mpsc::channel(config.reads_max);

@@ -30,7 +30,7 @@ pub(crate) struct Node {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: bytes::Bytes,
     /// Null when it is not JSON.
     pub(crate) body: Value,
 }
@@ -207,7 +207,7 @@ pub(crate) fn number(answer: &Answer, field: &str) -> u64 {
 
 pub(crate) async fn read(response: Response) -> Answer {
     let (parts, body) = response.into_parts();
-    let bytes = body.collect().await.unwrap().to_bytes().to_vec();
+    let bytes = body.collect().await.unwrap().to_bytes();
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     assert_ne!(parts.status, StatusCode::INTERNAL_SERVER_ERROR, "{body}");
     Answer { status: parts.status.as_u16(), headers: parts.headers, bytes, body }

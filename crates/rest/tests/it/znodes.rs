@@ -52,6 +52,17 @@ async fn a_znode_is_created_read_set_and_deleted() {
     assert_eq!((head.zxid(), head.bytes.len()), (deleted.zxid() + 2, 0));
 }
 
+/// Many may read a long znode slowly.
+#[tokio::test]
+async fn the_data_of_an_answer_is_that_of_the_state() {
+    let node = Node::start().await;
+    node.post("/v1/znodes/a", &"x".repeat(100_000)).await.expect(201);
+    let raw = node.call(Method::GET, "/v1/znodes/a", &[("accept", "application/octet-stream")], b"").await.expect(200);
+    let state = node.replica.state();
+    let data = state.node(&znode::ZPath::parse("/a").unwrap()).unwrap().data();
+    assert_eq!((raw.bytes.len(), raw.bytes.as_ptr()), (100_000, data.as_ptr()));
+}
+
 #[tokio::test]
 async fn every_create_mode_works() {
     let node = Node::start().await;

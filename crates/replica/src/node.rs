@@ -132,13 +132,8 @@ impl Node {
         };
         let stop = Stop::default();
         let peers = Peers::new(&identity, &config.members, config.silence(), &stop);
-        let limits = ViewLimits {
-            watches_max: config.watches_max,
-            events_max: config.event_ring_max,
-            event_bytes_max: config.event_ring_bytes_max,
-        };
         // Every node begins with the same state, whatever its own limits are; the leader proposes its own.
-        let view = Arc::new(View::new(State::default(), limits));
+        let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));
         let unsaved_bytes = Arc::new(AtomicU64::new(0));
         let (alive, state_machine_gone) = mpsc::channel(1);
         let zxid_base = storage.meta.zxid_base();

@@ -16,6 +16,8 @@ pub trait Observer: Send + Sync {
     /// observer is registered.
     fn replaced(&self, state: &Arc<State>);
 
-    /// How many watches it keeps, for monitoring. Never called under the guard.
-    fn watches(&self) -> usize;
+    /// How many watches it keeps, for monitoring: none, if it does not say. Not called under the guard.
+    fn watches(&self) -> usize {
+        0
+    }
 }

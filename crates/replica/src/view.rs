@@ -16,7 +16,7 @@ use crate::observer::Observer;
 use crate::planted::{self, Planted};
 use crate::tally::Tally;
 use crate::watches::{Registration, Wake, WatchTable};
-use crate::{EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
+use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
 /// The published state and its waiters.
 pub(crate) struct View {
@@ -41,6 +41,16 @@ pub(crate) struct ViewLimits {
     pub(crate) watches_max: usize,
     pub(crate) events_max: usize,
     pub(crate) event_bytes_max: usize,
+}
+
+impl ViewLimits {
+    pub(crate) fn of(config: &Config) -> ViewLimits {
+        ViewLimits {
+            watches_max: config.watches_max,
+            events_max: config.event_ring_max,
+            event_bytes_max: config.event_ring_bytes_max,
+        }
+    }
 }
 
 impl View {
@@ -328,10 +338,6 @@ mod tests {
     }
 
     impl Observer for Listener {
-        fn watches(&self) -> usize {
-            3
-        }
-
         fn published(&self, state: &Arc<State>, events: &[Event]) {
             self.heard.lock().unwrap().push((state.last_zxid(), events.len(), self.view.applied()));
         }

@@ -154,7 +154,7 @@ async fn the_description_is_of_what_is_there() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 38);
+    assert_eq!(operations, 39);
     for schema in ["Problem", "Ticket", "ZnodeInfo", "Children", "Events", "LockQueue", "TokenCheck", "Txn"] {
         assert!(described.body["components"]["schemas"][schema].is_object(), "{schema}");
     }

@@ -44,7 +44,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     if keep {
         waiter.disarm();
     }
-    let (ticket, grant) = enqueue(&mut waiter, &first).await?;
+    let (ticket, grant) = enqueue(&call.door, &mut waiter, &first).await?;
     if grant.is_none() && keep {
         // However the wait ends: if the place is kept, the client must hear of its ticket.
         let _ = wait(&call.door, &ticket, deadline).await;

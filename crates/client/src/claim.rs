@@ -18,6 +18,8 @@ use crate::clock::Moment;
 use crate::session::Session;
 use crate::window::Slot;
 
+/// Where simple locks are.
+pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
 /// Between two rounds of giving back what could not be given back.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
 
@@ -31,6 +33,9 @@ pub(crate) trait Place: DeserializeOwned {
 
     /// The ticket; the grant, and how long it is safe, when it was granted.
     fn stands(self) -> (String, Option<(Self::Grant, u64)>);
+
+    /// The one token of a grant, if it has one.
+    fn token(grant: &Self::Grant) -> Option<u64>;
 }
 
 /// A claim to a lock, to several, or to whatever has a ticket.
@@ -40,11 +45,21 @@ pub(crate) struct Claim {
     pub(crate) session: Arc<Session>,
     /// Sent again with its key, it says which ticket it got.
     enqueue: Call,
-    /// Keeps that key in the state's memory while it is not known what became of it.
+    /// Keeps that key, or that of the release, in the state's memory while it is not known what became of it.
     slot: Option<Slot>,
-    ticket: Option<String>,
+    ticket: Option<Ticketed>,
+    kind: Kind,
     release_key: uuid::Uuid,
     armed: bool,
+}
+
+/// What a claim is a claim to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A place in a queue, or several.
+    Queue,
+    /// A simple lock, which is held or not there.
+    Simple,
 }
 
 /// A claim that was granted.
@@ -67,6 +82,10 @@ impl Place for Ticket {
             Ticket::Waiting { ticket, .. } => (ticket, None),
         }
     }
+
+    fn token(grant: &Grant) -> Option<u64> {
+        Some(grant.token)
+    }
 }
 
 impl Place for MultiTicket {
@@ -79,6 +98,10 @@ impl Place for MultiTicket {
             MultiTicket::Held { ticket, locks, safe_for_ms } => (ticket, Some((locks, safe_for_ms))),
             MultiTicket::Waiting { ticket, .. } => (ticket, None),
         }
+    }
+
+    fn token(_: &Vec<HeldPart>) -> Option<u64> {
+        None
     }
 }
 
@@ -103,6 +126,16 @@ impl Claim {
         session: Arc<Session>,
         enqueue: Call,
     ) -> Result<(Claim, Option<P::Grant>), Error> {
+        Claim::enter_as::<P>(client, session, enqueue, Kind::Queue).await
+    }
+
+    /// The same, whatever it is a claim to.
+    pub(crate) async fn enter_as<P: Place>(
+        client: &Client,
+        session: Arc<Session>,
+        enqueue: Call,
+        kind: Kind,
+    ) -> Result<(Claim, Option<P::Grant>), Error> {
         let deadline = client.deadline();
         let slot = tokio::time::timeout(deadline.remaining(), session.window.enter()).await;
         let slot = slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?;
@@ -113,6 +146,7 @@ impl Claim {
             enqueue,
             slot: Some(slot),
             ticket: None,
+            kind,
             release_key: uuid::Uuid::new_v4(),
             armed: true,
         };
@@ -170,7 +204,15 @@ impl Claim {
 
     /// The lock node's path.
     pub(crate) fn ticket(&self) -> &str {
-        self.ticket.as_deref().expect("it is set before anybody else has the claim")
+        &self.ticketed().ticket
+    }
+
+    fn ticketed(&self) -> &Ticketed {
+        self.ticket.as_ref().expect("it is set before anybody else has the claim")
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -183,10 +225,27 @@ impl Claim {
     /// `Refused` when there was nothing to give back any more. After another error it goes on in the background when the
     /// claim is dropped.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
-        let call = release(self.ticket(), self.release_key)?;
-        let answer = self.client.write_in(&self.session, call).await;
+        let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(self.session.key());
+        let deadline = self.client.deadline();
+        let slot = tokio::time::timeout(deadline.remaining(), self.session.window.enter()).await;
+        self.slot = Some(slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?);
+        let answer = self.client.inner.transport.send(&call, deadline).await;
+        if let Err(error) = &answer {
+            self.session.notice(error);
+        }
         self.armed &= matches!(answer, Err(Error::Unavailable { .. } | Error::Unknown { .. }));
+        if !self.armed {
+            self.slot = None;
+        }
         Ok(answer?.json::<Released>()?.holds)
+    }
+
+    /// Gives the place back to one who waits. After an error it is still held, or the error says that it is not known.
+    pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
+        let call = self.ticketed().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
+        self.client.write_in(&self.session, call).await?;
+        self.armed = false;
+        Ok(())
     }
 
     /// Leaves the place to its session: nobody gives it back.
@@ -197,7 +256,8 @@ impl Claim {
     /// Notes where the ticket stands.
     fn stands<P: Place>(&mut self, place: P, sent: Moment) -> Option<P::Grant> {
         let (ticket, grant) = place.stands();
-        self.ticket = Some(ticket);
+        let fencing_token = grant.as_ref().and_then(|(grant, _)| P::token(grant));
+        self.ticket = Some(Ticketed { ticket, fencing_token });
         grant.map(|(grant, safe_for_ms)| {
             self.session.heard(sent, safe_for_ms);
             grant
@@ -214,8 +274,9 @@ impl Drop for Claim {
             client: self.client.clone(),
             session: Arc::clone(&self.session),
             enqueue: self.enqueue.clone(),
-            _slot: self.slot.take(),
+            slot: self.slot.take(),
             ticket: self.ticket.take(),
+            kind: self.kind,
             release_key: self.release_key,
         };
         self.client.spawn(leaving.run());
@@ -223,9 +284,24 @@ impl Drop for Claim {
 }
 
 /// What every answer about a claim has.
-#[derive(serde::Deserialize)]
+#[derive(Clone, Debug, serde::Deserialize)]
 struct Ticketed {
     ticket: String,
+    /// When it is held, and has one.
+    #[serde(default)]
+    fencing_token: Option<u64>,
+}
+
+impl Ticketed {
+    /// The call that gives the place back, to one who waits or to whoever is next.
+    fn release(&self, kind: Kind, to: Option<&str>) -> Result<Call, Error> {
+        let target = match kind {
+            Kind::Queue => Target::path(Ticket::ROUTE, &self.ticket)?,
+            // By its token: nobody else's is given back, and a retry is answered as the first one.
+            Kind::Simple => Target::path(SIMPLE_LOCKS, &self.ticket)?.with_some("fencing_token", self.fencing_token),
+        };
+        Ok(Call::write(Method::DELETE, target.with_some("to", to).finish()))
+    }
 }
 
 /// A claim that is given back while nobody waits for it.
@@ -233,8 +309,10 @@ struct Leaving {
     client: Client,
     session: Arc<Session>,
     enqueue: Call,
-    _slot: Option<Slot>,
-    ticket: Option<String>,
+    /// Of the enqueue as long as there is no ticket, then of the release.
+    slot: Option<Slot>,
+    ticket: Option<Ticketed>,
+    kind: Kind,
     release_key: uuid::Uuid,
 }
 
@@ -262,14 +340,96 @@ impl Leaving {
         let transport = &self.client.inner.transport;
         let ticket = match &self.ticket {
             Some(ticket) => ticket.clone(),
-            None => transport.send(&self.enqueue, self.client.deadline()).await?.json::<Ticketed>()?.ticket,
+            None => {
+                let ticket = transport.send(&self.enqueue, self.client.deadline()).await?.json::<Ticketed>()?;
+                self.slot = None;
+                self.ticket.insert(ticket).clone()
+            }
         };
-        self.ticket = Some(ticket.clone());
-        let call = release(&ticket, self.release_key)?.session(self.session.key());
+        if self.slot.is_none() {
+            self.slot = Some(self.session.window.enter().await);
+        }
+        let call = ticket.release(self.kind, None)?.key(self.release_key).session(self.session.key());
         transport.send(&call, self.client.deadline()).await.map(drop)
     }
 }
 
-fn release(ticket: &str, key: uuid::Uuid) -> Result<Call, Error> {
-    Ok(Call::write(Method::DELETE, Target::path("/v1/tickets", ticket)?.finish()).key(key))
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::Guard;
+
+    const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
+    const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+
+    /// A node that grants everything, and tells of releases without ever answering them.
+    async fn node(releases: mpsc::Sender<()>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(connection(stream, releases.clone()));
+            }
+        });
+        addr
+    }
+
+    async fn connection(mut stream: TcpStream, releases: mpsc::Sender<()>) {
+        let mut seen = Vec::new();
+        loop {
+            let read = stream.read_buf(&mut seen).await.unwrap_or(0);
+            if read == 0 {
+                return;
+            }
+            let text = String::from_utf8_lossy(&seen).into_owned();
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+            if body.len() < length.unwrap_or(0) {
+                continue;
+            }
+            if head.starts_with("DELETE") {
+                releases.send(()).await.unwrap();
+                return std::future::pending().await;
+            }
+            let answer = if head.starts_with("POST /v1/sessions ") { SESSION } else { HELD };
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            seen.clear();
+        }
+    }
+
+    async fn held() -> (Guard, Arc<Session>, mpsc::Receiver<()>) {
+        let (tell, releases) = mpsc::channel(16);
+        let client = Client::connect([node(tell).await]).await.unwrap();
+        let session = client.session().await.unwrap();
+        (client.lock("/l").acquire().await.unwrap(), session, releases)
+    }
+
+    /// Whether other writes of the session go on and on, until the state has forgotten the key of the release.
+    fn is_forgotten(session: &Session) -> bool {
+        (0..1_100).all(|_| session.window.enter().now_or_never().is_some())
+    }
+
+    // Sent again once its key is forgotten, a release would give another hold of the same owner back.
+    #[tokio::test]
+    async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
+        let (guard, session, mut releases) = held().await;
+        assert!(is_forgotten(&session), "nothing is under way");
+        drop(guard);
+        releases.recv().await.unwrap();
+        assert!(!is_forgotten(&session));
+
+        let (guard, session, mut releases) = held().await;
+        let releasing = tokio::spawn(guard.release());
+        releases.recv().await.unwrap();
+        assert!(!is_forgotten(&session));
+        releasing.abort();
+        assert!(releasing.await.is_err());
+        assert!(!is_forgotten(&session), "it goes on in the background");
+    }
 }

@@ -7,6 +7,9 @@ pub struct WireConfig {
     pub connections_max: usize,
     /// A packet, in either direction, without its length: ZooKeeper's `jute.maxbuffer`. Beyond: the connection is closed.
     pub packet_bytes_max: usize,
+    /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the connection whose packet was begun
+    /// first is closed.
+    pub half_packets_bytes_max: usize,
     /// Requests of one connection that are not answered yet. Beyond: they wait in the socket.
     pub outstanding_max: usize,
     /// The same in bytes.
@@ -24,6 +27,8 @@ pub struct WireConfig {
     pub write_timeout_ms: u64,
     /// How long a write, or `sync`, may take. Beyond: the connection is closed, for the outcome is not known.
     pub propose_timeout_ms: u64,
+    /// `host:port` that clients are told to connect to, in `/zookeeper/config`; nothing when empty or `none`.
+    pub addr: String,
     /// Four-letter words that are answered, separated by commas; `*` is all of them.
     pub words: String,
 }
@@ -33,6 +38,7 @@ impl Default for WireConfig {
         WireConfig {
             connections_max: 4_096,
             packet_bytes_max: 0xf_ffff,
+            half_packets_bytes_max: 64 << 20,
             outstanding_max: 1_000,
             outstanding_bytes_max: 4 << 20,
             writes_max: 2_048,
@@ -41,6 +47,7 @@ impl Default for WireConfig {
             handshake_timeout_ms: 10_000,
             write_timeout_ms: 10_000,
             propose_timeout_ms: 10_000,
+            addr: String::new(),
             words: "srvr".to_owned(),
         }
     }

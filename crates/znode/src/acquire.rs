@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::lock::deadlock::Newcomer;
 use crate::lock::{self, LockStatus};
+use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
 use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
@@ -173,7 +174,7 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         let kind = Kind::Ephemeral { owner: id };
         let name = format!("_c_{}-{}", hold.key, family_name(acquire.mode));
-        let (base, missing) = self.missing_on_the_way(lock);
+        let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         let parent = &self.nodes[&base];
         permit(parent, CREATE, changes).map_err(refuse)?;
         let written_by = self.written_by(id, acquire);
@@ -192,7 +193,9 @@ impl State {
         if self.nodes.contains_key(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &ticket));
         }
-        self.check_room(parent, &ticket, acquire.label.len(), missing.len() as u64 + 1).map_err(refuse)?;
+        let (count, bytes) = (missing.len() as u64 + 1, acquire.label.len());
+        self.check_room(parent, &ticket, bytes, count).map_err(refuse)?;
+        self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let queue = if missing.is_empty() { parent.family.contenders.len() } else { 0 };
         if queue >= self.limits.waiters_max as usize {
@@ -227,8 +230,13 @@ impl State {
         Ok(Reply::Acquired { ticket: ticket.clone(), status })
     }
 
-    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first.
-    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> (ZPath, Vec<ZPath>) {
+    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first. Refused
+    /// before the walk when nothing can be made there: nobody bounds a path before it is here, and the walk costs the
+    /// square of its depth.
+    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
+        if !self.nodes.contains_key(lock) {
+            self.check_path(lock)?;
+        }
         let mut missing = Vec::new();
         let mut path = lock.clone();
         while !self.nodes.contains_key(&path) {
@@ -236,7 +244,7 @@ impl State {
             missing.push(path);
             path = parent;
         }
-        (path, missing)
+        Ok((path, missing))
     }
 
     /// The ticket that an owner has already; nobody has none.

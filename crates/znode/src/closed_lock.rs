@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::ledger::demand_of;
+use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, permit};
 use crate::znode::{Kind, Place};
@@ -25,7 +26,7 @@ impl State {
         if lock.is_root() || settings.limit == Some(0) || both {
             return Err(refuse(Error::BadArguments));
         }
-        let (base, missing) = self.missing_on_the_way(lock);
+        let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         let perm = if missing.is_empty() { WRITE } else { CREATE };
         permit(&self.nodes[&base], perm, changes).map_err(refuse)?;
         if missing.is_empty() {
@@ -40,6 +41,7 @@ impl State {
             }
         } else {
             self.check_room(&self.nodes[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
+            self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
             self.make_containers(&missing, changes);
         }
         if settings != LockSettings::default() {

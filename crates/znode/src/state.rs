@@ -12,11 +12,12 @@ use crate::lock::revoke::Revocations;
 use crate::lock::upgrade::Upgraded;
 use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::multilock::MultiLock;
+use crate::quota::Quotas;
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
     Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition,
-    Op, ReapCandidate, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
+    Op, Proven, ReapCandidate, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -35,6 +36,8 @@ pub struct State {
     /// Containers that had children and have none, by the time at which the last one went.
     pub(crate) idle: OrdSet<(u64, ZPath)>,
     pub(crate) data_bytes: u64,
+    /// Contenders of all locks.
+    pub(crate) contenders: u64,
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
     pub(crate) multis: OrdMap<Zxid, Arc<MultiLock>>,
     pub(crate) lock_limits: Arc<LockLimits>,
@@ -43,6 +46,7 @@ pub struct State {
     pub(crate) past: Past,
     pub(crate) revocations: Revocations,
     pub(crate) namings: Namings,
+    pub(crate) quotas: Quotas,
     /// Locks with a reader that became a writer, or wants to.
     pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
 }
@@ -91,6 +95,7 @@ impl State {
             timed: OrdSet::new(),
             idle: OrdSet::new(),
             data_bytes: 0,
+            contenders: 0,
             multis: OrdMap::new(),
             lock_limits: Arc::new(LockLimits::FIRST),
             grants: OrdMap::new(),
@@ -98,6 +103,7 @@ impl State {
             revocations: Revocations::default(),
             upgrades: OrdMap::new(),
             namings: Namings::default(),
+            quotas: Quotas::default(),
         }
     }
 
@@ -156,6 +162,21 @@ impl State {
     /// The length of all data, in bytes.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
+    }
+
+    /// How many locks have contenders.
+    pub fn lock_count(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// How many contenders all locks have together, holders included.
+    pub fn contender_count(&self) -> u64 {
+        self.contenders
+    }
+
+    /// How many of them hold, of those whom a session owns.
+    pub fn holder_count(&self) -> usize {
+        self.grants.len()
     }
 
     /// How many sessions are open.
@@ -237,6 +258,13 @@ impl State {
     fn answer(&mut self, request: Request, changes: &mut Changes) -> (Zxid, Result<Reply, Refusal>) {
         let now = changes.zxid;
         let Request { credential, idempotency, guard, op } = request;
+        let op = match op {
+            Op::Proven(Proven { identities, op }) => {
+                changes.identities = identities;
+                op.into()
+            }
+            op => op,
+        };
         let session = credential.map(|credential| credential.session);
         // Neither of these is remembered under the key: the session that would remember it is not proven.
         if let Some(Err(error)) = credential.map(|credential| self.authenticate(&credential).map(drop)) {
@@ -354,6 +382,7 @@ impl State {
             }
             Op::AttachSession { connection, timeout_ms } => self.attach_session(session, connection, timeout_ms),
             Op::InTurn(write) => self.in_turn(write, session, changes),
+            Op::Proven(_) => unreachable!("it was unwrapped, and cannot hold another one"),
         }
     }
 }

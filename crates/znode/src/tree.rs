@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
 use crate::{ADMIN, ReapCandidate, SessionId, ZPath, ZnodeOp};
@@ -90,6 +91,8 @@ impl State {
         };
         let kind = Kind::of(mode, owner);
         self.check_room(node, &path, data.len(), 1).map_err(refuse)?;
+        self.check_quota(&path, Growth { count: 1, bytes: data.len() as u64 })?;
+        self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let new = NewNode { kind, data: data.into(), acl: acl.into(), contender: None };
         self.insert(&path, new, changes);
@@ -135,17 +138,21 @@ impl State {
         if data_bytes > self.limits.state_bytes_max && data_bytes > self.data_bytes {
             return Err(refuse(Error::QuotaExceeded));
         }
+        let before = node.data.len() as u64;
+        let bytes = (data.len() as u64).saturating_sub(before);
+        self.check_quota(path, Growth { count: 0, bytes })?;
+        self.check_quota_text(path, &data).map_err(refuse)?;
         self.data_bytes = data_bytes;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
-        let stat = self.edit(path, |node| {
+        self.edit(path, |node| {
             node.data = data.into();
             node.version = next_version(node.version);
             node.mzxid = zxid;
             node.mtime_ms = time_ms;
-            node.stat()
         });
+        self.quota_changed(path, before);
         changes.push(EventKind::DataChanged, path);
-        Ok(Reply::Set { stat })
+        Ok(Reply::Set { stat: self.nodes[path].stat() })
     }
 
     fn check(&self, path: &ZPath, version: i32, changes: &Changes) -> Result<Reply, Refusal> {
@@ -207,13 +214,10 @@ impl State {
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
         let limits = &*self.limits;
         if parent.owner().is_some() {
-            Err(Error::NoChildrenForEphemerals)
-        } else if path.as_str().len() > limits.path_bytes_max as usize
-            || path.depth() > limits.path_depth_max as usize
-            || path.as_str().split('/').any(|name| name.len() > limits.name_bytes_max as usize)
-        {
-            Err(Error::PathTooLong)
-        } else if data > limits.data_bytes_max as usize {
+            return Err(Error::NoChildrenForEphemerals);
+        }
+        self.check_path(path)?;
+        if data > limits.data_bytes_max as usize {
             Err(Error::DataTooLarge)
         } else if parent.family.names.len() >= limits.children_max as usize {
             Err(Error::TooManyChildren)
@@ -224,6 +228,15 @@ impl State {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether a path is short enough to be made.
+    pub(crate) fn check_path(&self, path: &ZPath) -> Result<(), Error> {
+        let limits = &*self.limits;
+        let long = path.as_str().len() > limits.path_bytes_max as usize
+            || path.depth() > limits.path_depth_max as usize
+            || path.as_str().split('/').any(|name| name.len() > limits.name_bytes_max as usize);
+        if long { Err(Error::PathTooLong) } else { Ok(()) }
     }
 
     pub(crate) fn check_ephemerals(&self, kind: Kind) -> Result<(), Error> {
@@ -273,6 +286,7 @@ impl State {
             parent.pzxid = zxid;
         });
         self.link(path, &parent, node);
+        self.quota_created(path);
         if sequence_of(path.name()).is_some() {
             changes.queue_changed(&parent);
             if self.ledger(&parent).is_some() {
@@ -304,6 +318,7 @@ impl State {
             }
         }
         self.data_bytes += node.data.len() as u64;
+        self.contenders += u64::from(sequence_of(&name).is_some());
         self.namings.add(parent, &name, &node);
         self.index(path, &node);
         self.nodes.insert(path.clone(), Arc::new(node));
@@ -319,6 +334,8 @@ impl State {
         self.ticket_ended(path, &node, changes);
         self.namings.remove(&parent, path.name(), &node);
         self.data_bytes -= node.data.len() as u64;
+        self.quota_deleted(path, &node);
+        self.contenders -= u64::from(sequence_of(path.name()).is_some());
         let contenders = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;

@@ -23,6 +23,7 @@ pub mod zones;
 
 use crate::history::{self, Entry, Operation};
 use crate::verdict::Verdict;
+use crate::zookeeper::WRONG;
 
 /// What the harness can do to a cluster, and judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,7 +129,13 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
             return verdict;
         }
     };
-    check_operations(workload, &operations)
+    let mut verdict = check_operations(workload, &operations);
+    for operation in &operations {
+        if let Some(why) = operation.error.as_deref().and_then(|error| error.strip_prefix(WRONG)) {
+            verdict.found("protocol", why.to_owned(), &[operation]);
+        }
+    }
+    verdict
 }
 
 /// The same for operations that are paired already.

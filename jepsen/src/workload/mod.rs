@@ -22,6 +22,7 @@ mod sessions;
 mod upgrades;
 mod waiter;
 mod watchers;
+pub mod zookeeper;
 
 use std::collections::BTreeSet;
 use std::future::Future;

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use protocol::Ticket;
+use protocol::{RevokeRequest, Ticket};
 use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use znode::lock::{self, LockStatus};
-use znode::{Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, Upgrade, ZPath, Zxid};
+use znode::{
+    Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath, Zxid,
+};
 
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
@@ -30,11 +32,26 @@ pub(crate) enum Waited {
     Over,
 }
 
-/// A lock that is held.
+/// A lock that is held, as it was at one zxid: what is asked of the ticket belongs to the same moment, after which it may
+/// be taken away.
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) holds: u32,
     pub(crate) zxid: Zxid,
+    revoke: Option<RevokeRequest>,
+}
+
+impl Grant {
+    /// What a state says of a ticket that holds in it.
+    fn seen(state: &State, ticket: &ZPath, token: FencingToken, holds: u32) -> Grant {
+        let revoke = lock::revocation(state, ticket).map(revoke::request);
+        Grant { token, holds, zxid: state.last_zxid(), revoke }
+    }
+
+    /// What the log answered to a request of `zxid`, with what is asked of the ticket since.
+    fn answered(door: &Door, ticket: &ZPath, token: FencingToken, holds: u32, zxid: Zxid) -> Grant {
+        Grant { zxid, ..Grant::seen(&door.replica().state(), ticket, token, holds) }
+    }
 }
 
 /// The parameters of an acquire.
@@ -82,7 +99,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     if wish.keep {
         waiter.stay();
     }
-    let entered = enqueue(&mut waiter, &path).await;
+    let entered = enqueue(&call.door, &mut waiter, &path).await;
     let (ticket, grant) = entered.map_err(|problem| problem.naming(&call.door.replica().state(), &wish.texts))?;
     let grant = match grant {
         Some(grant) => grant,
@@ -96,7 +113,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         },
         None => wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?,
     };
-    let answer = held(&call.door, &ticket, &path, &grant, heartbeat.safe_for_ms().await);
+    let answer = held(&call.door, &ticket, &path, grant, heartbeat.safe_for_ms().await);
     deliver(&call.parts.extensions, waiter);
     Ok(answer)
 }
@@ -138,10 +155,14 @@ fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
 }
 
 /// The ticket, and the grant when there was nobody to wait for.
-pub(crate) async fn enqueue(waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
+pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
     let Applied { zxid, reply, .. } = waiter.applied().await?;
     match reply {
-        Ok(Reply::Acquired { ticket, status }) => Ok((ticket, grant(status, zxid))),
+        Ok(Reply::Acquired { ticket, status: LockStatus::Held { token, holds } }) => {
+            let grant = Grant::answered(door, &ticket, token, holds, zxid);
+            Ok((ticket, Some(grant)))
+        }
+        Ok(Reply::Acquired { ticket, status: LockStatus::Waiting { .. } }) => Ok((ticket, None)),
         // A retry of an acquire that was applied once and whose ticket has gone.
         Err(refusal) if refusal.error == Error::NoNode => {
             Err(Problem::ticket_gone(refusal.path.as_ref().unwrap_or(lock), zxid))
@@ -168,7 +189,7 @@ pub(crate) async fn wait_or_leave(
     let applied = waiter.withdraw(ticket).await.map_err(|error| {
         Problem::unknown(format!("the wait is over, but whether the waiter has left is not known yet: {error}"))
     })?;
-    let problem = match withdrawn(applied, ticket)? {
+    let problem = match withdrawn(door, applied, ticket)? {
         Ok(grant) => return Ok(grant),
         Err(problem) => problem,
     };
@@ -177,23 +198,18 @@ pub(crate) async fn wait_or_leave(
 }
 
 /// What the log decided: a grant, or how the attempt ended.
-fn withdrawn(applied: Applied, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
+fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
     let Applied { zxid, reply, .. } = applied;
     Ok(match reply {
-        Ok(Reply::StillHeld(LockStatus::Held { token, holds })) => Ok(Grant { token, holds, zxid }),
+        Ok(Reply::StillHeld(LockStatus::Held { token, holds })) => {
+            Ok(Grant::answered(door, ticket, token, holds, zxid))
+        }
         Ok(Reply::Withdrawn) => Err(Problem::not_acquired(ticket, zxid)),
         Ok(Reply::Superseded) => Err(Problem::superseded(ticket, zxid)),
         Err(refusal) if refusal.error == Error::NoNode => Err(Problem::ticket_gone(ticket, zxid)),
         Err(refusal) => Err(Problem::refused(refusal, zxid)),
         Ok(_) => return Err(Problem::internal("a withdrawal was not answered as one")),
     })
-}
-
-fn grant(status: LockStatus, zxid: Zxid) -> Option<Grant> {
-    match status {
-        LockStatus::Held { token, holds } => Some(Grant { token, holds, zxid }),
-        LockStatus::Waiting { .. } => None,
-    }
 }
 
 /// Waits until the ticket holds, its node goes, or the deadline passes.
@@ -220,8 +236,8 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
 type Ended = Result<Result<Grant, (Error, Zxid)>, replica::WaitEnd>;
 
 async fn granted(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
-    let step = |state: &znode::State| match lock::status(state, ticket) {
-        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant { token, holds, zxid: state.last_zxid() })),
+    let step = |state: &State| match lock::status(state, ticket) {
+        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant::seen(state, ticket, token, holds))),
         Ok(LockStatus::Waiting { predecessor }) => {
             Step::Watch(WatchKey::Node(lock::to_watch(state, ticket, predecessor)))
         }
@@ -231,9 +247,9 @@ async fn granted(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended 
 }
 
 async fn vanished(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
-    let step = |state: &znode::State| match lock::status(state, ticket) {
+    let step = |state: &State| match lock::status(state, ticket) {
         // A ledger may have been opened since the other watch was set, and the grant be told of at the ticket only.
-        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant { token, holds, zxid: state.last_zxid() })),
+        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant::seen(state, ticket, token, holds))),
         Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
         Err(error) => Step::Ready(Err((error, state.last_zxid()))),
     };
@@ -241,17 +257,16 @@ async fn vanished(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended
 }
 
 /// 200.
-pub(crate) fn held(door: &Door, ticket: &ZPath, lock: &ZPath, grant: &Grant, safe_for_ms: u64) -> Response {
-    let state = door.replica().state();
+pub(crate) fn held(door: &Door, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
         lock: lock.as_str().into(),
         fencing_token: grant.token.0,
         holds: grant.holds,
         safe_for_ms,
-        revoke: lock::revocation(&state, ticket).map(revoke::request),
+        revoke: grant.revoke,
     };
-    lint::warn(json(StatusCode::OK, grant.zxid, &body), &state, lock)
+    lint::warn(json(StatusCode::OK, grant.zxid, &body), &door.replica().state(), lock)
 }
 
 /// Where a ticket stands now.
@@ -275,7 +290,7 @@ pub(crate) fn standing(door: &Door, ticket: &ZPath) -> Result<Standing, Problem>
     };
     let lock = ticket.parent().ok_or_else(|| problem(Error::BadArguments))?;
     match lock::status(&state, ticket).map_err(problem)? {
-        LockStatus::Held { token, holds } => Ok(Standing::Held(Grant { token, holds, zxid })),
+        LockStatus::Held { token, holds } => Ok(Standing::Held(Grant::seen(&state, ticket, token, holds))),
         LockStatus::Waiting { predecessor } => {
             let body = Ticket::Waiting {
                 ticket: ticket.as_str().into(),

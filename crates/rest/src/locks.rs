@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use znode::lock::{self, LockStatus};
 use znode::{Error, FencingToken, LockSettings, Op, Reply, State, ZPath};
 
-use crate::acquire::{Grant, Standing, Waited, held, standing, wait};
+use crate::acquire::{Standing, held, standing, wait};
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
 use crate::lint;
@@ -150,31 +150,28 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
     let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
-    let grant = match status {
+    match status {
         _ if until_revoked => {
             tokio::select! {
                 end = revoke::wait(call.door.replica(), &ticket, deadline) => end?,
                 () = call.door.stopped() => return Err(Problem::stopping()),
             }
-            match standing(&call.door, &ticket)? {
-                Standing::Held(grant) => grant,
-                Standing::Waiting(answer) => return Ok(answer),
-            }
         }
-        LockStatus::Held { token, holds } => Grant { token, holds, zxid },
-        LockStatus::Waiting { .. } => match wait(&call.door, &ticket, deadline).await? {
-            Waited::Held(grant) => grant,
-            Waited::Over => match standing(&call.door, &ticket)? {
-                Standing::Held(grant) => grant,
-                Standing::Waiting(answer) => return Ok(answer),
-            },
-        },
-    };
+        LockStatus::Held { .. } => {}
+        LockStatus::Waiting { .. } => _ = wait(&call.door, &ticket, deadline).await?,
+    }
+    if let Standing::Waiting(answer) = standing(&call.door, &ticket)? {
+        return Ok(answer);
+    }
+    // The heartbeat may take its time, and the ticket be taken away meanwhile: how it stands is looked up behind it.
     let safe_for_ms = match heartbeat {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
     };
-    Ok(held(&call.door, &ticket, &lock, &grant, safe_for_ms))
+    match standing(&call.door, &ticket)? {
+        Standing::Held(grant) => Ok(held(&call.door, &ticket, &lock, grant, safe_for_ms)),
+        Standing::Waiting(answer) => Ok(answer),
+    }
 }
 
 /// Gives one hold of a ticket back, held or waiting.

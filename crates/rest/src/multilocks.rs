@@ -45,7 +45,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     if keep {
         waiter.disarm();
     }
-    let entered = enqueue(&mut waiter, &first).await;
+    let entered = enqueue(&call.door, &mut waiter, &first).await;
     let (ticket, grant) = entered.map_err(|problem| problem.naming(&call.door.replica().state(), &texts))?;
     if grant.is_none() && keep {
         // However the wait ends: if the place is kept, the client must hear of its ticket.

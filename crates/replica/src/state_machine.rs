@@ -69,8 +69,8 @@ impl StateMachine {
         }
     }
 
-    /// Applies one entry to the working state.
-    fn apply_entry(&mut self, entry: storage::Entry) -> io::Result<Applied> {
+    /// Applies one entry to the working state. Also whether that is to be published by itself.
+    fn apply_entry(&mut self, entry: storage::Entry) -> io::Result<(Applied, bool)> {
         let id = entry.log_id;
         let at = LogPosition { term: Term(id.committed_leader_id().term), zxid: Zxid(self.zxid_base + id.index) };
         self.last_applied = Some(id);
@@ -80,13 +80,14 @@ impl StateMachine {
                 let txn = decode_txn(&command.0).map_err(|error| {
                     io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
                 })?;
-                Ok(self.state.apply(at, txn))
+                let wanted = self.view.is_wanted(&txn.request);
+                Ok((self.state.apply(at, txn), wanted))
             }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(id), membership);
-                Ok(self.skip(at))
+                Ok((self.skip(at), false))
             }
-            EntryPayload::Blank => Ok(self.skip(at)),
+            EntryPayload::Blank => Ok((self.skip(at), false)),
         }
     }
 
@@ -133,13 +134,16 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 };
                 let (entry, responder) = next?;
                 let at = Zxid(self.zxid_base + entry.log_id.index);
-                let mut applied = self.apply_entry(entry)?;
+                let (mut applied, wanted) = self.apply_entry(entry)?;
                 events.append(&mut applied.events);
                 unpublished.extend(responder.map(|responder| {
                     let outcome = Outcome(Arc::new(Proposed { at, applied }));
                     Unpublished { responder, outcome }
                 }));
                 count += 1;
+                if wanted {
+                    break;
+                }
             }
             if count > 0 {
                 self.view.publish(Arc::new(self.state.clone()), events);

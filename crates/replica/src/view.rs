@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-use znode::{Event, State, Zxid};
+use znode::{Event, Op, Request, State, Zxid};
 
 use crate::event_ring::{EventRing, Found};
 use crate::observer::Observer;
@@ -81,6 +81,12 @@ impl View {
         guarded.watches.fire(&events);
         guarded.ring.push(events, applied);
         guarded.open_gates(applied);
+    }
+
+    /// Whether the state right behind this entry is to be published by itself.
+    pub(crate) fn is_wanted(&self, request: &Request) -> bool {
+        let (Some(credential), Op::InTurn(write)) = (&request.credential, &request.op) else { return false };
+        self.lock().observers().any(|observer| observer.wants(credential.session, write))
     }
 
     /// Publishes a state that a snapshot brought. What happened in between is not known, so everybody looks again.

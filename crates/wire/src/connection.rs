@@ -1,6 +1,7 @@
 //! One connection, from its session to its end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -13,9 +14,10 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
+use znode::{State, Zxid};
 
 use crate::client::Client;
-use crate::door::Door;
+use crate::door::{Door, wire_zxid};
 use crate::requests::{Done, propose, sync};
 use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
@@ -39,8 +41,8 @@ pub(crate) enum End {
 struct Pending<'a> {
     queue: FuturesOrdered<BoxFuture<'a, Waited>>,
     bytes: usize,
-    /// Those that are looked at only in their turn.
-    reads: usize,
+    /// Those that are looked at only in their turn, and syncs: no write behind them is proposed before that.
+    barriers: usize,
 }
 
 impl<'a> Pending<'a> {
@@ -55,6 +57,7 @@ pub(crate) struct Waited {
     pub(crate) xid: i32,
     pub(crate) bytes: usize,
     pub(crate) since: Instant,
+    pub(crate) is_barrier: bool,
     pub(crate) what: What,
 }
 
@@ -63,6 +66,19 @@ pub(crate) enum What {
     Done(Done),
     /// It is answered now, in its turn.
     Now(Box<Request>),
+    /// It is answered from this state: that of its turn.
+    Then(Box<Request>, Arc<State>),
+}
+
+/// Whether a request is looked at only in its turn: it has to do with watches, and with what is to come.
+fn is_for_the_hub(request: &Request) -> bool {
+    match request {
+        Request::Exists(which) | Request::GetData(which) => which.watch,
+        Request::GetChildren(which) | Request::GetChildren2(which) => which.watch,
+        Request::AddWatch(_) | Request::CheckWatches(_) | Request::RemoveWatches(_) => true,
+        Request::SetWatches(_) | Request::SetWatches2(_) => true,
+        _ => false,
+    }
 }
 
 /// One client's connection.
@@ -70,11 +86,14 @@ pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Arc<Client>,
     pub(crate) turns: Turns,
+    /// The zxid of the last answer: the next one must not tell an earlier one.
+    told: AtomicI64,
 }
 
 impl Connection {
     pub(crate) fn new(door: Arc<Door>, client: Arc<Client>) -> Connection {
-        Connection { door, client, turns: Turns::default() }
+        let told = AtomicI64::new(wire_zxid(door.replica.state().last_zxid()));
+        Connection { door, client, turns: Turns::default(), told }
     }
 
     /// Serves the client until it, or this node, has had enough.
@@ -132,7 +151,7 @@ impl Connection {
                     // It said this before it was our turn to hear it.
                     self.client.pulse.heard();
                     pending.bytes -= waited.bytes;
-                    pending.reads -= usize::from(matches!(waited.what, What::Now(_)));
+                    pending.barriers -= usize::from(waited.is_barrier);
                     if let Some(end) = self.settle(waited) {
                         return end;
                     }
@@ -159,10 +178,10 @@ impl Connection {
             }
             let too_long = |_| End::Cut("a packet is too long");
             let Some(packet) = frames.peek().map_err(too_long)? else { return Ok(true) };
-            // A read sees what was written before it and nothing that its own client writes after it. So that write is not
-            // even proposed while the read waits for those before it.
+            // What is looked at in its turn sees what was written before it and nothing that its own client writes after it. So
+            // that write is not even proposed while it waits for those before it.
             let header = RequestHeader::from_bytes(packet);
-            if pending.reads > 0 && header.is_ok_and(|header| writes::is_write(header.op)) {
+            if pending.barriers > 0 && header.is_ok_and(|header| writes::is_write(header.op)) {
                 return Ok(false);
             }
             let packet = frames.next_packet().map_err(too_long)?.unwrap_or_default();
@@ -191,12 +210,12 @@ impl Connection {
         self.client.counts.begun(xid, op);
         self.door.counts.begun(xid, op);
         let (since, bytes) = (Instant::now(), packet.len());
-        let waited = move |what| Waited { xid, bytes, since, what };
+        let waited = move |what| Waited { xid, bytes, since, is_barrier: false, what };
         let request = match Request::read(op, body) {
             Ok(request) => request,
             Err(_) => {
-                let refused = waited(What::Done(Done::Answer(Err(error::MARSHALLING))));
-                return self.in_order(refused, pending);
+                let refused = Done::Answer(None, Err(error::MARSHALLING));
+                return self.in_order(waited(What::Done(refused)), pending);
             }
         };
         match writes::prepare(&request, &self.client.identities()) {
@@ -215,12 +234,27 @@ impl Connection {
                     Refused::Code(code) => Err(code),
                     Refused::Results(body) => Ok(body),
                 };
-                self.in_order(waited(What::Done(Done::Answer(answer))), pending)
+                self.in_order(waited(What::Done(Done::Answer(None, answer))), pending)
             }
             None => match request {
                 Request::Sync(path) => {
-                    let sync = async move { waited(What::Done(sync(&self.door, &path).await)) };
+                    let sync = async move {
+                        let what = What::Done(sync(&self.door, &path).await);
+                        Waited { is_barrier: true, ..waited(what) }
+                    };
+                    pending.barriers += 1;
                     pending.push(bytes, Box::pin(sync));
+                    None
+                }
+                request if !pending.queue.is_empty() && pending.barriers == 0 && !is_for_the_hub(&request) => {
+                    let moment = self.door.hub.moment(&self.client);
+                    let read = async move {
+                        waited(match moment.await {
+                            Ok(state) => What::Then(Box::new(request), state),
+                            Err(_) => What::Done(Done::Cut("the state for a read was passed over")),
+                        })
+                    };
+                    pending.push(bytes, Box::pin(read));
                     None
                 }
                 request => self.in_order(waited(What::Now(Box::new(request))), pending),
@@ -229,11 +263,15 @@ impl Connection {
     }
 
     /// Answers now if nobody is before it.
-    fn in_order<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
+    fn in_order<'a>(&'a self, mut waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
         if pending.queue.is_empty() {
+            if let What::Done(Done::Answer(at, _)) = &mut waited.what {
+                *at = Some(self.door.replica.state().last_zxid());
+            }
             return self.settle(waited);
         }
-        pending.reads += usize::from(matches!(waited.what, What::Now(_)));
+        waited.is_barrier = matches!(waited.what, What::Now(_));
+        pending.barriers += usize::from(waited.is_barrier);
         pending.push(waited.bytes, Box::pin(std::future::ready(waited)));
         None
     }
@@ -242,16 +280,20 @@ impl Connection {
     fn settle(&self, waited: Waited) -> Option<End> {
         let Waited { xid, since, what, .. } = waited;
         let end = match what {
-            What::Done(Done::Answer(body)) => {
-                self.reply(xid, self.door.zxid(), body);
+            What::Done(Done::Answer(at, body)) => {
+                self.reply(xid, at.unwrap_or_default(), body);
                 None
             }
-            What::Done(Done::Last(body)) => {
-                self.reply(xid, self.door.zxid(), body);
+            What::Done(Done::Last(at, body)) => {
+                self.reply(xid, at.unwrap_or_default(), body);
                 Some(End::Finished)
             }
             What::Done(Done::Cut(why)) => Some(End::Cut(why)),
             What::Now(request) => self.read(xid, &request),
+            What::Then(request, state) => {
+                self.read_from(&state, xid, &request);
+                None
+            }
         };
         for counts in [&self.client.counts, &self.door.counts] {
             counts.answered(since.elapsed());
@@ -277,16 +319,12 @@ impl Connection {
             Request::SetWatches(set) => return self.bring_back(xid, &requests::with_no_persistent_ones(set)),
             Request::SetWatches2(set) => return self.bring_back(xid, set),
             other => {
-                let state = self.door.replica.state();
-                let identities = client.identities();
-                let reader = reads::Reader { state: &state, identities: &identities };
-                let body = requests::read(reader, client.session(), other);
-                self.reply(xid, crate::door::wire_zxid(state.last_zxid()), body);
+                self.read_from(&self.state(), xid, other);
                 return None;
             }
         };
         let (zxid, body) = watched;
-        let frame = client.answer(xid, crate::door::wire_zxid(zxid), body.map(requests::bytes));
+        let frame = client.answer(xid, self.told(zxid), body.map(requests::bytes));
         client.outbox.release(&frame);
         None
     }
@@ -295,7 +333,7 @@ impl Connection {
         match watches::bring_back(&self.door.hub, &self.client, set) {
             Brought::Back(zxid) => {
                 let nothing = Ok(requests::bytes(Vec::new()));
-                let frame = self.client.answer(xid, crate::door::wire_zxid(zxid), nothing);
+                let frame = self.client.answer(xid, self.told(zxid), nothing);
                 self.client.outbox.release(&frame);
                 None
             }
@@ -304,9 +342,27 @@ impl Connection {
         }
     }
 
-    fn reply(&self, xid: i32, zxid: i64, body: Result<Vec<u8>, i32>) {
+    fn read_from(&self, state: &State, xid: i32, request: &Request) {
+        let identities = self.client.identities();
+        let reader = reads::Reader { state, identities: &identities };
+        self.reply(xid, state.last_zxid(), requests::read(reader, self.client.session(), request));
+    }
+
+    /// A state that is not older than any answer so far. The hub has it a moment before it is published.
+    fn state(&self) -> Arc<State> {
+        let state = self.door.replica.state();
+        if wire_zxid(state.last_zxid()) >= self.told.load(Ordering::Relaxed) { state } else { self.door.hub.state() }
+    }
+
+    fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {
         self.door.counts.sent();
-        self.client.outbox.push(&self.client.answer(xid, zxid, body.map(requests::bytes)));
+        self.client.outbox.push(&self.client.answer(xid, self.told(zxid), body.map(requests::bytes)));
+    }
+
+    /// The zxid that an answer tells.
+    fn told(&self, zxid: Zxid) -> i64 {
+        let zxid = wire_zxid(zxid);
+        self.told.fetch_max(zxid, Ordering::Relaxed).max(zxid)
     }
 
     /// Auth packets are answered as they come, before requests that came earlier.
@@ -341,7 +397,7 @@ impl Connection {
                 return End::Cut("the session is gone, or at another connection");
             }
             for _ in 0..pings {
-                let pong = ReplyHeader { xid: xid::PING, zxid: self.door.zxid(), error: 0 };
+                let pong = ReplyHeader { xid: xid::PING, zxid: self.told.load(Ordering::Relaxed), error: 0 };
                 client.outbox.push(&framed(|out| pong.write(out)));
             }
             // Requests come by the thousand: their news can wait, pings cannot.

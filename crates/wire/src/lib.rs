@@ -24,7 +24,7 @@
 //! words.rs       four-letter words             counts.rs      numbers for them
 //! door.rs        what connections share        config.rs      bounds
 //! own.rs         /zookeeper                     turns.rs       writes that came too early
-//! half_packets.rs  a bound on packets that are not whole yet
+//! moments.rs     states for reads behind writes  half_packets.rs  a bound on packets that are not whole yet
 //! ```
 
 mod auth;
@@ -37,6 +37,7 @@ mod door;
 mod half_packets;
 mod handshake;
 mod hub;
+mod moments;
 mod outbox;
 mod own;
 mod pulse;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use crate::cluster::{Cluster, LOSS_PERCENT, LinkRule, Network, disk};
+use crate::cluster::{Breakage, Cluster, LOSS_PERCENT, LinkRule, Network, disk};
 use crate::recorder::Recorder;
 
 /// A kind of fault.
@@ -243,9 +243,13 @@ impl Nemesis {
             Fault::Clock => self.set_clocks(&mut cluster),
             Fault::DiskFull | Fault::Fsync => {
                 let node = &mut cluster.nodes[(one - 1) as usize];
-                node.break_disk();
-                let dir = &node.data_dir;
-                let filled = if fault == Fault::DiskFull { disk::fill(dir) } else { disk::fill_below(dir) };
+                let filled = if fault == Fault::DiskFull {
+                    node.break_disk(Breakage::Full);
+                    disk::fill(&node.data_dir)
+                } else {
+                    node.break_disk(Breakage::LosesWrites);
+                    disk::fill_below(&node.data_dir)
+                };
                 filled.map_err(|error| format!("disk of node {one}: {error}"))?;
                 Ok(json!({"nodes": [one]}))
             }

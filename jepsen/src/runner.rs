@@ -23,8 +23,8 @@ use crate::report;
 use crate::store;
 use crate::verdict::{Validity, Verdict};
 use crate::workload::{
-    Bank, Ephemerals, Fenced, LockKind, Locks, Queue, Registers, Retries, Sequences, Sessions, Watchers, Work,
-    zookeeper,
+    Bank, Ephemerals, Fenced, LockKind, Locks, MultiLocks, Queue, Registers, Retries, Semaphores, Sequences, Sessions,
+    Watchers, Work, zookeeper,
 };
 
 /// How long the workers may take to settle and the last reads to be answered.
@@ -165,6 +165,8 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Workload::Multi => run.go(Bank, progress).await,
         Workload::Session => run.go(Sessions::new(negative), progress).await,
         Workload::ExactlyOnce => run.go(Retries::new(negative), progress).await,
+        Workload::Semaphore => run.go(Semaphores::new(n), progress).await,
+        Workload::MultiLock => run.go(MultiLocks::new(n), progress).await,
     }
 }
 

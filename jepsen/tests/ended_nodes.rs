@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jepsen::cluster::{Cluster, NetworkKind, Node, Place, Plan};
+use jepsen::cluster::{Breakage, Cluster, NetworkKind, Node, Place, Plan};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -75,6 +75,25 @@ impl Rig {
         say_last(self.dir.path(), words);
         until(|| !self.node().runs()).await;
     }
+
+    /// Recovers, and waits for the start that this is.
+    async fn recover(&mut self, start: usize) {
+        self.cluster.recover().await.unwrap();
+        until(|| self.starts() == start).await;
+    }
+
+    /// A file among the node's data; it goes when the data is thrown away.
+    fn keep_a_file(&mut self) -> PathBuf {
+        let dir = self.node().data_dir.clone();
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("log"), "entries").unwrap();
+        dir.join("log")
+    }
+
+    /// Of every end, whether the disk is to blame, and whether the data was refused as damaged.
+    fn excuses(&mut self) -> Vec<(bool, bool)> {
+        self.cluster.ends().iter().map(|end| (end.for_its_disk, end.refused_damage)).collect()
+    }
 }
 
 /// Lets the node of this directory end. The words are there when the file is.
@@ -122,7 +141,7 @@ async fn answer(listener: TcpListener, dir: PathBuf, ends_when_asked: bool) {
 #[tokio::test]
 async fn one_that_ends_when_its_disk_is_mended_already_is_started_again() {
     let mut rig = Rig::start(true).await;
-    rig.node().break_disk();
+    rig.node().break_disk(Breakage::LosesWrites);
     rig.node().mend_disk();
     rig.cluster.recover().await.unwrap();
     until(|| rig.starts() == 2).await;
@@ -138,7 +157,7 @@ async fn one_that_ends_when_its_disk_is_mended_already_is_started_again() {
 async fn one_that_ends_without_a_reason_is_not_excused() {
     let mut rig = Rig::start(false).await;
     // The disk of an earlier life is no excuse for the next.
-    rig.node().break_disk();
+    rig.node().break_disk(Breakage::LosesWrites);
     rig.end().await;
     rig.node().mend_disk();
     rig.cluster.recover().await.unwrap();
@@ -161,29 +180,45 @@ async fn one_that_was_killed_has_not_ended_by_itself() {
     assert_eq!(rig.cluster.ends().len(), 1);
 }
 
+const DAMAGED: &str = "zlock: storage: data is damaged: move it away";
+
 #[tokio::test]
 async fn one_whose_disk_left_damage_is_given_an_empty_one() {
-    let damaged = "zlock: storage: data is damaged: move it away";
     let mut rig = Rig::start(false).await;
-    let kept = rig.node().data_dir.join("log");
-    std::fs::create_dir_all(&rig.node().data_dir).unwrap();
-    std::fs::write(&kept, "entries").unwrap();
-    // Whose disk was never broken has no damage that could be excused.
-    rig.end_with(damaged).await;
-    rig.cluster.recover().await.unwrap();
-    until(|| rig.starts() == 2).await;
-    assert!(kept.exists());
-
-    rig.node().break_disk();
+    let kept = rig.keep_a_file();
+    rig.node().break_disk(Breakage::LosesWrites);
     rig.end().await;
     rig.node().mend_disk();
-    rig.cluster.recover().await.unwrap();
-    until(|| rig.starts() == 3).await;
+    rig.recover(2).await;
     assert!(kept.exists());
-    rig.end_with(damaged).await;
-    rig.cluster.recover().await.unwrap();
-    until(|| rig.starts() == 4).await;
+    rig.end_with(DAMAGED).await;
+    rig.recover(3).await;
     assert!(!kept.exists());
-    let ends: Vec<(bool, bool)> = rig.cluster.ends().iter().map(|end| (end.for_its_disk, end.refused_damage)).collect();
-    assert_eq!(ends, [(false, false), (true, false), (true, true)]);
+    assert_eq!(rig.excuses(), [(true, false), (true, true)]);
+}
+
+#[tokio::test]
+async fn damage_that_no_disk_has_left_is_not_excused() {
+    let mut rig = Rig::start(false).await;
+    let kept = rig.keep_a_file();
+    rig.end_with(DAMAGED).await;
+    rig.recover(2).await;
+    // A full disk loses nothing that it has taken.
+    rig.node().break_disk(Breakage::Full);
+    rig.end().await;
+    rig.node().mend_disk();
+    rig.recover(3).await;
+    rig.end_with(DAMAGED).await;
+    rig.recover(4).await;
+    // One that loses writes is no excuse any more once the data was opened.
+    rig.node().break_disk(Breakage::LosesWrites);
+    rig.end().await;
+    rig.node().mend_disk();
+    rig.recover(5).await;
+    rig.node().kill();
+    rig.recover(6).await;
+    rig.end_with(DAMAGED).await;
+    rig.recover(7).await;
+    assert!(kept.exists());
+    assert_eq!(rig.excuses(), [(false, false), (true, false), (false, false), (true, false), (false, false)]);
 }

@@ -6,31 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method};
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
-use protocol::{ProblemType, headers};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use protocol::{ProblemType, encode_path, headers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Error;
 use crate::clock::Moment;
-
-/// What a path must not hold as it is (RFC 3986, `pchar`), and the percent sign.
-const ESCAPED: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'[')
-    .add(b'\\')
-    .add(b']')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
 
 /// Which node is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +143,7 @@ impl Target {
             let detail = format!("path: {path:?} does not begin with a slash");
             return Err(Error::refused_here(ProblemType::BadRequest, detail));
         }
-        Ok(Target { text: format!("{route}{}", utf8_percent_encode(path, ESCAPED)), has_query: false })
+        Ok(Target { text: format!("{route}{}", encode_path(path)), has_query: false })
     }
 
     pub(crate) fn with(mut self, name: &str, value: impl std::fmt::Display) -> Target {
@@ -182,11 +164,6 @@ impl Target {
     pub(crate) fn finish(self) -> String {
         self.text
     }
-}
-
-/// A znode path as a header can hold it.
-pub(crate) fn path_in_header(path: &str) -> String {
-    utf8_percent_encode(path, ESCAPED).to_string()
 }
 
 /// What a node answered, when it did what it was asked to.

@@ -11,7 +11,7 @@ use protocol::{
     AclEntry, AclInfo, Children, Created, Deleted, Millis, Mode, NamedStat, NodeSet, Stat, ZnodeInfo, headers,
 };
 
-use crate::call::{Call, Target, path_in_header};
+use crate::call::{Call, Target};
 use crate::client::Client;
 use crate::{Error, Guard};
 
@@ -141,7 +141,7 @@ pub(crate) struct LockCheck(String);
 
 impl LockCheck {
     pub(crate) fn of(guard: &Guard) -> LockCheck {
-        LockCheck(format!("{};{}", path_in_header(guard.lock()), guard.fencing_token()))
+        LockCheck(format!("{};{}", protocol::encode_path(guard.lock()), guard.fencing_token()))
     }
 
     pub(crate) fn add_to(this: Option<&LockCheck>, call: Call) -> Result<Call, Error> {

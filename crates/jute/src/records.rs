@@ -21,6 +21,7 @@ macro_rules! records {
         }
     )*};
 }
+pub(crate) use records;
 
 records! {
     /// What every request but the first begins with.

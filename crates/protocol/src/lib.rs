@@ -9,6 +9,7 @@
 //! | `duration.rs` | durations as clients write them |
 //! | `session_key.rs` | `<id>.<secret>`, the value of `Zlock-Session` |
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
+//! | `path.rs` | znode paths in URLs and headers |
 //! | `past.rs` | what is remembered of locks and sessions |
 //! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `gathering.rs`, `cluster.rs` | requests and answers of the routes of that name |
 
@@ -20,6 +21,7 @@ pub mod headers;
 mod lock;
 mod multilock;
 mod past;
+mod path;
 mod problem;
 mod session;
 mod session_key;
@@ -36,6 +38,7 @@ pub use lock::{
 };
 pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
 pub use past::{LockHistory, PastTicket, SessionEnd, SessionEnded, TicketEnd};
+pub use path::encode_path;
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};
 pub use session_key::{SessionKey, SessionKeyError};

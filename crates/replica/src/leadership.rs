@@ -15,6 +15,7 @@ use znode::{Credential, Op, Request, SessionId, State, Term};
 
 use crate::node::Node;
 use crate::planted::{self, Planted};
+use crate::quota_log::QuotaLog;
 use crate::session_tracker::{Noted, SessionTracker};
 use crate::transport::TouchAnswer;
 
@@ -223,6 +224,7 @@ pub(crate) async fn lead(node: Arc<Node>) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut under_way: FuturesUnordered<Done> = FuturesUnordered::new();
     let mut busy = HashSet::new();
+    let mut quotas = QuotaLog::default();
     loop {
         tokio::select! {
             biased;
@@ -232,7 +234,10 @@ pub(crate) async fn lead(node: Arc<Node>) {
                 busy.remove(&duty);
             }
             _ = tick.tick() => {
-                for duty in node.tick_as_leader(&node.view.state(), &busy) {
+                let state = node.view.state();
+                let duties = node.tick_as_leader(&state, &busy);
+                if node.sessions().reign.is_some() { quotas.look(&state) } else { quotas.forget() }
+                for duty in duties {
                     busy.insert(duty.clone());
                     under_way.push(Box::pin(Arc::clone(&node).fulfil(duty)));
                 }

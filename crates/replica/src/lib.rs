@@ -27,6 +27,7 @@
 //! network.rs        Raft's calls to peers           server.rs           answers to peers
 //! budget.rs         how much may be under way       tries.rs            trying again, without hurry
 //! entry_clock.rs    the time on entries         observer.rs         who hears of everything first
+//! quota_log.rs      subtrees beyond their quota
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ```
 
@@ -45,6 +46,7 @@ mod observer;
 #[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
 mod planted;
 mod propose;
+mod quota_log;
 mod reads;
 mod replica;
 mod server;

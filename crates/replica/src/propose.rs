@@ -210,19 +210,32 @@ fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> 
 
 /// About as many bytes as the request takes up.
 fn request_bytes(request: &Request) -> usize {
-    use znode::{Op, ZnodeOp};
+    use znode::{Acquire, Op, ProvenOp, TurnOp, ZnodeOp};
     let data = |op: &ZnodeOp| match op {
         ZnodeOp::Create(create) => create.data.len() + create.parent.as_str().len() + create.name.len(),
         ZnodeOp::SetData { path, data, .. } => data.len() + path.as_str().len(),
         ZnodeOp::Delete { path, .. } | ZnodeOp::Check { path, .. } => path.as_str().len(),
     };
+    let multi = |ops: &[ZnodeOp]| ops.iter().map(|op| REQUEST_BYTES + data(op)).sum();
+    let acquire = |wish: &Acquire| wish.lock.as_str().len() + wish.label.len() + wish.owner.len();
     REQUEST_BYTES
         + match &request.op {
             Op::Znode(op) => data(op),
-            Op::Multi(ops) => ops.iter().map(|op| REQUEST_BYTES + data(op)).sum(),
-            Op::Acquire(acquire) => acquire.lock.as_str().len() + acquire.label.len() + acquire.owner.len(),
+            Op::Multi(ops) => multi(ops),
+            Op::Acquire(wish) => acquire(wish),
             Op::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
             Op::Revoke { path, .. } => path.as_str().len(),
+            Op::InTurn(write) => match &write.op {
+                TurnOp::Znode(op) => data(op),
+                TurnOp::Multi(ops) => multi(ops),
+                TurnOp::SetAcl { .. } | TurnOp::CloseSession => 0,
+            },
+            Op::Proven(proven) => match &proven.op {
+                ProvenOp::Znode(op) => data(op),
+                ProvenOp::Multi(ops) => multi(ops),
+                ProvenOp::Acquire { acquire: wish, .. } => acquire(wish),
+                _ => 0,
+            },
             _ => 0,
         }
 }

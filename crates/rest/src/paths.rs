@@ -1,27 +1,9 @@
 //! Znode paths in URLs.
 
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use percent_encoding::percent_decode_str;
 use znode::{Create, CreateMode, ZPath};
 
 use crate::problem::Problem;
-
-/// What a path segment must not hold as it is (RFC 3986, `pchar`), and the percent sign.
-const ESCAPED: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'[')
-    .add(b'\\')
-    .add(b']')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
 
 /// The znode path behind a route: `/a%20b/c` is `/a b/c`. The slashes are the URL's own: an encoded one is refused.
 pub(crate) fn decode(raw: &str) -> Result<ZPath, Problem> {
@@ -55,7 +37,7 @@ pub(crate) fn create((parent, name): (ZPath, String), data: Vec<u8>, mode: Creat
 
 /// A znode path as a part of a URL.
 pub(crate) fn encode(path: &ZPath) -> String {
-    utf8_percent_encode(path.as_str(), ESCAPED).to_string()
+    protocol::encode_path(path.as_str())
 }
 
 pub(crate) fn not_a_path() -> Problem {

@@ -111,15 +111,6 @@ impl Database {
         }
     }
 
-    /// A number that was never used before in this database.
-    pub(crate) fn fresh_number(&self) -> io::Result<u64> {
-        let number = match &self.engine {
-            Engine::Sled { db, .. } => db.generate_id().map_err(io::Error::from),
-            Engine::Memory(database) => Ok(database.fresh_number()),
-        };
-        self.fatal.note("numbering a snapshot", number)
-    }
-
     /// Removes a tree and what it holds.
     ///
     /// Its keys go first: sled gives the space of a tree that is dropped as a whole back only in part.

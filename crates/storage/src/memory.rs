@@ -27,7 +27,6 @@ struct Contents {
     synced: Trees,
     /// What is in `trees` and not in `synced`, in order.
     unsynced: VecDeque<Write>,
-    last_number: u64,
     /// Raised at each crash: what a dead process still holds is of no more use to it.
     boot: u64,
 }
@@ -122,12 +121,6 @@ impl MemoryDatabase {
 
     pub(crate) fn tree_names(&self) -> Vec<String> {
         self.disk.lock().trees.keys().cloned().collect()
-    }
-
-    pub(crate) fn fresh_number(&self) -> u64 {
-        let mut contents = self.disk.lock();
-        contents.last_number += 1;
-        contents.last_number
     }
 
     pub(crate) fn sync(&self) -> io::Result<()> {

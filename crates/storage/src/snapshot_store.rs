@@ -8,8 +8,12 @@
 //! A snapshot is written to a tree of its own, flushed and fsynced; then `current` is flipped to it, flushed and
 //! fsynced; then the old one's tree is removed. Whatever a crash leaves, `current` points at a whole snapshot, and every
 //! other tree is removed at the next open.
+//!
+//! Numbers go up from the current snapshot's. They are this store's own and not sled's, which begin anew when the
+//! database is rebuilt: a new snapshot would be written over the current one.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bincode::{Decode, Encode};
@@ -43,6 +47,8 @@ struct Shared {
     database: Database,
     pointers: Tree,
     current: RwLock<Option<Snapshot>>,
+    // Above the number of every snapshot that has a tree.
+    next_number: AtomicU64,
     // Flips and removals, one at a time.
     shelf: Mutex<Shelf>,
 }
@@ -79,9 +85,11 @@ impl SnapshotStore {
                 database.drop_tree(&name)?;
             }
         }
+        let next_number = AtomicU64::new(current.as_ref().map_or(0, |snapshot| snapshot.0.number + 1));
         Ok(SnapshotStore(Arc::new(Shared {
             database: database.clone(),
             pointers,
+            next_number,
             current: RwLock::new(current),
             shelf: Mutex::default(),
         })))
@@ -137,7 +145,7 @@ impl SnapshotStore {
     }
 
     fn begin(&self) -> io::Result<(u64, Tree)> {
-        let number = self.0.database.fresh_number()?;
+        let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
         Ok((number, self.0.database.tree(&tree_name(number))?))
     }
 

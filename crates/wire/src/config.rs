@@ -27,6 +27,8 @@ pub struct WireConfig {
     pub write_timeout_ms: u64,
     /// How long a write, or `sync`, may take. Beyond: the connection is closed, for the outcome is not known.
     pub propose_timeout_ms: u64,
+    /// `host:port` that clients are told to connect to, in `/zookeeper/config`; nothing when empty or `none`.
+    pub addr: String,
     /// Four-letter words that are answered, separated by commas; `*` is all of them.
     pub words: String,
 }
@@ -45,6 +47,7 @@ impl Default for WireConfig {
             handshake_timeout_ms: 10_000,
             write_timeout_ms: 10_000,
             propose_timeout_ms: 10_000,
+            addr: String::new(),
             words: "srvr".to_owned(),
         }
     }

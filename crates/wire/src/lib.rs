@@ -51,4 +51,5 @@ mod words;
 mod writes;
 
 pub use config::WireConfig;
+pub use own::announce_no_door;
 pub use serve::serve;

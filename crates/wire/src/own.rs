@@ -2,43 +2,114 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
-use tracing::{debug, info};
-use znode::{ALL, Acl, Create, CreateMode, Error, Op, READ, Request, ZPath, ZnodeOp};
+use replica::{Member, Replica};
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info, warn};
+use znode::{ALL, Acl, Create, CreateMode, Error, Identity, Op, READ, Request, SUPER, State, ZPath, ZnodeOp};
 
-use crate::door::Door;
 use crate::writes::OWN;
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The same when a bound stands in the way: every try is an entry of the log.
+const LONG_PAUSE: Duration = Duration::from_secs(60);
+/// How long one of them may take.
+const PROPOSE_MAX: Duration = Duration::from_secs(10);
+/// Where the members stand.
+const CONFIG: &str = "/zookeeper/config";
 
-/// Makes them when they are missing. Every node of a new cluster tries, and one of them makes each.
-///
-/// `/zookeeper/config` stays empty: Curator would connect to whatever addresses it names.
-pub(crate) async fn make_own_znodes(door: &Door) {
+/// Makes them when they are missing, and keeps this node's line in the configuration. Every node of a new cluster tries,
+/// and one of them makes each.
+pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     for path in OWN {
         loop {
             let path = ZPath::parse(path).expect("a constant");
-            if door.replica.state().node(&path).is_some() {
+            if replica.state().node(&path).is_some() {
                 break;
             }
-            match door.replica.propose(Request::new(make(&path)), door.propose_deadline()).await {
-                Ok(applied) if applied.reply.is_ok() => {
-                    info!(%path, "made a znode that ZooKeeper clients expect");
-                    break;
-                }
-                Ok(applied) => {
-                    let refused = applied.reply.err().map(|refusal| refusal.error);
-                    if refused == Some(Error::NodeExists) {
-                        break;
-                    }
-                    debug!(%path, ?refused, "a znode that ZooKeeper clients expect cannot be made");
-                }
-                Err(error) => debug!(%path, %error, "a znode that ZooKeeper clients expect is not made yet"),
+            if propose(replica, Request::new(make(&path)), Error::NodeExists).await {
+                info!(%path, "made a znode that ZooKeeper clients expect");
+                break;
             }
-            sleep(PAUSE).await;
         }
     }
+    tell_members(replica, if addr == "none" { "" } else { addr }).await;
+}
+
+/// Takes the address of this node's door out of the configuration, where one stands: the door stays closed.
+pub async fn announce_no_door(replica: &Replica) {
+    let path = ZPath::parse(CONFIG).expect("a constant");
+    if replica.state().node(&path).is_some() {
+        tell_members(replica, "").await;
+    }
+}
+
+/// Writes the members into the configuration, until it says what this node knows: all members, and its own address.
+async fn tell_members(replica: &Replica, addr: &str) {
+    let path = ZPath::parse(CONFIG).expect("a constant");
+    loop {
+        let status = replica.status();
+        let Some(set) = new_config(&replica.state(), &path, &status.members, status.node_id, addr) else {
+            // Members are known only when the cluster is founded.
+            if !status.members.is_empty() {
+                return;
+            }
+            sleep(PAUSE).await;
+            continue;
+        };
+        // Nobody may write it; this is the one who keeps it.
+        let keeper = Identity { scheme: SUPER.into(), id: "zlock".into() };
+        propose(replica, Request::new(Op::Znode(set).proven_by(vec![keeper])), Error::BadVersion).await;
+    }
+}
+
+/// What is to be written; `None` when it stands there.
+fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &str) -> Option<ZnodeOp> {
+    let node = state.node(path)?;
+    let before = std::str::from_utf8(node.data()).unwrap_or_default();
+    let (lines, version) = before.rsplit_once("\nversion=").unwrap_or((before, "0"));
+    let wanted = lines_of(members, own, addr, lines);
+    if members.is_empty() || wanted == lines {
+        return None;
+    }
+    let version = u64::from_str_radix(version.trim(), 16).unwrap_or(0).saturating_add(1);
+    let data = format!("{wanted}\nversion={version:x}").into_bytes();
+    Some(ZnodeOp::SetData { path: path.clone(), data, version: node.stat().version })
+}
+
+/// A line for each member, as ZooKeeper's dynamic configuration has it: the ports are those of its peers, and behind the
+/// semicolon is where clients connect to. Every node knows only its own; of others it keeps what stands there.
+fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
+    let line = |member: &Member| {
+        let Member { id, peer_addr, .. } = member;
+        let port = peer_addr.rsplit(':').next().unwrap_or_default();
+        let line = format!("server.{id}={peer_addr}:{port}:participant");
+        let known = before.lines().find_map(|other| other.strip_prefix(&line)?.strip_prefix(';'));
+        match if *id == own { addr } else { known.unwrap_or_default() } {
+            "" => line,
+            addr => format!("{line};{addr}"),
+        }
+    };
+    members.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether the request was applied, or was refused because another node was faster. Pauses when it was not.
+async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
+    match replica.propose(request, Instant::now() + PROPOSE_MAX).await {
+        Ok(applied) => match applied.reply.err().map(|refusal| refusal.error) {
+            None => return true,
+            // It is applied here only now.
+            Some(error) if error == faster => return true,
+            Some(refused) => {
+                warn!(?refused, "a znode that ZooKeeper clients expect is refused");
+                sleep(LONG_PAUSE).await;
+                return false;
+            }
+        },
+        Err(error) => debug!(%error, "a znode that ZooKeeper clients expect is not written yet"),
+    }
+    sleep(PAUSE).await;
+    false
 }
 
 fn make(path: &ZPath) -> Op {
@@ -51,4 +122,34 @@ fn make(path: &ZPath) -> Op {
         mode: CreateMode::Persistent,
         acl: vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }],
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u64, peer_addr: &str) -> Member {
+        Member { id, peer_addr: peer_addr.into(), http_addr: String::new() }
+    }
+
+    #[test]
+    fn every_node_keeps_its_own_line() {
+        let members = [member(1, "10.0.0.1:7101"), member(2, "[::1]:7101")];
+        let first = lines_of(&members, 1, "10.0.0.1:2181", "");
+        assert_eq!(
+            first,
+            "server.1=10.0.0.1:7101:7101:participant;10.0.0.1:2181\nserver.2=[::1]:7101:7101:participant"
+        );
+        let both = lines_of(&members, 2, "[::1]:2181", &first);
+        assert_eq!(both, format!("{first};[::1]:2181"));
+        assert_eq!(lines_of(&members, 1, "10.0.0.1:2181", &both), both);
+        let closed = lines_of(&members, 1, "", &both);
+        assert_eq!(closed, "server.1=10.0.0.1:7101:7101:participant\nserver.2=[::1]:7101:7101:participant;[::1]:2181");
+        // A member that has moved tells its door anew.
+        let moved = [member(1, "10.0.0.9:7101"), member(2, "[::1]:7101")];
+        assert_eq!(
+            lines_of(&moved, 2, "[::1]:2181", &both).lines().next(),
+            Some("server.1=10.0.0.9:7101:7101:participant")
+        );
+    }
 }

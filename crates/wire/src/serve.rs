@@ -43,7 +43,7 @@ pub async fn serve(
     let own = Arc::clone(&door);
     tokio::spawn(async move {
         tokio::select! {
-            () = make_own_znodes(&own) => {}
+            () = make_own_znodes(&own.replica, &own.config.addr) => {}
             () = own.stopping.cancelled() => {}
         }
     });

@@ -170,9 +170,9 @@ fn configuration(door: &Door, out: &mut String) {
     let _ = writeln!(out, "minSessionTimeout={}", limits.session_timeout_min_ms);
     let _ = writeln!(out, "maxSessionTimeout={}", limits.session_timeout_max_ms);
     let _ = writeln!(out, "jute.maxbuffer={}\nmembership: ", door.config.packet_bytes_max);
-    for member in &status.members {
-        let _ = writeln!(out, "server.{}={}:participant", member.id, member.peer_addr);
-    }
+    let config = znode::ZPath::parse("/zookeeper/config").expect("a constant");
+    let text = state.node(&config).map_or_else(String::new, |node| String::from_utf8_lossy(node.data()).into_owned());
+    let _ = writeln!(out, "{text}");
 }
 
 fn environment(out: &mut String) {

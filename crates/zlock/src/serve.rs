@@ -98,6 +98,10 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
     let failed = replica.failed();
     let (stop_doors, doors_stop) = watch::channel(false);
     let door = tokio::spawn(rest::serve(http, replica.clone(), settings.rest, told(doors_stop.clone())));
+    if zookeeper.is_none() {
+        let replica = replica.clone();
+        tokio::spawn(async move { wire::announce_no_door(&replica).await });
+    }
     let zookeeper =
         zookeeper.map(|listener| tokio::spawn(wire::serve(listener, replica.clone(), settings.wire, told(doors_stop))));
     let and_zookeeper =

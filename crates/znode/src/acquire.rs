@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::lock::deadlock::Newcomer;
 use crate::lock::{self, LockStatus};
+use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
 use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
@@ -189,7 +190,9 @@ impl State {
         if self.nodes.contains_key(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &ticket));
         }
-        self.check_room(parent, &ticket, acquire.label.len(), missing.len() as u64 + 1).map_err(refuse)?;
+        let (count, bytes) = (missing.len() as u64 + 1, acquire.label.len());
+        self.check_room(parent, &ticket, bytes, count).map_err(refuse)?;
+        self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let queue = if missing.is_empty() { parent.family.contenders.len() } else { 0 };
         if queue >= self.limits.waiters_max as usize {

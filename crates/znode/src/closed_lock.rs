@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::ledger::demand_of;
+use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, permit};
 use crate::znode::{Kind, Place};
@@ -40,6 +41,7 @@ impl State {
             }
         } else {
             self.check_room(&self.nodes[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
+            self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
             self.make_containers(&missing, changes);
         }
         if settings != LockSettings::default() {

@@ -70,7 +70,11 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, DecodeError> {
 
 /// What a request asks, as bytes to hash: the operation without its attempt, and the guard. Equal for a retry.
 pub fn fingerprint_bytes(request: &Request) -> Vec<u8> {
-    let mut op = request.op.clone();
+    let mut op = match request.op.clone() {
+        // Who asks is no part of what is asked.
+        Op::Proven(proven) => proven.op.into(),
+        op => op,
+    };
     match &mut op {
         Op::Acquire(Acquire { attempt, .. })
         | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }

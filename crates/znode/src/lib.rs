@@ -10,7 +10,7 @@
 //! znode.rs      Znode, its children and the queue among them           lock.rs      readings: status, queue, list
 //! ledger.rs     who holds a semaphore, a lock that was passed          settle.rs    who is next there
 //! multilock.rs  several locks at once, all or none                     semaphore.rs permits
-//! closed_lock.rs  priorities, a bounded queue, hand-over
+//! closed_lock.rs  priorities, a bounded queue, hand-over               quota.rs     what a subtree may have
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
 //! lock/         what is kept beside the queue: past.rs, revoke.rs, upgrade.rs; deadlock.rs and naming.rs look at it
 //! ```
@@ -29,6 +29,7 @@ mod limits;
 pub mod lock;
 mod multilock;
 mod path;
+mod quota;
 mod semaphore;
 mod session;
 mod sessions;
@@ -40,7 +41,7 @@ mod tree;
 mod txn;
 mod znode;
 
-pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, READ, WRITE, permits};
+pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, READ, SUPER, WRITE, permits};
 pub use applied::{Applied, Event, EventKind, Reply};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};
@@ -48,12 +49,13 @@ pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Z
 pub use ledger::LockSettings;
 pub use limits::Limits;
 pub use path::ZPath;
+pub use quota::{Quota, QuotaLimits, Usage};
 pub use session::Session;
 pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
 pub use txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy,
-    ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,
+    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy, Proven,
+    ProvenOp, ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

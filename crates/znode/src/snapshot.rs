@@ -224,7 +224,10 @@ impl StateBuilder {
     /// [`DecodeError`] when the last record was not pushed.
     pub fn finish(self) -> Result<State, DecodeError> {
         match self.state {
-            Some(state) if self.finished && state.nodes.contains_key(&ZPath::root()) => Ok(state),
+            Some(mut state) if self.finished && state.nodes.contains_key(&ZPath::root()) => {
+                state.count_quotas();
+                Ok(state)
+            }
             _ => Err(damaged("the last record is missing")),
         }
     }

@@ -12,11 +12,12 @@ use crate::lock::revoke::Revocations;
 use crate::lock::upgrade::Upgraded;
 use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::multilock::MultiLock;
+use crate::quota::Quotas;
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
     Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition,
-    Op, ReapCandidate, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
+    Op, Proven, ReapCandidate, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -43,6 +44,7 @@ pub struct State {
     pub(crate) past: Past,
     pub(crate) revocations: Revocations,
     pub(crate) namings: Namings,
+    pub(crate) quotas: Quotas,
     /// Locks with a reader that became a writer, or wants to.
     pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
 }
@@ -98,6 +100,7 @@ impl State {
             revocations: Revocations::default(),
             upgrades: OrdMap::new(),
             namings: Namings::default(),
+            quotas: Quotas::default(),
         }
     }
 
@@ -237,6 +240,13 @@ impl State {
     fn answer(&mut self, request: Request, changes: &mut Changes) -> (Zxid, Result<Reply, Refusal>) {
         let now = changes.zxid;
         let Request { credential, idempotency, guard, op } = request;
+        let op = match op {
+            Op::Proven(Proven { identities, op }) => {
+                changes.identities = identities;
+                op.into()
+            }
+            op => op,
+        };
         let session = credential.map(|credential| credential.session);
         // Neither of these is remembered under the key: the session that would remember it is not proven.
         if let Some(Err(error)) = credential.map(|credential| self.authenticate(&credential).map(drop)) {
@@ -354,6 +364,7 @@ impl State {
             }
             Op::AttachSession { connection, timeout_ms } => self.attach_session(session, connection, timeout_ms),
             Op::InTurn(write) => self.in_turn(write, session, changes),
+            Op::Proven(_) => unreachable!("it was unwrapped, and cannot hold another one"),
         }
     }
 }

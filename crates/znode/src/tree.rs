@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
 use crate::{ADMIN, ReapCandidate, SessionId, ZPath, ZnodeOp};
@@ -90,6 +91,8 @@ impl State {
         };
         let kind = Kind::of(mode, owner);
         self.check_room(node, &path, data.len(), 1).map_err(refuse)?;
+        self.check_quota(&path, Growth { count: 1, bytes: data.len() as u64 })?;
+        self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let new = NewNode { kind, data: data.into(), acl: acl.into(), contender: None };
         self.insert(&path, new, changes);
@@ -135,17 +138,21 @@ impl State {
         if data_bytes > self.limits.state_bytes_max && data_bytes > self.data_bytes {
             return Err(refuse(Error::QuotaExceeded));
         }
+        let before = node.data.len() as u64;
+        let bytes = (data.len() as u64).saturating_sub(before);
+        self.check_quota(path, Growth { count: 0, bytes })?;
+        self.check_quota_text(path, &data).map_err(refuse)?;
         self.data_bytes = data_bytes;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
-        let stat = self.edit(path, |node| {
+        self.edit(path, |node| {
             node.data = data.into();
             node.version = next_version(node.version);
             node.mzxid = zxid;
             node.mtime_ms = time_ms;
-            node.stat()
         });
+        self.quota_changed(path, before);
         changes.push(EventKind::DataChanged, path);
-        Ok(Reply::Set { stat })
+        Ok(Reply::Set { stat: self.nodes[path].stat() })
     }
 
     fn check(&self, path: &ZPath, version: i32, changes: &Changes) -> Result<Reply, Refusal> {
@@ -273,6 +280,7 @@ impl State {
             parent.pzxid = zxid;
         });
         self.link(path, &parent, node);
+        self.quota_created(path);
         if sequence_of(path.name()).is_some() {
             changes.queue_changed(&parent);
             if self.ledger(&parent).is_some() {
@@ -319,6 +327,7 @@ impl State {
         self.ticket_ended(path, &node, changes);
         self.namings.remove(&parent, path.name(), &node);
         self.data_bytes -= node.data.len() as u64;
+        self.quota_deleted(path, &node);
         let contenders = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;

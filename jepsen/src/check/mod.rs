@@ -1,15 +1,19 @@
 //! The checkers: one for each workload, each with the promise that it judges.
 
+mod again;
 mod ephemeral;
 mod fenced;
 mod lock;
 mod multi;
+mod multi_lock;
 pub mod order;
 mod queue;
 mod register;
+mod semaphore;
 mod sequential;
 mod session;
 mod set;
+pub mod stay;
 pub mod tenure;
 mod watch;
 pub mod zones;
@@ -47,11 +51,15 @@ pub enum Workload {
     Session,
     /// A request that is sent again with its key happens once.
     ExactlyOnce,
+    /// Never more permits than there are, in the order of the queue.
+    Semaphore,
+    /// Several locks at once are granted all or none.
+    MultiLock,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 13] = [
+    pub const ALL: [Workload; 15] = [
         Workload::Register,
         Workload::Lock,
         Workload::FencedLock,
@@ -65,6 +73,8 @@ impl Workload {
         Workload::Multi,
         Workload::Session,
         Workload::ExactlyOnce,
+        Workload::Semaphore,
+        Workload::MultiLock,
     ];
 
     /// What it is called on the command line.
@@ -83,6 +93,8 @@ impl Workload {
             Workload::Multi => "multi",
             Workload::Session => "session",
             Workload::ExactlyOnce => "exactly-once",
+            Workload::Semaphore => "semaphore",
+            Workload::MultiLock => "multi-lock",
         }
     }
 
@@ -136,5 +148,7 @@ pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict
         Workload::Multi => multi::check(operations),
         Workload::Session => session::check(operations),
         Workload::ExactlyOnce => sequential::check_exactly_once(operations),
+        Workload::Semaphore => semaphore::check(operations),
+        Workload::MultiLock => multi_lock::check(operations),
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 pub use links::{LinkRule, Links};
 pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
-pub use process::{Ended, Node};
+pub use process::{Breakage, Ended, Node};
 
 use crate::answer::Effect;
 use crate::http::{Call, Http};

@@ -36,6 +36,26 @@ pub struct Ended {
     pub last_lines: Vec<String>,
 }
 
+/// How a disk breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breakage {
+    /// It takes no more. What it has taken, it keeps.
+    Full,
+    /// It says that an fsync failed, and may have lost a part of a file.
+    LosesWrites,
+}
+
+/// What a node's data may be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Data {
+    /// Whatever a process finds wrong with it is a bug.
+    Sound,
+    /// A disk that loses writes has had it.
+    Suspect,
+    /// The same, and the process of now is the first that opens it since: it finds what is wrong, or nothing is.
+    OnTrial,
+}
+
 /// What was done to a node's disk, as far as the process that runs on it is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disk {
@@ -62,8 +82,7 @@ pub struct Node {
     process: Option<Process>,
     paused: bool,
     disk: Disk,
-    /// Its disk was broken at some time since its data directory was empty, and may have lost a part of a file.
-    data_suspect: bool,
+    data: Data,
     ends: Vec<Ended>,
 }
 
@@ -120,7 +139,7 @@ impl Node {
             process: None,
             paused: false,
             disk: Disk::Sound,
-            data_suspect: false,
+            data: Data::Sound,
             ends: Vec::new(),
         })
     }
@@ -148,6 +167,11 @@ impl Node {
         if self.disk == Disk::Mended {
             self.disk = Disk::Sound;
         }
+        self.data = match (self.disk, self.data) {
+            (Disk::Broken, data) => data,
+            (_, Data::Suspect) => Data::OnTrial,
+            (_, Data::OnTrial | Data::Sound) => Data::Sound,
+        };
         Ok(())
     }
 
@@ -159,7 +183,8 @@ impl Node {
         self.paused = false;
         if self.ends.len() < ENDS_MAX {
             let (how, last_lines) = (status.to_string(), self.last_lines());
-            let refused_damage = self.data_suspect && last_lines.last().is_some_and(|line| line.contains(DAMAGED));
+            let refused_damage =
+                self.data != Data::Sound && last_lines.last().is_some_and(|line| line.contains(DAMAGED));
             let for_its_disk = self.disk != Disk::Sound || refused_damage;
             self.ends.push(Ended { node: self.id, how, for_its_disk, refused_damage, last_lines });
         }
@@ -172,9 +197,11 @@ impl Node {
     }
 
     /// Says that its disk is broken from now on.
-    pub fn break_disk(&mut self) {
+    pub fn break_disk(&mut self, breakage: Breakage) {
         self.disk = Disk::Broken;
-        self.data_suspect = true;
+        if breakage == Breakage::LosesWrites {
+            self.data = Data::Suspect;
+        }
     }
 
     /// Says that its disk is whole again.
@@ -220,7 +247,7 @@ impl Node {
     /// When something cannot be removed.
     pub fn wipe(&mut self) -> io::Result<()> {
         self.kill();
-        self.data_suspect = false;
+        self.data = Data::Sound;
         if self.data_dir.exists() { remove_inside(&self.data_dir) } else { Ok(()) }
     }
 

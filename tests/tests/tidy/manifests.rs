@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("wire", &["replica", "jute", "znode"]),
     ("zlock", &["rest", "wire", "replica", "znode", "protocol", "zlock-client"]),
     ("zlock-client", &["protocol"]),
-    ("bench", &["protocol"]),
+    ("bench", &["protocol", "jute"]),
     ("tests", &["zlock", "protocol"]),
     ("jepsen", &["protocol", "jute"]),
     ("sim", &["replica", "storage", "znode"]),

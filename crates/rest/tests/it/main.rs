@@ -13,6 +13,7 @@ mod multilocks;
 mod node;
 mod past;
 mod problems;
+mod quotas;
 mod revoke;
 mod semaphores;
 mod sessions;

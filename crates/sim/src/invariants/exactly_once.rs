@@ -1,11 +1,13 @@
 //! A request with an idempotency key is done once, however often it was tried.
 //!
 //! Source: the promise of `Idempotency-Key` in docs/http-api.md; Ongaro's dissertation, section 6.3. A key that was
-//! withdrawn may be used afresh, and an acquire that is repeated only tells where its ticket stands.
+//! withdrawn may be used afresh, by another try: one that was on its way when the ticket was withdrawn finds the key unused,
+//! queues, and whoever made it, a door, withdraws it in its turn. An acquire that is repeated only tells where its ticket
+//! stands.
 
 use std::collections::BTreeMap;
 
-use znode::{Op, Reply, RequestKey, SessionId, Zxid};
+use znode::{Attempt, Op, Reply, RequestKey, SessionId, Zxid};
 
 use super::Invariant;
 use crate::history::History;
@@ -13,10 +15,18 @@ use crate::observation::{Commit, Observation};
 
 #[derive(Default)]
 pub(super) struct ExactlyOnce {
-    /// Where each key changed something.
-    done: BTreeMap<(SessionId, RequestKey), Zxid>,
-    /// The same by key alone: in this workload no two sessions share one.
+    /// What each key changed.
+    done: BTreeMap<(SessionId, RequestKey), Done>,
+    /// Where, by key alone: in this workload no two sessions share one.
     by_key: BTreeMap<RequestKey, Zxid>,
+}
+
+struct Done {
+    at: Zxid,
+    /// The tries of an acquire that have queued. None of another request.
+    attempts: Vec<Attempt>,
+    /// Its ticket has left the queue since.
+    withdrawn: bool,
 }
 
 impl Invariant for ExactlyOnce {
@@ -27,9 +37,10 @@ impl Invariant for ExactlyOnce {
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
         let (Some(txn), Some(applied)) = (commit.txn, commit.applied) else { return Ok(()) };
         if let (Op::Withdraw { ticket, .. }, Ok(Reply::Withdrawn)) = (&txn.request.op, &applied.reply) {
-            // The key stands in the ticket's name. A try of it that is still on its way may find it unused now: whoever
-            // made that try, a door, withdraws it in its turn.
-            self.done.retain(|(_, key), _| !ticket.as_str().contains(&format!("/_c_{key}-")));
+            // The key stands in the ticket's name.
+            let withdrawn =
+                self.done.iter_mut().filter(|((_, key), _)| ticket.as_str().contains(&format!("/_c_{key}-")));
+            withdrawn.for_each(|(_, done)| done.withdrawn = true);
         }
         let (Some(credential), Some(idempotency)) = (&txn.request.credential, &txn.request.idempotency) else {
             return Ok(());
@@ -39,14 +50,22 @@ impl Invariant for ExactlyOnce {
         if applied.zxid != commit.zxid || !changed || matches!(txn.request.op, Op::Withdraw { .. }) {
             return Ok(());
         }
+        let attempt = match &txn.request.op {
+            Op::Acquire(acquire) => Some(acquire.attempt),
+            _ => None,
+        };
         let key = (credential.session, idempotency.key);
-        self.by_key.insert(idempotency.key, commit.zxid);
-        match self.done.insert(key, commit.zxid) {
-            None => Ok(()),
-            Some(before) => {
-                Err(format!("request {} was done at {before} and again at {}", idempotency.key, commit.zxid))
-            }
+        let done = self.done.entry(key).or_insert(Done { at: commit.zxid, attempts: Vec::new(), withdrawn: true });
+        // The same try twice, or another one beside a ticket that still queues, is never right.
+        if done.at != commit.zxid
+            && !(done.withdrawn && attempt.is_some_and(|attempt| !done.attempts.contains(&attempt)))
+        {
+            return Err(format!("request {} was done at {} and again at {}", idempotency.key, done.at, commit.zxid));
         }
+        *done = Done { at: commit.zxid, withdrawn: false, attempts: std::mem::take(&mut done.attempts) };
+        done.attempts.extend(attempt);
+        self.by_key.insert(idempotency.key, commit.zxid);
+        Ok(())
     }
 
     fn client(&mut self, seen: &Observation, _: &History, _: u64) -> Result<(), String> {

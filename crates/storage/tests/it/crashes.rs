@@ -42,6 +42,24 @@ fn what_was_acknowledged_survives_a_hundred_kills_at_random() {
     assert!(told.facts > 1_000, "{} facts", told.facts);
 }
 
+/// A rebuilt database begins anew with everything that it counts; the snapshot that it holds keeps its number.
+#[test]
+fn a_snapshot_that_outlived_a_rebuild_is_not_written_over() {
+    let (_parent, dir) = data_dir_in_memory();
+    let mut told = Told::default();
+    assert!(Run { cycles: 1, ..Run::default() }.spawn(&dir).watch(&mut told, usize::MAX).ok);
+    // Each finds its database bloated, makes its first snapshot current, and dies.
+    for crash in 0..3 {
+        let run = Run { cycles: 1, bloated: true, kill_at: Some(("receive.begin", 1)), ..Run::default() };
+        let ended = run.spawn(&dir).watch(&mut told, usize::MAX);
+        assert!(ended.stderr.is_empty() && !ended.ok, "crash {crash}: {ended:?}");
+        told.check(&dir, &format!("crash {crash}"));
+    }
+    let ended = Run { cycles: 2, bloated: true, ..Run::default() }.spawn(&dir).watch(&mut told, usize::MAX);
+    assert!(ended.ok, "{ended:?}");
+    told.check(&dir, "after all crashes");
+}
+
 /// What a child makes of the one error that it meets.
 #[derive(Clone, Copy, PartialEq)]
 enum Expect {

@@ -145,13 +145,13 @@ async fn sessions_of_the_cluster_have_a_bound() {
 async fn bounds_of_the_state_are_told_in_zookeepers_numbers() {
     let edit = |config: &mut replica::Config| {
         let limits = &mut config.limits;
-        (limits.data_bytes_max, limits.path_bytes_max, limits.name_bytes_max) = (10, 100, 50);
+        (limits.data_bytes_max, limits.path_bytes_max, limits.name_bytes_max) = (200, 100, 50);
         (limits.children_max, limits.ephemerals_max, limits.ops_max) = (3, 1, 2);
     };
     let node = Node::start_with(WireConfig::default(), edit).await;
     let mut client = node.client().await;
     client.create("/a", 0).await.unwrap();
-    assert_eq!(client.set("/a", "12345678901").await, Err(-8));
+    assert_eq!(client.set("/a", &"x".repeat(201)).await, Err(-8));
     assert_eq!(client.create(&format!("/a/{}", "n".repeat(51)), 0).await, Err(-8));
     client.create("/a/e", 1).await.unwrap();
     assert_eq!(client.create("/a/f", 1).await, Err(-125));

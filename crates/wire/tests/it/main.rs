@@ -7,6 +7,7 @@ mod client;
 mod node;
 mod operations;
 mod order;
+mod own;
 mod sessions;
 mod strangers;
 mod watches;

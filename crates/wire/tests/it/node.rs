@@ -65,7 +65,8 @@ impl Node {
                 let node = Node { replica, addr, stop: Some(stop), door: Some(door), _dir: dir };
                 // The last of the znodes that the door makes of its own, so that no test sees them come.
                 let config = ZPath::parse("/zookeeper/config").unwrap();
-                node.wait_until(|state| *state.limits() == limits && state.node(&config).is_some()).await;
+                let told = |state: &znode::State| state.node(&config).is_some_and(|node| !node.data().is_empty());
+                node.wait_until(|state| *state.limits() == limits && told(state)).await;
                 node
             }
         });

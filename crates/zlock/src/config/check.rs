@@ -22,12 +22,32 @@ impl Settings {
         let peer_listen = self.peer_listen.unwrap_or_else(|| listen_like(&own.peer_addr));
         self.peer_listen = Some(peer_listen);
         self.replica.peer_listen = peer_listen;
+        self.wire.addr = self.zookeeper_addr(&own)?;
         for (wrong, message) in self.contradictions().into_iter().chain(self.excesses()) {
             if wrong {
                 return Err(ConfigError::Contradiction(message));
             }
         }
         Ok(())
+    }
+
+    /// Where clients of the ZooKeeper door connect to, as far as that can be told from what is given.
+    fn zookeeper_addr(&self, own: &Member) -> Result<String, ConfigError> {
+        let (given, listen) = (&*self.wire.addr, self.zookeeper_listen);
+        Ok(match (given, listen) {
+            ("none", _) => given.to_owned(),
+            ("", None) => String::new(),
+            ("", Some(listen)) if listen.ip().is_unspecified() => {
+                let host = own.http_addr.rsplit_once(':').map_or("", |(host, _)| host);
+                format!("{host}:{}", listen.port())
+            }
+            ("", Some(listen)) => listen.to_string(),
+            (given, _) if port(given).is_some() => given.to_owned(),
+            (given, _) => {
+                let message = format!("zookeeper_addr ({given}) must be host:port, or none");
+                return Err(ConfigError::Contradiction(message));
+            }
+        })
     }
 
     fn own_member(&self) -> Result<&Member, ConfigError> {

@@ -153,3 +153,16 @@ fn the_table_of_keys_in_the_documentation_is_current() {
         assert_eq!(found, table, "UPDATE_GOLDENFILES=1 cargo test -p zlock writes the table");
     }
 }
+
+#[test]
+fn clients_of_the_zookeeper_door_are_told_an_address_that_reaches_it() {
+    let told = |given: &[(&str, &str)]| load_text(THREE, given).unwrap().wire.addr;
+    assert_eq!(told(&[]), "");
+    assert_eq!(told(&[("zookeeper_listen", "10.0.0.2:2181")]), "10.0.0.2:2181");
+    assert_eq!(told(&[("zookeeper_listen", "0.0.0.0:2181")]), "10.0.0.2:2181");
+    assert_eq!(told(&[("zookeeper_listen", "0.0.0.0:2181"), ("node_id", "3")]), "node3.example:2181");
+    assert_eq!(told(&[("zookeeper_listen", "0.0.0.0:2181"), ("zookeeper_addr", "none")]), "none");
+    assert_eq!(told(&[("zookeeper_listen", "0.0.0.0:2181"), ("zookeeper_addr", "zk.example:1")]), "zk.example:1");
+    let message = load_text(THREE, &[("zookeeper_addr", "zk.example")]).unwrap_err().to_string();
+    assert!(message.contains("zookeeper_addr (zk.example) must be host:port"), "{message}");
+}

@@ -8,6 +8,7 @@ use bincode::{Decode, Encode};
 
 use crate::lock::deadlock::Newcomer;
 use crate::lock::{LockStatus, status};
+use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
 use crate::znode::{Contender, Hold, Kind, Place, Znode};
@@ -120,6 +121,7 @@ impl State {
             return Err(Refusal::at(Error::NodeExists, writer));
         }
         self.check_room(parent, writer, upgrade.label.len(), 1).map_err(refuse)?;
+        self.check_quota(writer, Growth { count: 1, bytes: upgrade.label.len() as u64 })?;
         self.check_ephemerals(Kind::Ephemeral { owner: id }).map_err(refuse)?;
         let full = parent.family.contenders.len() >= self.limits.waiters_max as usize;
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }

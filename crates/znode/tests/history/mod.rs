@@ -153,6 +153,9 @@ impl History {
             request.idempotency = Some(Idempotency { key, fingerprint });
             self.keyed.push(request.clone());
         }
+        if self.rng.u8(..5) == 0 {
+            request.op = request.op.proven_by(self.identities());
+        }
         request
     }
 
@@ -215,9 +218,17 @@ impl History {
         let odd = self.rng.u8(..12);
         let connection = if odd == 0 { attached.0 + 1 } else { attached.0 };
         let turn = if odd == 1 { self.rng.u64(0..9) } else { attached.1 + 1 };
-        let bob = Identity { scheme: "digest".into(), id: "bob".into() };
-        let identities = if self.rng.bool() { vec![bob] } else { Vec::new() };
+        let identities = self.identities();
         Op::InTurn(InTurn { connection, turn, identities, op })
+    }
+
+    fn identities(&mut self) -> Vec<Identity> {
+        let identity = |scheme: &str| Identity { scheme: scheme.into(), id: "bob".into() };
+        match self.rng.u8(..10) {
+            0..5 => Vec::new(),
+            5..9 => vec![identity("digest")],
+            _ => vec![identity("super")],
+        }
     }
 
     fn lock_op(&mut self, model: &Model) -> Op {

@@ -89,6 +89,7 @@ impl Script {
             "tree" => show::tree(state),
             "sessions" => show::sessions(state, SessionId(words.key_number("after", 0)?)),
             "counts" => show::counts(state),
+            "quotas" => show::quotas(state),
             "candidates" => {
                 let now_ms = words.key_number("now", self.time_ms)?;
                 show::candidates(&state.reap_candidates(now_ms, words.key_number("max", 100)? as usize))
@@ -137,7 +138,11 @@ impl Script {
             let connection = words.key_number("connection", 0)?;
             let identities = words.identities();
             let op = self.op(name, words, session)?;
-            (turn.map_or(Ok(op.clone()), |turn| in_turn(op, connection, turn, identities))?, credential)
+            let op = match turn {
+                Some(turn) => in_turn(op, connection, turn, identities)?,
+                None => op.proven_by(identities),
+            };
+            (op, credential)
         };
         let key = words.key("key").map(|key| key.parse::<u64>()).transpose()?;
         let mut request = Request { credential, idempotency: None, guard, op };

@@ -225,6 +225,19 @@ pub(crate) fn sessions(state: &State, after: SessionId) -> String {
     some(lines.collect())
 }
 
+/// The subtrees that have a quota, those that have more than they should with a mark.
+pub(crate) fn quotas(state: &State) -> String {
+    let exceeded: Vec<_> = state.exceeded_quotas().map(|(path, _)| path).collect();
+    let number = |limit: Option<u64>| limit.map_or("-".into(), |limit| limit.to_string());
+    let line = |(path, quota): (&ZPath, &znode::Quota)| {
+        let znode::QuotaLimits { count, bytes, count_hard, bytes_hard } = quota.limits;
+        let [count, bytes, count_hard, bytes_hard] = [count, bytes, count_hard, bytes_hard].map(number);
+        let mark = if exceeded.contains(&path) { " exceeded" } else { "" };
+        format!("{path} {} of {count}/{count_hard} {bytes}/{bytes_hard}{mark}\n", quota.usage)
+    };
+    state.quotas().map(line).collect()
+}
+
 pub(crate) fn counts(state: &State) -> String {
     format!(
         "zxid={} term={} time={} znodes={} bytes={} sessions={}",

@@ -51,6 +51,11 @@ impl Call {
         Call::new("POST", path.into())
     }
 
+    /// PUT with no body.
+    pub(crate) fn put(path: impl Into<String>) -> Call {
+        Call::new("PUT", path.into())
+    }
+
     /// DELETE.
     pub(crate) fn delete(path: impl Into<String>) -> Call {
         Call::new("DELETE", path.into())

@@ -1,23 +1,21 @@
-//! The bytes of transactions and snapshot records: frozen, and safe to read when they are damaged.
-//!
-//! The files in `golden/` are never written anew. A new variant adds a line; a new format adds a file.
-
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! The bytes of transactions, znodes and sessions.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use fastrand::Rng;
 use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, Attempt, Create, CreateMode, Credential, DecodeError, FencingToken, Idempotency, Identity, InTurn,
-    Limits, LockGuard, LockMode, LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder,
-    Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_txn, encode_txn,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, DecodeError, FencingToken, Idempotency,
+    Identity, InTurn, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request,
+    RequestKey, SessionId, State, StateBuilder, Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_txn,
+    encode_txn,
 };
 
-const TXNS: &str = include_str!("golden/txns-v1.hex");
-const ATTACHED: &str = include_str!("golden/attached-session-v1.hex");
-const RECORDS: &str = include_str!("golden/records-v1.hex");
+use crate::frozen::{build, bytes, hex, path};
+
+const TXNS: &str = include_str!("../golden/txns-v1.hex");
+const ATTACHED: &str = include_str!("../golden/attached-session-v1.hex");
+const RECORDS: &str = include_str!("../golden/records-v1.hex");
 
 #[test]
 fn transactions_keep_their_bytes() {
@@ -198,26 +196,44 @@ fn damage(bytes: &mut [u8], rng: &mut Rng) {
     }
 }
 
-fn build(records: &[Vec<u8>]) -> Result<State, DecodeError> {
-    let mut builder = StateBuilder::new();
-    for record in records {
-        builder.push(record)?;
-    }
-    builder.finish()
-}
-
-fn path(path: &str) -> ZPath {
-    ZPath::parse(path).unwrap()
-}
-
 fn create(parent: &str, name: &str, mode: CreateMode) -> ZnodeOp {
     let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
     ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data: b"data".to_vec(), mode, acl })
 }
 
+fn bob() -> Identity {
+    Identity { scheme: "digest".into(), id: "bob:x".into() }
+}
+
 fn in_turn(turn: u64, op: TurnOp) -> Op {
-    let identities = vec![Identity { scheme: "digest".into(), id: "bob:x".into() }];
-    Op::InTurn(InTurn { connection: 77, turn, identities, op })
+    Op::InTurn(InTurn { connection: 77, turn, identities: vec![bob()], op })
+}
+
+/// Each of those that look at ACLs.
+fn proven_ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
+    let urgent = |priority| match acquire("/l", LockMode::Exclusive, "", 9) {
+        Op::Acquire(acquire) => Op::AcquireUrgent { acquire, priority },
+        other => other,
+    };
+    let wish = AcquireAll {
+        parts: vec![(path("/l"), LockMode::Read)],
+        policy: Policy::Strict,
+        label: "label".into(),
+        lock_delay_ms: 0,
+        attempt: Attempt(9),
+    };
+    let (lock, settings) = (path("/l"), LockSettings { limit: None, closed: true, waiters_max: Some(3) });
+    vec![
+        ("proven_create", Op::Znode(create("/", "p", CreateMode::Persistent))),
+        ("proven_multi", Op::Multi(vec![create("/", "q", CreateMode::Persistent)])),
+        ("proven_set_acl", Op::SetAcl { path: path("/"), acl: Acl::open(), version: -1 }),
+        ("proven_acquire", acquire("/l", LockMode::Write, "", 9)),
+        ("proven_acquire_urgent", urgent(7)),
+        ("proven_acquire_all", Op::AcquireAll(wish)),
+        ("proven_upgrade", Op::Upgrade(Upgrade { ticket: ticket.clone(), label: "label".into(), attempt: Attempt(9) })),
+        ("proven_set_lock", Op::SetLock { lock, settings }),
+        ("proven_revoke", Op::Revoke { path: ticket.clone(), deadline_ms: Some(70_000) }),
+    ]
 }
 
 fn acquire(lock: &str, mode: LockMode, owner: &str, attempt: u64) -> Op {
@@ -289,8 +305,10 @@ fn samples() -> Vec<(&'static str, Txn)> {
         ("in_turn_set_acl", in_turn(3, TurnOp::SetAcl { path: path("/"), acl: Acl::open(), version: -1 })),
         ("in_turn_close", in_turn(u64::MAX, TurnOp::CloseSession)),
     ];
+    let proven = |(name, op): (&'static str, Op)| (name, op.proven_by(vec![bob()]));
+    let ops = ops.into_iter().chain(proven_ops(&ticket).into_iter().map(proven));
     let txn = |op| Txn { time_ms: 1_763_700_000_000, request: Request::new(op) };
-    let mut samples: Vec<_> = ops.into_iter().map(|(name, op)| (name, txn(op))).collect();
+    let mut samples: Vec<_> = ops.map(|(name, op)| (name, txn(op))).collect();
     let mut full = txn(Op::Release { ticket });
     full.request.credential = Some(Credential { session: SessionId(300), secret_hash: [1; 32] });
     full.request.idempotency = Some(Idempotency { key: RequestKey([2; 16]), fingerprint: [3; 16] });
@@ -396,15 +414,4 @@ fn frozen_records() -> Vec<Vec<u8>> {
 
 fn named<'a>((name, hex): (&'a str, &str)) -> (&'a str, Vec<u8>) {
     (name, bytes(hex))
-}
-
-fn bytes(hex: &str) -> Vec<u8> {
-    (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    })
 }

@@ -1,0 +1,108 @@
+//! `/zookeeper` and what is below it: the configuration, and quotas.
+
+use std::time::Duration;
+
+use jute::{Acl, AuthRequest, ReconfigRequest, Request, op};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use wire::WireConfig;
+
+use crate::client::{Client, create, set};
+use crate::node::{Node, PATIENCE};
+
+async fn text(client: &mut Client, path: &str) -> String {
+    String::from_utf8(client.get(path, false).await.unwrap().data.into_bytes()).unwrap()
+}
+
+async fn create_with(client: &mut Client, path: &str, data: &str) -> Result<Vec<u8>, i32> {
+    let Request::Create(op, mut request) = create(path, 0) else { panic!("what else?") };
+    request.data = data.as_bytes().into();
+    client.call(Request::Create(op, request)).await
+}
+
+#[tokio::test]
+async fn the_configuration_names_the_members_and_where_clients_connect() {
+    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let mut client = nodes[0].client().await;
+    let peers: Vec<String> = nodes[0].replica.status().members.iter().map(|member| member.peer_addr.clone()).collect();
+    let line = |at: usize| {
+        let port = peers[at].rsplit(':').next().unwrap();
+        format!("server.{}={}:{port}:participant", at + 1, peers[at])
+    };
+    let lines = [line(0), line(1), line(2)].join("\n");
+    assert_eq!(text(&mut client, "/zookeeper/config").await, format!("{lines}\nversion=1"));
+
+    // A door that says where it is: those who watch are told.
+    client.get("/zookeeper/config", true).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = WireConfig { addr: "node2.example:2181".into(), ..WireConfig::default() };
+    let door = tokio::spawn(wire::serve(listener, nodes[1].replica.clone(), config, std::future::pending()));
+    let event = timeout(PATIENCE, client.event()).await.expect("the watch is told");
+    assert_eq!(event, (3, "/zookeeper/config".into()));
+    let lines = [line(0), line(1) + ";node2.example:2181", line(2)].join("\n");
+    assert_eq!(text(&mut client, "/zookeeper/config").await, format!("{lines}\nversion=2"));
+    door.abort();
+
+    // And one that stays closed.
+    client.get("/zookeeper/config", true).await.unwrap();
+    wire::announce_no_door(&nodes[1].replica).await;
+    assert_eq!(timeout(PATIENCE, client.event()).await.expect("the watch is told").0, 3);
+    assert!(text(&mut client, "/zookeeper/config").await.ends_with(&format!("{}\nversion=3", line(2))));
+    assert!(timeout(Duration::from_secs(5), wire::announce_no_door(&nodes[1].replica)).await.is_ok());
+
+    // Nobody else writes it.
+    assert_eq!(client.set("/zookeeper/config", "x").await, Err(-102));
+    let reconfig = ReconfigRequest { leaving: Some("3".into()), config_id: -1, ..ReconfigRequest::default() };
+    assert_eq!(client.call(Request::Reconfig(reconfig)).await, Err(-123));
+}
+
+/// What zkCli's setquota, listquota and delquota send.
+#[tokio::test]
+async fn quotas_are_set_listed_and_deleted_as_zkcli_does() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    for path in ["/a", "/a/b"] {
+        create_with(&mut client, path, "").await.unwrap();
+    }
+    assert_eq!(client.exists("/zookeeper/quota/a", false).await, Err(-101));
+    client.create("/zookeeper/quota/a", 0).await.unwrap();
+    let (limits, stats) = ("/zookeeper/quota/a/zookeeper_limits", "/zookeeper/quota/a/zookeeper_stats");
+    create_with(&mut client, limits, "count=-1,bytes=-1=;byteHardLimit=10;countHardLimit=3").await.unwrap();
+    create_with(&mut client, stats, "count=0,bytes=0").await.unwrap();
+    assert_eq!(text(&mut client, stats).await, "count=2,bytes=0");
+
+    client.set("/a/b", "12345").await.unwrap();
+    client.create("/a/e", 1).await.unwrap();
+    assert_eq!(text(&mut client, stats).await, "count=3,bytes=6");
+    assert_eq!(client.create("/a/c", 0).await, Err(-125));
+    assert_eq!(client.set("/a", "12345").await.map(|stat| stat.version), Err(-125));
+    let Request::Create(create_op, request) = create("/a/c", 0) else { panic!("what else?") };
+    assert_eq!(create_op, op::CREATE);
+    let multi = Request::Multi(vec![jute::MultiOp::Create(create_op, request)]);
+    let results = jute::read_multi_results(&mut jute::Input::new(&client.call(multi).await.unwrap())).unwrap();
+    assert_eq!(results, [jute::MultiResult::Error(-125)]);
+
+    client.call(set(limits, "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=4")).await.unwrap();
+    client.create("/a/c", 0).await.unwrap();
+    client.set("/a", "123456").await.unwrap();
+    // The session's own znode goes with it, and its place is free again.
+    client.close().await;
+    let mut client = node.client().await;
+    assert_eq!(text(&mut client, stats).await, "count=3,bytes=12");
+    for path in [limits, stats, "/zookeeper/quota/a"] {
+        client.delete(path).await.unwrap();
+    }
+    client.create("/a/d", 0).await.unwrap();
+    client.create("/a/f", 0).await.unwrap();
+    // ACLs hold on limits as elsewhere.
+    client
+        .call(Request::Auth(AuthRequest { kind: 0, scheme: "digest".into(), auth: b"a:b".as_slice().into() }))
+        .await
+        .unwrap();
+    client.create("/zookeeper/quota/a", 0).await.unwrap();
+    let Request::Create(op, mut request) = create(limits, 0) else { panic!("what else?") };
+    request.data = b"count=5,bytes=-1".as_slice().into();
+    request.acl = vec![Acl { perms: 31, scheme: "auth".into(), id: String::new() }];
+    client.call(Request::Create(op, request)).await.unwrap();
+    assert_eq!(node.client().await.set(limits, "count=1").await.map(|stat| stat.version), Err(-102));
+}

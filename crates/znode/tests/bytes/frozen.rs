@@ -1,0 +1,123 @@
+//! What the files beside this one share.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use fastrand::Rng;
+use znode::{
+    Acquire, Attempt, Credential, DecodeError, Idempotency, Limits, LockMode, LogPosition, Op, Request, RequestKey,
+    SessionId, State, StateBuilder, Term, Txn, ZPath, Zxid,
+};
+
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+pub(crate) fn build<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> Result<State, DecodeError> {
+    let mut builder = StateBuilder::new();
+    for record in records {
+        builder.push(record)?;
+    }
+    builder.finish()
+}
+
+pub(crate) fn path(path: &str) -> ZPath {
+    ZPath::parse(path).unwrap()
+}
+
+pub(crate) fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
+    let (owner, label) = (owner.into(), "label".into());
+    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1) })
+}
+
+/// The lock node of the request with this key.
+pub(crate) fn ticket(lock: &str, key: u8, rest: &str) -> ZPath {
+    path(&format!("{lock}/_c_{}-{rest}", RequestKey([key; 16])))
+}
+
+/// Records of what is kept beside the znodes, and the operations that make them: the session, 0 for none, and what is
+/// asked, with the zxid as its key.
+pub(crate) struct Beside {
+    pub(crate) operations: Vec<(u64, Op)>,
+    pub(crate) golden: &'static str,
+}
+
+impl Beside {
+    fn state(&self) -> State {
+        let limits = Limits { replies_max: 12, container_idle_ms: 60_000, ..Limits::default() };
+        let mut state = State::new(limits);
+        for ((session, op), zxid) in self.operations.iter().cloned().zip(1..) {
+            let mut request = Request::new(op);
+            if session > 0 {
+                request.credential = Some(Credential { session: SessionId(session), secret_hash: [1; 32] });
+                request.idempotency = Some(Idempotency { key: RequestKey([zxid as u8; 16]), fingerprint: [7; 16] });
+            }
+            let txn = Txn { time_ms: 1_763_700_000_000 + zxid, request };
+            state.apply(LogPosition { term: Term(300), zxid: Zxid(zxid) }, txn);
+        }
+        state
+    }
+
+    /// All records but the head: the limits in it have defaults that may change.
+    fn frozen(&self) -> Vec<Vec<u8>> {
+        self.golden.lines().map(bytes).collect()
+    }
+
+    fn head(&self) -> Vec<u8> {
+        self.state().records().next().unwrap()
+    }
+
+    /// What is frozen is made today, has records of all kinds in this part of the state, and can be read.
+    #[track_caller]
+    pub(crate) fn check_bytes(&self, part: u8, kinds: std::ops::Range<u8>) {
+        let made: Vec<Vec<u8>> = self.state().records().skip(1).collect();
+        let text: String = made.iter().map(|record| hex(record) + "\n").collect();
+        assert_eq!(text, self.golden, "what a log means has changed");
+        let found: BTreeSet<u8> = made.iter().filter(|record| record[1] == part).map(|record| record[2]).collect();
+        assert_eq!(found, kinds.collect(), "one of the kinds of record is not frozen");
+        let state = build_on(&self.head(), &self.frozen()).unwrap();
+        state.check_invariants().unwrap();
+        assert!(state.records().skip(1).eq(self.frozen()));
+    }
+
+    /// Missing, doubled, cut and damaged records are refused, or are another state that goes on like any other.
+    #[track_caller]
+    pub(crate) fn check_damage(&self, flips: u32) {
+        let (head, frozen) = (self.head(), self.frozen());
+        let mut rng = Rng::with_seed(7);
+        for index in 0..frozen.len() {
+            let mut records = frozen.clone();
+            records.remove(index);
+            assert!(build_on(&head, &records).is_err(), "without record {index}");
+            let mut records = frozen.clone();
+            records.insert(index, frozen[index].clone());
+            assert!(build_on(&head, &records).is_err(), "record {index} twice");
+            for length in 0..frozen[index].len() {
+                let mut records = frozen.clone();
+                records[index].truncate(length);
+                assert!(build_on(&head, &records).is_err(), "record {index} cut to {length} bytes");
+            }
+            for _ in 0..flips {
+                let mut records = frozen.clone();
+                let at = rng.usize(..records[index].len());
+                records[index][at] = rng.u8(..);
+                if let Ok(mut state) = build_on(&head, &records) {
+                    let op = Op::ExpireSessions { sessions: vec![SessionId(1), SessionId(2)], term: Term(301) };
+                    let txn = Txn { time_ms: u64::MAX, request: Request::new(op) };
+                    state.apply(LogPosition { term: Term(301), zxid: Zxid(1 << 60) }, txn);
+                }
+            }
+        }
+    }
+}
+
+fn build_on(head: &Vec<u8>, records: &[Vec<u8>]) -> Result<State, DecodeError> {
+    build([head].into_iter().chain(records))
+}

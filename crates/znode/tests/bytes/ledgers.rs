@@ -1,0 +1,62 @@
+//! The bytes of ledgers and multi-locks.
+
+use znode::{AcquireAll, Attempt, LockMode, LockSettings, Op, Policy, Request, Txn, decode_txn, encode_txn};
+
+use crate::frozen::{Beside, acquire, bytes, hex, path, ticket};
+
+const TXNS: &str = include_str!("../golden/ledger-txns-v1.hex");
+const RECORDS: &str = include_str!("../golden/ledger-records-v1.hex");
+
+/// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with the zxid as its key.
+fn operations() -> Vec<(u64, Op)> {
+    let open = Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: String::new() };
+    let closed = LockSettings { limit: None, closed: true, waiters_max: Some(9) };
+    let permits = |permits| LockMode::Lease { permits, limit: 5 };
+    let all = |policy, parts: &[(&str, LockMode)]| {
+        let parts = parts.iter().map(|(lock, mode)| (path(lock), *mode)).collect();
+        Op::AcquireAll(AcquireAll { parts, policy, label: "all".into(), lock_delay_ms: 7, attempt: Attempt(1) })
+    };
+    let urgent = |lock| match acquire(lock, LockMode::Latch, "") {
+        Op::Acquire(acquire) => Op::AcquireUrgent { acquire, priority: 3 },
+        other => other,
+    };
+    vec![
+        (0, open),
+        (0, Op::SetLock { lock: path("/c"), settings: closed }),
+        (1, acquire("/c", LockMode::Exclusive, "o")),
+        (1, urgent("/c")),
+        (1, acquire("/c", LockMode::Exclusive, "p")),
+        (1, acquire("/s", permits(2), "")),
+        (1, acquire("/s", permits(4), "")),
+        (1, all(Policy::Backfill, &[("/s", permits(1)), ("/b", LockMode::Write)])),
+        (1, acquire("/b", LockMode::Exclusive, "")),
+        (1, all(Policy::Strict, &[("/x", LockMode::Read), ("/y", LockMode::Exclusive)])),
+        (1, Op::HandOver { ticket: ticket("/c", 3, "lock-0000000000"), to: ticket("/c", 5, "lock-0000000002") }),
+    ]
+}
+
+fn beside() -> Beside {
+    Beside { operations: operations(), golden: RECORDS }
+}
+
+#[test]
+fn every_kind_of_record_keeps_its_bytes() {
+    beside().check_bytes(7, 0..5);
+}
+
+#[test]
+fn missing_doubled_cut_and_damaged_records_are_refused_or_harmless() {
+    beside().check_damage(40);
+}
+
+#[test]
+fn transactions_keep_their_bytes() {
+    let log: Vec<String> = operations()
+        .into_iter()
+        .map(|(_, op)| hex(&encode_txn(&Txn { time_ms: 1, request: Request::new(op) })))
+        .collect();
+    assert_eq!(log.join("\n") + "\n", TXNS, "what is in a log means another thing now");
+    for (line, (_, op)) in TXNS.lines().zip(operations()) {
+        assert_eq!(decode_txn(&bytes(line)).unwrap().request.op, op);
+    }
+}

@@ -1,0 +1,225 @@
+//! A cluster, its clients, and the fault.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use protocol::{LockQueue, Released, SessionOpened, Ticket};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::harness::{Answer, Call, Client, Cluster, Pace, Session, until};
+
+/// Longer than any test: such a session does not expire by itself.
+const LONG_MS: u64 = 120_000;
+
+/// Three nodes.
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
+    nodes: Nodes,
+    down: watch::Sender<Option<u64>>,
+}
+
+/// What a client knows: where the nodes are, and, sooner than from a timeout, that one of them does not answer any more.
+#[derive(Clone)]
+struct Nodes {
+    endpoints: Arc<[(u64, String)]>,
+    down: watch::Receiver<Option<u64>>,
+    turn: Arc<AtomicUsize>,
+}
+
+impl Nodes {
+    /// The next node that is up, in turn.
+    fn next(&self) -> &(u64, String) {
+        let down = *self.down.borrow();
+        let up: Vec<_> = self.endpoints.iter().filter(|(id, _)| Some(*id) != down).collect();
+        up[self.turn.fetch_add(1, Ordering::Relaxed) % up.len()]
+    }
+
+    /// Sends a call, and the same one again at the next node while nobody says what became of it.
+    async fn ask(&self, call: Call) -> Answer {
+        let mut pace = Pace::new("somebody answers");
+        loop {
+            pace.next().await;
+            let (id, endpoint) = self.next();
+            let (mut down, mut client) = (self.down.clone(), Client::new(endpoint));
+            let answer = tokio::select! {
+                answer = client.send(call.clone()) => answer.ok(),
+                _ = down.wait_for(|down| *down == Some(*id)) => None,
+            };
+            if let Some(answer) = answer.filter(|answer| !matches!(answer.status, 503 | 504)) {
+                return answer;
+            }
+        }
+    }
+}
+
+/// A request that waits at a node, and at another one when that one is down.
+pub(crate) struct Waiting(JoinHandle<Answer>);
+
+impl Waiting {
+    /// Its answer.
+    pub(crate) async fn answer(self) -> Answer {
+        self.0.await.unwrap()
+    }
+
+    /// The lock that it waited for.
+    pub(crate) async fn held(self) -> Held {
+        Held::of(&self.answer().await)
+    }
+}
+
+/// A lock that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) ticket: String,
+    pub(crate) token: u64,
+    pub(crate) holds: u32,
+}
+
+impl Held {
+    #[track_caller]
+    pub(crate) fn of(answer: &Answer) -> Held {
+        match answer.json() {
+            Ticket::Held { ticket, fencing_token, holds, .. } => Held { ticket, token: fencing_token, holds },
+            Ticket::Waiting { .. } => panic!("it waits: {answer:?}"),
+        }
+    }
+}
+
+impl Scene {
+    /// Three nodes that are ready.
+    pub(crate) async fn set() -> Scene {
+        let cluster = Cluster::start().await;
+        let endpoints = cluster.ids().into_iter().map(|id| (id, cluster.endpoint(id).to_owned())).collect();
+        let (down, seen) = watch::channel(None);
+        Scene { cluster, nodes: Nodes { endpoints, down: seen, turn: Arc::default() }, down }
+    }
+
+    /// kill -9 of the leader.
+    pub(crate) async fn kill_leader(&mut self) -> u64 {
+        let leader = self.cluster.leader().await;
+        self.cluster.kill(leader);
+        self.down.send_replace(Some(leader));
+        leader
+    }
+
+    /// SIGSTOP of the leader: whoever waits at it has an open connection on which nothing comes.
+    pub(crate) async fn pause_leader(&self) -> u64 {
+        let leader = self.cluster.leader().await;
+        self.cluster.pause(leader);
+        self.down.send_replace(Some(leader));
+        leader
+    }
+
+    /// The paused node goes on with what it was about to do, and has applied what the others have.
+    pub(crate) async fn resume(&self, id: u64) {
+        self.cluster.resume(id);
+        self.down.send_replace(None);
+        let other = self.cluster.ids().into_iter().find(|other| *other != id).unwrap();
+        self.cluster.catches_up(id, other).await;
+    }
+
+    /// A killed node runs again, and has applied what the others have.
+    pub(crate) async fn restart(&mut self, id: u64) {
+        self.cluster.restart(id);
+        self.cluster.all_ready().await;
+        self.down.send_replace(None);
+    }
+
+    /// Nodes that are not down.
+    pub(crate) fn up(&self) -> Vec<u64> {
+        let down = *self.down.borrow();
+        self.cluster.ids().into_iter().filter(|id| Some(*id) != down).collect()
+    }
+
+    /// Sends a call until somebody says what became of it. It must be one that may be repeated.
+    pub(crate) async fn ask(&self, call: Call) -> Answer {
+        self.nodes.ask(call).await
+    }
+
+    /// Asks one node, until it can say.
+    pub(crate) async fn ask_at(&self, id: u64, call: Call) -> Answer {
+        let what = format!("node {id} answers");
+        until(&what, async || {
+            let answer = self.cluster.client(id).send(call.clone()).await.ok();
+            answer.filter(|answer| !matches!(answer.status, 503 | 504))
+        })
+        .await
+    }
+
+    /// The same as `ask` in the background.
+    pub(crate) fn ask_later(&self, call: Call) -> Waiting {
+        let nodes = self.nodes.clone();
+        Waiting(tokio::spawn(async move { nodes.ask(call).await }))
+    }
+
+    /// Reads JSON.
+    pub(crate) async fn read(&self, path: impl Into<String>) -> Value {
+        self.ask(Call::get(path)).await.json()
+    }
+
+    /// A session that outlives the test.
+    pub(crate) async fn session(&self) -> Session {
+        self.session_for(LONG_MS).await
+    }
+
+    /// A session of which nothing is heard unless the test sees to it.
+    pub(crate) async fn session_for(&self, timeout_ms: u64) -> Session {
+        let body = format!("{{\"timeout_ms\":{timeout_ms},\"label\":\"test\"}}");
+        let opened: SessionOpened = self.ask(Call::post("/v1/sessions").body(body)).await.json();
+        Session { id: opened.id, key: opened.session, timeout_ms: u64::from(opened.timeout_ms) }
+    }
+
+    /// Sets what a lock is.
+    pub(crate) async fn settings(&self, lock: &str, settings: &'static str) {
+        assert_eq!(self.ask(Call::put(format!("/v1/locks{lock}")).body(settings)).await.status, 200);
+    }
+
+    /// One acquire; `wish` is the lock and the query.
+    pub(crate) async fn acquire(&self, session: &Session, wish: &str) -> Answer {
+        self.ask(acquiring(session, wish)).await
+    }
+
+    /// Acquires what is free.
+    pub(crate) async fn hold(&self, session: &Session, wish: &str) -> Held {
+        Held::of(&self.acquire(session, wish).await)
+    }
+
+    /// Enters the queue under the label and waits there.
+    pub(crate) async fn wait(&self, session: &Session, wish: &str, label: &str) -> Waiting {
+        let joint = if wish.contains('?') { '&' } else { '?' };
+        let waiting = self.ask_later(acquiring(session, &format!("{wish}{joint}wait=100s&label={label}")));
+        let lock = wish.split('?').next().unwrap();
+        let what = format!("{label} waits");
+        until(&what, async || self.queue(lock).await.split(['|', ' ']).any(|one| one == label).then_some(())).await;
+        waiting
+    }
+
+    /// Gives one hold back.
+    pub(crate) async fn release(&self, session: &Session, ticket: &str) -> Released {
+        self.ask(Call::delete(format!("/v1/tickets{ticket}")).session(session).once()).await.json()
+    }
+
+    /// The queue by labels: `holders | waiters`.
+    pub(crate) async fn queue(&self, lock: &str) -> String {
+        let queue: LockQueue = self.ask(Call::get(format!("/v1/locks{lock}"))).await.json();
+        let labels = |of: &[protocol::Contender]| of.iter().map(|one| &*one.label).collect::<Vec<_>>().join(" ");
+        format!("{} | {}", labels(&queue.holders), labels(&queue.waiters))
+    }
+
+    /// Whether the token holds the lock, as a resource server asks.
+    pub(crate) async fn token_holds(&self, lock: &str, token: u64) -> bool {
+        self.read(format!("/v1/locks{lock}?fencing_token={token}")).await["held"] == true
+    }
+}
+
+fn acquiring(session: &Session, wish: &str) -> Call {
+    Call::post(format!("/v1/locks{wish}")).session(session).once()
+}
+
+/// The slug of the problem that the answer must be.
+#[track_caller]
+pub(crate) fn problem(answer: &Answer) -> String {
+    answer.problem().type_uri.trim_start_matches(protocol::PROBLEM_TYPE_BASE).to_owned()
+}

@@ -4,24 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesOrdered;
 use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op, xid};
-use replica::Error;
+use replica::{Entrance, Error, RequestEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 use znode::{State, Zxid};
 
 use crate::client::Client;
 use crate::door::{Door, wire_zxid};
+use crate::pending::{Pending, Waited, What, is_about_watches};
 use crate::requests::{Done, propose, sync};
 use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
-use crate::writes::{self, Refused};
+use crate::writes::{self, Asker, Refused};
 use crate::{reads, requests};
 
 /// How long what is on its way may take to be written when a connection ends in good order.
@@ -34,51 +31,6 @@ pub(crate) enum End {
     Finished,
     /// At once.
     Cut(&'static str),
-}
-
-/// Requests that wait for those before them.
-#[derive(Default)]
-struct Pending<'a> {
-    queue: FuturesOrdered<BoxFuture<'a, Waited>>,
-    bytes: usize,
-    /// Those that are looked at only in their turn, and syncs: no write behind them is proposed before that.
-    barriers: usize,
-}
-
-impl<'a> Pending<'a> {
-    fn push(&mut self, bytes: usize, waited: BoxFuture<'a, Waited>) {
-        self.bytes += bytes;
-        self.queue.push_back(waited);
-    }
-}
-
-/// What became of a request that had to wait.
-pub(crate) struct Waited {
-    pub(crate) xid: i32,
-    pub(crate) bytes: usize,
-    pub(crate) since: Instant,
-    pub(crate) is_barrier: bool,
-    pub(crate) what: What,
-}
-
-pub(crate) enum What {
-    /// It is answered by these bytes, or this error.
-    Done(Done),
-    /// It is answered now, in its turn.
-    Now(Box<Request>),
-    /// It is answered from this state: that of its turn.
-    Then(Box<Request>, Arc<State>),
-}
-
-/// Whether a request is looked at only in its turn: it has to do with watches, and with what is to come.
-fn is_for_the_hub(request: &Request) -> bool {
-    match request {
-        Request::Exists(which) | Request::GetData(which) => which.watch,
-        Request::GetChildren(which) | Request::GetChildren2(which) => which.watch,
-        Request::AddWatch(_) | Request::CheckWatches(_) | Request::RemoveWatches(_) => true,
-        Request::SetWatches(_) | Request::SetWatches2(_) => true,
-        _ => false,
-    }
 }
 
 /// One client's connection.
@@ -135,6 +87,12 @@ impl Connection {
         let mut half = self.door.half_packets.share(&self.client);
         let mut buffer = vec![0; 16 << 10];
         loop {
+            // Answers of reads can be long, and all that wait behind a write come due together.
+            while let Some(waited) = pending.take_due(|| self.client.outbox.has_room()) {
+                if let Some(end) = self.settle(waited) {
+                    return end;
+                }
+            }
             let wants_more = match self.take_all(&mut frames, &mut pending) {
                 Ok(wants_more) => wants_more,
                 Err(end) => return end,
@@ -144,18 +102,11 @@ impl Connection {
                 return End::Cut("its packet is not whole, and there is no room for it");
             }
             frames.release();
+            let waits = pending.waits();
             tokio::select! {
                 biased;
-                // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
-                Some(waited) = unconstrained(pending.queue.next()), if !pending.queue.is_empty() => {
-                    // It said this before it was our turn to hear it.
-                    self.client.pulse.heard();
-                    pending.bytes -= waited.bytes;
-                    pending.barriers -= usize::from(waited.is_barrier);
-                    if let Some(end) = self.settle(waited) {
-                        return end;
-                    }
-                }
+                // It said this before it was our turn to hear it.
+                () = pending.advance(), if waits => self.client.pulse.heard(),
                 () = self.client.outbox.room(), if !self.client.outbox.has_room() => {}
                 read = socket.read(&mut buffer), if wants_more => match read {
                     Ok(0) | Err(_) => return End::Cut("the client closed it"),
@@ -164,6 +115,8 @@ impl Connection {
                         frames.push(&buffer[..read]);
                     }
                 },
+                // There is room by now.
+                else => {}
             }
         }
     }
@@ -172,7 +125,7 @@ impl Connection {
     fn take_all<'a>(&'a self, frames: &mut Frames, pending: &mut Pending<'a>) -> Result<bool, End> {
         let config = &self.door.config;
         loop {
-            let room = pending.queue.len() < config.outstanding_max && pending.bytes < config.outstanding_bytes_max;
+            let room = pending.len() < config.outstanding_max && pending.bytes() < config.outstanding_bytes_max;
             if !room || !self.client.outbox.has_room() {
                 return Ok(false);
             }
@@ -181,7 +134,7 @@ impl Connection {
             // What is looked at in its turn sees what was written before it and nothing that its own client writes after it. So
             // that write is not even proposed while it waits for those before it.
             let header = RequestHeader::from_bytes(packet);
-            if pending.barriers > 0 && header.is_ok_and(|header| writes::is_write(header.op)) {
+            if pending.holds_writes_back() && header.is_ok_and(|header| writes::is_write(header.op)) {
                 return Ok(false);
             }
             let packet = frames.next_packet().map_err(too_long)?.unwrap_or_default();
@@ -218,7 +171,9 @@ impl Connection {
                 return self.in_order(waited(What::Done(refused)), pending);
             }
         };
-        match writes::prepare(&request, &self.client.identities()) {
+        let (identities, state) = (self.client.identities(), self.door.replica.state());
+        let asker = Asker { identities: &identities, limits: state.limits() };
+        match writes::prepare(&request, asker) {
             Some(Ok((op, shape))) => {
                 let turn = self.client.next_turn();
                 let closes = matches!(request, Request::CloseSession);
@@ -226,7 +181,7 @@ impl Connection {
                     let done = propose(self, turn, op, &shape).await;
                     waited(What::Done(if closes { done.last() } else { done }))
                 };
-                pending.push(bytes, Box::pin(write));
+                pending.push(bytes, false, Box::pin(write));
                 None
             }
             Some(Err(refused)) => {
@@ -242,11 +197,10 @@ impl Connection {
                         let what = What::Done(sync(&self.door, &path).await);
                         Waited { is_barrier: true, ..waited(what) }
                     };
-                    pending.barriers += 1;
-                    pending.push(bytes, Box::pin(sync));
+                    pending.push(bytes, true, Box::pin(sync));
                     None
                 }
-                request if !pending.queue.is_empty() && pending.barriers == 0 && !is_for_the_hub(&request) => {
+                request if !pending.is_empty() && !pending.holds_writes_back() && !is_about_watches(&request) => {
                     let moment = self.door.hub.moment(&self.client);
                     let read = async move {
                         waited(match moment.await {
@@ -254,7 +208,7 @@ impl Connection {
                             Err(_) => What::Done(Done::Cut("the state for a read was passed over")),
                         })
                     };
-                    pending.push(bytes, Box::pin(read));
+                    pending.push(bytes, false, Box::pin(read));
                     None
                 }
                 request => self.in_order(waited(What::Now(Box::new(request))), pending),
@@ -264,15 +218,14 @@ impl Connection {
 
     /// Answers now if nobody is before it.
     fn in_order<'a>(&'a self, mut waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
-        if pending.queue.is_empty() {
+        if pending.is_empty() {
             if let What::Done(Done::Answer(at, _)) = &mut waited.what {
                 *at = Some(self.door.replica.state().last_zxid());
             }
             return self.settle(waited);
         }
         waited.is_barrier = matches!(waited.what, What::Now(_));
-        pending.barriers += usize::from(waited.is_barrier);
-        pending.push(waited.bytes, Box::pin(std::future::ready(waited)));
+        pending.push(waited.bytes, waited.is_barrier, Box::pin(std::future::ready(waited)));
         None
     }
 
@@ -297,6 +250,9 @@ impl Connection {
         };
         for counts in [&self.client.counts, &self.door.counts] {
             counts.answered(since.elapsed());
+        }
+        if let Some(End::Cut(_)) = end {
+            self.door.replica.count(Entrance::ZooKeeper, RequestEnd::Unknown);
         }
         end
     }
@@ -324,6 +280,7 @@ impl Connection {
             }
         };
         let (zxid, body) = watched;
+        self.count(body.is_ok());
         let frame = client.answer(xid, self.told(zxid), body.map(requests::bytes));
         client.outbox.release(&frame);
         None
@@ -332,6 +289,7 @@ impl Connection {
     fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
         match watches::bring_back(&self.door.hub, &self.client, set) {
             Brought::Back(zxid) => {
+                self.count(true);
                 let nothing = Ok(requests::bytes(Vec::new()));
                 let frame = self.client.answer(xid, self.told(zxid), nothing);
                 self.client.outbox.release(&frame);
@@ -345,17 +303,20 @@ impl Connection {
     fn read_from(&self, state: &State, xid: i32, request: &Request) {
         let identities = self.client.identities();
         let reader = reads::Reader { state, identities: &identities };
-        self.reply(xid, state.last_zxid(), requests::read(reader, self.client.session(), request));
+        let body = requests::read(reader, self.client.session(), request, self.door.config.packet_bytes_max);
+        self.reply(xid, state.last_zxid(), body);
     }
 
-    /// A state that is not older than any answer so far. The hub has it a moment before it is published.
+    /// The state as the client may see it: never an older one than before. Who looks under the guard of the watches hears of a
+    /// state before it is published.
     fn state(&self) -> Arc<State> {
         let state = self.door.replica.state();
-        if wire_zxid(state.last_zxid()) >= self.told.load(Ordering::Relaxed) { state } else { self.door.hub.state() }
+        if wire_zxid(state.last_zxid()) < self.told.load(Ordering::Relaxed) { self.door.hub.state() } else { state }
     }
 
     fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {
         self.door.counts.sent();
+        self.count(body.is_ok());
         self.client.outbox.push(&self.client.answer(xid, self.told(zxid), body.map(requests::bytes)));
     }
 
@@ -363,6 +324,10 @@ impl Connection {
     fn told(&self, zxid: Zxid) -> i64 {
         let zxid = wire_zxid(zxid);
         self.told.fetch_max(zxid, Ordering::Relaxed).max(zxid)
+    }
+
+    fn count(&self, done: bool) {
+        self.door.replica.count(Entrance::ZooKeeper, if done { RequestEnd::Done } else { RequestEnd::Refused });
     }
 
     /// Auth packets are answered as they come, before requests that came earlier.

@@ -84,7 +84,7 @@ impl Hub {
         moments.ask(client.session(), client.connection, client.last_turn(), state)
     }
 
-    /// The state, as published or about to be.
+    /// The newest state that anybody was told of: not older than that of any look.
     pub(crate) fn state(&self) -> Arc<State> {
         Arc::clone(&self.lock().state)
     }
@@ -152,6 +152,10 @@ impl Look<'_> {
 }
 
 impl Observer for Hub {
+    fn watches(&self) -> usize {
+        Hub::watches(self)
+    }
+
     fn published(&self, state: &Arc<State>, events: &[Event]) {
         let mut inner = self.lock();
         let before = std::mem::replace(&mut inner.state, Arc::clone(state));

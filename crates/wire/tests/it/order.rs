@@ -1,8 +1,13 @@
 //! ZooKeeper's guarantees of order.
 
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
 use jute::{Buffer, DataStat, PathOnly, PathWatch, Record, Request, SetWatches, SetWatches2, Stat, event, xid};
+use replica::Observer;
 use tokio::time::timeout;
 use wire::WireConfig;
+use znode::{Event, EventKind, State};
 
 use crate::client::{Client, create, set};
 use crate::node::{Node, PATIENCE};
@@ -245,4 +250,45 @@ async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
             }
         }
     }
+}
+
+/// Holds a state back that all observers before it have heard of, until the test has looked or ended.
+struct Between {
+    come: SyncSender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Observer for Between {
+    fn watches(&self) -> usize {
+        0
+    }
+
+    fn published(&self, _: &Arc<State>, events: &[Event]) {
+        if events.iter().any(|event| event.kind == EventKind::DataChanged) {
+            let _ = self.come.send(());
+            let _ = self.go_on.lock().unwrap().recv();
+        }
+    }
+
+    fn replaced(&self, _: &Arc<State>) {}
+}
+
+/// A read that sets a watch looks at the state under the guard of the watches, which hears of it first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_read_never_sees_less_than_the_one_before_it() {
+    let node = Node::start().await;
+    let (mut reading, mut writing) = (node.client().await, node.client().await);
+    writing.create("/a", 0).await.unwrap();
+    let (come, coming) = sync_channel(1);
+    let (go, go_on) = sync_channel(1);
+    let between = Arc::new(Between { come, go_on: Mutex::new(go_on) });
+    node.replica.observe(&between);
+    writing.send(&set("/a", "y")).await;
+    tokio::task::spawn_blocking(move || coming.recv().unwrap()).await.unwrap();
+    for watch in [true, false, true, false] {
+        assert_eq!(reading.get("/a", watch).await.unwrap().stat.version, 1);
+    }
+    assert!(reading.children("/a", false).await.is_ok());
+    go.send(()).unwrap();
+    assert_eq!(writing.answer().await.error, 0);
 }

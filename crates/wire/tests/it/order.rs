@@ -271,6 +271,10 @@ impl Observer for Between {
     }
 
     fn replaced(&self, _: &Arc<State>) {}
+
+    fn watches(&self) -> usize {
+        0
+    }
 }
 
 /// A read that sets a watch looks at the state under the guard of the watches, which hears of it first.

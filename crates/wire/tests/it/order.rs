@@ -259,10 +259,6 @@ struct Between {
 }
 
 impl Observer for Between {
-    fn watches(&self) -> usize {
-        0
-    }
-
     fn published(&self, _: &Arc<State>, events: &[Event]) {
         if events.iter().any(|event| event.kind == EventKind::DataChanged) {
             let _ = self.come.send(());

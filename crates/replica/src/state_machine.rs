@@ -1,5 +1,6 @@
 //! Between Raft and [`znode::State`]: entries in, published states and answers out; snapshots both ways.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +10,10 @@ use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use storage::{LogId, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
 use tokio::sync::mpsc;
-use znode::{Applied, LogPosition, Op, State, StateBuilder, Term, Zxid, decode_txn};
+use znode::{Applied, EventKind, LogPosition, Op, State, StateBuilder, Term, Zxid, decode_txn};
 
 use crate::simulation::world;
-use crate::view::View;
+use crate::view::{View, restricted};
 
 /// Entries that are applied before the state is published and their proposers hear of it.
 const BATCH_MAX: usize = 512;
@@ -130,7 +131,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     {
         let mut more = true;
         while more {
-            let mut events = Vec::new();
+            let (mut events, mut made) = (Vec::new(), BTreeMap::new());
             let mut unpublished: Vec<Unpublished> = Vec::new();
             let mut count = 0;
             while count < BATCH_MAX {
@@ -141,6 +142,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 let (entry, responder) = next?;
                 let at = Zxid(self.zxid_base + entry.log_id.index);
                 let (mut applied, wanted) = self.apply_entry(entry)?;
+                for event in applied.events.iter().filter(|event| event.kind == EventKind::Created) {
+                    let acl = self.state.node(&event.path).and_then(restricted);
+                    made.extend(acl.map(|acl| (event.path.clone(), acl)));
+                }
                 events.append(&mut applied.events);
                 unpublished.extend(responder.map(|responder| {
                     let outcome = Outcome(Arc::new(Proposed { at, applied }));
@@ -152,7 +157,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 }
             }
             if count > 0 {
-                self.view.publish(Arc::new(self.state.clone()), events);
+                self.view.publish(Arc::new(self.state.clone()), events, &made);
             }
             // Only now: a proposer that hears of its entry finds it in the published state.
             for Unpublished { responder, outcome } in unpublished {

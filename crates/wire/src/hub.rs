@@ -143,8 +143,11 @@ impl Look<'_> {
         self.inner.table.has(self.client.number, kind, path)
     }
 
-    /// Tells the client of an event now.
+    /// Tells the client of an event now, if it may read what is there.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
+        if self.state().node(path).is_some_and(|node| !permits(node.acl(), READ, &self.client.identities())) {
+            return;
+        }
         if let Some(frame) = event_frame(NO_ZXID, kind, path) {
             self.client.outbox.push_event(&frame);
         }

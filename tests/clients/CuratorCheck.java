@@ -1,5 +1,6 @@
 // ZooKeeper's own Java client and Curator's recipes against zlock. Ends with "curator: all checks passed", or an exception.
 //   java -cp ... CuratorCheck check HOSTS
+//   java -cp ... CuratorCheck attached HOSTS   says which node it is on, and goes on once that was killed: see run.py
 //   java -cp ... CuratorCheck contend HOSTS LOCK SECONDS THREADS   prints a line for each grant: begin_ns end_ns czxid who
 
 import java.util.*;
@@ -12,6 +13,7 @@ import org.apache.curator.framework.recipes.cache.*;
 import org.apache.curator.framework.recipes.leader.*;
 import org.apache.curator.framework.recipes.locks.*;
 import org.apache.curator.framework.recipes.nodes.*;
+import org.apache.curator.framework.recipes.shared.*;
 import org.apache.curator.retry.*;
 import org.apache.zookeeper.*;
 import org.apache.zookeeper.data.*;
@@ -49,13 +51,19 @@ public class CuratorCheck {
             contend(args[1], args[2], Integer.parseInt(args[3]), Integer.parseInt(args[4]));
             System.exit(0);
         }
+        if (args[0].equals("attached")) {
+            attached(args[1]);
+            System.exit(0);
+        }
         CuratorFramework one = client(args[1]);
         CuratorFramework two = client(args[1]);
         String root = "/curator-" + System.nanoTime();
         znodes(one, root);
-        raw(one.getZookeeperClient().getZooKeeper(), root);
+        raw(one.getZookeeperClient().getZooKeeper(), args[1], root);
         locks(one, two, root);
         leaders(one, two, root);
+        caches(one, two, root);
+        acls(one, two, root);
         rest(one, two, root);
         one.close();
         two.close();
@@ -102,7 +110,7 @@ public class CuratorCheck {
         that(client.checkExists().forPath(root + "/ttl") == null, "a TTL node goes");
     }
 
-    static void raw(ZooKeeper zk, String root) throws Exception {
+    static void raw(ZooKeeper zk, String hosts, String root) throws Exception {
         BlockingQueue<WatchedEvent> events = new LinkedBlockingQueue<>();
         zk.addWatch(root, events::add, AddWatchMode.PERSISTENT_RECURSIVE);
         for (int i = 0; i < 100; i++) {
@@ -133,7 +141,11 @@ public class CuratorCheck {
             }, null);
         }
         that(all.await(60, TimeUnit.SECONDS) && ordered.get(), "2000 pipelined writes in order");
-        that(zk.getConfig(false, null).length == 0, "the configuration names no addresses");
+        // Curator goes to whatever it names.
+        eventually(() -> {
+            String config = new String(zk.getConfig(false, new Stat()));
+            return Arrays.stream(hosts.split(",")).allMatch(host -> config.contains(";" + host));
+        }, "the configuration names the addresses");
         Watcher watcher = event -> { };
         zk.exists(root + "/later", watcher);
         zk.removeWatches(root + "/later", watcher, Watcher.WatcherType.Data, false);
@@ -170,6 +182,13 @@ public class CuratorCheck {
         semaphore.returnLease(first);
         that(semaphore.acquire(10, TimeUnit.SECONDS) != null, "a lease is handed over");
         semaphore.returnLease(second);
+        InterProcessSemaphoreMutex plain = new InterProcessSemaphoreMutex(one, root + "/plain");
+        InterProcessSemaphoreMutex taken = new InterProcessSemaphoreMutex(two, root + "/plain");
+        plain.acquire();
+        that(!taken.acquire(300, TimeUnit.MILLISECONDS), "a mutex that is not reentrant excludes");
+        plain.release();
+        that(taken.acquire(10, TimeUnit.SECONDS), "and is handed over");
+        taken.release();
         InterProcessMultiLock both = new InterProcessMultiLock(one, Arrays.asList(root + "/m1", root + "/m2"));
         both.acquire();
         both.release();
@@ -200,6 +219,69 @@ public class CuratorCheck {
         t.close();
     }
 
+    interface Condition {
+        boolean holds() throws Exception;
+    }
+
+    static void eventually(Condition condition, String what) throws Exception {
+        long deadline = System.nanoTime() + 20_000_000_000L;
+        while (!condition.holds() && System.nanoTime() < deadline) {
+            Thread.sleep(10);
+        }
+        that(condition.holds(), what);
+    }
+
+    @SuppressWarnings("deprecation")
+    static void caches(CuratorFramework one, CuratorFramework two, String root) throws Exception {
+        one.create().withMode(CreateMode.CONTAINER).forPath(root + "/cached", "x".getBytes());
+        that(one.checkExists().forPath(root + "/cached").getEphemeralOwner() == 0, "a container");
+        NodeCache node = new NodeCache(two, root + "/cached");
+        PathChildrenCache children = new PathChildrenCache(two, root + "/cached", true);
+        TreeCache tree = new TreeCache(two, root + "/cached");
+        node.start();
+        children.start();
+        tree.start();
+        one.create().forPath(root + "/cached/a", "1".getBytes());
+        one.create().forPath(root + "/cached/a/b");
+        one.setData().forPath(root + "/cached", "y".getBytes());
+        eventually(() -> node.getCurrentData() != null && new String(node.getCurrentData().getData()).equals("y"), "a node cache");
+        eventually(() -> children.getCurrentData().size() == 1, "a children cache");
+        eventually(() -> tree.getCurrentData(root + "/cached/a/b") != null, "a tree cache");
+        node.close();
+        children.close();
+        tree.close();
+    }
+
+    static void acls(CuratorFramework one, CuratorFramework two, String root) throws Exception {
+        one.create().withACL(ZooDefs.Ids.READ_ACL_UNSAFE).forPath(root + "/readable");
+        that(fails(() -> two.setData().forPath(root + "/readable")) == KeeperException.Code.NOAUTH, "an ACL forbids");
+        one.create().forPath(root + "/mine");
+        one.setACL().withACL(Arrays.asList(new ACL(ZooDefs.Perms.ALL, new Id("digest", "eve:x")))).forPath(root + "/mine");
+        that(fails(() -> one.getData().forPath(root + "/mine")) == KeeperException.Code.NOAUTH, "an ACL that was set forbids");
+    }
+
+    static void attached(String hosts) throws Exception {
+        ZooKeeper zk = new ZooKeeper(hosts, 15000, event -> { });
+        String root = "/attached-" + System.nanoTime();
+        zk.create(root, null, ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.EPHEMERAL);
+        zk.create(root + "-watched", null, ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
+        CountDownLatch changed = new CountDownLatch(1);
+        zk.getData(root + "-watched", event -> {
+            if (event.getType() == Watcher.Event.EventType.NodeDataChanged) {
+                changed.countDown();
+            }
+        }, null);
+        long before = zk.getSessionId();
+        java.util.regex.Matcher server = java.util.regex.Pattern.compile("remoteserver:[^ ]*:([0-9]+)").matcher(zk.toString());
+        that(server.find(), "it is connected: " + zk);
+        System.out.println("ATTACHED " + server.group(1) + " " + root + "-watched");
+        System.in.read();
+        that(changed.await(30, TimeUnit.SECONDS), "a watch hears of what it missed");
+        Stat stat = zk.exists(root, false);
+        that(zk.getSessionId() == before && stat.getEphemeralOwner() == before, "the session goes on elsewhere");
+        zk.close();
+    }
+
     static void rest(CuratorFramework one, CuratorFramework two, String root) throws Exception {
         DistributedAtomicLong counter = new DistributedAtomicLong(one, root + "/counter", new RetryNTimes(50, 5));
         DistributedAtomicLong other = new DistributedAtomicLong(two, root + "/counter", new RetryNTimes(50, 5));
@@ -211,6 +293,21 @@ public class CuratorCheck {
         CountDownLatch synced = new CountDownLatch(1);
         one.getZookeeperClient().getZooKeeper().sync(root, (rc, path, context) -> synced.countDown(), null);
         that(synced.await(10, TimeUnit.SECONDS) && counter.get().postValue() == 40, "a counter of forty");
+        SharedCount shared = new SharedCount(one, root + "/shared", 0);
+        SharedCount seen = new SharedCount(two, root + "/shared", 0);
+        shared.start();
+        seen.start();
+        shared.setCount(7);
+        eventually(() -> seen.getCount() == 7, "a shared count");
+        shared.close();
+        seen.close();
+        DistributedBarrier closed = new DistributedBarrier(one, root + "/closed");
+        closed.setBarrier();
+        ExecutorService waits = Executors.newSingleThreadExecutor();
+        Future<Boolean> passed = waits.submit(() -> new DistributedBarrier(two, root + "/closed").waitOnBarrier(20, TimeUnit.SECONDS));
+        closed.removeBarrier();
+        that(passed.get(), "a barrier");
+        waits.shutdown();
         DistributedDoubleBarrier x = new DistributedDoubleBarrier(one, root + "/barrier", 2);
         DistributedDoubleBarrier y = new DistributedDoubleBarrier(two, root + "/barrier", 2);
         ExecutorService pool = Executors.newSingleThreadExecutor();

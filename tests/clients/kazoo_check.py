@@ -1,4 +1,9 @@
-"""kazoo against zlock: kazoo_check.py HOSTS. Ends with "kazoo: all checks passed", or an exception."""
+"""kazoo against zlock. Ends with "kazoo: all checks passed", or an exception.
+
+    kazoo_check.py check HOSTS
+    kazoo_check.py attached HOSTS    says which node it is on, and goes on once that was killed: see run.py
+    kazoo_check.py silent HOSTS      makes an ephemeral znode, tells of it, and waits to be killed
+"""
 
 import sys
 import threading
@@ -15,12 +20,12 @@ from kazoo.recipe.queue import LockingQueue, Queue
 from kazoo.recipe.watchers import ChildrenWatch, DataWatch
 from kazoo.security import make_digest_acl
 
-HOSTS = sys.argv[1]
+MODE, HOSTS = sys.argv[1:]
 ROOT = "/kazoo-%d" % time.monotonic_ns()
 
 
-def client(**more):
-    one = KazooClient(hosts=HOSTS, timeout=10, **more)
+def client(timeout=10, **more):
+    one = KazooClient(hosts=HOSTS, timeout=timeout, **more)
     one.start(timeout=20)
     return one
 
@@ -162,7 +167,7 @@ def sessions(one):
     one.remove_listener(states.append)
 
 
-def main():
+def check():
     one, two = client(), client()
     znodes(one)
     watches(one, two)
@@ -175,4 +180,25 @@ def main():
     print("kazoo: all checks passed")
 
 
-main()
+def attached():
+    one = client(timeout=15)
+    one.create(ROOT, ephemeral=True)
+    one.create(ROOT + "-watched")
+    changed = threading.Event()
+    one.get(ROOT + "-watched", watch=lambda event: changed.set())
+    before = one.client_id
+    print("ATTACHED", one._connection._socket.getpeername()[1], ROOT + "-watched", flush=True)
+    sys.stdin.readline()
+    that(changed.wait(30), "a watch hears of what it missed")
+    stat = one.retry(one.exists, ROOT)
+    that(one.client_id == before and stat.ephemeralOwner == before[0], "the session goes on elsewhere")
+    one.stop()
+
+
+def silent():
+    client(timeout=4).create(ROOT, ephemeral=True)
+    print("SILENT", ROOT, flush=True)
+    sys.stdin.readline()
+
+
+{"check": check, "attached": attached, "silent": silent}[MODE]()

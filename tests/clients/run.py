@@ -1,59 +1,110 @@
 #!/usr/bin/env python3
-"""Real ZooKeeper clients against three zlock nodes: recipes of kazoo and Curator, then kazoo, Curator and HTTP clients on one lock
-while nodes are killed with kill -9.
+"""Real ZooKeeper clients against three zlock nodes: recipes of kazoo, Curator and node-zookeeper-client, zkCli, sessions that go on after
+the node that their client is attached to was killed with kill -9, sessions that expire; then kazoo, Curator and HTTP clients on one
+lock while leaders are killed.
 
-    tests/clients/run.py [--seconds 20] [--each 4] [--cache target/clients] [--zlock PATH]
+    tests/clients/run.py [--seconds 20] [--each 8] [--cache target/clients] [--zlock PATH]
 
-Needs python3 with venv, a JDK, and apt-get with Debian's archive: `apt-get download` takes the jars, nothing is installed. A client
-that cannot be fetched is an error, not a skip.
+Needs python3 with venv, a JDK, node with npm, and apt-get with Debian's archive: `apt-get download` takes the jars, and nothing is installed
+outside of the cache. Exit code: 0 when all passed, 1 when something failed, 75 when all that could be run passed and a client could not be
+fetched. The last line says which: "NOT RUN: ...".
 """
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = """libzookeeper-java libcurator-client-java libcurator-framework-java libcurator-recipes-java libslf4j-java
     libnetty-java libguava-java libsnappy-java libdropwizard-metrics-java libcommons-cli-java""".split()
 JARS = ("zookeeper", "curator-", "slf4j-api.jar", "slf4j-nop.jar", "netty-", "guava.jar", "failureaccess", "snappy-java", "metrics-core", "commons-cli")
+KAZOO = "kazoo==2.11.0"
+NODE = "node-zookeeper-client@1.1.3"
 LOCK = "/contended"
+# How long one fetch from a registry may take.
+FETCH_S = 120
+# As sysexits.h has it: try again when what is missing is there.
+NOT_RUN = 75
 
 
 def say(*words):
     print("==", *words, flush=True)
 
 
+def fetch(command, **more):
+    """Runs a command that takes something from a registry."""
+    subprocess.run(list(map(str, command)), check=True, timeout=FETCH_S, stdout=subprocess.DEVNULL, **more)
+
+
 class Clients:
-    """The clients, fetched once into the cache."""
+    """The clients, fetched once into the cache. What cannot be fetched is in `missing`, with the reason."""
 
     def __init__(self, cache):
+        self.cache, self.missing = cache, {}
         cache.mkdir(parents=True, exist_ok=True)
-        self.python = cache / "venv/bin/python"
-        if subprocess.run([self.python, "-c", "import kazoo"], stderr=subprocess.DEVNULL).returncode if self.python.exists() else True:
-            subprocess.run([sys.executable, "-m", "venv", cache / "venv"], check=True)
-            subprocess.run([self.python, "-m", "pip", "install", "--quiet", "kazoo==2.11.0"], check=True)
-        java = cache / "java"
+        for name, make in [("kazoo", self.make_kazoo), ("curator", self.make_curator), ("node", self.make_node)]:
+            try:
+                make()
+            except (OSError, subprocess.SubprocessError) as error:
+                self.missing[name] = str(error).splitlines()[0]
+                say("%s CANNOT BE FETCHED: %s" % (name, self.missing[name]))
+
+    def make_kazoo(self):
+        self.python = self.cache / "venv/bin/python"
+        if not self.python.exists() or subprocess.run([self.python, "-c", "import kazoo"], stderr=subprocess.DEVNULL).returncode:
+            subprocess.run([sys.executable, "-m", "venv", self.cache / "venv"], check=True)
+            fetch([self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", KAZOO])
+
+    def make_curator(self):
+        java = self.cache / "java"
         if not (java / "done").exists():
             (java / "x").mkdir(parents=True, exist_ok=True)
-            subprocess.run(["apt-get", "download", "-q", *PACKAGES], cwd=java, check=True)
+            fetch(["apt-get", "download", "-q", *PACKAGES], cwd=java)
             for package in java.glob("*.deb"):
                 subprocess.run(["dpkg", "-x", package, java / "x"], check=True)
             (java / "done").touch()
         found = sorted(jar for jar in (java / "x/usr/share/java").glob("*.jar") if jar.name.startswith(JARS))
         self.classpath = ":".join(map(str, [java, *found]))
-        subprocess.run(["javac", "-cp", self.classpath, "-d", java, HERE / "CuratorCheck.java"], check=True)
+        # A broken check is no missing client.
+        if subprocess.run(["javac", "-cp", self.classpath, "-d", java, HERE / "CuratorCheck.java"]).returncode:
+            raise SystemExit("CuratorCheck.java does not compile")
+
+    def make_node(self):
+        if not (self.cache / "node/node_modules/node-zookeeper-client").exists():
+            (self.cache / "node").mkdir(parents=True, exist_ok=True)
+            fetch(["npm", "install", "--no-audit", "--no-fund", "--prefix", self.cache / "node", NODE])
+        # It looks for what it needs beside itself.
+        shutil.copy(HERE / "node_check.js", self.cache / "node")
 
     def curator(self, *words):
         return ["java", "-cp", self.classpath, "CuratorCheck", *map(str, words)]
 
+    def zkcli(self, hosts):
+        return ["java", "-cp", self.classpath, "org.apache.zookeeper.ZooKeeperMain", "-server", hosts]
+
     def kazoo(self, script, *words):
         return [str(self.python), str(HERE / script), *map(str, words)]
+
+    def node(self, *words):
+        return ["node", str(self.cache / "node/node_check.js"), *map(str, words)]
+
+    def commands(self, mode, hosts):
+        """How each client that is there is run in a mode that all have."""
+        all_of_them = {
+            "kazoo": lambda: self.kazoo("kazoo_check.py", mode, hosts),
+            "curator": lambda: self.curator(mode, hosts),
+            "node": lambda: self.node(mode, hosts),
+        }
+        return {name: command() for name, command in all_of_them.items() if name not in self.missing}
 
 
 def free_ports(count):
@@ -100,6 +151,27 @@ class Cluster:
                 pass
         return None
 
+    def ask(self, method, path, body=None):
+        """One request over HTTP, to any node that answers."""
+        for at in range(60):
+            request = urllib.request.Request("http://%s%s" % (self.http[at % 3], path), data=body, method=method)
+            try:
+                with urllib.request.urlopen(request, timeout=10) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as error:
+                if error.code < 500:
+                    return error.code
+            except OSError:
+                pass
+            time.sleep(0.5)
+        raise AssertionError("no node answers")
+
+    def change(self, path):
+        assert self.ask("PUT", "/v1/znodes" + path, b"changed") == 200
+
+    def is_there(self, path):
+        return self.ask("GET", "/v1/znodes" + path) == 200
+
     def wait_for_leader(self):
         deadline = time.monotonic() + 60
         while (leader := self.leader()) is None:
@@ -113,14 +185,74 @@ class Cluster:
         return [node.wait(30) for node in self.nodes]
 
 
+def told(process, word):
+    """The words behind this one, once the process says it."""
+    for line in process.stdout:
+        print("  ", line.rstrip(), flush=True)
+        if line.startswith(word + " "):
+            return line.split()[1:]
+    raise AssertionError("it ended without saying " + word)
+
+
+def kill_what_they_are_attached_to(clients, cluster):
+    """Each client's node is killed with kill -9. Meanwhile what it watches changes. Its session goes on elsewhere, and it hears of it."""
+    for name, command in clients.commands("attached", ",".join(cluster.zookeeper)).items():
+        say("kill -9 of the node that", name, "is attached to")
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        port, watched = told(process, "ATTACHED")
+        at = [addr.rsplit(":")[-1] for addr in cluster.zookeeper].index(port)
+        cluster.kill(at)
+        cluster.change(watched)
+        out, _ = process.communicate("killed\n", timeout=120)
+        print(out, end="")
+        assert process.returncode == 0, "the session of %s did not go on" % name
+        cluster.start(at)
+        cluster.wait_for_leader()
+
+
+def expire(clients, cluster):
+    """A client that is killed says nothing more: its ephemeral znode goes with its session, and not before its timeout."""
+    if "kazoo" in clients.missing:
+        return
+    process = subprocess.Popen(
+        clients.kazoo("kazoo_check.py", "silent", ",".join(cluster.zookeeper)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    (path,) = told(process, "SILENT")
+    assert cluster.is_there(path)
+    process.kill()
+    process.wait()
+    began = time.monotonic()
+    while cluster.is_there(path):
+        assert time.monotonic() < began + 60, "a session does not expire"
+        time.sleep(0.1)
+    took = time.monotonic() - began
+    # A sign of life is sent when a third of the timeout of four seconds is over.
+    assert took > 4 / 3, "a session expired after %.1f s" % took
+    say("a session of 4 s expired %.1f s after its client was killed" % took)
+
+
+def zkcli(clients, cluster):
+    """ZooKeeper's own shell, from its standard input."""
+    if "curator" in clients.missing:
+        return
+    script = "create /cli hello\nset /cli world\nget -s /cli\nls /\ncreate -e -s /cli/e- x\nls /cli\ndeleteall /cli\nquit\n"
+    done = subprocess.run(
+        clients.zkcli(",".join(cluster.zookeeper)), input=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
+    )
+    for wanted in ["Created /cli", "world", "dataVersion = 1", "[cli, ", "Created /cli/e-0000000000", "[e-0000000000]"]:
+        assert wanted in done.stdout, "zkCli did not say %r: %s" % (wanted, done.stdout)
+    assert not cluster.is_there("/cli"), done.stdout
+    say("zkCli creates, sets, gets, lists and deletes")
+
+
 def contend(clients, cluster, seconds, each):
     """Everybody on one lock, leaders killed now and then. Grants must not overlap, and their tokens must rise."""
     hosts = ",".join(cluster.zookeeper)
-    commands = {
-        "curator": clients.curator("contend", hosts, LOCK, seconds, each),
-        "kazoo": clients.kazoo("kazoo_contend.py", hosts, LOCK, seconds, each),
-        "http": clients.kazoo("http_contend.py", ",".join(cluster.http), LOCK, seconds, each),
-    }
+    commands = {"http": [sys.executable, HERE / "http_contend.py", ",".join(cluster.http), LOCK, str(seconds), str(each)]}
+    if "curator" not in clients.missing:
+        commands["curator"] = clients.curator("contend", hosts, LOCK, seconds, each)
+    if "kazoo" not in clients.missing:
+        commands["kazoo"] = clients.kazoo("kazoo_contend.py", hosts, LOCK, seconds, each)
     running = {name: subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for name, command in commands.items()}
     until, kills = time.monotonic() + seconds, 0
     while time.monotonic() < until - 5:
@@ -147,7 +279,7 @@ def contend(clients, cluster, seconds, each):
 def main():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--seconds", type=int, default=20, help="of contention")
-    words.add_argument("--each", type=int, default=4, help="clients of each kind")
+    words.add_argument("--each", type=int, default=8, help="clients of each kind")
     words.add_argument("--cache", type=Path, default=Path("target/clients"))
     words.add_argument("--zlock", type=Path, help="the program; built when not given")
     words = words.parse_args()
@@ -160,13 +292,12 @@ def main():
         cluster = Cluster(program, Path(data))
         try:
             cluster.wait_for_leader()
-            hosts = ",".join(cluster.zookeeper)
-            for name, command in [
-                ("kazoo", clients.kazoo("kazoo_check.py", hosts)),
-                ("Curator", clients.curator("check", hosts)),
-            ]:
+            for name, command in clients.commands("check", ",".join(cluster.zookeeper)).items():
                 say(name)
                 subprocess.run(command, check=True, timeout=300)
+            zkcli(clients, cluster)
+            kill_what_they_are_attached_to(clients, cluster)
+            expire(clients, cluster)
             say("contention")
             contend(clients, cluster, words.seconds, words.each)
         except BaseException:
@@ -175,7 +306,12 @@ def main():
             raise
         finally:
             cluster.stop()
+    if clients.missing:
+        reasons = "; ".join("%s cannot be fetched: %s" % missing for missing in clients.missing.items())
+        print("NOT RUN: " + reasons, flush=True)
+        return NOT_RUN
     say("all real clients passed")
+    return 0
 
 
-main()
+sys.exit(main())

@@ -1,8 +1,9 @@
 //! The last events of this node, for those who resume by zxid.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use znode::{Event, Zxid};
+use znode::{Acl, Event, Identity, READ, Zxid, permits};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
@@ -11,11 +12,34 @@ const BATCH_EVENTS_MAX: usize = 1_000;
 /// Events looked at under one guard.
 const SCAN_MAX: usize = 4_096;
 
+/// An event with who may hear of it.
+pub(crate) struct Recorded {
+    pub(crate) event: Event,
+    /// The ACL of the znode where not everybody may read it.
+    pub(crate) acl: Option<Arc<[Acl]>>,
+}
+
+impl From<Event> for Recorded {
+    fn from(event: Event) -> Recorded {
+        Recorded { event, acl: None }
+    }
+}
+
+impl Recorded {
+    /// `None` for one who may hear of everything.
+    fn is_for(&self, reader: Option<&[Identity]>) -> bool {
+        match (&self.acl, reader) {
+            (Some(acl), Some(identities)) => permits(acl, READ, identities),
+            _ => true,
+        }
+    }
+}
+
 /// Lives under the guard of [`crate::view::View`].
 pub(crate) struct EventRing {
     events_max: usize,
     bytes_max: usize,
-    events: VecDeque<Event>,
+    events: VecDeque<Recorded>,
     bytes: usize,
     /// Events after this zxid are all here.
     oldest: Zxid,
@@ -24,7 +48,7 @@ pub(crate) struct EventRing {
 }
 
 /// What a look into the ring came to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Something matched.
     Batch(EventBatch),
@@ -52,16 +76,18 @@ impl EventRing {
     }
 
     /// Puts the events of entries up to `upto` in, in order.
-    pub(crate) fn push(&mut self, events: Vec<Event>, upto: Zxid) {
+    pub(crate) fn push(&mut self, events: impl IntoIterator<Item = impl Into<Recorded>>, upto: Zxid) {
         self.upto = upto;
-        self.bytes += events.iter().map(event_bytes).sum::<usize>();
-        self.events.extend(events);
+        for recorded in events.into_iter().map(Into::into) {
+            self.bytes += event_bytes(&recorded.event);
+            self.events.push_back(recorded);
+        }
         while self.events.len() > self.events_max || self.bytes > self.bytes_max {
             let Some(lost) = self.events.pop_front() else {
                 break;
             };
-            self.bytes -= event_bytes(&lost);
-            self.oldest = lost.zxid;
+            self.bytes -= event_bytes(&lost.event);
+            self.oldest = lost.event.zxid;
         }
     }
 
@@ -70,24 +96,31 @@ impl EventRing {
         self.upto
     }
 
-    /// The first matching events after `since`.
+    /// The first matching events after `since`, of znodes that the reader may read; `None` may read all.
     ///
     /// # Errors
     /// `Gone` when events after `since` are lost.
-    pub(crate) fn find(&self, key: &WatchKey, kinds: EventKinds, since: Zxid) -> Result<Found, EventsError> {
+    pub(crate) fn find(
+        &self,
+        key: &WatchKey,
+        kinds: EventKinds,
+        since: Zxid,
+        reader: Option<&[Identity]>,
+    ) -> Result<Found, EventsError> {
         if since < self.oldest {
             return Err(EventsError::Gone { oldest: self.oldest });
         }
-        let start = self.events.partition_point(|event| event.zxid <= since);
+        let start = self.events.partition_point(|recorded| recorded.event.zxid <= since);
         let mut events: Vec<Event> = Vec::new();
         let mut previous = since;
-        for (looked_at, event) in self.events.range(start..).enumerate() {
+        for (looked_at, recorded) in self.events.range(start..).enumerate() {
+            let event = &recorded.event;
             let new_zxid = event.zxid > previous;
             let full = events.len() >= BATCH_EVENTS_MAX || looked_at >= SCAN_MAX;
             if new_zxid && full {
                 return Ok(answer(events, previous, true));
             }
-            if matches(key, kinds, event) {
+            if matches(key, kinds, event) && recorded.is_for(reader) {
                 events.push(event.clone());
             }
             previous = event.zxid;
@@ -124,7 +157,7 @@ mod tests {
     }
 
     fn find(ring: &EventRing, path: &str, since: u64) -> Result<Found, EventsError> {
-        ring.find(&WatchKey::Node(ZPath::parse(path).unwrap()), EventKinds::ALL, Zxid(since))
+        ring.find(&WatchKey::Node(ZPath::parse(path).unwrap()), EventKinds::ALL, Zxid(since), None)
     }
 
     #[test]
@@ -153,10 +186,23 @@ mod tests {
     }
 
     #[test]
+    fn who_may_not_read_a_znode_is_passed_over() {
+        let mut ring = EventRing::new(10, 1 << 20, Zxid(0));
+        let bobs = Acl { perms: READ, scheme: "digest".into(), id: "bob:x".into() };
+        ring.push([Recorded { event: event(1, "/a"), acl: Some([bobs].into()) }], Zxid(2));
+        let (key, bob) =
+            (WatchKey::Node(ZPath::parse("/a").unwrap()), Identity { scheme: "digest".into(), id: "bob:x".into() });
+        let found = |reader| ring.find(&key, EventKinds::ALL, Zxid(0), reader).unwrap();
+        let batch = Found::Batch(EventBatch { events: vec![event(1, "/a")], upto: Zxid(2) });
+        assert_eq!(found(Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        assert_eq!((found(Some(&[bob])), found(None)), (batch.clone(), batch));
+    }
+
+    #[test]
     fn a_batch_ends_between_two_zxids() {
         let mut ring = EventRing::new(10_000, 1 << 30, Zxid(0));
         let last = BATCH_EVENTS_MAX as u64 + 5;
-        ring.push((1..=last).flat_map(|zxid| [event(zxid, "/a"), event(zxid, "/b")]).collect(), Zxid(last));
+        ring.push((1..=last).flat_map(|zxid| [event(zxid, "/a"), event(zxid, "/b")]), Zxid(last));
         let Ok(Found::Batch(batch)) = find(&ring, "/a", 0) else { panic!("a batch") };
         assert_eq!((batch.events.len(), batch.upto), (BATCH_EVENTS_MAX, Zxid(BATCH_EVENTS_MAX as u64)));
         let Ok(Found::Batch(rest)) = find(&ring, "/a", batch.upto.0) else { panic!("the rest") };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use znode::{Event, State};
+use znode::{Event, InTurn, SessionId, State};
 
 /// Hears of everything that this node applies, in order, and before anybody can read it. So who tells clients of events
 /// here has told them before any answer shows them the change.
@@ -11,6 +11,11 @@ use znode::{Event, State};
 pub trait Observer: Send + Sync {
     /// A batch of entries was applied: the state after them, and what they changed.
     fn published(&self, state: &Arc<State>, events: &[Event]);
+
+    /// Whether the state right behind this write, which is about to be published with others, is wanted by itself.
+    fn wants(&self, _session: SessionId, _write: &InTurn) -> bool {
+        false
+    }
 
     /// The state is another one, and what changed is not known: a snapshot has brought it. Also called once when the
     /// observer is registered.

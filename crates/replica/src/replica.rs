@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
-use znode::{Applied, Credential, Idempotency, Request, RequestKey, SessionId, State, Zxid, fingerprint_bytes};
+use znode::{
+    Applied, Credential, Idempotency, Identity, Request, RequestKey, SessionId, State, Zxid, fingerprint_bytes,
+};
 
 use crate::node::Node;
 use crate::{
@@ -154,7 +156,22 @@ impl Replica {
         since: Zxid,
         deadline: Instant,
     ) -> Result<EventBatch, EventsError> {
-        self.node.view.events(key, kinds, since, deadline).await
+        self.node.view.events(key, kinds, since, None, deadline).await
+    }
+
+    /// The same, without events of znodes that the reader may not read.
+    ///
+    /// # Errors
+    /// As [`Replica::events`].
+    pub async fn events_for(
+        &self,
+        key: WatchKey,
+        kinds: EventKinds,
+        since: Zxid,
+        reader: &[Identity],
+        deadline: Instant,
+    ) -> Result<EventBatch, EventsError> {
+        self.node.view.events(key, kinds, since, Some(reader), deadline).await
     }
 
     /// Registers an observer, for as long as it lives. It hears the present state, and from then on everything.

@@ -1,5 +1,6 @@
 //! Between Raft and [`znode::State`]: entries in, published states and answers out; snapshots both ways.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +10,10 @@ use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use storage::{LogId, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
 use tokio::sync::mpsc;
-use znode::{Applied, LogPosition, Op, State, StateBuilder, Term, Zxid, decode_txn};
+use znode::{Applied, EventKind, LogPosition, Op, State, StateBuilder, Term, Zxid, decode_txn};
 
 use crate::simulation::world;
-use crate::view::View;
+use crate::view::{View, restricted};
 
 /// Entries that are applied before the state is published and their proposers hear of it.
 const BATCH_MAX: usize = 512;
@@ -69,8 +70,8 @@ impl StateMachine {
         }
     }
 
-    /// Applies one entry to the working state.
-    fn apply_entry(&mut self, entry: storage::Entry) -> io::Result<Applied> {
+    /// Applies one entry to the working state. Also whether that is to be published by itself.
+    fn apply_entry(&mut self, entry: storage::Entry) -> io::Result<(Applied, bool)> {
         let id = entry.log_id;
         let at = LogPosition { term: Term(id.committed_leader_id().term), zxid: Zxid(self.zxid_base + id.index) };
         self.last_applied = Some(id);
@@ -80,19 +81,20 @@ impl StateMachine {
                 let txn = decode_txn(&command.0).map_err(|error| {
                     io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
                 })?;
+                let wanted = self.view.is_wanted(&txn.request);
                 let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
                 let sessions = self.state.session_count();
                 let applied = self.state.apply(at, txn);
                 if expires {
                     self.view.tally.sessions_expired(at.zxid, sessions - self.state.session_count());
                 }
-                Ok(applied)
+                Ok((applied, wanted))
             }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(id), membership);
-                Ok(self.skip(at))
+                Ok((self.skip(at), false))
             }
-            EntryPayload::Blank => Ok(self.skip(at)),
+            EntryPayload::Blank => Ok((self.skip(at), false)),
         }
     }
 
@@ -129,7 +131,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     {
         let mut more = true;
         while more {
-            let mut events = Vec::new();
+            let (mut events, mut made) = (Vec::new(), BTreeMap::new());
             let mut unpublished: Vec<Unpublished> = Vec::new();
             let mut count = 0;
             while count < BATCH_MAX {
@@ -139,16 +141,23 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 };
                 let (entry, responder) = next?;
                 let at = Zxid(self.zxid_base + entry.log_id.index);
-                let mut applied = self.apply_entry(entry)?;
+                let (mut applied, wanted) = self.apply_entry(entry)?;
+                for event in applied.events.iter().filter(|event| event.kind == EventKind::Created) {
+                    let acl = self.state.node(&event.path).and_then(restricted);
+                    made.extend(acl.map(|acl| (event.path.clone(), acl)));
+                }
                 events.append(&mut applied.events);
                 unpublished.extend(responder.map(|responder| {
                     let outcome = Outcome(Arc::new(Proposed { at, applied }));
                     Unpublished { responder, outcome }
                 }));
                 count += 1;
+                if wanted {
+                    break;
+                }
             }
             if count > 0 {
-                self.view.publish(Arc::new(self.state.clone()), events);
+                self.view.publish(Arc::new(self.state.clone()), events, &made);
             }
             // Only now: a proposer that hears of its entry finds it in the published state.
             for Unpublished { responder, outcome } in unpublished {

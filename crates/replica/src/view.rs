@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-use znode::{Event, State, Zxid};
+use znode::{Acl, Event, Identity, Op, READ, Request, State, ZPath, Znode, Zxid, permits};
 
-use crate::event_ring::{EventRing, Found};
+use crate::event_ring::{EventRing, Found, Recorded};
 use crate::observer::Observer;
 use crate::planted::{self, Planted};
 use crate::tally::Tally;
@@ -85,15 +85,29 @@ impl View {
         self.state.load().time_ms()
     }
 
-    /// Publishes the state after a batch of entries, and wakes whom their events concern.
-    pub(crate) fn publish(&self, state: Arc<State>, events: Vec<Event>) {
+    /// Publishes the state after a batch of entries, and wakes whom their events concern. `made` has the ACLs of the znodes that
+    /// were made in the batch and that not everybody may read: they may be gone by now.
+    pub(crate) fn publish(&self, state: Arc<State>, events: Vec<Event>, made: &BTreeMap<ZPath, Arc<[Acl]>>) {
         let applied = state.last_zxid();
         let mut guarded = self.lock();
+        // Of a znode that is gone, the ACL that it had counts.
+        let before = self.state.load_full();
+        let acl = |path: &ZPath| match state.node(path).or_else(|| before.node(path)) {
+            Some(node) => restricted(node),
+            None => made.get(path).cloned(),
+        };
+        let acls: Vec<Option<Arc<[Acl]>>> = events.iter().map(|event| acl(&event.path)).collect();
         guarded.observers().for_each(|observer| observer.published(&state, &events));
         self.state.store(state);
         guarded.watches.fire(&events);
-        guarded.ring.push(events, applied);
+        guarded.ring.push(events.into_iter().zip(acls).map(|(event, acl)| Recorded { event, acl }), applied);
         guarded.open_gates(applied);
+    }
+
+    /// Whether the state right behind this entry is to be published by itself.
+    pub(crate) fn is_wanted(&self, request: &Request) -> bool {
+        let (Some(credential), Op::InTurn(write)) = (&request.credential, &request.op) else { return false };
+        self.lock().observers().any(|observer| observer.wants(credential.session, write))
     }
 
     /// Publishes a state that a snapshot brought. What happened in between is not known, so everybody looks again.
@@ -205,6 +219,7 @@ impl View {
         key: WatchKey,
         kinds: EventKinds,
         since: Zxid,
+        reader: Option<&[Identity]>,
         deadline: Instant,
     ) -> Result<EventBatch, EventsError> {
         let wake = Arc::new(Wake::default());
@@ -215,7 +230,7 @@ impl View {
                 if guarded.stopped {
                     return Err(EventsError::Stopped);
                 }
-                match guarded.ring.find(&key, kinds, from)? {
+                match guarded.ring.find(&key, kinds, from, reader)? {
                     Found::Batch(batch) => return Ok(batch),
                     // A long scan lets go of the guard now and then.
                     Found::NotYet { scanned, more: true } => {
@@ -257,6 +272,11 @@ impl View {
     fn lock(&self) -> MutexGuard<'_, Guarded> {
         self.guarded.lock().expect("no code panics while it holds this guard")
     }
+}
+
+/// The ACL of a znode that not everybody may read.
+pub(crate) fn restricted(node: &Znode) -> Option<Arc<[Acl]>> {
+    (!permits(node.acl(), READ, &[])).then(|| Arc::clone(node.acl()))
 }
 
 /// Takes its place in the table back when the wait is given up.
@@ -327,7 +347,7 @@ impl Drop for Watch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use znode::{EventKind, LogPosition, Term, ZPath};
+    use znode::{EventKind, LogPosition, Term};
 
     use super::*;
 
@@ -357,16 +377,16 @@ mod tests {
     fn an_observer_hears_of_everything_before_it_can_be_read() {
         let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 100 };
         let view = Arc::new(View::new(State::default(), limits));
-        view.publish(state(1), Vec::new());
+        view.publish(state(1), Vec::new(), &BTreeMap::new());
         let listener = Arc::new(Listener { view: Arc::clone(&view), heard: Mutex::new(Vec::new()) });
         let observer: Arc<dyn Observer> = Arc::clone(&listener) as _;
         view.observe(Arc::downgrade(&observer));
         let event = Event { zxid: Zxid(2), kind: EventKind::DataChanged, path: ZPath::root() };
-        view.publish(state(2), vec![event]);
+        view.publish(state(2), vec![event], &BTreeMap::new());
         view.replace(state(5));
         let (start, snapshot) = ((Zxid(1), usize::MAX, Zxid(1)), (Zxid(5), usize::MAX, Zxid(2)));
         assert_eq!(*listener.heard.lock().unwrap(), [start, (Zxid(2), 1, Zxid(1)), snapshot]);
         drop((observer, listener));
-        view.publish(state(6), Vec::new());
+        view.publish(state(6), Vec::new(), &BTreeMap::new());
     }
 }

@@ -81,6 +81,11 @@ impl Client {
         self.turn.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// The turn of the last write so far.
+    pub(crate) fn last_turn(&self) -> u64 {
+        self.turn.load(Ordering::Relaxed)
+    }
+
     /// Ends the connection.
     pub(crate) fn close(&self) {
         self.closed.cancel();

@@ -1,23 +1,20 @@
 //! One connection, from its session to its end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesOrdered;
 use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op, xid};
 use replica::{Entrance, Error, RequestEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
-use znode::State;
+use znode::{State, Zxid};
 
 use crate::client::Client;
-use crate::door::Door;
+use crate::door::{Door, wire_zxid};
+use crate::pending::{Pending, Waited, What, is_about_watches};
 use crate::requests::{Done, propose, sync};
 use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
@@ -36,60 +33,19 @@ pub(crate) enum End {
     Cut(&'static str),
 }
 
-/// Requests that wait for those before them.
-#[derive(Default)]
-struct Pending<'a> {
-    queue: FuturesOrdered<BoxFuture<'a, Waited>>,
-    bytes: usize,
-    /// Those that are looked at only in their turn.
-    reads: usize,
-    /// One whose turn has come, and that waits until the client has taken answers.
-    next: Option<Waited>,
-}
-
-impl<'a> Pending<'a> {
-    fn push(&mut self, bytes: usize, waited: BoxFuture<'a, Waited>) {
-        self.bytes += bytes;
-        self.queue.push_back(waited);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.next.is_none()
-    }
-
-    fn forget(&mut self, waited: &Waited) {
-        self.bytes -= waited.bytes;
-        self.reads -= usize::from(matches!(waited.what, What::Now(_)));
-    }
-}
-
-/// What became of a request that had to wait.
-pub(crate) struct Waited {
-    pub(crate) xid: i32,
-    pub(crate) bytes: usize,
-    pub(crate) since: Instant,
-    pub(crate) what: What,
-}
-
-pub(crate) enum What {
-    /// It is answered by these bytes, or this error.
-    Done(Done),
-    /// It is answered now, in its turn.
-    Now(Box<Request>),
-}
-
 /// One client's connection.
 pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Arc<Client>,
     pub(crate) turns: Turns,
-    /// What the client was shown from under the guard of the watches, which hears of a state before it is published.
-    seen: AtomicU64,
+    /// The zxid of the last answer: the next one must not tell an earlier one.
+    told: AtomicI64,
 }
 
 impl Connection {
     pub(crate) fn new(door: Arc<Door>, client: Arc<Client>) -> Connection {
-        Connection { door, client, turns: Turns::default(), seen: AtomicU64::new(0) }
+        let told = AtomicI64::new(wire_zxid(door.replica.state().last_zxid()));
+        Connection { door, client, turns: Turns::default(), told }
     }
 
     /// Serves the client until it, or this node, has had enough.
@@ -131,11 +87,8 @@ impl Connection {
         let mut half = self.door.half_packets.share(&self.client);
         let mut buffer = vec![0; 16 << 10];
         loop {
-            // Answers of reads can be long, and all that wait behind a write come due together. Nobody is kept from going on:
-            // behind a read that waits there are no writes.
-            let ready = |waited: &mut Waited| !matches!(waited.what, What::Now(_)) || self.client.outbox.has_room();
-            if let Some(waited) = pending.next.take_if(ready) {
-                pending.forget(&waited);
+            // Answers of reads can be long, and all that wait behind a write come due together.
+            while let Some(waited) = pending.take_due(|| self.client.outbox.has_room()) {
                 if let Some(end) = self.settle(waited) {
                     return end;
                 }
@@ -149,15 +102,11 @@ impl Connection {
                 return End::Cut("its packet is not whole, and there is no room for it");
             }
             frames.release();
-            let waits = pending.next.is_none() && !pending.queue.is_empty();
+            let waits = pending.waits();
             tokio::select! {
                 biased;
-                // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
-                Some(waited) = unconstrained(pending.queue.next()), if waits => {
-                    // It said this before it was our turn to hear it.
-                    self.client.pulse.heard();
-                    pending.next = Some(waited);
-                }
+                // It said this before it was our turn to hear it.
+                () = pending.advance(), if waits => self.client.pulse.heard(),
                 () = self.client.outbox.room(), if !self.client.outbox.has_room() => {}
                 read = socket.read(&mut buffer), if wants_more => match read {
                     Ok(0) | Err(_) => return End::Cut("the client closed it"),
@@ -176,16 +125,16 @@ impl Connection {
     fn take_all<'a>(&'a self, frames: &mut Frames, pending: &mut Pending<'a>) -> Result<bool, End> {
         let config = &self.door.config;
         loop {
-            let room = pending.queue.len() < config.outstanding_max && pending.bytes < config.outstanding_bytes_max;
+            let room = pending.len() < config.outstanding_max && pending.bytes() < config.outstanding_bytes_max;
             if !room || !self.client.outbox.has_room() {
                 return Ok(false);
             }
             let too_long = |_| End::Cut("a packet is too long");
             let Some(packet) = frames.peek().map_err(too_long)? else { return Ok(true) };
-            // A read sees what was written before it and nothing that its own client writes after it. So that write is not
-            // even proposed while the read waits for those before it.
+            // What is looked at in its turn sees what was written before it and nothing that its own client writes after it. So
+            // that write is not even proposed while it waits for those before it.
             let header = RequestHeader::from_bytes(packet);
-            if pending.reads > 0 && header.is_ok_and(|header| writes::is_write(header.op)) {
+            if pending.holds_writes_back() && header.is_ok_and(|header| writes::is_write(header.op)) {
                 return Ok(false);
             }
             let packet = frames.next_packet().map_err(too_long)?.unwrap_or_default();
@@ -214,12 +163,12 @@ impl Connection {
         self.client.counts.begun(xid, op);
         self.door.counts.begun(xid, op);
         let (since, bytes) = (Instant::now(), packet.len());
-        let waited = move |what| Waited { xid, bytes, since, what };
+        let waited = move |what| Waited { xid, bytes, since, is_barrier: false, what };
         let request = match Request::read(op, body) {
             Ok(request) => request,
             Err(_) => {
-                let refused = waited(What::Done(Done::Answer(Err(error::MARSHALLING))));
-                return self.in_order(refused, pending);
+                let refused = Done::Answer(None, Err(error::MARSHALLING));
+                return self.in_order(waited(What::Done(refused)), pending);
             }
         };
         let (identities, state) = (self.client.identities(), self.door.replica.state());
@@ -232,7 +181,7 @@ impl Connection {
                     let done = propose(self, turn, op, &shape).await;
                     waited(What::Done(if closes { done.last() } else { done }))
                 };
-                pending.push(bytes, Box::pin(write));
+                pending.push(bytes, false, Box::pin(write));
                 None
             }
             Some(Err(refused)) => {
@@ -240,12 +189,26 @@ impl Connection {
                     Refused::Code(code) => Err(code),
                     Refused::Results(body) => Ok(body),
                 };
-                self.in_order(waited(What::Done(Done::Answer(answer))), pending)
+                self.in_order(waited(What::Done(Done::Answer(None, answer))), pending)
             }
             None => match request {
                 Request::Sync(path) => {
-                    let sync = async move { waited(What::Done(sync(&self.door, &path).await)) };
-                    pending.push(bytes, Box::pin(sync));
+                    let sync = async move {
+                        let what = What::Done(sync(&self.door, &path).await);
+                        Waited { is_barrier: true, ..waited(what) }
+                    };
+                    pending.push(bytes, true, Box::pin(sync));
+                    None
+                }
+                request if !pending.is_empty() && !pending.holds_writes_back() && !is_about_watches(&request) => {
+                    let moment = self.door.hub.moment(&self.client);
+                    let read = async move {
+                        waited(match moment.await {
+                            Ok(state) => What::Then(Box::new(request), state),
+                            Err(_) => What::Done(Done::Cut("the state for a read was passed over")),
+                        })
+                    };
+                    pending.push(bytes, false, Box::pin(read));
                     None
                 }
                 request => self.in_order(waited(What::Now(Box::new(request))), pending),
@@ -254,12 +217,15 @@ impl Connection {
     }
 
     /// Answers now if nobody is before it.
-    fn in_order<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
+    fn in_order<'a>(&'a self, mut waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
         if pending.is_empty() {
+            if let What::Done(Done::Answer(at, _)) = &mut waited.what {
+                *at = Some(self.door.replica.state().last_zxid());
+            }
             return self.settle(waited);
         }
-        pending.reads += usize::from(matches!(waited.what, What::Now(_)));
-        pending.push(waited.bytes, Box::pin(std::future::ready(waited)));
+        waited.is_barrier = matches!(waited.what, What::Now(_));
+        pending.push(waited.bytes, waited.is_barrier, Box::pin(std::future::ready(waited)));
         None
     }
 
@@ -267,16 +233,20 @@ impl Connection {
     fn settle(&self, waited: Waited) -> Option<End> {
         let Waited { xid, since, what, .. } = waited;
         let end = match what {
-            What::Done(Done::Answer(body)) => {
-                self.reply(xid, self.zxid(), body);
+            What::Done(Done::Answer(at, body)) => {
+                self.reply(xid, at.unwrap_or_default(), body);
                 None
             }
-            What::Done(Done::Last(body)) => {
-                self.reply(xid, self.zxid(), body);
+            What::Done(Done::Last(at, body)) => {
+                self.reply(xid, at.unwrap_or_default(), body);
                 Some(End::Finished)
             }
             What::Done(Done::Cut(why)) => Some(End::Cut(why)),
             What::Now(request) => self.read(xid, &request),
+            What::Then(request, state) => {
+                self.read_from(&state, xid, &request);
+                None
+            }
         };
         for counts in [&self.client.counts, &self.door.counts] {
             counts.answered(since.elapsed());
@@ -305,18 +275,13 @@ impl Connection {
             Request::SetWatches(set) => return self.bring_back(xid, &requests::with_no_persistent_ones(set)),
             Request::SetWatches2(set) => return self.bring_back(xid, set),
             other => {
-                let state = self.state();
-                let identities = client.identities();
-                let reader = reads::Reader { state: &state, identities: &identities };
-                let body = requests::read(reader, client.session(), other, self.door.config.packet_bytes_max);
-                self.reply(xid, crate::door::wire_zxid(state.last_zxid()), body);
+                self.read_from(&self.state(), xid, other);
                 return None;
             }
         };
         let (zxid, body) = watched;
-        self.seen.fetch_max(zxid.0, Ordering::Relaxed);
         self.count(body.is_ok());
-        let frame = client.answer(xid, crate::door::wire_zxid(zxid), body.map(requests::bytes));
+        let frame = client.answer(xid, self.told(zxid), body.map(requests::bytes));
         client.outbox.release(&frame);
         None
     }
@@ -324,10 +289,9 @@ impl Connection {
     fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
         match watches::bring_back(&self.door.hub, &self.client, set) {
             Brought::Back(zxid) => {
-                self.seen.fetch_max(zxid.0, Ordering::Relaxed);
                 self.count(true);
                 let nothing = Ok(requests::bytes(Vec::new()));
-                let frame = self.client.answer(xid, crate::door::wire_zxid(zxid), nothing);
+                let frame = self.client.answer(xid, self.told(zxid), nothing);
                 self.client.outbox.release(&frame);
                 None
             }
@@ -336,21 +300,30 @@ impl Connection {
         }
     }
 
-    /// The state as the client may see it: never an older one than before.
+    fn read_from(&self, state: &State, xid: i32, request: &Request) {
+        let identities = self.client.identities();
+        let reader = reads::Reader { state, identities: &identities };
+        let body = requests::read(reader, self.client.session(), request, self.door.config.packet_bytes_max);
+        self.reply(xid, state.last_zxid(), body);
+    }
+
+    /// The state as the client may see it: never an older one than before. Who looks under the guard of the watches hears of a
+    /// state before it is published.
     fn state(&self) -> Arc<State> {
         let state = self.door.replica.state();
-        if state.last_zxid().0 < self.seen.load(Ordering::Relaxed) { self.door.hub.state() } else { state }
+        if wire_zxid(state.last_zxid()) < self.told.load(Ordering::Relaxed) { self.door.hub.state() } else { state }
     }
 
-    /// The last zxid of it, as answers carry it.
-    fn zxid(&self) -> i64 {
-        crate::door::wire_zxid(self.state().last_zxid())
-    }
-
-    fn reply(&self, xid: i32, zxid: i64, body: Result<Vec<u8>, i32>) {
+    fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {
         self.door.counts.sent();
         self.count(body.is_ok());
-        self.client.outbox.push(&self.client.answer(xid, zxid, body.map(requests::bytes)));
+        self.client.outbox.push(&self.client.answer(xid, self.told(zxid), body.map(requests::bytes)));
+    }
+
+    /// The zxid that an answer tells.
+    fn told(&self, zxid: Zxid) -> i64 {
+        let zxid = wire_zxid(zxid);
+        self.told.fetch_max(zxid, Ordering::Relaxed).max(zxid)
     }
 
     fn count(&self, done: bool) {
@@ -389,7 +362,7 @@ impl Connection {
                 return End::Cut("the session is gone, or at another connection");
             }
             for _ in 0..pings {
-                let pong = ReplyHeader { xid: xid::PING, zxid: self.zxid(), error: 0 };
+                let pong = ReplyHeader { xid: xid::PING, zxid: self.told.load(Ordering::Relaxed), error: 0 };
                 client.outbox.push(&framed(|out| pong.write(out)));
             }
             // Requests come by the thousand: their news can wait, pings cannot.

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
 use replica::Observer;
-use znode::{Event, EventKind, READ, SessionId, State, ZPath, permits};
+use znode::{Event, EventKind, InTurn, READ, SessionId, State, ZPath, permits};
 
 use crate::client::Client;
+use crate::moments::{Moment, Moments};
 use crate::watch_table::{Full, WatchKind, WatchTable};
 
 /// All connections of the door.
@@ -24,6 +25,7 @@ struct Inner {
     table: WatchTable,
     clients: HashMap<u64, Arc<Client>>,
     by_session: HashMap<SessionId, u64>,
+    moments: Moments,
 }
 
 /// What a look at the state and the watches can do.
@@ -39,6 +41,7 @@ impl Hub {
             table: WatchTable::new(watches_max),
             clients: HashMap::new(),
             by_session: HashMap::new(),
+            moments: Moments::default(),
         };
         Hub { inner: Mutex::new(inner) }
     }
@@ -57,6 +60,7 @@ impl Hub {
     pub(crate) fn leave(&self, client: &Client) {
         let mut inner = self.lock();
         inner.table.remove_connection(client.number);
+        inner.moments.leave(client.session(), client.connection);
         inner.clients.remove(&client.number);
         if inner.by_session.get(&client.session()) == Some(&client.number) {
             inner.by_session.remove(&client.session());
@@ -71,6 +75,13 @@ impl Hub {
         let result = look(&mut Look { inner: &mut inner, client });
         client.outbox.hold();
         result
+    }
+
+    /// The state for a read behind the last of the client's writes so far: with that write, and without the next one.
+    pub(crate) fn moment(&self, client: &Client) -> Moment {
+        let mut inner = self.lock();
+        let Inner { state, moments, .. } = &mut *inner;
+        moments.ask(client.session(), client.connection, client.last_turn(), state)
     }
 
     /// The newest state that anybody was told of: not older than that of any look.
@@ -132,8 +143,11 @@ impl Look<'_> {
         self.inner.table.has(self.client.number, kind, path)
     }
 
-    /// Tells the client of an event now.
+    /// Tells the client of an event now, if it may read what is there.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
+        if self.state().node(path).is_some_and(|node| !permits(node.acl(), READ, &self.client.identities())) {
+            return;
+        }
         if let Some(frame) = event_frame(NO_ZXID, kind, path) {
             self.client.outbox.push_event(&frame);
         }
@@ -148,6 +162,7 @@ impl Observer for Hub {
     fn published(&self, state: &Arc<State>, events: &[Event]) {
         let mut inner = self.lock();
         let before = std::mem::replace(&mut inner.state, Arc::clone(state));
+        inner.moments.tell(state);
         if inner.table.len() == 0 {
             return;
         }
@@ -156,9 +171,14 @@ impl Observer for Hub {
         }
     }
 
+    fn wants(&self, session: SessionId, write: &InTurn) -> bool {
+        self.lock().moments.wants(session, write.connection, write.turn)
+    }
+
     fn replaced(&self, state: &Arc<State>) {
         let mut inner = self.lock();
         inner.state = Arc::clone(state);
+        inner.moments.tell(state);
         // What they should have been told is not known. They come again, say what they have seen and what they watch, and
         // are told then. Nothing more may reach them first: it would move what they have seen beyond what they missed.
         for client in inner.clients.values().filter(|client| inner.table.has_any(client.number)) {

@@ -24,6 +24,7 @@
 //! words.rs       four-letter words             counts.rs      numbers for them
 //! door.rs        what connections share        config.rs      bounds
 //! own.rs         /zookeeper                     turns.rs       writes that came too early
+//! moments.rs     states for reads behind writes  pending.rs  requests that wait
 //! half_packets.rs  a bound on packets that are not whole yet
 //! ```
 
@@ -37,8 +38,10 @@ mod door;
 mod half_packets;
 mod handshake;
 mod hub;
+mod moments;
 mod outbox;
 mod own;
+mod pending;
 mod pulse;
 mod reads;
 mod requests;

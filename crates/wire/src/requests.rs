@@ -5,7 +5,7 @@ use std::time::Duration;
 use jute::{Buffer, PathOnly, Record, Request, SaslToken, SetWatches, SetWatches2, error};
 use replica::{Consistency, Error};
 use tokio::time::{Instant, sleep};
-use znode::{InTurn, Op, Request as Proposal, SessionId, TurnOp};
+use znode::{InTurn, Op, Request as Proposal, SessionId, TurnOp, Zxid};
 
 use crate::codes::Told;
 use crate::connection::Connection;
@@ -18,10 +18,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// How a request that had to wait is answered.
 pub(crate) enum Done {
-    /// By a body, or an error.
-    Answer(Result<Vec<u8>, i32>),
+    /// By a body, or an error; at this zxid, or at that of the answer before it.
+    Answer(Option<Zxid>, Result<Vec<u8>, i32>),
     /// The same, and the connection ends.
-    Last(Result<Vec<u8>, i32>),
+    Last(Option<Zxid>, Result<Vec<u8>, i32>),
     /// Not at all: the connection ends, and the client finds out elsewhere.
     Cut(&'static str),
 }
@@ -30,7 +30,7 @@ impl Done {
     /// The last answer of its connection.
     pub(crate) fn last(self) -> Done {
         match self {
-            Done::Answer(body) => Done::Last(body),
+            Done::Answer(at, body) => Done::Last(at, body),
             other => other,
         }
     }
@@ -56,14 +56,14 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shap
             }
             Err(Error::Unavailable { .. }) => return Done::Cut("a write was not taken"),
             Err(Error::Unknown { .. }) => return Done::Cut("the outcome of a write is not known"),
-            Err(Error::Refused(_)) => return Done::Answer(Err(error::BAD_ARGUMENTS)),
+            Err(Error::Refused(_)) => return Done::Answer(None, Err(error::BAD_ARGUMENTS)),
         };
         let too_early = applied.reply.as_ref().is_err_and(|refusal| refusal.error == znode::Error::OutOfTurn);
         if !too_early {
             connection.turns.done(turn);
             return match writes::answer(shape, &applied) {
-                Ok(body) => Done::Answer(Ok(body)),
-                Err(Told::Code(code)) => Done::Answer(Err(code)),
+                Ok(body) => Done::Answer(Some(applied.zxid), Ok(body)),
+                Err(Told::Code(code)) => Done::Answer(Some(applied.zxid), Err(code)),
                 Err(Told::Closed) => Done::Cut("the session is gone, or at another connection"),
             };
         }
@@ -75,7 +75,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shap
 /// Waits until this node has applied whatever was acknowledged anywhere before now.
 pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Done {
     match door.replica.read(Consistency::Linearizable, door.propose_deadline()).await {
-        Ok(_) => Done::Answer(Ok(path.to_bytes())),
+        Ok(_) => Done::Answer(Some(door.replica.state().last_zxid()), Ok(path.to_bytes())),
         Err(_) => Done::Cut("no leader confirmed a sync"),
     }
 }

@@ -23,7 +23,7 @@ pub struct Session {
     /// The connection that may write in turn; 0 for the one that opened the session.
     pub connection: u64,
     /// The last turn that it took.
-    pub(crate) turn: u64,
+    pub turn: u64,
     pub(crate) ephemerals: OrdSet<ZPath>,
     /// The ticket of each named owner, for acquiring once more.
     pub(crate) tickets: OrdMap<TicketKey, ZPath>,

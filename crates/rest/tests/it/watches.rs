@@ -106,3 +106,19 @@ async fn events_that_are_no_longer_kept_are_gone() {
     assert!(oldest > begin, "{}", text(&gone, "detail"));
     node.get(&format!("/v1/znodes/a?watch=data&since={oldest}")).await.expect(200);
 }
+
+#[tokio::test]
+async fn who_may_not_read_a_znode_is_not_told_of_it() {
+    let node = Node::start().await;
+    let since = node.get("/v1/znodes").await.expect(200).zxid();
+    node.post("/v1/znodes/secret?acl=world:anyone:cwda", "").await.expect(201);
+    node.put("/v1/znodes/secret", "x").await.expect(200);
+    node.delete("/v1/znodes/secret").await.expect(200);
+    let open = node.post("/v1/znodes/open", "").await.expect(201).zxid();
+    for watch in ["/v1/znodes?watch=subtree", "/v1/znodes/secret?watch=data"] {
+        let told = node.get(&format!("{watch}&since={since}")).await.expect(200);
+        let events = told.body["events"].as_array().unwrap();
+        assert!(events.iter().all(|event| event["path"] != "/secret"), "{events:?}");
+        assert!(told.body["upto"].as_u64().unwrap() >= open, "it goes on behind what it is not told");
+    }
+}

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use jute::{Buffer, DataStat, PathOnly, PathWatch, Record, Request, SetWatches, SetWatches2, Stat, event, xid};
 use replica::Observer;
+use tokio::time::timeout;
 use wire::WireConfig;
 use znode::{Event, EventKind, State};
 
 use crate::client::{Client, create, set};
-use crate::node::Node;
+use crate::node::{Node, PATIENCE};
 
 #[tokio::test]
 async fn pipelined_requests_are_done_and_answered_in_order_on_every_node() {
@@ -189,6 +190,66 @@ async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
         }
     }
     assert_eq!((created, there), (20, 20));
+}
+
+/// Writes behind reads are on their way while those wait: without a quorum none is answered, and all are taken.
+#[tokio::test]
+async fn a_write_does_not_wait_for_the_reads_before_it() {
+    let mut nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let node = nodes.remove(0);
+    let mut client = node.client().await;
+    client.create("/a", 0).await.unwrap();
+    for other in nodes {
+        other.replica.shutdown().await;
+    }
+    let get = Request::GetData(PathWatch { path: "/a".into(), watch: false });
+    for _ in 0..20 {
+        client.send(&set("/a", "x")).await;
+        client.send(&get).await;
+    }
+    let outstanding = async { while !crate::words::ask(&node, "srvr").await.contains("Outstanding: 40\n") {} };
+    timeout(PATIENCE, outstanding).await.expect("the writes wait for the reads");
+}
+
+/// What a read behind a write sees, whatever comes behind it: also what sets watches, and syncs, between others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
+    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    nodes[0].client().await.create("/a", 0).await.unwrap();
+    for node in &nodes {
+        let mut client = node.client().await;
+        let mut version = client.get("/a", false).await.unwrap().stat.version;
+        for seed in 0..20 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut expected = Vec::new();
+            for _ in 0..60 {
+                match rng.u8(..8) {
+                    0 => _ = client.send(&Request::Sync(PathOnly { path: "/a".into() })).await,
+                    1 => _ = client.send(&Request::GetData(PathWatch { path: "/none".into(), watch: true })).await,
+                    2 => _ = client.send(&create("/no/parent", 0)).await,
+                    3..5 => {
+                        let watch = rng.u8(..6) == 0;
+                        client.send(&Request::GetData(PathWatch { path: "/a".into(), watch })).await;
+                        expected.push((expected.len(), version));
+                        continue;
+                    }
+                    _ => {
+                        client.send(&set("/a", "x")).await;
+                        version += 1;
+                    }
+                }
+                expected.push((expected.len(), i32::MIN));
+            }
+            // The client of these tests also sees that no answer tells an earlier zxid than the one before it.
+            for (at, wanted) in expected {
+                let answer = client.answer().await;
+                if wanted != i32::MIN {
+                    let seen = DataStat::from_bytes(&answer.body).unwrap().stat.version;
+                    assert_eq!(seen, wanted, "seed {seed}, request {at}");
+                }
+            }
+        }
+    }
 }
 
 /// Holds a state back that all observers before it have heard of, until the test has looked or ended.

@@ -221,3 +221,24 @@ fn create2(path: &str) -> Request {
     let Request::Create(_, one) = create(path, 0) else { panic!("what else?") };
     Request::Create(jute::op::CREATE2, one)
 }
+
+#[tokio::test]
+async fn who_may_not_read_a_znode_any_more_is_not_told_what_it_missed() {
+    let node = Node::start().await;
+    let (mut bob, mut eve) = (node.client().await, node.client().await);
+    let auth = AuthRequest { kind: 0, scheme: "digest".into(), auth: b"bob:secret".as_slice().into() };
+    bob.call(Request::Auth(auth)).await.unwrap();
+    bob.create("/a", 0).await.unwrap();
+    bob.create("/open", 0).await.unwrap();
+    let relative_zxid = bob.last_zxid;
+    let acl = vec![jute::Acl { perms: 31, scheme: "auth".into(), id: String::new() }];
+    bob.call(Request::SetAcl(SetAclRequest { path: "/a".into(), acl, version: -1 })).await.unwrap();
+    bob.set("/a", "y").await.unwrap();
+    bob.set("/open", "y").await.unwrap();
+    let watches = SetWatches { relative_zxid, data: vec!["/a".into(), "/open".into()], ..SetWatches::default() };
+    for (client, paths) in [(&mut eve, &["/open"][..]), (&mut bob, &["/a", "/open"][..])] {
+        client.call(Request::SetWatches(watches.clone())).await.unwrap();
+        let told: Vec<String> = client.events.drain(..).map(|(_, path)| path).collect();
+        assert_eq!(told, paths);
+    }
+}

@@ -1,0 +1,81 @@
+//! The states that reads behind a write want: with that write, and without the next one of the same client.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use znode::{SessionId, State};
+
+/// Reads that wait for the moment behind a write of their connection. Bounded by the requests that connections may have on
+/// their way.
+///
+/// So the writes behind such a read need not wait for it. Whoever applies entries asks whether the state behind a write is
+/// wanted, and publishes it by itself then.
+#[derive(Default)]
+pub(crate) struct Moments {
+    sessions: HashMap<SessionId, Waiting>,
+}
+
+struct Waiting {
+    connection: u64,
+    turns: BTreeMap<u64, Vec<oneshot::Sender<Arc<State>>>>,
+}
+
+/// The state for a read: there already, or as soon as it is there. An error when the connection has no use for it any more.
+pub(crate) type Moment = oneshot::Receiver<Arc<State>>;
+
+impl Moments {
+    /// The state with this turn's write in it. The next one must not have been proposed.
+    pub(crate) fn ask(&mut self, session: SessionId, connection: u64, turn: u64, state: &Arc<State>) -> Moment {
+        let (tell, moment) = oneshot::channel();
+        let there = state.session(session).map(|one| (one.connection, one.turn));
+        if there == Some((connection, turn)) {
+            let _ = tell.send(Arc::clone(state));
+            return moment;
+        }
+        let waiting = self.sessions.entry(session).or_insert_with(|| Waiting::new(connection));
+        if waiting.connection != connection {
+            *waiting = Waiting::new(connection);
+        }
+        waiting.turns.entry(turn).or_default().push(tell);
+        moment
+    }
+
+    /// Whether somebody waits for the state right behind this write.
+    pub(crate) fn wants(&self, session: SessionId, connection: u64, turn: u64) -> bool {
+        let waiting = self.sessions.get(&session).filter(|waiting| waiting.connection == connection);
+        waiting.is_some_and(|waiting| waiting.turns.contains_key(&turn))
+    }
+
+    /// Gives a state to those who wait for it. Those who will never have theirs are dropped.
+    pub(crate) fn tell(&mut self, state: &Arc<State>) {
+        self.sessions.retain(|session, waiting| {
+            let Some(session) = state.session(*session) else { return false };
+            // It has moved: nothing that is still on its way will be applied.
+            if session.connection != waiting.connection {
+                return false;
+            }
+            while let Some(first) = waiting.turns.first_entry().filter(|first| *first.key() <= session.turn) {
+                let (turn, all) = first.remove_entry();
+                // A snapshot may have brought more than it.
+                if turn == session.turn {
+                    all.into_iter().for_each(|tell| _ = tell.send(Arc::clone(state)));
+                }
+            }
+            !waiting.turns.is_empty()
+        });
+    }
+
+    /// A connection is gone.
+    pub(crate) fn leave(&mut self, session: SessionId, connection: u64) {
+        if self.sessions.get(&session).is_some_and(|waiting| waiting.connection == connection) {
+            self.sessions.remove(&session);
+        }
+    }
+}
+
+impl Waiting {
+    fn new(connection: u64) -> Waiting {
+        Waiting { connection, turns: BTreeMap::new() }
+    }
+}

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use jepsen::check::Workload;
 use jepsen::cluster::NetworkKind;
 use jepsen::nemesis::{Fault, Pace};
-use jepsen::runner::{Options, has_negative};
+use jepsen::runner::{Door, Options, has_negative};
 use protocol::Millis;
 
 /// Breaks a zlock cluster while clients use it, and judges what they saw.
@@ -72,6 +72,9 @@ pub(crate) struct Common {
     /// How links are broken: proxy, namespaces (needs root), or auto, the best that can be had.
     #[arg(long, default_value = "auto")]
     pub(crate) network: String,
+    /// Through which door clients come: http or zookeeper (register, lock, watch and multi only).
+    #[arg(long, default_value = "http")]
+    pub(crate) door: String,
     /// A line for the configuration of every node, such as 'snapshot_log_entries = 500'. May be repeated.
     #[arg(long)]
     pub(crate) set: Vec<String>,
@@ -81,7 +84,7 @@ pub(crate) struct Common {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Test {
     /// register, lock, fenced-lock, unguarded-lock, reentrant-lock, rw-lock, queue, sequential, ephemeral, watch, multi,
-    /// session or exactly-once.
+    /// session, exactly-once, semaphore or multi-lock.
     #[arg(long)]
     workload: String,
     /// none, or any of kill, kill-leader, kill-majority, kill-all, pause, pause-leader, partition (halves, isolate-leader, ring,
@@ -176,8 +179,16 @@ impl Common {
             "namespaces" => NetworkKind::Namespaces,
             other => return Err(format!("no network is called `{other}`: auto, proxy or namespaces")),
         };
+        let door = self.door()?;
+        if !door.has(workload) {
+            return Err(format!(
+                "{} is not made over ZooKeeper's protocol: register, lock, watch, multi",
+                workload.name()
+            ));
+        }
         Ok(Options {
             workload,
+            door,
             faults,
             nodes: self.nodes,
             time: self.time,
@@ -195,6 +206,15 @@ impl Common {
         })
     }
 
+    /// The door of that name.
+    pub(crate) fn door(&self) -> Result<Door, String> {
+        match self.door.as_str() {
+            "http" => Ok(Door::Http),
+            "zookeeper" => Ok(Door::Zookeeper),
+            other => Err(format!("no door is called `{other}`: http or zookeeper")),
+        }
+    }
+
     /// The seed, or a fresh one.
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000))
@@ -209,6 +229,9 @@ impl Test {
             return Err("a cluster that was there before is not broken: leave --nemesis or --endpoints out".into());
         }
         let mut options = self.common.options(workload(&self.workload)?, faults, self.common.seed())?;
+        if options.door == Door::Zookeeper && !self.endpoints.is_empty() {
+            return Err("--endpoints are HTTP doors: leave --door zookeeper out".into());
+        }
         options.endpoints.clone_from(&self.endpoints);
         options.negative = self.negative;
         options.dir.clone_from(&self.supervised);

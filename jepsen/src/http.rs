@@ -65,6 +65,13 @@ impl Call {
         Call::new(Method::DELETE, target, Effect::Write)
     }
 
+    /// Adds a parameter, `name=value`.
+    pub fn query(mut self, parameter: &str) -> Call {
+        self.target.push(if self.target.contains('?') { '&' } else { '?' });
+        self.target.push_str(parameter);
+        self
+    }
+
     /// Adds a header.
     pub fn header(mut self, name: &'static str, value: impl ToString) -> Call {
         self.headers.push((name, value.to_string()));

@@ -23,17 +23,38 @@ use crate::report;
 use crate::store;
 use crate::verdict::{Validity, Verdict};
 use crate::workload::{
-    Bank, Ephemerals, Fenced, LockKind, Locks, Queue, Registers, Retries, Sequences, Sessions, Watchers, Work,
+    Bank, Ephemerals, Fenced, LockKind, Locks, MultiLocks, Queue, Registers, Retries, Semaphores, Sequences, Sessions,
+    Watchers, Work, zookeeper,
 };
 
 /// How long the workers may take to settle and the last reads to be answered.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
+
+/// Which door clients use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Door {
+    /// HTTP.
+    #[default]
+    Http,
+    /// ZooKeeper's protocol.
+    Zookeeper,
+}
+
+impl Door {
+    /// Whether the workload can be run over it.
+    pub fn has(self, workload: Workload) -> bool {
+        let both = [Workload::Register, Workload::Lock, Workload::Watch, Workload::Multi];
+        self == Door::Http || both.contains(&workload)
+    }
+}
 
 /// What a run is asked to do.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What clients do.
     pub workload: Workload,
+    /// Through which door.
+    pub door: Door,
     /// What is done to the cluster.
     pub faults: Vec<Fault>,
     /// Nodes of an own cluster.
@@ -127,6 +148,9 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
     let recorder = Arc::new(Recorder::create(&dir).map_err(|error| told("the history", &error))?);
     let run = Run { options: options.clone(), cluster: Arc::new(Mutex::new(cluster)), recorder, dir };
     let (n, negative) = (options.concurrency, options.negative);
+    if options.door == Door::Zookeeper {
+        return run.go_zookeeper(progress).await;
+    }
     match options.workload {
         Workload::Register => run.go(Registers::new(negative), progress).await,
         Workload::Lock => run.go(Locks::new(LockKind::Plain, n), progress).await,
@@ -141,6 +165,8 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Workload::Multi => run.go(Bank, progress).await,
         Workload::Session => run.go(Sessions::new(negative), progress).await,
         Workload::ExactlyOnce => run.go(Retries::new(negative), progress).await,
+        Workload::Semaphore => run.go(Semaphores::new(n), progress).await,
+        Workload::MultiLock => run.go(MultiLocks::new(n), progress).await,
     }
 }
 
@@ -212,6 +238,18 @@ impl Pacer {
 }
 
 impl Run {
+    async fn go_zookeeper(self, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
+        let doors = self.cluster.lock().await.zookeeper.clone();
+        let (n, negative) = (self.options.concurrency, self.options.negative);
+        match self.options.workload {
+            Workload::Register => self.go(zookeeper::Registers::new(doors, negative), progress).await,
+            Workload::Lock => self.go(zookeeper::Locks::new(doors, n), progress).await,
+            Workload::Watch => self.go(zookeeper::Watchers::new(doors, n, negative), progress).await,
+            Workload::Multi => self.go(zookeeper::Bank::new(doors), progress).await,
+            other => Err(format!("{} is not made over ZooKeeper's protocol", other.name())),
+        }
+    }
+
     async fn go<W: Work>(self, work: W, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
         let endpoints = self.cluster.lock().await.endpoints.clone();
         let mut client = Client::new(&endpoints, &self.recorder, self.options.seed);

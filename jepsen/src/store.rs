@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cluster::NetworkKind;
-use crate::runner::Options;
+use crate::runner::{Door, Options};
 
 /// Makes the directory of a new run and points `store/<workload>/latest` to it.
 ///
@@ -70,6 +70,9 @@ pub fn arguments(options: &Options) -> Vec<String> {
     let mut words = vec!["test".to_owned()];
     let mut say = |name: &str, value: String| words.extend([format!("--{name}"), value]);
     say("workload", options.workload.name().into());
+    if options.door == Door::Zookeeper {
+        say("door", "zookeeper".into());
+    }
     say("nemesis", if faults.is_empty() { "none".to_owned() } else { faults.join(",") });
     if options.endpoints.is_empty() {
         say("nodes", options.nodes.to_string());

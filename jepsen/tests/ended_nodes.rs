@@ -48,10 +48,11 @@ impl Rig {
             network: NetworkKind::Proxies,
         };
         let enter = vec!["sh".to_owned(), script.display().to_string()];
-        let place = Place { http: http.clone(), peer_listen: String::new(), peer: String::new(), enter };
+        let (peer_listen, peer, zookeeper) = (String::new(), String::new(), String::new());
+        let place = Place { http: http.clone(), zookeeper, peer_listen, peer, enter };
         let mut node = Node::prepare(&plan, 1, &place, "").unwrap();
         node.start().unwrap();
-        let cluster = Cluster { endpoints: vec![http], nodes: vec![node], network: None };
+        let cluster = Cluster { endpoints: vec![http], zookeeper: Vec::new(), nodes: vec![node], network: None };
         let rig = Rig { dir, cluster };
         until(|| rig.starts() == 1).await;
         rig

@@ -1,71 +1,150 @@
-//! What the clients do. Each function is one client's round; it ends when `end` has passed.
+//! What the clients do in a round. Every client has one connection and one request under way: the load is closed, so a slow
+//! server is asked less often.
 
-use std::sync::Mutex;
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use clap::ValueEnum;
-use hyper::Method;
-use protocol::Ticket;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 
-use crate::http::{Connection, Error, read};
-use crate::summary::Round;
+use crate::client::{Client, SESSION_TIMEOUT_S};
+use crate::error::Error;
+use crate::figures::Round;
+use crate::system::{Cluster, Kind, Usage};
+
+/// What writes write.
+pub(crate) const DATA: [u8; 100] = [b'x'; 100];
+/// Work before this much of a round has passed is not counted: connections settle.
+const SETTLE: Duration = Duration::from_millis(300);
+/// No operation takes this long; a client that waits longer has lost its answer.
+const STUCK: Duration = Duration::from_secs(30);
 
 /// The workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Workload {
-    /// Every client sets 64 bytes on a znode of its own, one after the other.
+    /// Every client sets 100 bytes on a znode of its own.
     Write,
-    /// Every client takes and releases a lock of its own: two writes each.
+    /// Reads of a znode of 100 bytes, from what the server has.
+    LocalGet,
+    /// The same, current; over ZooKeeper's protocol `sync` and a read together.
+    LinearizableGet,
+    /// Every client takes and releases a lock of its own, by the system's recipe.
     LockCycle,
-    /// All clients take and release one lock. The latency is the hand-off: from sending the release to the
-    /// next holder's having its answer. Needs two clients.
+    /// All clients take and release one lock. The latency is from sending the release to the next holder's knowing it.
     HandOff,
-    /// Linearizable reads of a znode of 64 bytes.
-    Read,
 }
 
 impl Workload {
-    /// The name in the table.
+    /// The name in tables and files.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Workload::Write => "write",
+            Workload::LocalGet => "local-get",
+            Workload::LinearizableGet => "linearizable-get",
             Workload::LockCycle => "lock-cycle",
             Workload::HandOff => "hand-off",
-            Workload::Read => "read",
         }
+    }
+
+    /// Whether a system has it. Redis has no queue for a lock: its clients poll.
+    pub(crate) fn runs_on(self, kind: Kind) -> bool {
+        self != Workload::HandOff || kind != Kind::Redis
     }
 }
 
-/// What the clients of one round share: when the present holder sent its release.
+/// A line of the table.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) workload: Workload,
+    pub(crate) clients: usize,
+    pub(crate) length: Duration,
+    /// Clients go to the nodes in turn, beginning with this one: each round begins with another.
+    pub(crate) first_node: usize,
+}
+
+/// When the present holder of the contended lock sent its release.
 #[derive(Default)]
-pub(crate) struct Shared {
-    released_at: Mutex<Option<Instant>>,
+struct Shared {
+    released_at: Cell<Option<Instant>>,
 }
 
 /// One client of one round.
-pub(crate) struct Client<'a> {
-    pub(crate) connection: Connection,
-    pub(crate) number: usize,
-    pub(crate) shared: &'a Shared,
-    pub(crate) end: Instant,
+struct Worker<'a> {
+    client: Client,
+    name: String,
+    shared: &'a Shared,
+    workload: Workload,
 }
 
-impl Client<'_> {
+/// One round: connects all clients, then lets them work at the same time.
+pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<Round, Error> {
+    let shared = Shared::default();
+    let mut workers = connect(cluster, kind, load, &shared).await?;
+    let begin = Instant::now() + SETTLE;
+    let end = begin + load.length;
+    let measured = async {
+        tokio::time::sleep_until(begin.into()).await;
+        let before = (cluster.cpu(), Usage::own_cpu());
+        tokio::time::sleep_until(end.into()).await;
+        (before, (cluster.cpu(), Usage::own_cpu()))
+    };
+    let work = async {
+        let mut clients: FuturesUnordered<_> = workers.iter_mut().map(|worker| worker.run(begin, end)).collect();
+        let mut total = Round::default();
+        while let Some(one) = clients.next().await {
+            total.merge(one);
+        }
+        total
+    };
+    let ((before, after), mut round) = tokio::join!(measured, work);
+    round.elapsed = load.length;
+    round.server_cpu = after.0?.saturating_sub(before.0?);
+    round.client_cpu = after.1?.saturating_sub(before.1?);
+    for worker in &mut workers {
+        // Failures were counted above; a session that cannot be closed ends by itself.
+        let _ = tokio::time::timeout(Duration::from_secs(2), worker.client.close_session()).await;
+    }
+    Ok(round)
+}
+
+async fn connect<'a>(cluster: &Cluster, kind: Kind, load: Load, shared: &'a Shared) -> Result<Vec<Worker<'a>>, Error> {
+    let addrs = cluster.addrs(kind.door());
+    let mut workers = Vec::with_capacity(load.clients);
+    for number in 0..load.clients {
+        let mut client = Client::open(kind.door(), &addrs[(load.first_node + number) % addrs.len()]).await?;
+        let name = match load.workload {
+            Workload::Write | Workload::LocalGet | Workload::LinearizableGet => format!("{}-{number}", kind.name()),
+            Workload::LockCycle => format!("{}-own-{number}", kind.name()),
+            Workload::HandOff => format!("{}-shared", kind.name()),
+        };
+        match load.workload {
+            Workload::LockCycle | Workload::HandOff => {
+                client.open_session(SESSION_TIMEOUT_S).await?;
+                // The directory of a lock; HTTP, etcd and Redis need none.
+                if let Client::ZooKeeper(zookeeper) = &mut client {
+                    zookeeper.create(&format!("/{name}"), b"").await?;
+                }
+            }
+            _ => client.create(&name, &DATA).await?,
+        }
+        workers.push(Worker { client, name, shared, workload: load.workload });
+    }
+    Ok(workers)
+}
+
+impl Worker<'_> {
     /// Works until the end; the first error ends the client's round.
-    pub(crate) async fn run(mut self, workload: Workload) -> Round {
-        let started = Instant::now();
+    async fn run(&mut self, begin: Instant, end: Instant) -> Round {
         let mut round = Round::default();
-        while Instant::now() < self.end {
-            let outcome = match workload {
-                Workload::Write => self.write().await,
-                Workload::LockCycle => self.lock_cycle().await,
-                Workload::HandOff => self.hand_off().await,
-                Workload::Read => self.read().await,
+        while Instant::now() < end {
+            let outcome = match tokio::time::timeout(STUCK, self.once()).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(Error::Answer(format!("no answer within {} s", STUCK.as_secs()))),
             };
             match outcome {
-                Ok(Some(latency)) => round.latencies.push(latency),
-                Ok(None) => {}
+                Ok(Some(latency)) if (begin..end).contains(&Instant::now()) => round.latencies.push(latency),
+                Ok(_) => {}
                 Err(error) => {
                     round.errors += 1;
                     round.first_error.get_or_insert(error.to_string());
@@ -73,48 +152,30 @@ impl Client<'_> {
                 }
             }
         }
-        round.elapsed = started.elapsed();
         round
     }
 
-    async fn write(&mut self) -> Result<Option<Duration>, Error> {
+    /// One operation and its latency.
+    async fn once(&mut self) -> Result<Option<Duration>, Error> {
+        let (client, name) = (&mut self.client, self.name.as_str());
         let started = Instant::now();
-        let path = format!("/v1/znodes/bench-{}", self.number);
-        self.connection.send(Method::PUT, &path, Bytes::from_static(&[b'x'; 64])).await?;
+        match self.workload {
+            Workload::Write => client.set(name, &DATA).await?,
+            Workload::LocalGet => client.get_local(name).await?,
+            Workload::LinearizableGet => client.get_linearizable(name).await?,
+            Workload::LockCycle => {
+                let ticket = client.lock(name).await?;
+                client.unlock(name, &ticket).await?;
+            }
+            Workload::HandOff => {
+                let ticket = client.lock(name).await?;
+                let handed = self.shared.released_at.take().map(|at| at.elapsed());
+                // Written before it is sent: the next holder may have its answer before this client has its own.
+                self.shared.released_at.set(Some(Instant::now()));
+                client.unlock(name, &ticket).await?;
+                return Ok(handed);
+            }
+        }
         Ok(Some(started.elapsed()))
-    }
-
-    async fn read(&mut self) -> Result<Option<Duration>, Error> {
-        let started = Instant::now();
-        let path = format!("/v1/znodes/bench-{}", self.number);
-        self.connection.send(Method::GET, &path, Bytes::new()).await?;
-        Ok(Some(started.elapsed()))
-    }
-
-    async fn lock_cycle(&mut self) -> Result<Option<Duration>, Error> {
-        let started = Instant::now();
-        let ticket = self.acquire(&format!("/v1/locks/bench/own-{}?wait=30s", self.number)).await?;
-        self.release(&ticket).await?;
-        Ok(Some(started.elapsed()))
-    }
-
-    async fn hand_off(&mut self) -> Result<Option<Duration>, Error> {
-        let ticket = self.acquire("/v1/locks/bench/shared?wait=60s").await?;
-        let handed = self.shared.released_at.lock().expect("no client panics").take().map(|at| at.elapsed());
-        // Written before it is sent: the next holder may have its answer before this client has its own.
-        *self.shared.released_at.lock().expect("no client panics") = Some(Instant::now());
-        self.release(&ticket).await?;
-        Ok(handed)
-    }
-
-    async fn acquire(&mut self, path: &str) -> Result<String, Error> {
-        let answer = self.connection.send(Method::POST, path, Bytes::new()).await?;
-        let (Ticket::Held { ticket, .. } | Ticket::Waiting { ticket, .. }) = read(&answer)?;
-        Ok(ticket)
-    }
-
-    async fn release(&mut self, ticket: &str) -> Result<(), Error> {
-        let path = format!("/v1/tickets/{}", ticket.trim_start_matches('/'));
-        self.connection.send(Method::DELETE, &path, Bytes::new()).await.map(drop)
     }
 }

@@ -18,6 +18,8 @@ use crate::clock::Moment;
 use crate::session::Session;
 use crate::window::Slot;
 
+/// Where simple locks are.
+pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
 /// Between two rounds of giving back what could not be given back.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
 
@@ -31,6 +33,9 @@ pub(crate) trait Place: DeserializeOwned {
 
     /// The ticket; the grant, and how long it is safe, when it was granted.
     fn stands(self) -> (String, Option<(Self::Grant, u64)>);
+
+    /// The one token of a grant, if it has one.
+    fn token(grant: &Self::Grant) -> Option<u64>;
 }
 
 /// A claim to a lock, to several, or to whatever has a ticket.
@@ -42,9 +47,19 @@ pub(crate) struct Claim {
     enqueue: Call,
     /// Keeps that key in the state's memory while it is not known what became of it.
     slot: Option<Slot>,
-    ticket: Option<String>,
+    ticket: Option<Ticketed>,
+    kind: Kind,
     release_key: uuid::Uuid,
     armed: bool,
+}
+
+/// What a claim is a claim to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A place in a queue, or several.
+    Queue,
+    /// A simple lock, which is held or not there.
+    Simple,
 }
 
 /// A claim that was granted.
@@ -67,6 +82,10 @@ impl Place for Ticket {
             Ticket::Waiting { ticket, .. } => (ticket, None),
         }
     }
+
+    fn token(grant: &Grant) -> Option<u64> {
+        Some(grant.token)
+    }
 }
 
 impl Place for MultiTicket {
@@ -79,6 +98,10 @@ impl Place for MultiTicket {
             MultiTicket::Held { ticket, locks, safe_for_ms } => (ticket, Some((locks, safe_for_ms))),
             MultiTicket::Waiting { ticket, .. } => (ticket, None),
         }
+    }
+
+    fn token(_: &Vec<HeldPart>) -> Option<u64> {
+        None
     }
 }
 
@@ -103,6 +126,16 @@ impl Claim {
         session: Arc<Session>,
         enqueue: Call,
     ) -> Result<(Claim, Option<P::Grant>), Error> {
+        Claim::enter_as::<P>(client, session, enqueue, Kind::Queue).await
+    }
+
+    /// The same, whatever it is a claim to.
+    pub(crate) async fn enter_as<P: Place>(
+        client: &Client,
+        session: Arc<Session>,
+        enqueue: Call,
+        kind: Kind,
+    ) -> Result<(Claim, Option<P::Grant>), Error> {
         let deadline = client.deadline();
         let slot = tokio::time::timeout(deadline.remaining(), session.window.enter()).await;
         let slot = slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?;
@@ -113,6 +146,7 @@ impl Claim {
             enqueue,
             slot: Some(slot),
             ticket: None,
+            kind,
             release_key: uuid::Uuid::new_v4(),
             armed: true,
         };
@@ -170,7 +204,15 @@ impl Claim {
 
     /// The lock node's path.
     pub(crate) fn ticket(&self) -> &str {
-        self.ticket.as_deref().expect("it is set before anybody else has the claim")
+        &self.ticketed().ticket
+    }
+
+    fn ticketed(&self) -> &Ticketed {
+        self.ticket.as_ref().expect("it is set before anybody else has the claim")
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -183,10 +225,18 @@ impl Claim {
     /// `Refused` when there was nothing to give back any more. After another error it goes on in the background when the
     /// claim is dropped.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
-        let call = release(self.ticket(), self.release_key)?;
+        let call = self.ticketed().release(self.kind, None)?.key(self.release_key);
         let answer = self.client.write_in(&self.session, call).await;
         self.armed &= matches!(answer, Err(Error::Unavailable { .. } | Error::Unknown { .. }));
         Ok(answer?.json::<Released>()?.holds)
+    }
+
+    /// Gives the place back to one who waits. After an error it is still held, or the error says that it is not known.
+    pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
+        let call = self.ticketed().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
+        self.client.write_in(&self.session, call).await?;
+        self.armed = false;
+        Ok(())
     }
 
     /// Leaves the place to its session: nobody gives it back.
@@ -197,7 +247,8 @@ impl Claim {
     /// Notes where the ticket stands.
     fn stands<P: Place>(&mut self, place: P, sent: Moment) -> Option<P::Grant> {
         let (ticket, grant) = place.stands();
-        self.ticket = Some(ticket);
+        let fencing_token = grant.as_ref().and_then(|(grant, _)| P::token(grant));
+        self.ticket = Some(Ticketed { ticket, fencing_token });
         grant.map(|(grant, safe_for_ms)| {
             self.session.heard(sent, safe_for_ms);
             grant
@@ -216,6 +267,7 @@ impl Drop for Claim {
             enqueue: self.enqueue.clone(),
             _slot: self.slot.take(),
             ticket: self.ticket.take(),
+            kind: self.kind,
             release_key: self.release_key,
         };
         self.client.spawn(leaving.run());
@@ -223,9 +275,24 @@ impl Drop for Claim {
 }
 
 /// What every answer about a claim has.
-#[derive(serde::Deserialize)]
+#[derive(Clone, Debug, serde::Deserialize)]
 struct Ticketed {
     ticket: String,
+    /// When it is held, and has one.
+    #[serde(default)]
+    fencing_token: Option<u64>,
+}
+
+impl Ticketed {
+    /// The call that gives the place back, to one who waits or to whoever is next.
+    fn release(&self, kind: Kind, to: Option<&str>) -> Result<Call, Error> {
+        let target = match kind {
+            Kind::Queue => Target::path(Ticket::ROUTE, &self.ticket)?,
+            // By its token: nobody else's is given back, and a retry is answered as the first one.
+            Kind::Simple => Target::path(SIMPLE_LOCKS, &self.ticket)?.with_some("fencing_token", self.fencing_token),
+        };
+        Ok(Call::write(Method::DELETE, target.with_some("to", to).finish()))
+    }
 }
 
 /// A claim that is given back while nobody waits for it.
@@ -234,7 +301,8 @@ struct Leaving {
     session: Arc<Session>,
     enqueue: Call,
     _slot: Option<Slot>,
-    ticket: Option<String>,
+    ticket: Option<Ticketed>,
+    kind: Kind,
     release_key: uuid::Uuid,
 }
 
@@ -262,14 +330,10 @@ impl Leaving {
         let transport = &self.client.inner.transport;
         let ticket = match &self.ticket {
             Some(ticket) => ticket.clone(),
-            None => transport.send(&self.enqueue, self.client.deadline()).await?.json::<Ticketed>()?.ticket,
+            None => transport.send(&self.enqueue, self.client.deadline()).await?.json::<Ticketed>()?,
         };
         self.ticket = Some(ticket.clone());
-        let call = release(&ticket, self.release_key)?.session(self.session.key());
+        let call = ticket.release(self.kind, None)?.key(self.release_key).session(self.session.key());
         transport.send(&call, self.client.deadline()).await.map(drop)
     }
-}
-
-fn release(ticket: &str, key: uuid::Uuid) -> Result<Call, Error> {
-    Ok(Call::write(Method::DELETE, Target::path("/v1/tickets", ticket)?.finish()).key(key))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use protocol::{Millis, ProblemType, RevokeRequest, Ticket};
 
 use crate::call::{Call, Target};
-use crate::claim::{Claim, Grant};
+use crate::claim::{Claim, Grant, Kind};
 use crate::lock::acquire;
 use crate::watch::{WatchKind, Watcher};
 use crate::{Error, EventKind, SessionState};
@@ -89,8 +89,11 @@ impl Guard {
 
     /// Returns when somebody asks the holder to give the lock up, and says who and until when: by [`crate::Client::revoke`],
     /// or by writing `__REVOKE__` (Curator) or `unlock` (ZooKeeper's recipes) into the lock node. Go on to a good place, then
-    /// release; with a deadline the lock is taken away then, which [`Guard::lost`] tells.
+    /// release; with a deadline the lock is taken away then, which [`Guard::lost`] tells. A simple lock cannot be asked for.
     pub async fn revoked(&self) -> RevokeRequest {
+        if self.claim.kind() == Kind::Simple {
+            return std::future::pending().await;
+        }
         loop {
             match self.asked().await {
                 Ok(Some(request)) => return request,
@@ -131,6 +134,17 @@ impl Guard {
     /// Keeps the lock for the rest of the session, and gives the guard up.
     pub fn leak(mut self) {
         self.claim.forget();
+    }
+
+    /// Gives the lock to the named waiter, before all others, in one entry: all holds of the ticket are given back. `to` is a
+    /// ticket in the lock's queue ([`crate::Lock::queue`]). For locks that are closed ([`crate::Client::set_lock`]).
+    /// Afterwards the guard holds nothing.
+    ///
+    /// # Errors
+    /// `Refused` with `HandOverRefused` when that ticket does not wait, with `LockNotClosed`; the lock is still held then.
+    /// After `Unknown` it may be the other's: drop the guard.
+    pub async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
+        self.claim.hand_over(to).await
     }
 
     async fn removed(&self) {

@@ -31,7 +31,7 @@
 //! |---|---|
 //! | `client.rs`, `builder.rs` | [`Client`], its session, its settings |
 //! | `lock.rs`, `claim.rs`, `guard.rs` | locks, a place in a queue, a lock that is held |
-//! | `semaphore.rs`, `multi_lock.rs`, `election.rs`, `gathering.rs` | the other recipes |
+//! | `simple_lock.rs`, `semaphore.rs`, `multi_lock.rs`, `election.rs`, `gathering.rs` | the other recipes |
 //! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs` | the calls |
 //! | `session.rs`, `life.rs`, `clock.rs` | heartbeats and the deadline |
 //! | `window.rs` | keeps retries within the memory of the state |
@@ -54,6 +54,7 @@ mod lock;
 mod multi_lock;
 mod semaphore;
 mod session;
+mod simple_lock;
 mod transport;
 mod txn;
 mod verdict;
@@ -73,11 +74,13 @@ pub use lock::{Lock, RwLock};
 pub use multi_lock::{MultiGuard, MultiLock};
 pub use protocol::{
     AclEntry, AclInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, GroupMember, HeldPart, Leader,
-    LockHistory, LockMode, LockQueue, LockSummary, MemberInfo, Mode, NamedStat, NodeSet, PastTicket, Problem,
-    ProblemType, RevokeRequest, Revoked, SessionInfo, Stat, TxnDone, TxnOp, TxnResult,
+    LockHistory, LockMode, LockQueue, LockSet, LockSettings, LockSummary, MemberInfo, Mode, NamedStat, NodeSet,
+    PastTicket, Problem, ProblemType, RevokeRequest, Revoked, SessionInfo, SimpleHolder, Stat, TxnDone, TxnOp,
+    TxnResult,
 };
 pub use semaphore::Semaphore;
 pub use session::SessionEvent;
+pub use simple_lock::SimpleLock;
 pub use txn::Transaction;
 pub use watch::{WatchKind, Watcher};
 pub use znodes::{Create, Delete, Set, Znode};

@@ -24,11 +24,12 @@ pub struct Lock {
     owner: Option<String>,
     label: Option<String>,
     lock_delay: Option<Duration>,
+    priority: Option<u32>,
 }
 
 impl Lock {
     pub(crate) fn new(client: Client, path: String, mode: Option<&'static str>) -> Lock {
-        Lock { client, path, mode, permits: None, owner: None, label: None, lock_delay: None }
+        Lock { client, path, mode, permits: None, owner: None, label: None, lock_delay: None, priority: None }
     }
 
     /// Some of the permits of a semaphore.
@@ -54,6 +55,12 @@ impl Lock {
     /// check fencing tokens.
     pub fn lock_delay(mut self, delay: Duration) -> Lock {
         self.lock_delay = Some(delay);
+        self
+    }
+
+    /// Who waits with a higher one is sooner; 0 when nothing is said. For locks that are closed ([`Client::set_lock`]).
+    pub fn priority(mut self, priority: u32) -> Lock {
+        self.priority = Some(priority);
         self
     }
 
@@ -134,7 +141,7 @@ impl Lock {
         let (permits, limit) = self.permits.unzip();
         let target = target.with_some("permits", permits).with_some("limit", limit);
         let target = target.with_some("owner", self.owner.as_deref()).with_some("label", self.label.as_deref());
-        Ok(target.with_some("lock_delay", delay))
+        Ok(target.with_some("lock_delay", delay).with_some("priority", self.priority))
     }
 }
 

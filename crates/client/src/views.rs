@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use hyper::Method;
-use protocol::{Cluster, LockHistory, LockList, LockQueue, LockSummary, Millis, Revoked, SessionInfo, SessionList};
+use protocol::{
+    Cluster, LockHistory, LockList, LockQueue, LockSet, LockSettings, LockSummary, Millis, Revoked, SessionInfo,
+    SessionList,
+};
 
 use crate::Error;
 use crate::call::{Call, Target};
@@ -52,6 +55,16 @@ impl Client {
     /// As any read.
     pub async fn lock_history(&self, path: &str) -> Result<LockHistory, Error> {
         Ok(self.read(Target::path("/v1/locks", path)?.with("history", true)).await?.0)
+    }
+
+    /// Says what a lock is: closed to lock nodes of clients' own making, with so many waiters at most, a semaphore of so many
+    /// permits. What is left out is as in any lock; the default takes all back.
+    ///
+    /// # Errors
+    /// `Refused` with `NotEmpty` when it is to be closed and somebody is in the queue.
+    pub async fn set_lock(&self, path: &str, settings: LockSettings) -> Result<LockSet, Error> {
+        let target = Target::path("/v1/locks", path)?;
+        self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await
     }
 
     /// Asks those who hold a lock, or the holder of one ticket, to give it up. With a deadline it is taken away from them

@@ -7,6 +7,9 @@ use crate::Record;
 #[error("a packet of {0} bytes")]
 pub struct FrameError(pub i32);
 
+/// An empty buffer of this length is worth keeping.
+const BUFFER_KEPT_BYTES: usize = 64 << 10;
+
 /// Cuts a stream into packets, however it comes in pieces. Keeps no more than one packet and what was pushed behind it.
 #[derive(Debug)]
 pub struct Frames {
@@ -34,6 +37,13 @@ impl Frames {
             self.taken = 0;
         }
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Gives memory back that nothing is in. A long packet leaves a long buffer behind.
+    pub fn release(&mut self) {
+        if self.pending() == 0 && self.bytes.capacity() > BUFFER_KEPT_BYTES {
+            (self.bytes, self.taken) = (Vec::new(), 0);
+        }
     }
 
     /// The next whole packet, without its length.

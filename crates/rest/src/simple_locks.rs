@@ -10,11 +10,12 @@ use protocol::{Released, SimpleLock, Ticket};
 use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
-use znode::{CreateMode, Error, LockGuard, Op, SessionId, State, ZPath, ZnodeOp, Zxid};
+use znode::{CreateMode, Error, FencingToken, LockGuard, Op, SessionId, State, ZPath, ZnodeOp, Zxid};
 
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
 use crate::own_znode::{create, make_directories, owner, present};
+use crate::past;
 use crate::problem::Problem;
 use crate::wait::Wait;
 
@@ -30,8 +31,11 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
     let path = call.path(ROUTE)?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
-    // Not a key for the log: it would keep the refusal that the first try may get.
-    let key = call.caller.key.take().map(|key| key.to_string());
+    let key = call.caller.key.map(|key| key.to_string());
+    if wait_ms > 0 {
+        // Not a key for the log, which would keep the refusal that the first of several tries may get.
+        call.caller.key = None;
+    }
     let id = call.query.take("owner").filter(|owner| !owner.is_empty());
     std::mem::take(&mut call.query).finish()?;
     let id = id.or(key).unwrap_or_else(|| Uuid::new_v4().to_string());
@@ -68,6 +72,14 @@ async fn try_once(call: &Call, path: &ZPath, session: SessionId, id: &str) -> Re
         make_directories(call, &parent).await?;
     }
     match call.propose(Op::Znode(create(path, id.into(), CreateMode::Ephemeral)?)).await {
+        // With a key it may be the answer of an earlier request, and the znode may have gone since.
+        Ok((zxid, _)) if call.caller.key.is_some() => {
+            let state = present(call).await?;
+            if holder(&state, path, session, id) != Some(zxid) {
+                return Err(past::ticket_gone(&state, path, state.last_zxid()));
+            }
+            Ok(Some((zxid, zxid)))
+        }
         Ok((zxid, _)) => Ok(Some((zxid, zxid))),
         Err(problem) if problem.is(Error::NodeExists) => {
             let state = present(call).await?;
@@ -97,25 +109,37 @@ pub(crate) async fn look(mut call: Call) -> Answer {
 /// Gives a simple lock back.
 #[utoipa::path(delete, path = "/v1/simple-locks/{path}", tag = "locks",
     params(("path" = String, Path, description = "slashes included"),
-        ("owner" = String, Query, description = "who took it")),
+        ("owner" = Option<String>, Query, description = "who took it"),
+        ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),
     responses((status = 200, description = "Given back, by now or before", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
     let path = call.path(ROUTE)?;
-    let id = call.query.take("owner").ok_or_else(|| Problem::bad("owner", "who took it"))?;
+    let (id, token) = (call.query.take("owner"), call.query.get("fencing_token")?);
     std::mem::take(&mut call.query).finish()?;
-    let state = present(&call).await?;
     let released = |zxid: Zxid| json(StatusCode::OK, zxid, &Released { holds: 0, zxid: zxid.0 });
+    if let Some(token) = token {
+        // Nothing is looked up, so that a retry is answered as the first request, whoever holds by now.
+        return Ok(released(delete(&mut call, path, FencingToken(token)).await?));
+    }
+    let id = id.ok_or_else(|| Problem::bad("owner", "who took it"))?;
+    let state = present(&call).await?;
     if state.node(&path).is_none() {
         return Ok(released(state.last_zxid()));
     }
     let Some(token) = holder(&state, &path, credential.session, &id) else {
         return Err(Problem::from(Error::LockNotHeld).at(&path, state.last_zxid()));
     };
-    // Only this very znode: in the meantime it may have become somebody else's.
-    call.caller.guard.get_or_insert(LockGuard { lock: path.clone(), token: token.into() });
-    let (zxid, _) = call.propose(Op::Znode(ZnodeOp::Delete { path, version: -1 })).await?;
-    Ok(released(zxid))
+    Ok(released(delete(&mut call, path, token.into()).await?))
+}
+
+/// Deletes the znode while it is this very one: in the meantime it may have become somebody else's.
+async fn delete(call: &mut Call, path: ZPath, token: FencingToken) -> Result<Zxid, Problem> {
+    let own = LockGuard { lock: path.clone(), token };
+    if call.caller.guard.replace(own.clone()).is_some_and(|given| given != own) {
+        return Err(Problem::bad("If-Lock", "a release depends on the lock that it gives back, and on no other"));
+    }
+    Ok(call.propose(Op::Znode(ZnodeOp::Delete { path, version: -1 })).await?.0)
 }
 
 /// The token of an owner that holds.

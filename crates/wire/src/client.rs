@@ -86,6 +86,12 @@ impl Client {
         self.closed.cancel();
     }
 
+    /// Whether somebody has ended it.
+    #[cfg(test)]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+
     /// Resolves when somebody has ended the connection.
     pub(crate) async fn closed(&self) {
         self.closed.cancelled().await;

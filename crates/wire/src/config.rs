@@ -7,6 +7,9 @@ pub struct WireConfig {
     pub connections_max: usize,
     /// A packet, in either direction, without its length: ZooKeeper's `jute.maxbuffer`. Beyond: the connection is closed.
     pub packet_bytes_max: usize,
+    /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the connection whose packet was begun
+    /// first is closed.
+    pub half_packets_bytes_max: usize,
     /// Requests of one connection that are not answered yet. Beyond: they wait in the socket.
     pub outstanding_max: usize,
     /// The same in bytes.
@@ -35,6 +38,7 @@ impl Default for WireConfig {
         WireConfig {
             connections_max: 4_096,
             packet_bytes_max: 0xf_ffff,
+            half_packets_bytes_max: 64 << 20,
             outstanding_max: 1_000,
             outstanding_bytes_max: 4 << 20,
             writes_max: 2_048,

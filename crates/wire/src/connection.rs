@@ -113,12 +113,18 @@ impl Connection {
     /// Takes requests as they come and answers them in that order.
     async fn answer_all(&self, mut socket: OwnedReadHalf, mut frames: Frames) -> End {
         let mut pending = Pending::default();
+        let mut half = self.door.half_packets.share(&self.client);
         let mut buffer = vec![0; 16 << 10];
         loop {
             let wants_more = match self.take_all(&mut frames, &mut pending) {
                 Ok(wants_more) => wants_more,
                 Err(end) => return end,
             };
+            // Who is not read from has whole packets that wait, and no memory but theirs.
+            if !half.set(if wants_more { frames.pending() } else { 0 }) {
+                return End::Cut("its packet is not whole, and there is no room for it");
+            }
+            frames.release();
             tokio::select! {
                 biased;
                 // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.

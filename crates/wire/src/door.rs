@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::WireConfig;
 use crate::counts::Counts;
+use crate::half_packets::HalfPackets;
 use crate::hub::Hub;
 
 /// The state behind the listener.
@@ -20,6 +21,7 @@ pub(crate) struct Door {
     pub(crate) hub: Arc<Hub>,
     /// Places for writes that are being proposed. Taken in the order in which they come.
     pub(crate) writes: Semaphore,
+    pub(crate) half_packets: HalfPackets,
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
     pub(crate) since: Instant,
@@ -33,11 +35,13 @@ impl Door {
         let hub = Arc::new(Hub::new(config.watches_max));
         replica.observe(&hub);
         let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));
+        let half_packets = HalfPackets::new(config.half_packets_bytes_max);
         Door {
             replica,
             config,
             hub,
             writes,
+            half_packets,
             stopping,
             counts: Counts::default(),
             since: Instant::now(),

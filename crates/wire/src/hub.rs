@@ -129,7 +129,7 @@ impl Look<'_> {
 
     /// Tells the client of an event now.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
-        if let Some(frame) = event_frame(kind, path) {
+        if let Some(frame) = event_frame(NO_ZXID, kind, path) {
             self.client.outbox.push_event(&frame);
         }
     }
@@ -169,7 +169,8 @@ impl Inner {
         if concerned.is_empty() {
             return;
         }
-        let Some(frame) = event_frame(event.kind, &event.path) else { return };
+        let zxid = crate::door::wire_zxid(event.zxid);
+        let Some(frame) = event_frame(zxid, event.kind, &event.path) else { return };
         // Who may not read a znode is not told of it. Of one that is gone, the ACL that it had counts.
         let node = self.state.node(&event.path).or_else(|| before.node(&event.path));
         let acl = node.map(|node| Arc::clone(node.acl())).unwrap_or_default();
@@ -181,8 +182,13 @@ impl Inner {
     }
 }
 
+/// Of an event that is told behind its change: there may have been several.
+const NO_ZXID: i64 = -1;
+
+/// An event, with the zxid of its change in the header as ZooKeeper 3.9 has it; older clients do not look at that.
+///
 /// `None` for what no client of ZooKeeper knows: that a ledger has granted a lock.
-fn event_frame(kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
+fn event_frame(zxid: i64, kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
     let kind = match kind {
         EventKind::Created => event::NODE_CREATED,
         EventKind::Deleted => event::NODE_DELETED,
@@ -191,7 +197,7 @@ fn event_frame(kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
         EventKind::Granted => return None,
     };
     Some(framed(|out| {
-        ReplyHeader { xid: xid::EVENT, zxid: -1, error: 0 }.write(out);
+        ReplyHeader { xid: xid::EVENT, zxid, error: 0 }.write(out);
         WatcherEvent { kind, state: event::SYNC_CONNECTED, path: path.as_str().into() }.write(out);
     }))
 }
@@ -235,7 +241,7 @@ mod tests {
         let event = Event { zxid: Zxid(1), kind: EventKind::DataChanged, path: root };
         hub.published(&state(1), std::slice::from_ref(&event));
         one.outbox.release(b"answer");
-        let expected = [b"answer".as_slice(), &event_frame(event.kind, &event.path).unwrap()].concat();
+        let expected = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
         assert_eq!(one.outbox.next().await.unwrap(), expected);
         assert_eq!(other.outbox.next().await.unwrap(), expected);
     }

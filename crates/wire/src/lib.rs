@@ -24,6 +24,7 @@
 //! words.rs       four-letter words             counts.rs      numbers for them
 //! door.rs        what connections share        config.rs      bounds
 //! own.rs         /zookeeper                     turns.rs       writes that came too early
+//! half_packets.rs  a bound on packets that are not whole yet
 //! ```
 
 mod auth;
@@ -33,6 +34,7 @@ mod config;
 mod connection;
 mod counts;
 mod door;
+mod half_packets;
 mod handshake;
 mod hub;
 mod outbox;

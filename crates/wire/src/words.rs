@@ -136,6 +136,7 @@ fn monitored(door: &Door, out: &mut String) {
     line("packets_sent", &counts.sent);
     line("num_alive_connections", &door.hub.clients().len());
     line("outstanding_requests", &counts.outstanding);
+    line("half_packets_bytes", &door.half_packets.bytes());
     line("znode_count", &state.znode_count());
     line("watch_count", &door.hub.watches());
     line("ephemerals_count", &state.sessions_from(SessionId(0)).map(|one| one.ephemeral_count()).sum::<usize>());

@@ -24,6 +24,7 @@ mod rm;
 mod semaphore;
 mod sessions;
 mod set;
+mod settings;
 mod stat;
 mod status;
 mod tree;
@@ -47,6 +48,7 @@ pub(crate) fn commands() -> Vec<Command> {
         locks::command(),
         release::command(),
         revoke::command(),
+        settings::command(),
         sessions::command(),
         status::command(),
         ls::command(),
@@ -96,6 +98,7 @@ fn with_client(name: &str, matches: &ArgMatches) -> Result<u8, Failure> {
             "locks" => locks::run(&context, matches).await,
             "release" => release::run(&context, matches).await,
             "revoke" => revoke::run(&context, matches).await,
+            "settings" => settings::run(&context, matches).await,
             "sessions" => sessions::run(&context).await,
             "status" => status::run(&context).await,
             "ls" => ls::run(&context, matches).await,

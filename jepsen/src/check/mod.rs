@@ -1,21 +1,26 @@
 //! The checkers: one for each workload, each with the promise that it judges.
 
+mod again;
 mod ephemeral;
 mod fenced;
 mod lock;
 mod multi;
+mod multi_lock;
 pub mod order;
 mod queue;
 mod register;
+mod semaphore;
 mod sequential;
 mod session;
 mod set;
+pub mod stay;
 pub mod tenure;
 mod watch;
 pub mod zones;
 
 use crate::history::{self, Entry, Operation};
 use crate::verdict::Verdict;
+use crate::zookeeper::WRONG;
 
 /// What the harness can do to a cluster, and judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,11 +51,15 @@ pub enum Workload {
     Session,
     /// A request that is sent again with its key happens once.
     ExactlyOnce,
+    /// Never more permits than there are, in the order of the queue.
+    Semaphore,
+    /// Several locks at once are granted all or none.
+    MultiLock,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 13] = [
+    pub const ALL: [Workload; 15] = [
         Workload::Register,
         Workload::Lock,
         Workload::FencedLock,
@@ -64,6 +73,8 @@ impl Workload {
         Workload::Multi,
         Workload::Session,
         Workload::ExactlyOnce,
+        Workload::Semaphore,
+        Workload::MultiLock,
     ];
 
     /// What it is called on the command line.
@@ -82,6 +93,8 @@ impl Workload {
             Workload::Multi => "multi",
             Workload::Session => "session",
             Workload::ExactlyOnce => "exactly-once",
+            Workload::Semaphore => "semaphore",
+            Workload::MultiLock => "multi-lock",
         }
     }
 
@@ -101,7 +114,13 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
             return verdict;
         }
     };
-    check_operations(workload, &operations)
+    let mut verdict = check_operations(workload, &operations);
+    for operation in &operations {
+        if let Some(why) = operation.error.as_deref().and_then(|error| error.strip_prefix(WRONG)) {
+            verdict.found("protocol", why.to_owned(), &[operation]);
+        }
+    }
+    verdict
 }
 
 /// The same for operations that are paired already.
@@ -129,5 +148,7 @@ pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict
         Workload::Multi => multi::check(operations),
         Workload::Session => session::check(operations),
         Workload::ExactlyOnce => sequential::check_exactly_once(operations),
+        Workload::Semaphore => semaphore::check(operations),
+        Workload::MultiLock => multi_lock::check(operations),
     }
 }

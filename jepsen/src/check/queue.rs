@@ -14,6 +14,10 @@ struct Place<'a> {
     grant: Option<&'a Operation>,
     /// The lock node's czxid, told with the grant.
     token: Option<u64>,
+    /// Together with other readers.
+    shared: bool,
+    /// Whoever comes later has to wait for it.
+    strict: bool,
     /// From this index on it may have left the queue.
     until: u64,
     end: Option<&'a Operation>,
@@ -34,24 +38,40 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     for (lock, mut places) in locks {
         places.sort_by_key(|place| place.token.unwrap_or(u64::MAX));
         overtaken(lock, places.iter().filter(|place| place.token.is_some()), &mut verdict);
-        // The others stand before all that asked after they had been told their place.
-        let mut order: Vec<(u64, Option<&Place<'_>>, Option<&Place<'_>>)> = Vec::new();
-        for place in &places {
-            match place.token {
-                None => order.push((place.enqueue.complete, Some(place), None)),
-                Some(_) => order.push((place.enqueue.call, None, Some(place))),
-            }
-        }
-        order.sort_by_key(|(at, ..)| *at);
-        let mut longest: Option<&Place<'_>> = None;
-        for (_, waits, is_granted) in order {
-            if let (Some(waits), Some(granted)) = (longest, is_granted) {
-                overtakes(lock, waits, granted, &mut verdict);
-            }
-            longest = [longest, waits].into_iter().flatten().max_by_key(|place| place.until);
-        }
+        overtaken_later(lock, &places, &mut verdict);
     }
     verdict
+}
+
+/// Finds those who asked after another had been told its place, and were granted before it was gone from the queue.
+///
+/// A place with the policy `backfill` may be passed, and readers hold beside readers.
+pub(super) fn check_places(operations: &[Operation], verdict: &mut Verdict) {
+    for (lock, places) in places(operations) {
+        overtaken_later(lock, &places, verdict);
+    }
+}
+
+fn overtaken_later(lock: &str, places: &[Place<'_>], verdict: &mut Verdict) {
+    let mut order: Vec<(u64, bool, &Place<'_>)> = Vec::new();
+    for place in places {
+        order.push((place.enqueue.call, false, place));
+        if place.strict {
+            order.push((place.enqueue.complete, true, place));
+        }
+    }
+    order.sort_by_key(|(at, ..)| *at);
+    // Those that stay longest in the queue, of readers and of all others.
+    let mut longest: [Option<&Place<'_>>; 2] = [None, None];
+    for (_, is_told, place) in order {
+        let slot = &mut longest[usize::from(place.shared)];
+        if is_told {
+            *slot = [*slot, Some(place)].into_iter().flatten().max_by_key(|place| place.until);
+            continue;
+        }
+        let before = longest.iter().flatten().filter(|before| !(before.shared && place.shared));
+        before.for_each(|before| overtakes(lock, before, place, verdict));
+    }
 }
 
 /// Nobody is granted while one that came before is in the queue.
@@ -86,11 +106,21 @@ fn places(operations: &[Operation]) -> BTreeMap<&str, Vec<Place<'_>>> {
         let token = operation.number("token");
         match operation.f.as_str() {
             "enqueue" => {
-                let end = ends.first_after(owner, lock, operation.call);
+                let end = ends.first_after(owner, lock, operation.text("mode"), operation.call);
                 let lost = ends.lost.contains_key(&owner);
                 let until = if lost { operation.complete } else { end.map_or(u64::MAX, |end| end.call) };
                 open.insert((owner, lock), places.len());
-                places.push(Place { enqueue: operation, grant: token.and(Some(operation)), token, until, end });
+                let shared = operation.text("mode") == Some("read");
+                let strict = operation.text("policy") != Some("backfill");
+                places.push(Place {
+                    enqueue: operation,
+                    grant: token.and(Some(operation)),
+                    token,
+                    shared,
+                    strict,
+                    until,
+                    end,
+                });
             }
             "await" if token.is_some() => {
                 if let Some(place) = open.get(&(owner, lock)).and_then(|i| places.get_mut(*i))

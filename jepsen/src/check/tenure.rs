@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::stay::{self, Clock};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -36,12 +37,12 @@ pub fn tenures(operations: &[Operation]) -> Vec<Tenure<'_>> {
     let mut tenures = Vec::new();
     for operation in operations {
         let (Some(owner), Some(lock)) = (operation.number("owner"), operation.text("lock")) else { continue };
-        if matches!(operation.f.as_str(), "acquire" | "enqueue") {
+        if matches!(operation.f.as_str(), "acquire" | "enqueue" | "upgrade") {
             asked.insert((owner, lock), operation.call);
         }
-        let granted = matches!(operation.f.as_str(), "acquire" | "enqueue" | "await") && operation.is_ok();
+        let granted = matches!(operation.f.as_str(), "acquire" | "enqueue" | "await" | "upgrade") && operation.is_ok();
         let Some(token) = operation.number("token").filter(|_| granted) else { continue };
-        let end = ends.first_after(owner, lock, operation.call);
+        let end = ends.first_after(owner, lock, operation.text("mode"), operation.call);
         let lost = ends.lost.contains_key(&owner);
         tenures.push(Tenure {
             lock,
@@ -86,11 +87,14 @@ impl<'a> Ends<'a> {
         ends
     }
 
-    /// The first operation, invoked after `after`, that may have taken the lock from the owner.
-    pub fn first_after(&self, owner: u64, lock: &str, after: u64) -> Option<&'a Operation> {
+    /// The first operation, invoked after `after`, that may have taken the lock from the owner. One who reads and writes
+    /// gives one of both back at a time: a release that says its mode ends no other.
+    pub fn first_after(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
         let first = |ends: Option<&Vec<&'a Operation>>| {
             let ends = ends?;
-            ends.get(ends.partition_point(|end| end.call <= after)).copied()
+            let later = &ends[ends.partition_point(|end| end.call <= after)..];
+            let other = |end: &Operation| mode.is_some() && end.text("mode").is_some_and(|its| Some(its) != mode);
+            later.iter().copied().find(|end| !other(end))
         };
         let release = first(self.releases.get(&(owner, lock)));
         let close = first(self.closes.get(&owner));
@@ -98,8 +102,13 @@ impl<'a> Ends<'a> {
     }
 }
 
+/// No two clients hold one lock at once, but for readers.
+pub fn check_exclusion(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
+    stay::check_exclusion(&stay::of_tenures(tenures), Clock::History, verdict);
+}
+
 /// Tenures by lock, in the order of their grants.
-pub fn by_lock<'a>(tenures: &[Tenure<'a>]) -> BTreeMap<&'a str, Vec<Tenure<'a>>> {
+fn by_lock<'a>(tenures: &[Tenure<'a>]) -> BTreeMap<&'a str, Vec<Tenure<'a>>> {
     let mut locks: BTreeMap<&str, Vec<Tenure<'_>>> = BTreeMap::new();
     for tenure in tenures {
         locks.entry(tenure.lock).or_default().push(*tenure);
@@ -110,31 +119,14 @@ pub fn by_lock<'a>(tenures: &[Tenure<'a>]) -> BTreeMap<&'a str, Vec<Tenure<'a>>>
     locks
 }
 
-/// No two clients hold one lock at once, but for readers.
-pub fn check_exclusion(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
-    for (lock, tenures) in by_lock(tenures) {
-        // The tenures that last longest so far: of readers, and of all others.
-        let mut longest: [Option<Tenure<'_>>; 2] = [None, None];
-        for tenure in tenures {
-            let begins = tenure.grant.complete;
-            for before in longest.iter().flatten() {
-                let may_share = before.shared && tenure.shared;
-                if !may_share && before.owner != tenure.owner && before.until > begins {
-                    let detail = format!("{lock}: sessions {} and {} hold it at once", before.owner, tenure.owner);
-                    let part = [Some(before.grant), before.end, Some(tenure.grant), tenure.end];
-                    verdict.found("two-holders", detail, &part.into_iter().flatten().collect::<Vec<_>>());
-                }
-            }
-            let slot = &mut longest[usize::from(tenure.shared)];
-            if slot.is_none_or(|before| before.until < tenure.until) {
-                *slot = Some(tenure);
-            }
-        }
-    }
-}
-
 /// Tokens of one lock rise from grant to later grant, and no two grants to different sessions share one.
 pub fn check_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
+    check_own_tokens(tenures, verdict);
+    check_rising_tokens(tenures, verdict);
+}
+
+/// No two grants to different sessions share a token.
+fn check_own_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     for (lock, tenures) in by_lock(tenures) {
         let mut owners: BTreeMap<u64, Tenure<'_>> = BTreeMap::new();
         for tenure in &tenures {
@@ -146,6 +138,12 @@ pub fn check_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
                 verdict.found("token-given-twice", detail, &[first.grant, tenure.grant]);
             }
         }
+    }
+}
+
+/// Tokens of one lock do not fall from grant to later grant.
+pub fn check_rising_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
+    for (lock, tenures) in by_lock(tenures) {
         let mut asked = tenures.clone();
         asked.sort_by_key(|tenure| tenure.asked);
         let mut granted = tenures.iter().peekable();

@@ -57,6 +57,8 @@ pub struct Plan {
 pub struct Cluster {
     /// `host:port` of every node's HTTP door, in the order of ids from 1.
     pub endpoints: Vec<String>,
+    /// The same of every node's ZooKeeper door; none for a cluster that was there before.
+    pub zookeeper: Vec<String>,
     /// The processes; none for a cluster that was there before.
     pub nodes: Vec<Node>,
     /// The links between the nodes; none for a cluster that was there before.
@@ -76,7 +78,8 @@ impl Cluster {
         };
         let members: Vec<String> = places.iter().enumerate().map(member).collect();
         let endpoints = places.iter().map(|place| place.http.clone()).collect();
-        let mut cluster = Cluster { endpoints, nodes: Vec::new(), network: Some(network) };
+        let zookeeper = places.iter().map(|place| place.zookeeper.clone()).collect();
+        let mut cluster = Cluster { endpoints, zookeeper, nodes: Vec::new(), network: Some(network) };
         for (i, place) in places.iter().enumerate() {
             cluster.nodes.push(Node::prepare(plan, i as u64 + 1, place, &members.concat())?);
             cluster.restart(i as u64 + 1)?;
@@ -93,7 +96,7 @@ impl Cluster {
 
     /// A cluster that runs already.
     pub fn of(endpoints: Vec<String>) -> Cluster {
-        Cluster { endpoints, nodes: Vec::new(), network: None }
+        Cluster { endpoints, zookeeper: Vec::new(), nodes: Vec::new(), network: None }
     }
 
     /// Starts a node unless it runs. One that refused to start on what a broken disk has left is given an empty disk, as its

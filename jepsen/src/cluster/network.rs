@@ -36,6 +36,8 @@ impl NetworkKind {
 pub struct Place {
     /// `host:port` of its HTTP door.
     pub http: String,
+    /// `ip:port` of its ZooKeeper door.
+    pub zookeeper: String,
     /// `ip:port` that it listens on for peers.
     pub peer_listen: String,
     /// `host:port` that peers connect to.
@@ -63,17 +65,20 @@ impl Network {
             let place = |node| {
                 let (addr, enter) = (made.addr(node), made.enter(node));
                 let peer = format!("{addr}:7101");
-                Place { http: format!("{addr}:7001"), peer_listen: peer.clone(), peer, enter }
+                let (http, zookeeper) = (format!("{addr}:7001"), format!("{addr}:2181"));
+                Place { http, zookeeper, peer_listen: peer.clone(), peer, enter }
             };
             let places = (1..=nodes).map(place).collect();
             return Ok((Network::Namespaces(made), places));
         }
-        let ports = free_ports(nodes as usize * 2)?;
+        let ports = free_ports(nodes as usize * 3)?;
         let addrs: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let (http, peers) = addrs.split_at(nodes as usize);
+        let (http, rest) = addrs.split_at(nodes as usize);
+        let (peers, zookeeper) = rest.split_at(nodes as usize);
         let links = Links::start(peers).await?;
         let place = |(i, (http, peer)): (usize, (&String, &String))| Place {
             http: http.clone(),
+            zookeeper: zookeeper[i].clone(),
             peer_listen: peer.clone(),
             peer: links.addr(i as u64 + 1).to_owned(),
             enter: Vec::new(),

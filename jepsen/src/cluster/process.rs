@@ -111,9 +111,10 @@ impl Node {
         let data_dir = elsewhere.unwrap_or_else(|| dir.join("data"));
         let config = dir.join("node.toml");
         let text = format!(
-            "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\ndata_dir = \"{}\"\npeer_listen = \"{}\"\n{}\nmembers = [\n{members}]\n",
+            "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\ndata_dir = \"{}\"\npeer_listen = \"{}\"\nzookeeper_listen = \"{}\"\n{}\nmembers = [\n{members}]\n",
             data_dir.display(),
             place.peer_listen,
+            place.zookeeper,
             plan.settings,
         );
         fs::write(&config, text)?;

@@ -90,7 +90,10 @@ fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
 fn cells(all: &All) -> Result<Vec<(Workload, String)>, String> {
     let mut workloads = all.workloads.iter().map(|name| args::workload(name)).collect::<Result<Vec<_>, _>>()?;
     if workloads.is_empty() {
-        workloads = Workload::ALL.to_vec();
+        workloads = Workload::ALL
+            .into_iter()
+            .filter(|workload| all.common.door().is_ok_and(|door| door.has(*workload)))
+            .collect();
     }
     let nemeses = if all.nemeses.is_empty() { NEMESES.map(str::to_owned).to_vec() } else { all.nemeses.clone() };
     Ok(nemeses.iter().flat_map(|nemesis| workloads.iter().map(|workload| (*workload, nemesis.clone()))).collect())

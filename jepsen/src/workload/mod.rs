@@ -3,17 +3,22 @@
 //! A workload is prepared once, then its workers take steps, one operation or a few each, at the pace of the run. After the
 //! last fault is healed each worker settles and the workload reads what is left.
 
+mod again;
 mod bank;
 mod ephemerals;
 mod fenced;
 mod locks;
+mod multi_locks;
 mod owner;
 mod queue;
 mod register;
 mod retries;
+mod semaphores;
 mod sequences;
 mod sessions;
+mod waiter;
 mod watchers;
+pub mod zookeeper;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -29,9 +34,11 @@ pub use bank::Bank;
 pub use ephemerals::Ephemerals;
 pub use fenced::Fenced;
 pub use locks::{LockKind, Locks};
+pub use multi_locks::MultiLocks;
 pub use queue::Queue;
 pub use register::Registers;
 pub use retries::Retries;
+pub use semaphores::Semaphores;
 pub use sequences::Sequences;
 pub use sessions::Sessions;
 pub use watchers::Watchers;

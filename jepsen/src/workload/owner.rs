@@ -1,11 +1,17 @@
 //! A worker's session, from one operation to the next.
 
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
 use crate::answer::Answer;
 use crate::client::{Client, Session};
-use serde_json::json;
 
 /// Longer than any fault lasts: these sessions are not meant to end by themselves.
-const SESSION_TIMEOUT_MS: u64 = 60_000;
+pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
+/// How long closing may take when everything is mended.
+const SETTLE_MAX: Duration = Duration::from_secs(60);
 
 /// Who owns locks: one session at a time.
 #[derive(Default)]
@@ -30,6 +36,11 @@ impl Owner {
         }
     }
 
+    /// Keeps the session: nothing was done in it.
+    pub(crate) fn keep(&mut self, session: Session) {
+        self.session = Some(session);
+    }
+
     /// Keeps the session, or leaves it when it ended or holds something unknown. False when it is left: what was held in it
     /// is held no more, or will not be.
     pub(crate) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
@@ -44,7 +55,26 @@ impl Owner {
         !ended
     }
 
-    /// The same for operations that are tried until they are answered: a refusal may mean that the session has ended, and
+    /// Closes all its sessions, so that nothing is held or waits any more.
+    ///
+    /// # Errors
+    /// When a minute was not enough.
+    pub(crate) async fn settle(mut self, client: &mut Client) -> Result<(), String> {
+        self.to_close.extend(self.session.take());
+        let deadline = Instant::now() + SETTLE_MAX;
+        while let Some(session) = self.to_close.last() {
+            if close(session, client).await {
+                self.to_close.pop();
+            } else if Instant::now() > deadline {
+                return Err(format!("session {} could not be closed", session.id));
+            } else {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// As `after`, for operations that are tried until they are answered: a refusal may mean that the session has ended, and
     /// closing it finds out.
     pub(crate) fn after_tries(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         let doubtful = client.take_crashed() || !answer.is_ok();

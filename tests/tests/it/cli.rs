@@ -15,21 +15,21 @@ const SHORT: &str = "5s";
 const LONG: &str = "60s";
 
 /// The program, told of the cluster by the variable.
-fn zlock(cluster: &Cluster, args: &[&str]) -> Command {
+pub(crate) fn zlock(cluster: &Cluster, args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(",")).args(args).stdin(Stdio::null());
     command
 }
 
 /// Runs it to its end. Answers exit code, stdout, stderr.
-async fn run(mut command: Command) -> (i32, String, String) {
+pub(crate) async fn run(mut command: Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-async fn done(cluster: &Cluster, args: &[&str]) -> String {
+pub(crate) async fn done(cluster: &Cluster, args: &[&str]) -> String {
     let (code, stdout, stderr) = run(zlock(cluster, args)).await;
     assert_eq!(code, 0, "{args:?}: {stderr}");
     stdout

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use zlock_client::{Client, LockMode, ProblemType};
+use zlock_client::{Client, LockMode, LockSettings, ProblemType};
 
-use crate::harness::{Cluster, until};
+use crate::harness::{Cluster, Proxy, Rule, until};
 
 fn client(cluster: &Cluster) -> Client {
     let builder = Client::builder(cluster.endpoints()).label("test");
@@ -107,4 +107,99 @@ async fn barriers_and_groups_bring_clients_together() {
     two.close().await.unwrap();
     assert_eq!(group.changed(changed).await.unwrap().0.len(), 1, "a member goes with its session");
     group.leave("one").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_simple_lock_goes_to_one_of_those_who_wait_although_the_leader_dies() {
+    let mut cluster = Cluster::start().await;
+    let (one, two) = (client(&cluster), client(&cluster));
+    let lock = one.simple_lock("/dir/cron").owner("one");
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(two.simple_lock("/dir/cron").holder().await.unwrap().unwrap().owner, "one");
+    assert!(two.simple_lock("/dir/cron").owner("one").try_acquire().await.unwrap().is_none(), "of another session");
+    assert!(two.simple_lock("/dir/cron").acquire_within(Duration::from_millis(100)).await.unwrap().is_none());
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = two.simple_lock("/dir/cron");
+            tokio::spawn(async move {
+                let guard = lock.acquire().await?;
+                let token = guard.fencing_token();
+                guard.release().await.map(|_| token)
+            })
+        })
+        .collect();
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    one.create("/dir/guarded", "").if_lock(&guard).await.unwrap();
+    assert!(guard.is_safe() && waiting.iter().all(|task| !task.is_finished()));
+    let mut tokens = vec![guard.fencing_token()];
+    guard.release().await.unwrap();
+    for task in waiting {
+        tokens.push(task.await.unwrap().unwrap());
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 4, "each held it alone");
+    assert!(lock.holder().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_simple_lock_whose_answers_are_lost_is_held_once_or_not_at_all() {
+    let cluster = Cluster::start().await;
+    let proxy = Proxy::start(cluster.endpoint(1), None).await;
+    let builder = Client::builder([proxy.addr()]).operation_timeout(Duration::from_millis(500));
+    let (behind, other) = (builder.build().unwrap(), client(&cluster));
+    behind.session_id().await.unwrap();
+    proxy.set(Rule::LoseAnswers);
+    let error = behind.simple_lock("/cron").acquire().await.unwrap_err();
+    assert!(!error.did_nothing(), "{error}");
+    assert!(other.simple_lock("/cron").holder().await.unwrap().is_some(), "it was taken");
+    // What nobody knows of is given back as soon as somebody answers.
+    let taken = tokio::spawn(async move { other.simple_lock("/cron").acquire().await.map(|guard| (other, guard)) });
+    proxy.set(Rule::Pass);
+    let (other, guard) = taken.await.unwrap().unwrap();
+    // A retried release whose first answer was lost finds another holder, and is still the release that it was.
+    let lock = behind.simple_lock("/cron");
+    let (again, released) = tokio::join!(lock.acquire_within(Duration::from_secs(20)), guard.release());
+    released.unwrap();
+    let again = again.unwrap().unwrap();
+    proxy.set(Rule::LoseAnswers);
+    let releasing = tokio::spawn(again.release());
+    let _next = other.simple_lock("/cron").acquire().await.unwrap();
+    proxy.set(Rule::Pass);
+    let released = releasing.await.unwrap();
+    assert!(released.is_ok() || released.as_ref().is_err_and(|error| !error.did_nothing()), "{released:?}");
+}
+
+#[tokio::test]
+async fn a_closed_lock_goes_by_priority_and_is_handed_over_although_the_leader_dies() {
+    let mut cluster = Cluster::start().await;
+    let (one, two) = (client(&cluster), client(&cluster));
+    let error = one.lock("/l").priority(1).try_acquire().await.unwrap_err();
+    assert_eq!(error.code(), Some(ProblemType::LockNotClosed), "{error}");
+    let closed = LockSettings { closed: true, waiters_max: Some(3), limit: None };
+    assert_eq!(one.set_lock("/l", closed).await.unwrap().settings, closed);
+    let mut held = one.lock("/l").acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for (n, priority) in [(1, 1), (2, 7), (3, 0)] {
+        let lock = two.lock("/l").priority(priority).label(priority.to_string());
+        waiting.push(tokio::spawn(async move { lock.acquire().await }));
+        until("it waits", async || (one.lock_queue("/l").await.unwrap().waiters.len() == n).then_some(())).await;
+    }
+    let error = two.lock("/l").acquire().await.unwrap_err();
+    assert_eq!(error.code(), Some(ProblemType::TooMany), "{error}");
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    let queue = one.lock("/l").queue().await.unwrap();
+    let last = queue.waiters.iter().find(|one| one.label == "0").unwrap();
+    assert_eq!(held.hand_over("/l/nobody-0000000099").await.unwrap_err().code(), Some(ProblemType::HandOverRefused));
+    held.hand_over(&last.ticket).await.unwrap();
+    drop(held);
+    let named = waiting.pop().unwrap().await.unwrap().unwrap();
+    assert_eq!(named.ticket(), last.ticket);
+    named.release().await.unwrap();
+    let urgent = waiting.pop().unwrap().await.unwrap().unwrap();
+    assert!(!waiting[0].is_finished(), "priority 1 waits for priority 7");
+    urgent.release().await.unwrap();
+    waiting.pop().unwrap().await.unwrap().unwrap();
 }

@@ -9,6 +9,7 @@ mod all_killed_and_restarted;
 mod answer_lost_then_retried;
 mod clean_stop;
 mod cli;
+mod cli_closed_locks;
 mod client;
 mod client_recipes;
 mod dev_starts_and_stops;

@@ -58,6 +58,47 @@ async fn who_lost_the_answer_finds_its_own_lock_by_owner_and_session() {
 }
 
 #[tokio::test]
+async fn a_try_with_a_key_is_done_once() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let again = async |uri: &str| node.call(Method::POST, uri, &key, b"").await;
+    acquire(&node, &first, "owner=a").await.expect(200);
+    again("/v1/simple-locks/s/l?owner=b").await.expect_problem(409, "not-acquired");
+    release(&node, &first, "a").await.expect(200);
+    // A request that comes late takes nothing for a client that has gone on.
+    again("/v1/simple-locks/s/l?owner=b").await.expect_problem(409, "not-acquired");
+    assert_eq!(node.get("/v1/simple-locks/s/l").await.expect(200).body["holder"], json!(null));
+    // One that was taken and has gone since is not said to be held.
+    let key = [("zlock-session", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c9")];
+    let again = async || node.call(Method::POST, "/v1/simple-locks/s/l?owner=c", &key, b"").await;
+    let token = number(&again().await.expect(200), "fencing_token");
+    assert_eq!(number(&again().await.expect(200), "fencing_token"), token);
+    release(&node, &second, "c").await.expect(200);
+    again().await.expect_problem(410, "ticket-gone");
+    acquire(&node, &first, "owner=c").await.expect(200);
+    again().await.expect_problem(410, "ticket-gone");
+}
+
+#[tokio::test]
+async fn a_release_by_token_is_answered_again_whoever_holds_by_then() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = acquire(&node, &first, "owner=a").await.expect(200);
+    let uri = format!("/v1/simple-locks/s/l?fencing_token={}", number(&held, "fencing_token"));
+    let key = [("zlock-session", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let release = async |headers: &[(&str, &str)]| node.call(Method::DELETE, &uri, headers, b"").await;
+    let other = [key[0], ("if-lock", "/other;7")];
+    let refused = release(&other).await.expect_problem(400, "bad-request");
+    assert!(text(&refused, "detail").starts_with("If-Lock:"), "{}", refused.body);
+    let released = release(&key).await.expect(200);
+    acquire(&node, &second, "owner=a").await.expect(200);
+    assert_eq!(release(&key).await.expect(200).body, released.body);
+    // Without the key it is another release, and the token is dead.
+    release(&key[..1]).await.expect_problem(412, "lock-not-held");
+}
+
+#[tokio::test]
 async fn all_who_wait_try_again_when_the_znode_goes() {
     let node = Node::start().await;
     let first = node.session().await;

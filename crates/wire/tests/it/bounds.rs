@@ -162,3 +162,49 @@ async fn bounds_of_the_state_are_told_in_zookeepers_numbers() {
     let many = vec![jute::MultiOp::Create(op, one); 3];
     assert_eq!(client.call(Request::Multi(many)).await, Err(-8));
 }
+
+#[tokio::test]
+async fn packets_that_are_not_whole_have_a_bound_and_the_oldest_gives_way() {
+    let config = WireConfig { half_packets_bytes_max: 100_000, ..WireConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let mut other = node.client().await;
+    other.create("/a", 0).await.unwrap();
+    let (mut body, request) = (Vec::new(), set("/a", &"x".repeat(39_000)));
+    request.write(&mut body);
+    let frame = framed(|out| {
+        jute::RequestHeader { xid: 1, op: op::SET_DATA }.write(out);
+        out.extend_from_slice(&body);
+    });
+    let mut halves = Vec::new();
+    for _ in 0..20 {
+        let mut half = node.client().await;
+        half.stream.write_all(&frame[..30_000]).await.unwrap();
+        halves.push(half);
+        // The bound is there for all, and nobody but those who do not go on pays for it.
+        other.set("/a", &"x".repeat(50_000)).await.unwrap();
+    }
+    let mut last = halves.pop().unwrap();
+    last.stream.write_all(&frame[30_000..]).await.unwrap();
+    assert_eq!(last.answer().await.error, 0, "the youngest has all the time that it needs");
+    for mut half in halves.drain(..17) {
+        until_closed(&mut half.stream).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_sender_is_answered_and_nobody_waits_for_it() {
+    let node = Node::start().await;
+    let (mut slow, mut other) = (node.client().await, node.client().await);
+    other.create("/a", 0).await.unwrap();
+    let mut body = Vec::new();
+    set("/a", "slow").write(&mut body);
+    let frame = framed(|out| {
+        jute::RequestHeader { xid: 1, op: op::SET_DATA }.write(out);
+        out.extend_from_slice(&body);
+    });
+    for byte in &frame {
+        slow.stream.write_all(std::slice::from_ref(byte)).await.unwrap();
+        assert_eq!(other.exists("/a", false).await.unwrap().version, 0);
+    }
+    assert_eq!((slow.answer().await.error, other.get("/a", false).await.unwrap().data), (0, b"slow".as_slice().into()));
+}

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use jute::{ConnectRequest, Record, framed};
+use jute::{ConnectRequest, Record, Request, RequestHeader, framed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use wire::WireConfig;
 
+use crate::client::{create, set};
 use crate::node::{Node, PATIENCE};
 
 async fn closes(stream: &mut TcpStream) {
@@ -62,6 +63,63 @@ async fn no_bytes_behind_a_handshake_hurt() {
         closes(&mut stranger.stream).await;
         assert!(client.exists("/", false).await.is_ok(), "seed {seed}");
     }
+}
+
+/// A packet that a client could send, changed in a few places, with its length or with a wrong one.
+fn changed_packet(rng: &mut Rng) -> Vec<u8> {
+    let good =
+        [create("/a/b", 3), set("/a", "data"), create("/a", 0), Request::Multi(Vec::new()), Request::CloseSession];
+    let request = &good[rng.usize(..good.len())];
+    let mut packet = framed(|out| {
+        RequestHeader { xid: rng.i32(..), op: request.op() }.write(out);
+        request.write(out);
+    });
+    for _ in 0..rng.usize(0..3) {
+        let at = rng.usize(4..packet.len());
+        match rng.u8(0..3) {
+            0 => packet[at] = rng.u8(..),
+            1 => packet[at..].fill(0xff),
+            // Less than the length says: the next packet's beginning is taken for its end.
+            _ => packet.truncate(at + 1),
+        }
+    }
+    if rng.u8(0..10) == 0 {
+        let lengths = [-1, i32::MIN, i32::MAX, 0xf_ffff, 0x10_0000, 0];
+        packet[..4].copy_from_slice(&lengths[rng.usize(..lengths.len())].to_be_bytes());
+    }
+    packet
+}
+
+#[tokio::test]
+async fn no_changed_packets_in_pieces_hurt() {
+    let node = Node::start_with(WireConfig { words: "*".into(), ..WireConfig::default() }, |_| {}).await;
+    let mut client = node.client().await;
+    for seed in 0..60 {
+        let mut rng = Rng::with_seed(seed);
+        let mut stranger = node.client().await;
+        let stream: Vec<u8> = (0..rng.usize(1..30)).flat_map(|_| changed_packet(&mut rng)).collect();
+        let mut rest = &stream[..];
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(rng.usize(1..=rest.len().min(200)));
+            rest = behind;
+            // It may have been shown the door by now.
+            if stranger.stream.write_all(piece).await.is_err() {
+                break;
+            }
+            if rng.u8(0..8) == 0 {
+                assert!(client.exists("/", false).await.is_ok(), "seed {seed}");
+            }
+        }
+        let _ = stranger.stream.shutdown().await;
+        closes(&mut stranger.stream).await;
+        assert!(client.exists("/", false).await.is_ok(), "seed {seed}");
+    }
+    // Nothing is kept for those who are gone.
+    timeout(PATIENCE, async {
+        while !crate::words::ask(&node, "mntr").await.contains("zk_half_packets_bytes\t0\n") {}
+    })
+    .await
+    .expect("halves of packets are kept");
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! What each kind of watch fires for, and who is told.
 
-use jute::{AddWatchRequest, AuthRequest, PathVersion, PathWatch, PathWatcher, Request, SetAclRequest, event, watcher};
+use jute::{
+    AddWatchRequest, AuthRequest, PathVersion, PathWatch, PathWatcher, Request, SetAclRequest, SetWatches, event,
+    watcher,
+};
 
-use crate::client::{Client, open_acl};
+use crate::client::{Client, create, open_acl, set};
 use crate::node::Node;
 
 async fn add(client: &mut Client, path: &str, mode: i32) -> Result<Vec<u8>, i32> {
@@ -188,4 +191,33 @@ async fn who_may_not_read_a_znode_is_not_told_of_it() {
     ];
     assert_eq!(heard(&mut bob).await, events(&all));
     assert_eq!(heard(&mut eve).await, events(&all[3..]));
+}
+
+#[tokio::test]
+async fn an_event_tells_the_zxid_of_its_change_and_one_that_was_missed_tells_none() {
+    let node = Node::start().await;
+    let (mut client, mut other) = (node.client().await, node.client().await);
+    let created: jute::PathStat = other.ask(create2("/a")).await.unwrap();
+    let add = jute::AddWatchRequest { path: "/".into(), mode: watcher::MODE_PERSISTENT_RECURSIVE };
+    client.call(Request::AddWatch(add)).await.unwrap();
+    // The two changes are applied together: each event has its own.
+    other.send(&set("/a", "1")).await;
+    other.send(&set("/a", "2")).await;
+    let mut zxids = Vec::new();
+    for _ in 0..2 {
+        assert_eq!(other.answer().await.error, 0);
+        let event = client.packet().await.unwrap();
+        assert_eq!(event.xid, jute::xid::EVENT);
+        zxids.push(event.zxid);
+    }
+    assert_eq!(zxids[1], other.get("/a", false).await.unwrap().stat.mzxid);
+    assert!(created.stat.czxid < zxids[0] && zxids[0] < zxids[1], "{zxids:?} after {}", created.stat.czxid);
+    let missed = SetWatches { relative_zxid: created.stat.czxid, data: vec!["/a".into()], ..SetWatches::default() };
+    client.send(&Request::SetWatches(missed)).await;
+    assert_eq!(client.packet().await.unwrap().zxid, -1);
+}
+
+fn create2(path: &str) -> Request {
+    let Request::Create(_, one) = create(path, 0) else { panic!("what else?") };
+    Request::Create(jute::op::CREATE2, one)
 }

@@ -6,7 +6,7 @@ use wire::WireConfig;
 
 use crate::node::Node;
 
-async fn ask(node: &Node, word: &str) -> String {
+pub(crate) async fn ask(node: &Node, word: &str) -> String {
     let mut stream = TcpStream::connect(node.addr).await.unwrap();
     stream.write_all(word.as_bytes()).await.unwrap();
     let mut text = String::new();

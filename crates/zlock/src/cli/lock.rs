@@ -57,12 +57,33 @@ pub(crate) fn command() -> Command {
          was lost, 124 when it was not free in time, 125 when zlock failed, 126 and 127 when the command could not be \
          started.",
     );
-    with_command(command).arg(
-        Arg::new("shared")
-            .long("shared")
-            .action(ArgAction::SetTrue)
-            .help("Holds the lock together with others that share it"),
-    )
+    with_command(command)
+        .arg(
+            Arg::new("shared")
+                .long("shared")
+                .action(ArgAction::SetTrue)
+                .help("Holds the lock together with others that share it"),
+        )
+        .arg(
+            Arg::new("simple")
+                .long("simple")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["shared", "priority", "hand-over", "lock-delay"])
+                .help("A simple lock: one znode, and nobody queues. For few contenders, all with this option"),
+        )
+        .arg(
+            Arg::new("priority")
+                .long("priority")
+                .value_name("NUMBER")
+                .value_parser(clap::value_parser!(u32))
+                .help("Who waits with a higher one is sooner. For closed locks (`zlock settings`)"),
+        )
+        .arg(
+            Arg::new("hand-over")
+                .long("hand-over")
+                .value_name("LABEL")
+                .help("Afterwards gives the lock to the first waiter with this label, if one waits. For closed locks"),
+        )
 }
 
 /// Adds the name, the command to run, and what is to be known for that.
@@ -107,11 +128,48 @@ struct Held<'a> {
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
+    if matches.get_flag("simple") {
+        // There is no other place for the label.
+        let lock = context.client.simple_lock(path).owner(label(matches));
+        let acquired = async {
+            match matches.get_one::<Duration>("wait") {
+                Some(wait) => lock.acquire_within(*wait).await,
+                None => lock.acquire().await.map(Some),
+            }
+        };
+        return run_under(context, matches, acquired).await;
+    }
+    if matches.contains_id("hand-over") {
+        let settings = context.client.lock_queue(&path).await.map_err(cannot)?.settings;
+        if !settings.is_some_and(|settings| settings.closed) {
+            let line = format!("--hand-over: {path} is not closed; `zlock settings {path} --closed` makes it so");
+            return Err(Failure::refused(line).with_code(CANNOT));
+        }
+    }
     let lock = match matches.get_flag("shared") {
         true => context.client.rw_lock(path).read(),
         false => context.client.lock(path),
     };
+    let lock = match matches.get_one::<u32>("priority") {
+        Some(priority) => lock.priority(*priority),
+        None => lock,
+    };
     run_under(context, matches, acquired(lock, matches)).await
+}
+
+/// Gives the lock back: to the waiter whom `--hand-over` names, if that one waits.
+async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> Result<(), Error> {
+    if let Ok(Some(label)) = matches.try_get_one::<String>("hand-over") {
+        let queue = client.lock_queue(guard.lock()).await?;
+        for waiter in queue.waiters.iter().filter(|waiter| waiter.label == *label) {
+            match guard.hand_over(&waiter.ticket).await {
+                // It has left the queue meanwhile; or there is something wrong that the release will tell.
+                Err(Error::Refused { .. }) => {}
+                ended => return ended,
+            }
+        }
+    }
+    guard.release().await.map(drop)
 }
 
 /// The lock's path.
@@ -151,7 +209,7 @@ pub(crate) async fn run_under(
 ) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let path = path_of(matches);
-    let guard = acquire(&context.client, &path, acquired, &mut signals).await?;
+    let guard = acquire(context, matches, acquired, &mut signals).await?;
     if context.out.json {
         let held = Held { lock: guard.lock(), ticket: guard.ticket(), fencing_token: guard.fencing_token() };
         say(&serde_json::to_string(&held).unwrap_or_default());
@@ -165,7 +223,7 @@ pub(crate) async fn run_under(
     let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
     let ended = supervisor::supervise(&guard, plan, &command, &mut signals).await;
     // Nobody may be left waiting for what no longer runs, however it ended.
-    let release = guard.release();
+    let release = give_back(&context.client, guard, matches);
     let ended = ended?;
     if ended.lost {
         // Where the cluster cannot be reached, the session ends by itself.
@@ -174,7 +232,7 @@ pub(crate) async fn run_under(
         return Ok(LOST);
     }
     match release.await {
-        Ok(_) => Ok(ended.code),
+        Ok(()) => Ok(ended.code),
         Err(error @ Error::Refused { .. }) if plan.on_loss != deadline::OnLoss::Warn => {
             say(&format!("zlock: the lock {path} was lost before the command had ended: {error}"));
             Ok(LOST)
@@ -187,19 +245,22 @@ pub(crate) async fn run_under(
 }
 
 async fn acquire(
-    client: &Client,
-    path: &str,
+    context: &Context,
+    matches: &ArgMatches,
     acquired: impl Future<Output = Result<Option<Guard>, Error>>,
     signals: &mut Signals,
 ) -> Result<Guard, Failure> {
+    let path = path_of(matches);
     let acquired = tokio::select! {
         acquired = acquired => acquired,
-        () = say_what_it_waits_for(client, path) => unreachable!("it never returns"),
+        () = say_what_it_waits_for(&context.client, &path) => unreachable!("it never returns"),
         signal = signals.next() => {
             return Err(Failure::silent(128 + u8::try_from(signal).unwrap_or(0)));
         }
     };
-    let free = || format!("{path} was not free in time; `zlock locks {path}` shows who holds it");
+    let simple = matches.try_get_one::<bool>("simple").ok().flatten().is_some_and(|simple| *simple);
+    let look = if simple { "get" } else { "locks" };
+    let free = || format!("{path} was not free in time; `zlock {look} {path}` shows who holds it");
     acquired.map_err(cannot)?.ok_or_else(|| Failure::refused(free()).with_code(NOT_ACQUIRED))
 }
 

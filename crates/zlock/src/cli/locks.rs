@@ -71,7 +71,10 @@ fn rows(out: Output, queue: &LockQueue) -> Vec<Vec<String>> {
     let held = out.paint(Tone::Good, "holds");
     let rows = queue.holders.iter().map(|one| row(&queue.lock, one, held.clone()));
     let rows = rows.chain(queue.lingering.iter().map(|one| row(&queue.lock, one, "expired, lock-delay".into())));
-    let waiting = |one: &Contender| row(&queue.lock, one, format!("waits, {} before it", one.position));
+    let waiting = |one: &Contender| match one.priority {
+        0 => row(&queue.lock, one, format!("waits, {} before it", one.position)),
+        priority => row(&queue.lock, one, format!("waits with priority {priority}")),
+    };
     rows.chain(queue.waiters.iter().map(waiting)).collect()
 }
 

@@ -128,6 +128,13 @@ impl Settings {
                 ),
             ),
             (
+                self.wire.half_packets_bytes_max < self.wire.packet_bytes_max.saturating_add(4),
+                format!(
+                    "zookeeper_half_packets_max ({}) must be above zookeeper_packet_max ({}), or the longest packet never comes",
+                    self.wire.half_packets_bytes_max, self.wire.packet_bytes_max
+                ),
+            ),
+            (
                 self.zookeeper_listen.is_some_and(|addr| [self.http_listen, self.peer_listen].contains(&Some(addr))),
                 "zookeeper_listen is the same address as http_listen or peer_listen".to_owned(),
             ),

@@ -1,0 +1,174 @@
+//! etcd over gRPC, and the lock of its Go client's `concurrency` package: one transaction, then a watch on whoever is before.
+
+use super::grpc::{Grpc, StreamId};
+use super::protobuf::{Fields, Message};
+use crate::error::Error;
+
+/// A client with, when it locks, one lease.
+pub(crate) struct Etcd {
+    grpc: Grpc,
+    lease: u64,
+    watches: Option<StreamId>,
+    beats: Option<StreamId>,
+}
+
+/// Who leads, as a member sees it.
+pub(crate) struct Status {
+    pub(crate) member: u64,
+    /// 0 while nobody does.
+    pub(crate) leader: u64,
+}
+
+impl Etcd {
+    pub(crate) async fn open(addr: &str) -> Result<Etcd, Error> {
+        Ok(Etcd { grpc: Grpc::open(addr).await?, lease: 0, watches: None, beats: None })
+    }
+
+    /// The lease of another connection.
+    pub(crate) async fn resume(addr: &str, of: &Etcd) -> Result<Etcd, Error> {
+        Ok(Etcd { lease: of.lease, ..Etcd::open(addr).await? })
+    }
+
+    pub(crate) async fn status(&mut self) -> Result<Status, Error> {
+        let answer = self.grpc.unary("/etcdserverpb.Maintenance/Status", b"").await?;
+        let header = Fields::all(&answer, 1).next().unwrap_or_default();
+        Ok(Status { member: Fields::number(header, 2), leader: Fields::number(&answer, 4) })
+    }
+
+    pub(crate) async fn put(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
+        let request = Message::default().bytes(1, key.as_bytes()).bytes(2, value);
+        self.grpc.unary("/etcdserverpb.KV/Put", &request.0).await.map(drop)
+    }
+
+    /// Puts many keys in one transaction.
+    pub(crate) async fn put_all(&mut self, keys: impl Iterator<Item = String>, value: &[u8]) -> Result<(), Error> {
+        let puts = keys.map(|key| {
+            let put = Message::default().bytes(1, key.as_bytes()).bytes(2, value);
+            Message::default().message(2, put)
+        });
+        let request = puts.fold(Message::default(), |txn, put| txn.message(2, put));
+        self.grpc.unary("/etcdserverpb.KV/Txn", &request.0).await.map(drop)
+    }
+
+    pub(crate) async fn get(&mut self, key: &str, linearizable: bool) -> Result<(), Error> {
+        let mut request = Message::default().bytes(1, key.as_bytes());
+        if !linearizable {
+            request = request.number(7, 1);
+        }
+        let answer = self.grpc.unary("/etcdserverpb.KV/Range", &request.0).await?;
+        match Fields::all(&answer, 2).next() {
+            Some(_) => Ok(()),
+            None => Err(Error::Answer(format!("{key} is not there"))),
+        }
+    }
+
+    pub(crate) async fn delete(&mut self, key: &str) -> Result<(), Error> {
+        let request = Message::default().bytes(1, key.as_bytes());
+        self.grpc.unary("/etcdserverpb.KV/DeleteRange", &request.0).await.map(drop)
+    }
+
+    pub(crate) async fn grant_lease(&mut self, seconds: u64) -> Result<(), Error> {
+        let answer =
+            self.grpc.unary("/etcdserverpb.Lease/LeaseGrant", &Message::default().number(1, seconds).0).await?;
+        self.lease = Fields::number(&answer, 2);
+        Ok(())
+    }
+
+    pub(crate) async fn revoke_lease(&mut self) -> Result<(), Error> {
+        self.grpc.unary("/etcdserverpb.Lease/LeaseRevoke", &Message::default().number(1, self.lease).0).await.map(drop)
+    }
+
+    /// Keeps the lease: one message each way, on a stream that stays open.
+    pub(crate) async fn keep_alive(&mut self) -> Result<(), Error> {
+        let stream = match self.beats {
+            Some(stream) => stream,
+            None => *self.beats.insert(self.grpc.start("/etcdserverpb.Lease/LeaseKeepAlive")),
+        };
+        self.grpc.send(stream, &Message::default().number(1, self.lease).0).await?;
+        let answer = self.grpc.next(stream).await?;
+        if Fields::number(&answer, 3) == 0 { Err(Error::Gone) } else { Ok(()) }
+    }
+
+    /// `Mutex.Lock`: puts a key of one's own below `name`, and waits for every key before it to go.
+    pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
+        let own = format!("{name}/{:x}", self.lease);
+        let absent = Message::default().number(1, 0).number(2, 1).bytes(3, own.as_bytes()).number(5, 0);
+        let put = Message::default().bytes(1, own.as_bytes()).bytes(2, b"").number(3, self.lease);
+        let owner = first_created(name).number(5, 1);
+        let request = Message::default()
+            .message(1, absent)
+            .message(2, Message::default().message(2, put))
+            .message(2, Message::default().message(1, owner));
+        let answer = self.grpc.unary("/etcdserverpb.KV/Txn", &request.0).await?;
+        if Fields::number(&answer, 2) == 0 {
+            return Err(Error::Answer(format!("{own} is there already")));
+        }
+        let revision = revision(&answer);
+        let owner = Fields::all(&answer, 3).nth(1).and_then(|op| Fields::all(op, 1).next()).unwrap_or_default();
+        let owner = Fields::all(owner, 2).next().map(|kv| Fields::number(kv, 2));
+        if owner.is_some_and(|created| created != revision) {
+            self.wait_for_those_before(name, revision - 1).await?;
+        }
+        Ok(own)
+    }
+
+    async fn wait_for_those_before(&mut self, name: &str, revision_max: u64) -> Result<(), Error> {
+        loop {
+            let request = first_created(name).number(5, 2).number(13, revision_max);
+            let answer = self.grpc.unary("/etcdserverpb.KV/Range", &request.0).await?;
+            let Some(last) = Fields::all(&answer, 2).next() else { return Ok(()) };
+            let key = Fields::all(last, 1).next().unwrap_or_default().to_vec();
+            self.watch(&key, revision(&answer)).await?;
+            self.next_event().await?;
+        }
+    }
+
+    /// Watches a key; deletions since `revision` are told as well. Answers when the server has taken it in.
+    pub(crate) async fn watch(&mut self, key: &[u8], revision: u64) -> Result<(), Error> {
+        let stream = match self.watches {
+            Some(stream) => stream,
+            None => *self.watches.insert(self.grpc.start("/etcdserverpb.Watch/Watch")),
+        };
+        let mut create = Message::default().bytes(1, key);
+        if revision > 0 {
+            create = create.number(3, revision);
+        }
+        self.grpc.send(stream, &Message::default().message(1, create).0).await?;
+        loop {
+            let answer = self.grpc.next(stream).await?;
+            if Fields::number(&answer, 3) == 1 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for an event, and takes its watch out as the Go client does.
+    pub(crate) async fn next_event(&mut self) -> Result<(), Error> {
+        let Some(stream) = self.watches else { return Err(Error::Answer("nothing is watched".into())) };
+        loop {
+            let answer = self.grpc.next(stream).await?;
+            if Fields::all(&answer, 11).next().is_some() {
+                let cancel = Message::default().number(1, Fields::number(&answer, 2));
+                return self.grpc.send(stream, &Message::default().message(2, cancel).0).await;
+            }
+        }
+    }
+
+    pub(crate) async fn unlock(&mut self, key: &str) -> Result<(), Error> {
+        self.delete(key).await
+    }
+}
+
+/// A range over the keys below `name`, of which the first in order of creation is wanted; the order is still to be said.
+fn first_created(name: &str) -> Message {
+    // The first key that does not begin with `name/`: '0' comes behind '/'.
+    Message::default()
+        .bytes(1, format!("{name}/").as_bytes())
+        .bytes(2, format!("{name}0").as_bytes())
+        .number(3, 1)
+        .number(6, 2)
+}
+
+fn revision(answer: &[u8]) -> u64 {
+    Fields::number(Fields::all(answer, 1).next().unwrap_or_default(), 3)
+}

@@ -1,0 +1,68 @@
+//! A TCP connection and two buffers: what every protocol's client is built on, so that none has a leaner one.
+
+use std::io;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::error::Error;
+
+/// A connection. Requests are gathered in `out` and leave in one write.
+pub(crate) struct Link {
+    stream: TcpStream,
+    /// What the next [`Link::flush`] sends.
+    pub(crate) out: Vec<u8>,
+    received: Vec<u8>,
+    taken: usize,
+}
+
+impl Link {
+    /// Connects to `addr`, a `host:port`.
+    pub(crate) async fn open(addr: &str) -> Result<Link, Error> {
+        let stream = TcpStream::connect(addr).await?;
+        // One small request waits for one small answer: Nagle would only add delay.
+        stream.set_nodelay(true)?;
+        Ok(Link { stream, out: Vec::with_capacity(1024), received: Vec::with_capacity(4096), taken: 0 })
+    }
+
+    /// Sends what was gathered.
+    pub(crate) async fn flush(&mut self) -> Result<(), Error> {
+        self.stream.write_all(&self.out).await?;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// What was received and not consumed.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.received[self.taken..]
+    }
+
+    /// Marks the next `count` bytes as read.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.taken += count;
+        if self.taken == self.received.len() {
+            self.received.clear();
+            self.taken = 0;
+        }
+    }
+
+    /// Waits for more bytes.
+    pub(crate) async fn fill(&mut self) -> Result<(), Error> {
+        if self.taken > 0 {
+            self.received.drain(..self.taken);
+            self.taken = 0;
+        }
+        match self.stream.read_buf(&mut self.received).await? {
+            0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until `count` bytes are there.
+    pub(crate) async fn need(&mut self, count: usize) -> Result<(), Error> {
+        while self.bytes().len() < count {
+            self.fill().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! Protocol buffers by hand: the few shapes that etcd's messages are made of.
+
+/// A message in the making.
+#[derive(Default)]
+pub(crate) struct Message(pub(crate) Vec<u8>);
+
+impl Message {
+    /// A number, also when it is 0: inside a `oneof` that makes a difference.
+    pub(crate) fn number(mut self, field: u8, value: u64) -> Message {
+        self.0.push(field << 3);
+        varint(&mut self.0, value);
+        self
+    }
+
+    /// Bytes, a text or another message.
+    pub(crate) fn bytes(mut self, field: u8, value: &[u8]) -> Message {
+        self.0.push(field << 3 | 2);
+        varint(&mut self.0, value.len() as u64);
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    /// Another message.
+    pub(crate) fn message(self, field: u8, value: Message) -> Message {
+        self.bytes(field, &value.0)
+    }
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A field's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message, in order. Ends early when the bytes are none.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// The first number of a field; 0 when it is absent, as the format has it.
+    pub(crate) fn number(bytes: &'a [u8], field: u64) -> u64 {
+        Fields(bytes)
+            .find_map(|found| match found {
+                (number, Value::Number(value)) if number == field => Some(value),
+                _ => None,
+            })
+            .unwrap_or(0)
+    }
+
+    /// All byte values of a field.
+    pub(crate) fn all(bytes: &'a [u8], field: u64) -> impl Iterator<Item = &'a [u8]> {
+        Fields(bytes).filter_map(move |found| match found {
+            (number, Value::Bytes(value)) if number == field => Some(value),
+            _ => None,
+        })
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (u64, Value<'a>);
+
+    fn next(&mut self) -> Option<(u64, Value<'a>)> {
+        let tag = self.varint()?;
+        let value = match tag & 7 {
+            0 => Value::Number(self.varint()?),
+            2 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                let (value, rest) = self.0.split_at_checked(length)?;
+                self.0 = rest;
+                Value::Bytes(value)
+            }
+            // Fixed widths are in none of the messages that are read here.
+            _ => return None,
+        };
+        Some((tag >> 3, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let message = Message::default().number(1, 300).bytes(2, b"ab").message(3, Message::default().number(5, 0)).0;
+        assert_eq!(message, [0x08, 0xac, 0x02, 0x12, 2, b'a', b'b', 0x1a, 2, 0x28, 0]);
+        assert_eq!(Fields::number(&message, 1), 300);
+        assert_eq!(Fields::number(&message, 9), 0);
+        assert_eq!(Fields::all(&message, 2).collect::<Vec<_>>(), [b"ab"]);
+        assert_eq!(Fields(&message[..3]).count(), 1);
+        assert_eq!(Fields(&[0x12, 200]).count(), 0);
+    }
+}

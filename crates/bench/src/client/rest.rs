@@ -1,0 +1,183 @@
+//! zlock over HTTP/1.1, by hand: one request, one answer with a `content-length`.
+
+use std::io::Write as _;
+
+use protocol::headers;
+
+use super::link::Link;
+use crate::error::Error;
+
+/// A client of zlock's HTTP door.
+pub(crate) struct Rest {
+    link: Link,
+    host: String,
+    session: Option<String>,
+    /// The body of the last answer.
+    body: Vec<u8>,
+    keys: u64,
+}
+
+impl Rest {
+    pub(crate) async fn open(addr: &str) -> Result<Rest, Error> {
+        Ok(Rest { link: Link::open(addr).await?, host: addr.to_owned(), session: None, body: Vec::new(), keys: 0 })
+    }
+
+    /// One request. The answer is its status; its body is in `self.body`.
+    async fn call(&mut self, method: &str, path: &str, key: Option<&str>, body: &[u8]) -> Result<u16, Error> {
+        self.send(method, path, key, body).await?;
+        self.answer().await
+    }
+
+    async fn send(&mut self, method: &str, path: &str, key: Option<&str>, body: &[u8]) -> Result<(), Error> {
+        let out = &mut self.link.out;
+        write!(out, "{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.host)?;
+        if let Some(session) = &self.session {
+            write!(out, "{}: {session}\r\n", headers::SESSION)?;
+        }
+        if let Some(key) = key {
+            write!(out, "{}: {key}\r\n", headers::IDEMPOTENCY_KEY)?;
+        }
+        write!(out, "content-length: {}\r\n\r\n", body.len())?;
+        out.extend_from_slice(body);
+        self.link.flush().await
+    }
+
+    async fn answer(&mut self) -> Result<u16, Error> {
+        let head = loop {
+            if let Some(end) = self.link.bytes().windows(4).position(|four| four == b"\r\n\r\n") {
+                break end + 4;
+            }
+            self.link.fill().await?;
+        };
+        let (status, length) = read_head(&self.link.bytes()[..head])?;
+        self.link.need(head + length).await?;
+        self.body.clear();
+        self.body.extend_from_slice(&self.link.bytes()[head..head + length]);
+        self.link.consume(head + length);
+        Ok(status)
+    }
+
+    /// The last answer's body.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// A call that must succeed.
+    pub(crate) async fn done(&mut self, method: &str, path: &str, body: &[u8]) -> Result<(), Error> {
+        match self.call(method, path, None, body).await? {
+            200..300 => Ok(()),
+            status => Err(Error::answer(&format!("{method} {path}: {status}"), &self.body)),
+        }
+    }
+
+    /// The session of another connection.
+    pub(crate) async fn resume(addr: &str, of: &Rest) -> Result<Rest, Error> {
+        let mut rest = Rest::open(addr).await?;
+        rest.session.clone_from(&of.session);
+        Ok(rest)
+    }
+
+    pub(crate) async fn open_session(&mut self, timeout_ms: u64) -> Result<(), Error> {
+        self.done("POST", "/v1/sessions", format!("{{\"timeout_ms\":{timeout_ms}}}").as_bytes()).await?;
+        self.session = Some(text_field(&self.body, "session")?);
+        Ok(())
+    }
+
+    /// Ends the session, whose id stands before the dot.
+    pub(crate) async fn close_session(&mut self) -> Result<(), Error> {
+        let Some(session) = self.session.clone() else { return Ok(()) };
+        let id = session.split('.').next().unwrap_or_default();
+        self.done("DELETE", &format!("/v1/sessions/{id}"), b"").await?;
+        self.session = None;
+        Ok(())
+    }
+
+    pub(crate) async fn keep_alive(&mut self) -> Result<(), Error> {
+        let id = self.session.as_deref().and_then(|session| session.split('.').next()).unwrap_or_default();
+        match self.call("POST", &format!("/v1/sessions/{id}/keepalive"), None, b"").await? {
+            200..300 => Ok(()),
+            404 | 410 => Err(Error::Gone),
+            status => Err(Error::answer(&format!("keepalive: {status}"), &self.body)),
+        }
+    }
+
+    /// Creates a znode, or finds it there.
+    pub(crate) async fn create(&mut self, name: &str, data: &[u8]) -> Result<(), Error> {
+        match self.call("POST", &format!("/v1/znodes/{name}"), None, data).await? {
+            200..300 | 409 => Ok(()),
+            status => Err(Error::answer(&format!("create {name}: {status}"), &self.body)),
+        }
+    }
+
+    pub(crate) async fn set(&mut self, name: &str, data: &[u8]) -> Result<(), Error> {
+        self.done("PUT", &format!("/v1/znodes/{name}"), data).await
+    }
+
+    pub(crate) async fn get(&mut self, name: &str, linearizable: bool) -> Result<(), Error> {
+        let query = if linearizable { "" } else { "?consistency=local" };
+        self.done("GET", &format!("/v1/znodes/{name}{query}"), b"").await
+    }
+
+    /// Sends a long poll for changes of a znode's data from now on.
+    pub(crate) async fn watch(&mut self, name: &str) -> Result<(), Error> {
+        self.send("GET", &format!("/v1/znodes/{name}?watch=data&wait=60s"), None, b"").await
+    }
+
+    /// The answer to the poll: whether it has an event.
+    pub(crate) async fn told(&mut self) -> Result<(), Error> {
+        let status = self.answer().await?;
+        match self.body.windows(8).any(|eight| eight == b"\"kind\":\"") {
+            true if status == 200 => Ok(()),
+            _ => Err(Error::answer(&format!("watch: {status}"), &self.body)),
+        }
+    }
+
+    /// Acquires a lock, as docs/http-api.md wants it: with a key for retries. The answer is the ticket.
+    pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
+        self.keys += 1;
+        let key = format!("{:08x}-0000-4000-8000-{:012x}", std::process::id(), self.keys);
+        let path = format!("/v1/locks/{name}?wait=60s");
+        match self.call("POST", &path, Some(&key), b"").await? {
+            200 => text_field(&self.body, "ticket"),
+            status => Err(Error::answer(&format!("lock {name}: {status}"), &self.body)),
+        }
+    }
+
+    pub(crate) async fn unlock(&mut self, ticket: &str) -> Result<(), Error> {
+        self.done("DELETE", &format!("/v1/tickets{ticket}"), b"").await
+    }
+}
+
+/// Status and length of the body.
+fn read_head(head: &[u8]) -> Result<(u16, usize), Error> {
+    let unexpected = || Error::answer("no HTTP", head);
+    let text = std::str::from_utf8(head).map_err(|_| unexpected())?;
+    let status = text.get(9..12).and_then(|digits| digits.parse().ok()).ok_or_else(unexpected)?;
+    let length = text.split("\r\n").find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    });
+    Ok((status, length.unwrap_or(0)))
+}
+
+/// The text of a field whose value needs no unescaping. A whole JSON parser would be the generator's cost, not the server's.
+fn text_field(json: &[u8], name: &str) -> Result<String, Error> {
+    let text = String::from_utf8_lossy(json);
+    let value = text.split_once(&format!("\"{name}\":\"")).and_then(|(_, rest)| rest.split_once('"'));
+    value.map(|(value, _)| value.to_owned()).ok_or_else(|| Error::answer("a field is missing", json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_of_an_answer_has_a_status_and_a_length() {
+        let head = b"HTTP/1.1 201 Created\r\nx: y\r\nContent-Length: 12\r\n\r\n";
+        assert_eq!(read_head(head).unwrap(), (201, 12));
+        assert_eq!(read_head(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap(), (204, 0));
+        assert!(read_head(b"nonsense").is_err());
+        assert_eq!(text_field(br#"{"state":"held","ticket":"/a/b"}"#, "ticket").unwrap(), "/a/b");
+        assert!(text_field(b"{}", "ticket").is_err());
+    }
+}

@@ -1,0 +1,151 @@
+//! How long nobody is served when the leader ends or hangs, and whose session is lost by that.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use rustix::process::Signal;
+
+use super::Figure;
+use crate::client::{Client, Door};
+use crate::error::Error;
+use crate::system::{Cluster, Kind};
+use crate::workload::DATA;
+
+/// New clients try this often, at the surviving nodes in turn, and the first one that is served counts.
+const TRY_EVERY: Duration = Duration::from_millis(10);
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+const SESSIONS: usize = 30;
+const SESSION_TIMEOUT_S: u16 = 10;
+/// How often a session is kept alive, and how long its client waits for the answer before it goes to another node.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long a hung leader stays hung at least: longer than the sessions' timeout, so that whoever is lost is seen.
+const HUNG: Duration = Duration::from_secs(14);
+
+/// kill -9.
+pub(super) async fn killed(cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure>, Error> {
+    let (leader, survivors) = prepare(cluster, kind).await?;
+    let started = Instant::now();
+    cluster.kill(leader)?;
+    let served = first_served(kind, &survivors, started).await;
+    cluster.start_again(leader)?;
+    cluster.wait_until_all_serve().await?;
+    Ok(vec![Figure::new("first client served after the leader's kill", "ms", served? * 1e3)])
+}
+
+/// SIGSTOP, and SIGCONT later.
+pub(super) async fn hung(cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure>, Error> {
+    let (leader, survivors) = prepare(cluster, kind).await?;
+    let addrs = cluster.addrs(kind.door());
+    let mut keepers = Vec::with_capacity(SESSIONS);
+    for number in 0..SESSIONS {
+        let place = number % addrs.len();
+        let client = Client::with_session(kind.door(), &addrs[place], SESSION_TIMEOUT_S).await?;
+        keepers.push(Keeper { client, place, lost: false });
+    }
+    let over = Cell::new(false);
+    let keep = async {
+        let mut all: FuturesUnordered<_> = keepers.iter_mut().map(|keeper| keeper.keep(&addrs, &over)).collect();
+        while all.next().await.is_some() {}
+    };
+    let disturb = async {
+        tokio::time::sleep(BEAT).await;
+        let started = Instant::now();
+        cluster.signal(leader, Signal::STOP)?;
+        let served = first_served(kind, &survivors, started).await;
+        tokio::time::sleep_until((started + HUNG).into()).await;
+        cluster.signal(leader, Signal::CONT)?;
+        cluster.wait_until_all_serve().await?;
+        tokio::time::sleep(2 * BEAT).await;
+        over.set(true);
+        served
+    };
+    let (served, ()) = tokio::join!(disturb, keep);
+    let lost = keepers.iter().filter(|keeper| keeper.lost).count();
+    for keeper in keepers.iter_mut().filter(|keeper| !keeper.lost) {
+        let _ = tokio::time::timeout(BEAT, keeper.client.close_session()).await;
+    }
+    Ok(vec![
+        Figure::new("first client served after the leader hung", "ms", served? * 1e3),
+        Figure::new("sessions of 30 lost, timeout 10 s", "sessions", lost as f64),
+    ])
+}
+
+/// The leader's number, and where the clients of the others connect to.
+async fn prepare(cluster: &Cluster, kind: Kind) -> Result<(usize, Vec<String>), Error> {
+    cluster.wait_until_all_serve().await?;
+    let leader = cluster.leader().await?;
+    let mut survivors = cluster.addrs(kind.door());
+    Client::open(kind.door(), &survivors[leader]).await?.create("failover", &DATA).await?;
+    survivors.remove(leader);
+    Ok((leader, survivors))
+}
+
+/// Seconds from `started` until a client that came after it has had a write acknowledged.
+async fn first_served(kind: Kind, survivors: &[String], started: Instant) -> Result<f64, Error> {
+    let mut attempts = FuturesUnordered::new();
+    let mut ticks = tokio::time::interval(TRY_EVERY);
+    for number in 0.. {
+        tokio::select! {
+            Some(served) = attempts.next() => {
+                if let Some(at) = served {
+                    return Ok(at);
+                }
+            }
+            _ = ticks.tick() => {
+                // Attempts hang as long as their server lets them: a few dozen at a time are enough.
+                if attempts.len() < 64 {
+                    let addr = survivors[number % survivors.len()].as_str();
+                    attempts.push(async move {
+                        let attempt = tokio::time::timeout(Duration::from_secs(2), attempt(kind.door(), addr)).await;
+                        matches!(attempt, Ok(Ok(()))).then(|| started.elapsed().as_secs_f64())
+                    });
+                }
+            }
+        }
+        if started.elapsed() > SERVED_WITHIN {
+            break;
+        }
+    }
+    Err(Error::Answer(format!("{}: nobody served within {} s", kind.name(), SERVED_WITHIN.as_secs())))
+}
+
+async fn attempt(door: Door, addr: &str) -> Result<(), Error> {
+    Client::open(door, addr).await?.set("failover", &DATA).await
+}
+
+/// Keeps one session alive on whichever node answers.
+struct Keeper {
+    client: Client,
+    place: usize,
+    lost: bool,
+}
+
+impl Keeper {
+    async fn keep(&mut self, addrs: &[String], over: &Cell<bool>) {
+        while !over.get() && !self.lost {
+            let next = Instant::now() + BEAT;
+            if !matches!(tokio::time::timeout(BEAT, self.client.keep_alive()).await, Ok(Ok(()))) {
+                self.move_on(addrs).await;
+            }
+            tokio::time::sleep_until(next.into()).await;
+        }
+    }
+
+    /// Tries the next node. A node that says that the session is gone is believed.
+    async fn move_on(&mut self, addrs: &[String]) {
+        self.place = (self.place + 1) % addrs.len();
+        let moved = async {
+            let mut client = self.client.resume(&addrs[self.place], SESSION_TIMEOUT_S).await?;
+            client.keep_alive().await?;
+            Ok::<Client, Error>(client)
+        };
+        match tokio::time::timeout(BEAT, moved).await {
+            Ok(Ok(client)) => self.client = client,
+            Ok(Err(Error::Gone)) => self.lost = true,
+            // Not served there either: the next round tries the node behind it.
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! One change, many watchers.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
+use super::Figure;
+use crate::client::Client;
+use crate::error::Error;
+use crate::figures::Spread;
+use crate::system::{Cluster, Kind};
+use crate::workload::DATA;
+
+const WATCHERS: usize = 1_000;
+const CHANGES: usize = 5;
+/// An answer to a long poll comes with the event only, so nothing says when the last one has arrived at its server.
+const ARRIVE: Duration = Duration::from_millis(500);
+
+pub(super) async fn run(cluster: &Cluster, kind: Kind) -> Result<Vec<Figure>, Error> {
+    let addrs = cluster.addrs(kind.door());
+    let name = format!("{}-watched", kind.name());
+    let mut writer = Client::open(kind.door(), &addrs[0]).await?;
+    writer.create(&name, &DATA).await?;
+    let mut watchers = Vec::with_capacity(WATCHERS);
+    for number in 0..WATCHERS {
+        watchers.push(Client::open(kind.door(), &addrs[number % addrs.len()]).await?);
+    }
+    let mut last = Vec::new();
+    let mut middle = Vec::new();
+    for _ in 0..CHANGES {
+        for watcher in &mut watchers {
+            watcher.watch(&name).await?;
+        }
+        tokio::time::sleep(ARRIVE).await;
+        let started = Instant::now();
+        let told = async {
+            let mut waits: FuturesUnordered<_> = watchers.iter_mut().map(|watcher| watcher.told(&name)).collect();
+            let mut times = Vec::with_capacity(WATCHERS);
+            while let Some(told) = waits.next().await {
+                told?;
+                times.push(started.elapsed().as_secs_f64() * 1e3);
+            }
+            Ok::<Vec<f64>, Error>(times)
+        };
+        let (written, times) = tokio::join!(writer.set(&name, &DATA), told);
+        written?;
+        let times = times?;
+        middle.push(times[times.len() / 2]);
+        last.push(times[times.len() - 1]);
+    }
+    for client in watchers.iter_mut().chain([&mut writer]) {
+        if let Client::ZooKeeper(zookeeper) = client {
+            zookeeper.close_session().await?;
+        }
+    }
+    let median = |times: Vec<f64>| Spread::of(times.into_iter()).median;
+    Ok(vec![
+        Figure::new("half of 1,000 watchers told", "ms", median(middle)),
+        Figure::new("last of 1,000 watchers told", "ms", median(last)),
+    ])
+}

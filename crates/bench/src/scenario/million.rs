@@ -1,0 +1,60 @@
+//! A large state: how fast it is loaded, what it takes, how soon it is back after a restart.
+
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+
+use super::Figure;
+use crate::client::Client;
+use crate::error::Error;
+use crate::system::{Cluster, Kind};
+use crate::workload::DATA;
+
+const CLIENTS: usize = 16;
+/// Of one transaction: etcd takes up to 128 operations, and so does zlock.
+const BATCH: usize = 100;
+/// Below one directory.
+const SIBLINGS: usize = 1_000;
+
+pub(super) async fn run(cluster: &mut Cluster, kind: Kind, znodes: usize) -> Result<Vec<Figure>, Error> {
+    let addrs = cluster.addrs(kind.door());
+    let mut first = Client::open(kind.door(), &addrs[0]).await?;
+    if matches!(first, Client::ZooKeeper(_)) {
+        first.create("m", b"").await?;
+        for directory in 0..znodes.div_ceil(SIBLINGS) {
+            first.create(&format!("m/{directory}"), b"").await?;
+        }
+    }
+    let started = Instant::now();
+    let loaders = (0..CLIENTS).map(|number| load(kind, &addrs[number % addrs.len()], number, znodes));
+    let mut loaders: stream::FuturesUnordered<_> = loaders.collect();
+    while let Some(loaded) = loaders.next().await {
+        loaded?;
+    }
+    drop(loaders);
+    let took = started.elapsed();
+    let usage = cluster.usage()?;
+    let back = cluster.restart().await?;
+    let mut again = Client::open(kind.door(), &addrs[0]).await?;
+    again.get_linearizable(&name(znodes - 1)).await?;
+    let restarted = cluster.usage()?;
+    Ok(vec![
+        Figure::new("million: load, 100 in a transaction, 16 clients", "1/s", znodes as f64 / took.as_secs_f64()),
+        Figure::new("million: memory of a node", "MB", usage.pss_bytes as f64 / 3e6),
+        Figure::new("million: all nodes serve after a restart", "s", back.as_secs_f64()),
+        Figure::new("million: memory of a node after the restart", "MB", restarted.pss_bytes as f64 / 3e6),
+    ])
+}
+
+async fn load(kind: Kind, addr: &str, number: usize, znodes: usize) -> Result<(), Error> {
+    let mut client = Client::open(kind.door(), addr).await?;
+    for batch in (number * BATCH..znodes).step_by(CLIENTS * BATCH) {
+        client.create_all((batch..(batch + BATCH).min(znodes)).map(name), &DATA).await?;
+    }
+    Ok(())
+}
+
+fn name(number: usize) -> String {
+    format!("m/{}/n{number}", number / SIBLINGS)
+}

@@ -1,0 +1,251 @@
+//! The systems: each starts with empty data on loopback, on free ports, with its own defaults but for what is stated.
+
+mod etcd;
+mod process;
+mod redis;
+mod zlock;
+mod zookeeper;
+
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use self::process::Process;
+pub(crate) use self::process::Usage;
+use crate::client::Door;
+use crate::error::Error;
+
+const START_WAIT: Duration = Duration::from_secs(60);
+
+/// What is measured: a system and the door that its clients use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Kind {
+    /// zlock over HTTP.
+    ZlockRest,
+    /// zlock over ZooKeeper's protocol.
+    ZlockZk,
+    /// ZooKeeper, three nodes.
+    Zookeeper,
+    /// etcd, three nodes.
+    Etcd,
+    /// Redis, one node, every write synced.
+    Redis,
+}
+
+impl Kind {
+    /// The name in tables and files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::ZlockRest => "zlock-rest",
+            Kind::ZlockZk => "zlock-zk",
+            Kind::Zookeeper => "zookeeper",
+            Kind::Etcd => "etcd",
+            Kind::Redis => "redis",
+        }
+    }
+
+    /// What its clients speak.
+    pub(crate) fn door(self) -> Door {
+        match self {
+            Kind::ZlockRest => Door::Rest,
+            Kind::ZlockZk | Kind::Zookeeper => Door::ZooKeeper,
+            Kind::Etcd => Door::Etcd,
+            Kind::Redis => Door::Redis,
+        }
+    }
+
+    /// Which cluster serves it: both of zlock's doors belong to one.
+    pub(crate) fn program(self) -> Program {
+        match self {
+            Kind::ZlockRest | Kind::ZlockZk => Program::Zlock,
+            Kind::Zookeeper => Program::ZooKeeper,
+            Kind::Etcd => Program::Etcd,
+            Kind::Redis => Program::Redis,
+        }
+    }
+}
+
+/// A program that is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    Zlock,
+    ZooKeeper,
+    Etcd,
+    Redis,
+}
+
+/// One server of a cluster.
+struct Node {
+    program: PathBuf,
+    arguments: Vec<String>,
+    log: PathBuf,
+    /// Where clients connect to; zlock has two doors.
+    rest: Option<String>,
+    client: String,
+    process: Process,
+}
+
+/// A running cluster with data of its own. Dropping it ends it.
+pub(crate) struct Cluster {
+    pub(crate) program: Program,
+    nodes: Vec<Node>,
+    // Behind the nodes: the data goes after the processes have.
+    _data: TempDir,
+}
+
+/// What a node needs before it can be started.
+struct Plan {
+    program: PathBuf,
+    arguments: Vec<String>,
+    rest: Option<String>,
+    client: String,
+}
+
+impl Cluster {
+    /// Starts `nodes` servers below `parent` and waits until all of them serve.
+    pub(crate) async fn start(program: Program, nodes: usize, parent: &Path) -> Result<Cluster, Error> {
+        let data = tempfile::tempdir_in(parent)?;
+        let plans = match program {
+            Program::Zlock => zlock::plans(data.path(), nodes)?,
+            Program::ZooKeeper => zookeeper::plans(data.path(), nodes)?,
+            Program::Etcd => etcd::plans(data.path(), nodes)?,
+            Program::Redis => redis::plans(data.path())?,
+        };
+        let start = |(number, plan): (usize, Plan)| {
+            let log = data.path().join(format!("log-{number}"));
+            let process = Process::start(&plan.program, &plan.arguments, &log)?;
+            let Plan { program, arguments, rest, client } = plan;
+            Ok(Node { program, arguments, log, rest, client, process })
+        };
+        let nodes = plans.into_iter().enumerate().map(start).collect::<io::Result<Vec<Node>>>()?;
+        let cluster = Cluster { program, nodes, _data: data };
+        cluster.wait_until_all_serve().await?;
+        Ok(cluster)
+    }
+
+    /// Waits until every node serves.
+    pub(crate) async fn wait_until_all_serve(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + START_WAIT;
+        for node in &self.nodes {
+            while !self.serves(node).await {
+                if Instant::now() > deadline {
+                    let log = std::fs::read_to_string(&node.log).unwrap_or_default();
+                    let tail: Vec<&str> = log.lines().rev().take(5).collect();
+                    return Err(Error::Absent(format!("{:?} did not come up: {}", self.program, tail.join(" | "))));
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn serves(&self, node: &Node) -> bool {
+        let asked = async {
+            match self.program {
+                Program::Zlock => zlock::serves(node.rest.as_deref().unwrap_or_default()).await,
+                Program::ZooKeeper => zookeeper::mode(&node.client).await.is_ok_and(|mode| mode.is_some()),
+                Program::Etcd => etcd::leads(&node.client).await.is_ok_and(|leads| leads.is_some()),
+                Program::Redis => crate::client::Redis::open(&node.client).await.is_ok(),
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(2), asked).await.unwrap_or(false)
+    }
+
+    /// The node that leads: its number.
+    pub(crate) async fn leader(&self) -> Result<usize, Error> {
+        let deadline = Instant::now() + START_WAIT;
+        while Instant::now() < deadline {
+            for (number, node) in self.nodes.iter().enumerate() {
+                let asked = async {
+                    match self.program {
+                        Program::Zlock => zlock::leads(node.rest.as_deref().unwrap_or_default()).await,
+                        Program::ZooKeeper => {
+                            Ok(zookeeper::mode(&node.client).await?.is_some_and(|mode| mode == "leader"))
+                        }
+                        Program::Etcd => Ok(etcd::leads(&node.client).await?.unwrap_or(false)),
+                        Program::Redis => Ok(true),
+                    }
+                };
+                // One that is stopped does not answer; another one leads then.
+                if matches!(tokio::time::timeout(Duration::from_secs(1), asked).await, Ok(Ok(true))) {
+                    return Ok(number);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Err(Error::Answer("nobody leads".into()))
+    }
+
+    /// Where clients of a door connect to, node by node.
+    pub(crate) fn addrs(&self, door: Door) -> Vec<String> {
+        let addr = |node: &Node| if door == Door::Rest { node.rest.clone() } else { Some(node.client.clone()) };
+        self.nodes.iter().filter_map(addr).collect()
+    }
+
+    /// What all nodes have used.
+    pub(crate) fn usage(&self) -> io::Result<Usage> {
+        Usage::of(self.nodes.iter().map(|node| node.process.id()))
+    }
+
+    /// Processor time of all nodes.
+    pub(crate) fn cpu(&self) -> io::Result<Duration> {
+        Usage::cpu_of(self.nodes.iter().map(|node| node.process.id()))
+    }
+
+    /// Kills a node.
+    pub(crate) fn kill(&mut self, number: usize) -> io::Result<()> {
+        self.nodes[number].process.kill()
+    }
+
+    /// Stops or continues a node.
+    pub(crate) fn signal(&self, number: usize, signal: Signal) -> io::Result<()> {
+        self.nodes[number].process.signal(signal)
+    }
+
+    /// Starts a node that was killed, on its own data.
+    pub(crate) fn start_again(&mut self, number: usize) -> io::Result<()> {
+        let node = &mut self.nodes[number];
+        node.process = Process::start(&node.program, &node.arguments, &node.log)?;
+        Ok(())
+    }
+
+    /// Ends all nodes cleanly and starts them again. The answer is how long it took until all served.
+    pub(crate) async fn restart(&mut self) -> Result<Duration, Error> {
+        for node in &mut self.nodes {
+            node.process.terminate()?;
+        }
+        let started = Instant::now();
+        for number in 0..self.nodes.len() {
+            self.start_again(number)?;
+        }
+        self.wait_until_all_serve().await?;
+        Ok(started.elapsed())
+    }
+}
+
+/// Ports that are free just now, all different.
+fn free_ports(count: usize) -> io::Result<Vec<u16>> {
+    let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<io::Result<Vec<_>>>()?;
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
+
+/// A program on the path, or what to do about it.
+fn installed(program: &str, package: &str) -> Result<PathBuf, Error> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&paths).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/sbin")]);
+    let found = places.map(|place| place.join(program)).find(|path| path.exists());
+    found.ok_or_else(|| Error::Absent(format!("{program} is not installed: apt-get install {package}")))
+}
+
+fn loopback(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+fn owned<const N: usize>(arguments: [&str; N]) -> Vec<String> {
+    arguments.map(str::to_owned).to_vec()
+}

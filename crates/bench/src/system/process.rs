@@ -1,0 +1,127 @@
+//! Server processes: started, counted, stopped, killed, always by their ids.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A server. Dropping it kills it.
+pub(crate) struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts `program`, which writes its log to `log`. It is killed when this program ends, however it ends.
+    pub(crate) fn start(program: &Path, arguments: &[String], log: &Path) -> io::Result<Process> {
+        let log = File::options().create(true).append(true).open(log)?;
+        // util-linux's setpriv sets the signal and becomes the program: the id stays.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        Ok(Process { child })
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it and waits for its end.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// Asks it to end, as a service manager does, and waits for that.
+    pub(crate) fn terminate(&mut self) -> io::Result<()> {
+        self.signal(Signal::TERM)?;
+        self.child.wait().map(drop)
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+        Ok(kill_process(id, signal)?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended before; then there is nothing to end.
+        let _ = self.kill();
+    }
+}
+
+/// What processes have used so far.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub(crate) struct Usage {
+    /// Processor time.
+    pub(crate) cpu: Duration,
+    /// Resident memory; pages that several share are counted in each.
+    pub(crate) rss_bytes: u64,
+    /// Resident memory; pages that n share are counted as an n-th of each.
+    pub(crate) pss_bytes: u64,
+}
+
+impl Usage {
+    /// Of all these processes together.
+    pub(crate) fn of(processes: impl Iterator<Item = u32>) -> io::Result<Usage> {
+        let mut sum = Usage::default();
+        for id in processes {
+            sum.cpu += cpu(&format!("/proc/{id}/stat"))?;
+            let memory = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?;
+            sum.rss_bytes += field_kb(&memory, "Rss:") * 1024;
+            sum.pss_bytes += field_kb(&memory, "Pss:") * 1024;
+        }
+        Ok(sum)
+    }
+
+    /// Only the processor time, which costs less to ask for.
+    pub(crate) fn cpu_of(processes: impl Iterator<Item = u32>) -> io::Result<Duration> {
+        processes.map(|id| cpu(&format!("/proc/{id}/stat"))).sum()
+    }
+
+    /// Processor time of this very program.
+    pub(crate) fn own_cpu() -> io::Result<Duration> {
+        cpu("/proc/self/stat")
+    }
+}
+
+fn cpu(path: &str) -> io::Result<Duration> {
+    let stat = fs::read_to_string(path)?;
+    let ticks = read_ticks(&stat).ok_or_else(|| io::Error::other(format!("{path} has no times")))?;
+    Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// The 14th and the 15th field; the second may have blanks, but ends at the last bracket.
+fn read_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+fn field_kb(text: &str, name: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    value.and_then(|value| value.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_the_sum_of_user_and_system() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 0 0 0 123 45 0 0 20 0 1 0 1 1 1";
+        assert_eq!(read_ticks(stat), Some(168));
+        assert_eq!(read_ticks("nonsense"), None);
+        assert_eq!(field_kb("Rss:   12 kB\nPss:  7 kB", "Pss:"), 7);
+        assert!(Usage::of(std::iter::once(std::process::id())).unwrap().rss_bytes > 0);
+    }
+}

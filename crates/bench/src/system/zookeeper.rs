@@ -1,0 +1,56 @@
+//! ZooKeeper as Debian packs it: the JVM's own heap, log4j as packed, every transaction synced.
+//!
+//! Stated differences: no bound on connections of one address (60 would not do for these clients), no admin server (its
+//! port would collide), and `srvr` answered.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::{Plan, free_ports, installed, loopback, owned};
+use crate::error::Error;
+
+const JAR: &str = "/usr/share/java/zookeeper.jar";
+
+pub(super) fn plans(data: &Path, nodes: usize) -> Result<Vec<Plan>, Error> {
+    let java = installed("java", "zookeeper")?;
+    if !Path::new(JAR).exists() {
+        return Err(Error::Absent(format!("{JAR} is not there: apt-get install zookeeper")));
+    }
+    let ports = free_ports(3 * nodes)?;
+    let mut members = String::new();
+    for (number, three) in ports.chunks(3).enumerate() {
+        let _ = writeln!(members, "server.{}=127.0.0.1:{}:{}", number + 1, three[0], three[1]);
+    }
+    let plan = |(number, three): (usize, &[u16])| {
+        let dir = data.join(format!("node{number}"));
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(dir.join("myid"), format!("{}\n", number + 1))?;
+        let config = dir.join("zoo.cfg");
+        let text = format!(
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n\
+             maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n{members}",
+            dir.display(),
+            three[2]
+        );
+        std::fs::write(&config, text)?;
+        let mut arguments = vec![format!("-Dzookeeper.log.dir={}", dir.display())];
+        arguments.extend(owned(["-Dzookeeper.root.logger=INFO,ROLLINGFILE", "-cp"]));
+        arguments.push(format!("/etc/zookeeper/conf:{JAR}"));
+        arguments.extend(owned(["org.apache.zookeeper.server.quorum.QuorumPeerMain"]));
+        arguments.push(config.display().to_string());
+        Ok(Plan { program: java.clone(), arguments, rest: None, client: loopback(three[2]) })
+    };
+    ports.chunks(3).enumerate().map(plan).collect()
+}
+
+/// `leader` or `follower`; `None` while it is neither.
+pub(super) async fn mode(addr: &str) -> Result<Option<String>, Error> {
+    let mut stream = TcpStream::connect(addr).await?;
+    stream.write_all(b"srvr").await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned))
+}

@@ -1,0 +1,35 @@
+//! How much memory a piece of code asks for.
+
+#![allow(unsafe_code, reason = "an allocator cannot be counted from outside")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts what each thread asks for, and leaves the rest to the system.
+struct Counting;
+
+// SAFETY: everything is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.with(|count| count.set(count.get() + layout.size()));
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// The bytes that this thread asks for while the code runs, whether or not they are given back meanwhile.
+pub(crate) fn during(code: impl FnOnce()) -> usize {
+    let before = ALLOCATED.get();
+    code();
+    ALLOCATED.get() - before
+}

@@ -1,0 +1,85 @@
+//! `multi-lock`: several locks, all or none.
+
+use serde_json::{Value, json};
+
+use super::stay::{self, Clock};
+use super::{again, queue, tenure};
+use crate::history::Operation;
+use crate::verdict::Verdict;
+
+/// Judges `enqueue`, `await` and `release` of several locks, field `locks` with lock, mode and, while they are held, token of
+/// each; the same of one lock; and `look`.
+pub(super) fn check(operations: &[Operation]) -> Verdict {
+    let mut verdict = Verdict::default();
+    check_whole(operations, &mut verdict);
+    let parts = split(operations);
+    let tenures = tenure::tenures(&parts);
+    tenure::check_exclusion(&tenures, &mut verdict);
+    tenure::check_rising_tokens(&tenures, &mut verdict);
+    stay::check_exclusion(&stay::stays(&parts, Clock::History), Clock::History, &mut verdict);
+    let stays = stay::stays(&parts, Clock::Log);
+    stay::check_exclusion(&stays, Clock::Log, &mut verdict);
+    stay::check_tokens_rise(&stays, &mut verdict);
+    let waits = stay::waits(&parts);
+    queue::check_places(&parts, &mut verdict);
+    stay::check_looks(&parts, &stays, &waits, &mut verdict);
+    again::check(operations, &mut verdict);
+    verdict.figure("locks-granted", tenures.len());
+    verdict.figure("locks-waited-for", waits.len());
+    verdict
+}
+
+fn locks(value: &Value) -> impl Iterator<Item = &Value> {
+    value.get("locks").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// An answer has tokens of exactly the locks that were asked for, or of none.
+fn check_whole(operations: &[Operation], verdict: &mut Verdict) {
+    let mut granted = [0, 0];
+    for operation in operations.iter().filter(|operation| operation.is_ok()) {
+        let names = |value| locks(value).filter_map(|part: &Value| part["lock"].as_str()).collect::<Vec<_>>();
+        let (asked, answered) = (names(&operation.argument), names(&operation.result));
+        if asked.is_empty() {
+            continue;
+        }
+        let tokens = locks(&operation.result).filter(|part| part["token"].is_u64()).count();
+        let told = operation.result.is_object();
+        if told && (asked != answered || !(tokens == 0 || tokens == asked.len())) {
+            let detail = format!("{tokens} of {} locks are held: {}", asked.len(), asked.join(", "));
+            verdict.found("partly-held", detail, &[operation]);
+        }
+        if tokens > 0 && matches!(operation.f.as_str(), "enqueue" | "await") {
+            granted[usize::from(operation.text("policy") == Some("backfill"))] += 1;
+        }
+    }
+    verdict.figure("granted-strict", granted[0]);
+    verdict.figure("granted-backfill", granted[1]);
+}
+
+/// Operations on several locks as one for each of them.
+fn split(operations: &[Operation]) -> Vec<Operation> {
+    let mut parts = Vec::new();
+    for operation in operations {
+        let mut of = locks(&operation.result).chain(locks(&operation.argument)).peekable();
+        if of.peek().is_none() {
+            parts.push(operation.clone());
+            continue;
+        }
+        let mut seen: Vec<&str> = Vec::new();
+        for part in of {
+            let Some(lock) = part["lock"].as_str().filter(|lock| !seen.contains(lock)) else { continue };
+            seen.push(lock);
+            let with = |value: &Value| {
+                let mut one = json!({"owner": value["owner"], "policy": value["policy"]});
+                ["lock", "mode", "token"].iter().for_each(|name| one[*name] = part[*name].clone());
+                one
+            };
+            let mut one = Operation { argument: with(&operation.argument), ..operation.clone() };
+            if operation.result.is_object() {
+                one.result = with(&operation.result);
+            }
+            parts.push(one);
+        }
+    }
+    parts
+}

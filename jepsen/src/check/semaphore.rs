@@ -1,0 +1,53 @@
+//! `semaphore`: never more permits than there are, in the order of the queue.
+
+use std::collections::BTreeMap;
+
+use super::stay::{self, Clock};
+use super::{again, tenure};
+use crate::history::Operation;
+use crate::verdict::Verdict;
+
+/// Judges `enqueue` and `await` (a token when it holds), with `permits` of `limit`, `release`, `look`, and `acquire`, which asks
+/// for another limit than the semaphore has.
+pub(super) fn check(operations: &[Operation]) -> Verdict {
+    let mut verdict = Verdict::default();
+    let tenures = tenure::tenures(operations);
+    tenure::check_tokens(&tenures, &mut verdict);
+    stay::check_limit(&stay::of_tenures(&tenures), Clock::History, &mut verdict);
+    verdict.figure("grants", tenures.len());
+    stay::check_limit(&stay::stays(operations, Clock::History), Clock::History, &mut verdict);
+    let stays = stay::stays(operations, Clock::Log);
+    stay::check_limit(&stays, Clock::Log, &mut verdict);
+    let waits = stay::waits(operations);
+    verdict.figure("waits", waits.len());
+    stay::check_order(&waits, &stays, &mut verdict);
+    stay::check_looks(operations, &stays, &waits, &mut verdict);
+    check_limits(operations, &mut verdict);
+    again::check(operations, &mut verdict);
+    verdict
+}
+
+/// The limit that the first acquire said stays: another one is refused, the same is not.
+fn check_limits(operations: &[Operation], verdict: &mut Verdict) {
+    let asks = |operation: &&Operation| matches!(operation.f.as_str(), "acquire" | "enqueue" | "again");
+    let mut taken: BTreeMap<&str, (u64, &Operation)> = BTreeMap::new();
+    for operation in operations.iter().filter(asks).filter(|operation| operation.is_ok()) {
+        let (Some(lock), Some(limit)) = (operation.text("lock"), operation.number("limit")) else { continue };
+        let (first, by) = taken.entry(lock).or_insert((limit, operation));
+        if *first != limit {
+            let detail = format!("{lock}: it has a limit of {first}, and of {limit}");
+            verdict.found("two-limits", detail, &[by, operation]);
+        }
+    }
+    let mut refused = 0;
+    let is_refused = |operation: &&Operation| operation.error.as_deref() == Some("limit-differs");
+    for operation in operations.iter().filter(asks).filter(is_refused) {
+        refused += 1;
+        let (Some(lock), Some(limit)) = (operation.text("lock"), operation.number("limit")) else { continue };
+        if let Some((_, by)) = taken.get(lock).filter(|(taken, _)| *taken == limit) {
+            let detail = format!("{lock}: its own limit of {limit} was refused");
+            verdict.found("limit-forgotten", detail, &[by, operation]);
+        }
+    }
+    verdict.figure("other-limits-refused", refused);
+}

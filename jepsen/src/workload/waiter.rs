@@ -1,0 +1,172 @@
+//! A worker that takes a place in a queue, waits for it over any node, and gives it back: what most locks are used by.
+
+use std::time::Duration;
+
+use protocol::{LockQueue, MultiTicket, Ticket};
+use serde_json::{Value, json};
+
+use super::owner::Owner;
+use crate::answer::{Answer, Effect};
+use crate::client::{Client, Session};
+use crate::http::Call;
+
+/// How long one look at a ticket waits.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// What kind of tickets it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tickets {
+    /// Of one lock: `token` in the history's values.
+    One,
+    /// Of several locks at once: `locks` in the history's values, with a `token` each.
+    Several,
+}
+
+/// A place in a queue.
+pub(super) struct Place {
+    /// What the history says of it, without the owner; with the token, or tokens, once it holds.
+    pub(super) value: Value,
+    pub(super) ticket: String,
+    pub(super) held: bool,
+    tickets: Tickets,
+}
+
+impl Tickets {
+    /// The ticket of an answer, and whether it holds. Its tokens go into the value.
+    pub(super) fn read(self, answer: &mut Answer, effect: Effect, value: &mut Value) -> Option<(String, bool)> {
+        match self {
+            Tickets::One => match answer.read(effect)? {
+                Ticket::Held { ticket, fencing_token, .. } => {
+                    value["token"] = fencing_token.into();
+                    Some((ticket, true))
+                }
+                Ticket::Waiting { ticket, .. } => Some((ticket, false)),
+            },
+            Tickets::Several => match answer.read(effect)? {
+                MultiTicket::Held { ticket, locks, .. } => {
+                    let asked = std::mem::take(&mut value["locks"]);
+                    let part = |(i, part): (usize, &protocol::HeldPart)| {
+                        let mode = asked[i]["mode"].clone();
+                        json!({"lock": part.lock, "mode": mode, "token": part.fencing_token})
+                    };
+                    value["locks"] = locks.iter().enumerate().map(part).collect();
+                    Some((ticket, true))
+                }
+                MultiTicket::Waiting { ticket, .. } => Some((ticket, false)),
+            },
+        }
+    }
+
+    fn look(self, ticket: &str) -> String {
+        let route = if self == Tickets::One { "tickets" } else { "multilocks" };
+        format!("/v1/{route}{ticket}?wait={}ms", WAIT.as_millis())
+    }
+}
+
+impl Place {
+    /// Its lock; of several, one of them.
+    pub(super) fn lock(&self) -> &str {
+        let lock = self.value["lock"].as_str();
+        lock.or_else(|| self.value["locks"][0]["lock"].as_str()).unwrap_or_default()
+    }
+}
+
+/// Reads the queue of a lock: `look`, with the sessions that hold it, and the permits of a semaphore.
+pub(super) async fn look(lock: &str, client: &mut Client) {
+    let value = json!({"lock": lock});
+    let call = Call::get(format!("/v1/locks{lock}"));
+    let read = |answer: &mut Answer| {
+        let queue: LockQueue = answer.read(Effect::Read)?;
+        let holders: Vec<u64> = queue.holders.iter().filter_map(|holder| holder.session).collect();
+        let (held, limit) = queue.permits.map(|permits| (permits.held, permits.limit)).unzip();
+        // Who does not fit on the page is not told of.
+        let all = queue.next.is_none();
+        all.then(|| json!({"lock": lock, "holders": holders, "held": held, "limit": limit}))
+    };
+    client.operate("look", value, call, read).await;
+}
+
+/// What the history says of something that a session does.
+pub(super) fn owned(value: &Value, session: &Session) -> Value {
+    let mut value = value.clone();
+    value["owner"] = session.id.into();
+    value
+}
+
+/// A worker, its session and its place.
+#[derive(Default)]
+pub(super) struct Waiter {
+    pub(super) owner: Owner,
+    pub(super) place: Option<Place>,
+}
+
+impl Waiter {
+    /// Goes on with the session, or without it and what it had.
+    pub(super) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
+        if !self.owner.after(session, answer, client) {
+            self.place = None;
+        }
+    }
+
+    /// Whether it holds.
+    pub(super) fn holds(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.held)
+    }
+
+    /// Goes on with the session: nothing was done in it.
+    pub(super) fn keep(&mut self, session: Session) {
+        self.owner.keep(session);
+    }
+
+    /// Asks for a place, with a call that keeps it: `enqueue`.
+    pub(super) async fn enqueue(
+        &mut self,
+        session: Session,
+        tickets: Tickets,
+        value: Value,
+        call: Call,
+        client: &mut Client,
+    ) {
+        let mut result = owned(&value, &session);
+        let mut place = None;
+        let (answer, _) = client
+            .operate("enqueue", result.clone(), call.session(&session.key), |answer| {
+                let (ticket, held) = tickets.read(answer, Effect::Write, &mut result)?;
+                place = Some(Place { value: result.clone(), ticket: ticket.clone(), held, tickets });
+                result["ticket"] = ticket.into();
+                Some(result)
+            })
+            .await;
+        self.place = place;
+        self.after(session, &answer, client);
+    }
+
+    /// Waits for the place for a moment: `await`.
+    pub(super) async fn wait(&mut self, session: Session, mut place: Place, client: &mut Client) {
+        let mut result = owned(&place.value, &session);
+        let call = Call::get(place.tickets.look(&place.ticket)).session(&session.key).waiting(WAIT);
+        let (answer, _) = client
+            .operate("await", result.clone(), call, |answer| {
+                let (_, held) = place.tickets.read(answer, Effect::Read, &mut result)?;
+                place.held = held;
+                place.value.clone_from(&result);
+                Some(result)
+            })
+            .await;
+        if !answer.is_problem("ticket-gone") {
+            self.place = Some(place);
+        }
+        self.after(session, &answer, client);
+    }
+
+    /// Gives the place back: `release`.
+    pub(super) async fn release(&mut self, session: Session, place: Place, client: &mut Client) {
+        let value = owned(&place.value, &session);
+        let call = Call::delete(format!("/v1/tickets{}", place.ticket)).session(&session.key);
+        let (answer, _) = client.operate("release", value, call, |_| None).await;
+        if !answer.is_ok() && !answer.is_problem("no-node") && !answer.is_problem("ticket-gone") {
+            self.place = Some(place);
+        }
+        self.after(session, &answer, client);
+    }
+}

@@ -1,0 +1,68 @@
+//! Histories that are written by hand.
+//!
+//! A history is written as one operation a line, `process f value -> ok`, with what came back behind it: a value of its own,
+//! or `+"token":10` for more fields of the one that was asked with, and `zxid=N` or `error=NAME`. No operation begins before the
+//! one above has ended.
+
+use jepsen::check::{Workload, check};
+use jepsen::history::{Entry, Kind, Process};
+use jepsen::verdict::{Validity, Verdict};
+use serde_json::Value;
+
+/// Ten milliseconds pass between the beginning and the end of an operation, and until the next.
+const STEP_NS: u64 = 10_000_000;
+
+/// The beginning and the end of a line's operation.
+fn operation((number, line): (usize, &str)) -> [Entry; 2] {
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let mut words = line.split_whitespace();
+    let mut word = || words.next().unwrap_or_else(|| panic!("{line}: too short"));
+    let process = Process::Client(word().parse().expect("a line begins with a process"));
+    let index = number as u64 * 2;
+    let (f, value) = (word().to_owned(), json(word()));
+    let (time, kind) = (index * STEP_NS, Kind::Invoke);
+    let invoke = Entry { index, time, process, kind, f, value, error: None, node: None, zxid: None };
+    assert_eq!(word(), "->", "{line}");
+    let kind = match word() {
+        "ok" => Kind::Ok,
+        "info" => Kind::Info,
+        "fail" => Kind::Fail,
+        other => panic!("{line}: {other}"),
+    };
+    let mut end = Entry { index: index + 1, time: time + STEP_NS, kind, ..invoke.clone() };
+    for word in words {
+        if let Some(zxid) = word.strip_prefix("zxid=") {
+            end.zxid = zxid.parse().ok();
+        } else if let Some(error) = word.strip_prefix("error=") {
+            end.error = Some(error.to_owned());
+        } else if let Some(fields) = word.strip_prefix('+') {
+            let more = json(&format!("{{{fields}}}"));
+            let fields = more.as_object().expect("fields in braces").clone();
+            end.value.as_object_mut().expect("fields are added to an object").extend(fields);
+        } else {
+            end.value = json(word);
+        }
+    }
+    [invoke, end]
+}
+
+/// What the checker says.
+pub(crate) fn judge(workload: Workload, history: &str) -> Verdict {
+    let lines = history.lines().filter(|line| !line.trim().is_empty()).enumerate();
+    check(workload, &lines.flat_map(operation).collect::<Vec<_>>())
+}
+
+/// The promise was kept.
+#[track_caller]
+pub(crate) fn good(workload: Workload, history: &str) {
+    let verdict = judge(workload, history);
+    assert_eq!(verdict.valid, Validity::Valid, "{verdict:#?}");
+}
+
+/// The promise was broken, in this way.
+#[track_caller]
+pub(crate) fn bad(workload: Workload, kind: &str, history: &str) {
+    let verdict = judge(workload, history);
+    assert_eq!(verdict.valid, Validity::Invalid, "{verdict:#?}");
+    assert!(verdict.has(kind), "no {kind} in {verdict:#?}");
+}

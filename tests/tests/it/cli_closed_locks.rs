@@ -1,0 +1,85 @@
+//! `zlock lock` on simple locks and on closed ones; `zlock settings`.
+
+use std::process::Child;
+use std::time::Duration;
+
+use zlock_client::Client;
+
+use crate::cli::{done, run, zlock};
+use crate::harness::{Cluster, until};
+
+/// `zlock lock` with a command that says where it was and ends at once.
+fn locked(cluster: &Cluster, args: &[&str], file: &str) -> Child {
+    let mut all = vec!["lock", "l"];
+    all.extend(args);
+    let script = "echo $1 >> $0";
+    all.extend(["--", "sh", "-c", script, file, args.last().unwrap()]);
+    zlock(cluster, &all).spawn().unwrap()
+}
+
+async fn ended(mut child: Child) {
+    assert!(until("it has ended", async || child.try_wait().unwrap()).await.success());
+}
+
+fn client(cluster: &Cluster) -> Client {
+    Client::builder(cluster.endpoints()).poll_time(Duration::from_secs(2)).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_closed_lock_goes_by_priority_and_to_the_one_named_although_the_leader_dies() {
+    let mut cluster = Cluster::start().await;
+    let client = client(&cluster);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("order").to_str().unwrap().to_owned();
+    let hand_over = ["lock", "l", "--hand-over", "low", "--wait", "0", "--", "true"];
+    let (code, _, stderr) = run(zlock(&cluster, &hand_over)).await;
+    assert!(code == 125 && stderr.contains("zlock settings /l --closed"), "{code}: {stderr}");
+    assert_eq!(done(&cluster, &["settings", "l"]).await, "as any lock\n");
+    let set = ["settings", "l", "--closed", "--waiters-max", "3"];
+    assert_eq!(done(&cluster, &set).await, "closed, at most 3 waiters\n");
+    assert_eq!(done(&cluster, &["settings", "l", "--json"]).await, "{\"closed\":true,\"waiters_max\":3}\n");
+
+    let held = client.lock("/l").acquire().await.unwrap();
+    let mut children = Vec::new();
+    let wishes: [&[&str]; 3] = [
+        &["--label", "low"],
+        &["--priority", "1", "--label", "middle"],
+        &["--priority", "2", "--hand-over", "low", "--label", "high"],
+    ];
+    for (n, wish) in wishes.into_iter().enumerate() {
+        children.push(locked(&cluster, wish, &file));
+        until("it waits", async || (client.lock_queue("/l").await.unwrap().waiters.len() == n + 1).then_some(())).await;
+    }
+    let shown = done(&cluster, &["locks", "l"]).await;
+    assert!(shown.contains("waits with priority 2"), "{shown}");
+    let (code, _, stderr) = run(zlock(&cluster, &["lock", "l", "--", "true"])).await;
+    assert!(code == 125 && stderr.lines().count() == 1, "the queue is full: {code}: {stderr}");
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    held.release().await.unwrap();
+    for child in children {
+        ended(child).await;
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "high\nlow\nmiddle\n");
+    assert_eq!(done(&cluster, &["settings", "l", "--none"]).await, "as any lock\n");
+}
+
+#[tokio::test]
+async fn a_simple_lock_is_one_znode_that_goes_with_the_command() {
+    let cluster = Cluster::start().await;
+    let client = client(&cluster);
+    let show = ["lock", "cron", "--simple", "--label", "job", "--"];
+    let script = ["sh", "-c", "echo $ZLOCK_TICKET $ZLOCK_FENCING_TOKEN"];
+    let shown = done(&cluster, &[&show[..], &script].concat()).await;
+    assert!(shown.starts_with("/cron "), "{shown}");
+    let guard = client.simple_lock("/cron").owner("me").acquire().await.unwrap();
+    assert!(guard.fencing_token() > shown.trim().rsplit(' ').next().unwrap().parse().unwrap());
+    let (code, _, stderr) = run(zlock(&cluster, &["lock", "cron", "--simple", "--wait", "0", "--", "true"])).await;
+    assert!(code == 124 && stderr.contains("`zlock get /cron`"), "{code}: {stderr}");
+    assert_eq!(done(&cluster, &["get", "cron"]).await, "me");
+    let waiting = zlock(&cluster, &["lock", "cron", "--simple", "--wait", "60s", "--", "true"]).spawn().unwrap();
+    guard.release().await.unwrap();
+    ended(waiting).await;
+    assert!(client.simple_lock("/cron").holder().await.unwrap().is_none());
+    assert_eq!(run(zlock(&cluster, &["lock", "cron", "--simple", "--shared", "--", "true"])).await.0, 2);
+}

@@ -163,9 +163,13 @@ fn file_descriptors() -> Option<(usize, u64)> {
 
 fn configuration(door: &Door, out: &mut String) {
     let (status, state) = (door.replica.status(), door.replica.state());
-    let port = door.listens_on.rsplit(':').next().unwrap_or_default();
     let limits = state.limits();
-    let _ = writeln!(out, "clientPort={port}\nclientPortAddress={}\nserverId={}", door.listens_on, status.node_id);
+    for (addr, word) in [(door.listens_on.plain, "clientPort"), (door.listens_on.secure, "secureClientPort")] {
+        if let Some(addr) = addr {
+            let _ = writeln!(out, "{word}={}\n{word}Address={addr}", addr.port());
+        }
+    }
+    let _ = writeln!(out, "serverId={}", status.node_id);
     let _ = writeln!(out, "maxClientCnxns={}", door.config.connections_max);
     let _ = writeln!(out, "minSessionTimeout={}", limits.session_timeout_min_ms);
     let _ = writeln!(out, "maxSessionTimeout={}", limits.session_timeout_max_ms);

@@ -9,6 +9,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use protocol::headers;
+use tls::{Connector, Stream};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -26,6 +27,8 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Pool {
     addr: String,
+    /// For nodes that speak TLS.
+    connector: Option<Connector>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -75,8 +78,8 @@ impl Reply {
 }
 
 impl Pool {
-    pub(crate) fn new(addr: String) -> Pool {
-        Pool { addr, idle: Mutex::new(Vec::new()) }
+    pub(crate) fn new(addr: String, connector: Option<Connector>) -> Pool {
+        Pool { addr, connector, idle: Mutex::new(Vec::new()) }
     }
 
     pub(crate) fn addr(&self) -> &str {
@@ -123,6 +126,13 @@ impl Pool {
         }
         let stream = TcpStream::connect(&self.addr).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let stream = match &self.connector {
+            None => Stream::from(stream),
+            Some(connector) => {
+                let host = self.addr.rsplit_once(':').map_or(&*self.addr, |(host, _)| host);
+                connector.connect(host, stream).await.map_err(|error| error.to_string())?
+            }
+        };
         let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
         let driver = tokio::spawn(driver).abort_handle();
         Ok(Connection { sender, driver, rests_since: Moment::now() })

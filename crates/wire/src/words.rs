@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 
-use replica::{NodeStatus, Role};
+use replica::{NodeStatus, Readiness, Role};
 use znode::SessionId;
 
 use crate::client::Client;
@@ -35,7 +35,11 @@ pub(crate) fn answer(door: &Door, word: [u8; 4]) -> String {
     let mut out = String::new();
     match &word {
         b"ruok" => out.push_str("imok"),
-        b"isro" => out.push_str("rw"),
+        // As a server of ZooKeeper that looks for a leader: there is no read-only mode.
+        b"isro" => out.push_str(match door.replica.status().ready {
+            Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => "rw",
+            Readiness::Recovering | Readiness::NoQuorum | Readiness::Stopped => "null",
+        }),
         b"srvr" => {
             version(&mut out);
             server(door, &mut out);

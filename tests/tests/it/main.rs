@@ -20,6 +20,7 @@ mod leader_killed_under_load;
 mod leader_paused;
 mod partitioned_follower_catches_up;
 mod recipes;
+mod secure;
 mod session_expiry;
 mod start_refused;
 mod started_one_by_one;

@@ -84,7 +84,7 @@ pub(crate) struct Common {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Test {
     /// register, lock, fenced-lock, unguarded-lock, reentrant-lock, rw-lock, queue, sequential, ephemeral, watch, multi,
-    /// session, exactly-once, semaphore or multi-lock.
+    /// session, exactly-once, semaphore, multi-lock, election, upgrade or revoke.
     #[arg(long)]
     workload: String,
     /// none, or any of kill, kill-leader, kill-majority, kill-all, pause, pause-leader, partition (halves, isolate-leader, ring,

@@ -25,7 +25,7 @@ struct Proof {
     rate: &'static str,
 }
 
-const PROOFS: [Proof; 4] = [
+const PROOFS: [Proof; 6] = [
     // What was acknowledged must be read after the power comes back.
     Proof { bug: "ack-before-fsync", workload: "register", nemesis: "power-loss", rate: "100" },
     // A leader that is cut off goes on answering, while the others elect and write.
@@ -34,6 +34,10 @@ const PROOFS: [Proof; 4] = [
     Proof { bug: "deposed-expiry", workload: "ephemeral", nemesis: "isolate-leader", rate: "100" },
     // A change in the moment between look and watch is told to nobody.
     Proof { bug: "watch-after-look", workload: "watch", nemesis: "kill", rate: "300" },
+    // Its observers are told who led, and clients that wait whether they lead.
+    Proof { bug: "reads-without-quorum", workload: "election", nemesis: "isolate-leader", rate: "100" },
+    // Who asks for two or three permits holds more than the semaphore knows.
+    Proof { bug: "one-permit-less", workload: "semaphore", nemesis: "none", rate: "100" },
 ];
 
 /// What came of one run.

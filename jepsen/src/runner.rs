@@ -23,8 +23,8 @@ use crate::report;
 use crate::store;
 use crate::verdict::{Validity, Verdict};
 use crate::workload::{
-    Bank, Ephemerals, Fenced, LockKind, Locks, MultiLocks, Queue, Registers, Retries, Semaphores, Sequences, Sessions,
-    Watchers, Work, zookeeper,
+    Bank, Elections, Ephemerals, Fenced, LockKind, Locks, MultiLocks, Queue, Registers, Retries, Revokes, Semaphores,
+    Sequences, Sessions, Upgrades, Watchers, Work, zookeeper,
 };
 
 /// How long the workers may take to settle and the last reads to be answered.
@@ -167,6 +167,9 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Workload::ExactlyOnce => run.go(Retries::new(negative), progress).await,
         Workload::Semaphore => run.go(Semaphores::new(n), progress).await,
         Workload::MultiLock => run.go(MultiLocks::new(n), progress).await,
+        Workload::Election => run.go(Elections::new(n), progress).await,
+        Workload::Upgrade => run.go(Upgrades::new(n), progress).await,
+        Workload::Revoke => run.go(Revokes::new(n), progress).await,
     }
 }
 

@@ -175,7 +175,8 @@ mod tests {
 
     #[track_caller]
     fn refused(builder: ClientBuilder, part: &str) {
-        let error = builder.build().err().expect("it cannot be built").to_string();
+        let Err(error) = builder.build() else { panic!("it can be built") };
+        let error = error.to_string();
         assert!(error.contains(part), "{error}");
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct Claim {
     pub(crate) session: Arc<Session>,
     /// Sent again with its key, it says which ticket it got.
     enqueue: Call,
-    /// Keeps that key in the state's memory while it is not known what became of it.
+    /// Keeps that key, or that of the release, in the state's memory while it is not known what became of it.
     slot: Option<Slot>,
     ticket: Option<Ticketed>,
     kind: Kind,
@@ -225,9 +225,18 @@ impl Claim {
     /// `Refused` when there was nothing to give back any more. After another error it goes on in the background when the
     /// claim is dropped.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
-        let call = self.ticketed().release(self.kind, None)?.key(self.release_key);
-        let answer = self.client.write_in(&self.session, call).await;
+        let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(self.session.key());
+        let deadline = self.client.deadline();
+        let slot = tokio::time::timeout(deadline.remaining(), self.session.window.enter()).await;
+        self.slot = Some(slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))?);
+        let answer = self.client.inner.transport.send(&call, deadline).await;
+        if let Err(error) = &answer {
+            self.session.notice(error);
+        }
         self.armed &= matches!(answer, Err(Error::Unavailable { .. } | Error::Unknown { .. }));
+        if !self.armed {
+            self.slot = None;
+        }
         Ok(answer?.json::<Released>()?.holds)
     }
 
@@ -265,7 +274,7 @@ impl Drop for Claim {
             client: self.client.clone(),
             session: Arc::clone(&self.session),
             enqueue: self.enqueue.clone(),
-            _slot: self.slot.take(),
+            slot: self.slot.take(),
             ticket: self.ticket.take(),
             kind: self.kind,
             release_key: self.release_key,
@@ -300,7 +309,8 @@ struct Leaving {
     client: Client,
     session: Arc<Session>,
     enqueue: Call,
-    _slot: Option<Slot>,
+    /// Of the enqueue as long as there is no ticket, then of the release.
+    slot: Option<Slot>,
     ticket: Option<Ticketed>,
     kind: Kind,
     release_key: uuid::Uuid,
@@ -330,10 +340,96 @@ impl Leaving {
         let transport = &self.client.inner.transport;
         let ticket = match &self.ticket {
             Some(ticket) => ticket.clone(),
-            None => transport.send(&self.enqueue, self.client.deadline()).await?.json::<Ticketed>()?,
+            None => {
+                let ticket = transport.send(&self.enqueue, self.client.deadline()).await?.json::<Ticketed>()?;
+                self.slot = None;
+                self.ticket.insert(ticket).clone()
+            }
         };
-        self.ticket = Some(ticket.clone());
+        if self.slot.is_none() {
+            self.slot = Some(self.session.window.enter().await);
+        }
         let call = ticket.release(self.kind, None)?.key(self.release_key).session(self.session.key());
         transport.send(&call, self.client.deadline()).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::Guard;
+
+    const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
+    const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+
+    /// A node that grants everything, and tells of releases without ever answering them.
+    async fn node(releases: mpsc::Sender<()>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(connection(stream, releases.clone()));
+            }
+        });
+        addr
+    }
+
+    async fn connection(mut stream: TcpStream, releases: mpsc::Sender<()>) {
+        let mut seen = Vec::new();
+        loop {
+            let read = stream.read_buf(&mut seen).await.unwrap_or(0);
+            if read == 0 {
+                return;
+            }
+            let text = String::from_utf8_lossy(&seen).into_owned();
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+            if body.len() < length.unwrap_or(0) {
+                continue;
+            }
+            if head.starts_with("DELETE") {
+                releases.send(()).await.unwrap();
+                return std::future::pending().await;
+            }
+            let answer = if head.starts_with("POST /v1/sessions ") { SESSION } else { HELD };
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            seen.clear();
+        }
+    }
+
+    async fn held() -> (Guard, Arc<Session>, mpsc::Receiver<()>) {
+        let (tell, releases) = mpsc::channel(16);
+        let client = Client::connect([node(tell).await]).await.unwrap();
+        let session = client.session().await.unwrap();
+        (client.lock("/l").acquire().await.unwrap(), session, releases)
+    }
+
+    /// Whether other writes of the session go on and on, until the state has forgotten the key of the release.
+    fn is_forgotten(session: &Session) -> bool {
+        (0..1_100).all(|_| session.window.enter().now_or_never().is_some())
+    }
+
+    // Sent again once its key is forgotten, a release would give another hold of the same owner back.
+    #[tokio::test]
+    async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
+        let (guard, session, mut releases) = held().await;
+        assert!(is_forgotten(&session), "nothing is under way");
+        drop(guard);
+        releases.recv().await.unwrap();
+        assert!(!is_forgotten(&session));
+
+        let (guard, session, mut releases) = held().await;
+        let releasing = tokio::spawn(guard.release());
+        releases.recv().await.unwrap();
+        assert!(!is_forgotten(&session));
+        releasing.abort();
+        assert!(releasing.await.is_err());
+        assert!(!is_forgotten(&session), "it goes on in the background");
     }
 }

@@ -53,6 +53,8 @@ pub(crate) enum Ending {
     Answered(Reply),
     /// The request did not leave.
     NotSent(String),
+    /// It can never leave: it is no request.
+    Unsendable(String),
     /// It may have arrived.
     Lost(String),
 }
@@ -88,6 +90,10 @@ impl Pool {
 
     /// Sends a call once. Dropping the future closes its connection.
     pub(crate) async fn exchange(&self, call: &Call, timeout: Duration, connect_timeout: Duration) -> Ending {
+        let request = match self.request(call) {
+            Ok(request) => request,
+            Err(why) => return Ending::Unsendable(why),
+        };
         let within = connect_timeout.min(timeout);
         let mut connection = match tokio::time::timeout(within, self.connection()).await {
             Ok(Ok(connection)) => connection,
@@ -95,25 +101,26 @@ impl Pool {
             Err(_) => return Ending::NotSent(format!("{}: no connection within {} ms", self.addr, within.as_millis())),
         };
         let sent = Moment::now();
-        match tokio::time::timeout(timeout, connection.carry(self.request(call), sent)).await {
+        match tokio::time::timeout(timeout, connection.carry(request, sent)).await {
             Ok(Ending::Answered(reply)) => {
                 self.keep(connection);
                 Ending::Answered(reply)
             }
             Ok(Ending::NotSent(why)) => Ending::NotSent(format!("{}: {why}", self.addr)),
+            Ok(ending @ Ending::Unsendable(_)) => ending,
             Ok(Ending::Lost(why)) => Ending::Lost(format!("{}: {why}", self.addr)),
             Err(_) => Ending::Lost(format!("{}: no answer within {} ms", self.addr, timeout.as_millis())),
         }
     }
 
-    fn request(&self, call: &Call) -> Request<Full<Bytes>> {
+    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, String> {
         let mut request = Request::new(Full::new(call.body.clone()));
         *request.method_mut() = call.method.clone();
-        *request.uri_mut() = call.target.parse().expect("targets are escaped");
+        *request.uri_mut() = call.target.parse().map_err(|error| format!("the URL: {error}"))?;
         *request.headers_mut() = call.headers.clone();
         let host = self.addr.parse().expect("the builder checked that the address is ASCII");
         request.headers_mut().insert(hyper::header::HOST, host);
-        request
+        Ok(request)
     }
 
     async fn connection(&self) -> Result<Connection, String> {
@@ -171,5 +178,19 @@ impl Connection {
             }),
             Err(error) => Ending::Lost(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Target;
+
+    #[tokio::test]
+    async fn what_is_too_long_for_a_url_is_not_sent() {
+        let long = Target::route("/v1/locks/l").with("label", "x".repeat(1 << 16));
+        let (pool, patience) = (Pool::new("127.0.0.1:1".into(), None), Duration::from_secs(30));
+        let ending = pool.exchange(&Call::get(long.finish()), patience, patience).await;
+        assert!(matches!(ending, Ending::Unsendable(_)), "{ending:?}");
     }
 }

@@ -77,9 +77,19 @@ impl Session {
     }
 
     /// The state at this moment: by the clock, not by when a task last ran.
+    ///
+    /// Who is told that the session is lost acts on it, and gives nothing back, for example. So it stays lost then, though
+    /// an answer may be there already that would have kept it.
     pub(crate) fn state(&self) -> SessionState {
         let told = *self.state.borrow();
-        if told.is_final() { told } else { self.life().at(Moment::now()) }
+        if told.is_final() {
+            return told;
+        }
+        let state = self.life().at(Moment::now());
+        if state.is_final() {
+            self.set(state);
+        }
+        state
     }
 
     pub(crate) fn safe_until(&self) -> Moment {
@@ -208,5 +218,29 @@ async fn beat(session: &Session, transport: &Transport) {
         if let Ok(kept) = answer.json::<KeptAlive>() {
             session.heard(answer.sent, kept.safe_for_ms);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_session_that_was_called_lost_stays_lost() {
+        let session = Session {
+            id: 1,
+            key: "1.x".into(),
+            timeout: Duration::from_secs(10),
+            life: Mutex::new(Life::new(Moment::ZERO, Duration::from_millis(1))),
+            state: watch::Sender::new(SessionState::Connected),
+            events: broadcast::Sender::new(1),
+            window: Arc::default(),
+        };
+        // A guard that is dropped now, for example: it is not given back, as it goes with the session.
+        assert_eq!(session.state(), SessionState::Lost);
+        // The answer to a heartbeat that had waited in the socket while this process was stopped.
+        session.heard(Moment::now(), 10_000);
+        assert_eq!(session.state(), SessionState::Lost);
+        session.ended().await;
     }
 }

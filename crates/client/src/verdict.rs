@@ -31,6 +31,7 @@ pub(crate) enum Verdict {
 pub(crate) fn judge(ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
     match ending {
         Ending::NotSent(reason) => Verdict::Again { reason, maybe_done: false, retry_after: None },
+        Ending::Unsendable(reason) => Verdict::Failed(Error::refused_here(ProblemType::BadRequest, reason)),
         Ending::Lost(reason) => lost(reason, repeat),
         Ending::Answered(reply) if (200..300).contains(&reply.status) => {
             let zxid = reply.zxid();
@@ -113,6 +114,7 @@ mod tests {
         use Repeat::{OnlyIfUnsent, Safe};
         let lost = || Ending::Lost("broken".into());
         check(Ending::NotSent("no route".into()), OnlyIfUnsent, false, "again");
+        check(Ending::Unsendable("too long".into()), Safe, false, "refused");
         check(lost(), Safe, false, "again, maybe done");
         check(lost(), OnlyIfUnsent, false, "unknown");
         check(says(ProblemType::Unavailable, "unavailable"), OnlyIfUnsent, false, "again");

@@ -106,11 +106,11 @@ pub enum MultiResult {
     Error(i32),
 }
 
-/// Appends results and the end.
-pub fn write_multi_results(results: &[MultiResult], out: &mut Vec<u8>) {
-    for result in results {
+impl MultiResult {
+    /// Appends the result with its header.
+    pub fn write(&self, out: &mut Vec<u8>) {
         let header = |op, error| MultiHeader { op, done: false, error };
-        match result {
+        match self {
             MultiResult::Created(path) => {
                 header(op::CREATE, 0).write(out);
                 path.write(out);
@@ -139,6 +139,11 @@ pub fn write_multi_results(results: &[MultiResult], out: &mut Vec<u8>) {
             }
         }
     }
+}
+
+/// Appends results and the end.
+pub fn write_multi_results(results: &[MultiResult], out: &mut Vec<u8>) {
+    results.iter().for_each(|result| result.write(out));
     END.write(out);
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use storage::codec::{LogIdRecord, VoteRecord};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use znode::Zxid;
 
 use crate::node::Node;
@@ -35,11 +35,23 @@ pub(crate) struct Gate {
     joined: AtomicBool,
     /// Before it has joined, leaders of an earlier term are refused.
     floor: AtomicU64,
+    /// Before, it neither votes nor stands: the process before this one may have followed a leader that counts on it.
+    bound_until: Instant,
 }
 
 impl Gate {
-    pub(crate) fn new(joined: bool) -> Gate {
-        Gate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX) }
+    pub(crate) fn new(joined: bool, bound_until: Instant) -> Gate {
+        Gate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX), bound_until }
+    }
+
+    /// Whether the node may help to depose a leader that it may have followed before it was started again. Raft keeps
+    /// that promise, not to do so for an election timeout, in memory only.
+    pub(crate) fn is_unbound(&self) -> bool {
+        Instant::now() >= self.bound_until
+    }
+
+    pub(crate) async fn unbound(&self) {
+        sleep_until(self.bound_until).await;
     }
 
     /// Whether the node has a vote.
@@ -148,13 +160,29 @@ async fn set_joined(node: &Arc<Node>) -> bool {
         return false;
     }
     if !node.gate.joined.swap(true, Ordering::AcqRel) {
-        node.raft.runtime_config().elect(true);
+        node.stand();
         tracing::info!("this node has a vote now");
     }
     true
 }
 
+/// Keeps what an earlier process of this node may have promised, then lets it stand for election.
+pub(crate) async fn keep_promise(node: Arc<Node>) {
+    let stopped = node.stopped();
+    tokio::select! {
+        () = stopped.wait() => {}
+        () = node.gate.unbound() => node.stand(),
+    }
+}
+
 impl Node {
+    /// Stands for election from now on, if it may.
+    fn stand(&self) {
+        if self.gate.joined() && self.gate.is_unbound() {
+            self.raft.runtime_config().elect(true);
+        }
+    }
+
     /// How far this node is, for those who found or join.
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.metrics();

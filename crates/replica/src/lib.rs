@@ -28,6 +28,7 @@
 //! budget.rs         how much may be under way       tries.rs            trying again, without hurry
 //! entry_clock.rs    the time on entries         observer.rs         who hears of everything first
 //! quota_log.rs      subtrees beyond their quota
+//! status.rs         what a node tells of itself tally.rs            what has passed through it
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ```
 
@@ -55,6 +56,7 @@ pub mod simulation;
 mod state_machine;
 mod status;
 mod stop;
+mod tally;
 mod transport;
 mod tries;
 mod view;
@@ -67,4 +69,5 @@ pub use observer::Observer;
 pub use planted::{Planted, plant, plant_everywhere};
 pub use replica::{Consistency, Replica, Touch, idempotency};
 pub use status::{Leader, NodeStatus, Readiness, Role, SnapshotStatus};
+pub use tally::{Counts, Entrance, RequestEnd};
 pub use watches::{EventBatch, EventKinds, Step, WatchKey};

@@ -9,7 +9,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::{RaftMetrics, RaftServerMetrics};
 use openraft::storage::RaftLogStorage;
 use openraft::type_config::alias::WatchReceiverOf;
-use openraft::{ServerState, SnapshotPolicy};
+use openraft::{RaftLogReader, ServerState, SnapshotPolicy};
 use storage::memory::MemoryParts;
 use storage::{DiskGuard, Fatal, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::{mpsc, watch};
@@ -67,7 +67,7 @@ pub(crate) struct Node {
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     /// What must be applied again after a restart before this node knows what it knew.
     pub(crate) recover_to: Zxid,
-    unsaved_bytes: Arc<AtomicU64>,
+    pub(crate) unsaved_bytes: Arc<AtomicU64>,
     stop: Stop,
     failure: watch::Sender<Option<String>>,
     tasks: Mutex<JoinSet<()>>,
@@ -150,9 +150,11 @@ impl Node {
             alive,
         );
         let joined = storage.meta.joined();
-        let raft_config = Arc::new(raft_config(&config, joined)?);
+        let raft_config = Arc::new(raft_config(&config)?);
         let committed = storage.log.read_committed().await.map_err(|error| StartError::Storage(error.to_string()))?;
         let recover_to = committed.map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
+        let bound_ms = bound_ms(&config, &mut storage.log).await?;
+        view.tally.again_up_to(recover_to);
         let raft = Raft::new(config.node_id, raft_config, peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;
@@ -164,7 +166,7 @@ impl Node {
             raft,
             peers,
             view,
-            gate: Gate::new(joined),
+            gate: Gate::new(joined, Instant::now() + Duration::from_millis(bound_ms)),
             entry_clock: EntryClock::default(),
             snapshots: storage.snapshots,
             meta: storage.meta,
@@ -200,6 +202,7 @@ impl Node {
         self.look_at_disk();
         self.spawn(server::serve(Arc::clone(self), listener));
         self.spawn(formation::form(Arc::clone(self)));
+        self.spawn(formation::keep_promise(Arc::clone(self)));
         self.spawn(leadership::lead(Arc::clone(self)));
         self.spawn(heartbeats::forward(Arc::clone(self), heartbeats_queue));
         self.spawn(reads::forward(Arc::clone(self), indexes_queue));
@@ -364,7 +367,14 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
     opened.map_err(|error| StartError::Storage(error.to_string()))
 }
 
-fn raft_config(config: &Config, joined: bool) -> Result<openraft::Config, StartError> {
+/// For how long a node that may have followed a leader elects nobody.
+async fn bound_ms<L: RaftLogStorage<TypeConfig>>(config: &Config, log: &mut L) -> Result<u64, StartError> {
+    let vote = log.get_log_reader().await.read_vote().await;
+    let voted = vote.map_err(|error| StartError::Storage(error.to_string()))?.is_some();
+    Ok(if voted && config.members.len() > 1 { config.election_timeout_min_ms } else { 0 })
+}
+
+fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
     let raft_config = openraft::Config {
         cluster_name: config.cluster_id.clone(),
         heartbeat_interval: config.heartbeat_ms,
@@ -377,8 +387,8 @@ fn raft_config(config: &Config, joined: bool) -> Result<openraft::Config, StartE
         // A follower whose next entry is still in the log gets entries; only one that is further behind a snapshot.
         replication_lag_threshold: config.snapshot_log_entries + config.log_entries_kept + 1_024,
         enable_pre_vote: Some(true),
-        // A node that has not joined must not stand for election; see `formation`.
-        enable_elect: joined,
+        // A node that has not joined must not stand for election, nor one that may have made a promise; see `formation`.
+        enable_elect: false,
         // A restarted leader would lead on without asking whether it still may.
         enable_leader_restore: Some(false),
         // A wiped member may come back: it has no vote before it has caught up, so nothing that was acknowledged is

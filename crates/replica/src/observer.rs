@@ -15,4 +15,7 @@ pub trait Observer: Send + Sync {
     /// The state is another one, and what changed is not known: a snapshot has brought it. Also called once when the
     /// observer is registered.
     fn replaced(&self, state: &Arc<State>);
+
+    /// How many watches it keeps, for monitoring. Never called under the guard.
+    fn watches(&self) -> usize;
 }

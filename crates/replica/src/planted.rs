@@ -13,12 +13,16 @@ pub enum Planted {
     DeposedExpiry,
     /// A wait sets its watch a moment after it looked at the state, or at the events.
     WatchAfterLook,
+    /// An acquire of several permits of a semaphore is proposed with one less than was asked for.
+    OnePermitLess,
 }
 
 #[cfg(feature = "planted")]
 mod on {
     use std::cell::Cell;
     use std::sync::OnceLock;
+
+    use znode::{LockMode, Op};
 
     use super::Planted;
 
@@ -29,8 +33,13 @@ mod on {
 
     impl Planted {
         /// All of them.
-        pub const ALL: [Planted; 4] =
-            [Planted::AckBeforeFsync, Planted::ReadsWithoutQuorum, Planted::DeposedExpiry, Planted::WatchAfterLook];
+        pub const ALL: [Planted; 5] = [
+            Planted::AckBeforeFsync,
+            Planted::ReadsWithoutQuorum,
+            Planted::DeposedExpiry,
+            Planted::WatchAfterLook,
+            Planted::OnePermitLess,
+        ];
 
         /// What people call it.
         pub fn name(self) -> &'static str {
@@ -39,6 +48,7 @@ mod on {
                 Planted::ReadsWithoutQuorum => "reads-without-quorum",
                 Planted::DeposedExpiry => "deposed-expiry",
                 Planted::WatchAfterLook => "watch-after-look",
+                Planted::OnePermitLess => "one-permit-less",
             }
         }
     }
@@ -58,10 +68,21 @@ mod on {
     pub(crate) fn is(bug: Planted) -> bool {
         HERE.get() == Some(bug) || EVERYWHERE.get() == Some(&bug)
     }
+
+    /// Where [`Planted::OnePermitLess`] changes what was asked for.
+    pub(crate) fn spare_a_permit(op: &mut Op) {
+        if let Op::Acquire(acquire) = op
+            && let LockMode::Lease { permits, .. } = &mut acquire.mode
+            && *permits > 1
+            && is(Planted::OnePermitLess)
+        {
+            *permits -= 1;
+        }
+    }
 }
 
 #[cfg(feature = "planted")]
-pub(crate) use on::is;
+pub(crate) use on::{is, spare_a_permit};
 #[cfg(feature = "planted")]
 pub use on::{plant, plant_everywhere};
 
@@ -69,6 +90,9 @@ pub use on::{plant, plant_everywhere};
 pub(crate) fn is(_: Planted) -> bool {
     false
 }
+
+#[cfg(not(feature = "planted"))]
+pub(crate) fn spare_a_permit(_: &mut znode::Op) {}
 
 /// Where [`Planted::WatchAfterLook`] lets the world go on between the look and the watch.
 pub(crate) async fn dawdle() {

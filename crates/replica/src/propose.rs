@@ -7,11 +7,13 @@ use openraft::error::{ClientWriteError, ForwardReason, RaftError};
 use storage::Command;
 use tokio::time::{Instant, sleep, timeout_at};
 use znode::{
-    Applied, BYTES_MAX, DecodeError, Request, Txn, Zxid, decode_request, decode_txn, encode_request, encode_txn,
+    Acl, Acquire, AcquireAll, Applied, BYTES_MAX, DecodeError, Identity, Op, ProvenOp, Request, SessionId, TurnOp, Txn,
+    ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
 };
 
 use crate::Error;
 use crate::node::Node;
+use crate::planted;
 use crate::state_machine::Proposed;
 use crate::transport::{Answer, Ask, ChannelError, ProposeAnswer};
 use crate::tries::Tries;
@@ -38,6 +40,7 @@ enum Try {
 impl Node {
     /// See [`crate::Replica::propose`].
     pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
+        planted::spare_a_permit(&mut request.op);
         let bytes = request_bytes(&request);
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(_place) = self.proposals.take(bytes, count_max, bytes_max) else {
@@ -210,34 +213,80 @@ fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> 
 
 /// About as many bytes as the request takes up.
 fn request_bytes(request: &Request) -> usize {
-    use znode::{Acquire, Op, ProvenOp, TurnOp, ZnodeOp};
-    let data = |op: &ZnodeOp| match op {
-        ZnodeOp::Create(create) => create.data.len() + create.parent.as_str().len() + create.name.len(),
+    REQUEST_BYTES + op_bytes(&request.op)
+}
+
+/// All that a client can make long.
+fn op_bytes(op: &Op) -> usize {
+    let path = |path: &ZPath| path.as_str().len();
+    match op {
+        Op::Znode(op) => znode_bytes(op),
+        Op::Multi(ops) => multi_bytes(ops),
+        Op::SetAcl { path: at, acl, .. } => path(at) + acl_bytes(acl),
+        Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } => acquire_bytes(acquire),
+        Op::AcquireAll(all) => acquire_all_bytes(all),
+        Op::Upgrade(upgrade) => path(&upgrade.ticket) + upgrade.label.len(),
+        Op::Release { ticket } | Op::Withdraw { ticket, .. } => path(ticket),
+        Op::HandOver { ticket, to } => path(ticket) + path(to),
+        Op::Revoke { path: at, .. } | Op::SetLock { lock: at, .. } => path(at),
+        Op::OpenSession { label, .. } => label.len(),
+        Op::InTurn(write) => identity_bytes(&write.identities) + turn_bytes(&write.op),
+        Op::Proven(proven) => identity_bytes(&proven.identities) + proven_bytes(&proven.op),
+        Op::Reap { candidates } => candidates.len() * REQUEST_BYTES,
+        Op::ExpireSessions { sessions, .. } => sessions.len() * size_of::<SessionId>(),
+        Op::CloseSession { .. } | Op::AttachSession { .. } | Op::SetLimits(_) | Op::SetLockLimits(_) => 0,
+    }
+}
+
+fn turn_bytes(op: &TurnOp) -> usize {
+    match op {
+        TurnOp::Znode(op) => znode_bytes(op),
+        TurnOp::Multi(ops) => multi_bytes(ops),
+        TurnOp::SetAcl { path, acl, .. } => path.as_str().len() + acl_bytes(acl),
+        TurnOp::CloseSession => 0,
+    }
+}
+
+fn proven_bytes(op: &ProvenOp) -> usize {
+    match op {
+        ProvenOp::Znode(op) => znode_bytes(op),
+        ProvenOp::Multi(ops) => multi_bytes(ops),
+        ProvenOp::SetAcl { path, acl, .. } => path.as_str().len() + acl_bytes(acl),
+        ProvenOp::Acquire { acquire, .. } => acquire_bytes(acquire),
+        ProvenOp::AcquireAll(all) => acquire_all_bytes(all),
+        ProvenOp::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
+        ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } => path.as_str().len(),
+    }
+}
+
+fn acquire_bytes(acquire: &Acquire) -> usize {
+    acquire.lock.as_str().len() + acquire.label.len() + acquire.owner.len()
+}
+
+fn acquire_all_bytes(all: &AcquireAll) -> usize {
+    all.label.len() + all.parts.iter().map(|(lock, _)| REQUEST_BYTES + lock.as_str().len()).sum::<usize>()
+}
+
+fn multi_bytes(ops: &[ZnodeOp]) -> usize {
+    ops.iter().map(|op| REQUEST_BYTES + znode_bytes(op)).sum()
+}
+
+fn znode_bytes(op: &ZnodeOp) -> usize {
+    match op {
+        ZnodeOp::Create(create) => {
+            create.data.len() + create.parent.as_str().len() + create.name.len() + acl_bytes(&create.acl)
+        }
         ZnodeOp::SetData { path, data, .. } => data.len() + path.as_str().len(),
         ZnodeOp::Delete { path, .. } | ZnodeOp::Check { path, .. } => path.as_str().len(),
-    };
-    let multi = |ops: &[ZnodeOp]| ops.iter().map(|op| REQUEST_BYTES + data(op)).sum();
-    let acquire = |wish: &Acquire| wish.lock.as_str().len() + wish.label.len() + wish.owner.len();
-    REQUEST_BYTES
-        + match &request.op {
-            Op::Znode(op) => data(op),
-            Op::Multi(ops) => multi(ops),
-            Op::Acquire(wish) => acquire(wish),
-            Op::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
-            Op::Revoke { path, .. } => path.as_str().len(),
-            Op::InTurn(write) => match &write.op {
-                TurnOp::Znode(op) => data(op),
-                TurnOp::Multi(ops) => multi(ops),
-                TurnOp::SetAcl { .. } | TurnOp::CloseSession => 0,
-            },
-            Op::Proven(proven) => match &proven.op {
-                ProvenOp::Znode(op) => data(op),
-                ProvenOp::Multi(ops) => multi(ops),
-                ProvenOp::Acquire { acquire: wish, .. } => acquire(wish),
-                _ => 0,
-            },
-            _ => 0,
-        }
+    }
+}
+
+fn acl_bytes(acl: &[Acl]) -> usize {
+    acl.iter().map(|entry| size_of::<Acl>() + entry.scheme.len() + entry.id.len()).sum()
+}
+
+fn identity_bytes(identities: &[Identity]) -> usize {
+    identities.iter().map(|one| size_of::<Identity>() + one.scheme.len() + one.id.len()).sum()
 }
 
 impl From<Error> for ProposeAnswer {
@@ -252,9 +301,28 @@ impl From<Error> for ProposeAnswer {
 
 #[cfg(test)]
 mod tests {
-    use znode::{Op, ZPath, ZnodeOp};
+    use znode::InTurn;
 
     use super::*;
+
+    /// What is bounded by its bytes must count them, whichever door it comes through.
+    #[test]
+    fn the_bytes_of_every_door_count() {
+        let (path, data) = (ZPath::root(), vec![0; 1 << 20]);
+        let set = || ZnodeOp::SetData { path: path.clone(), data: data.clone(), version: -1 };
+        let in_turn = |op| Op::InTurn(InTurn { connection: 0, turn: 1, identities: Vec::new(), op });
+        let long = ZPath::parse(&format!("/{}", "x".repeat(1 << 20))).unwrap();
+        let all = [
+            Op::Znode(set()),
+            Op::Multi(vec![set()]),
+            in_turn(TurnOp::Znode(set())),
+            in_turn(TurnOp::Multi(vec![set()])),
+            Op::Release { ticket: long },
+        ];
+        for op in all {
+            assert!(request_bytes(&Request::new(op)) >= 1 << 20);
+        }
+    }
 
     fn multi(ops: usize) -> Vec<u8> {
         let check = ZnodeOp::Check { path: ZPath::root(), version: -1 };

@@ -10,8 +10,8 @@ use znode::{Applied, Credential, Idempotency, Request, RequestKey, SessionId, St
 
 use crate::node::Node;
 use crate::{
-    Config, Error, EventBatch, EventKinds, EventsError, Leader, NodeStatus, Observer, StartError, Step, WaitEnd,
-    WatchKey,
+    Config, Entrance, Error, EventBatch, EventKinds, EventsError, Leader, NodeStatus, Observer, RequestEnd, StartError,
+    Step, WaitEnd, WatchKey,
 };
 
 /// How fresh a read must be.
@@ -166,6 +166,11 @@ impl Replica {
     /// This node's view of itself and the ensemble.
     pub fn status(&self) -> NodeStatus {
         self.node.status()
+    }
+
+    /// A door has answered a request.
+    pub fn count(&self, entrance: Entrance, end: RequestEnd) {
+        self.node.view.tally.request(entrance, end);
     }
 
     /// Who leads, as far as this node knows.

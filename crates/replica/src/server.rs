@@ -161,7 +161,9 @@ async fn answer_one(node: &Arc<Node>, ask: Numbered<Ask>) -> Numbered<Answer> {
 }
 
 async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
-    if !node.gate.joined() {
+    // A leader that hands over counts on nobody any more.
+    let bound = !node.gate.is_unbound() && !frame.leadership_transfer;
+    if !node.gate.joined() || bound {
         // Whom it voted for, and what it had acknowledged, may have been on a disk that is gone.
         let (vote, last_log_id) = node.own_vote();
         return Answer::Vote(VoteAnswer { vote, granted: false, last_log_id });

@@ -9,7 +9,7 @@ use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use storage::{LogId, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
 use tokio::sync::mpsc;
-use znode::{Applied, LogPosition, State, StateBuilder, Term, Zxid, decode_txn};
+use znode::{Applied, LogPosition, Op, State, StateBuilder, Term, Zxid, decode_txn};
 
 use crate::simulation::world;
 use crate::view::View;
@@ -80,7 +80,13 @@ impl StateMachine {
                 let txn = decode_txn(&command.0).map_err(|error| {
                     io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
                 })?;
-                Ok(self.state.apply(at, txn))
+                let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
+                let sessions = self.state.session_count();
+                let applied = self.state.apply(at, txn);
+                if expires {
+                    self.view.tally.sessions_expired(at.zxid, sessions - self.state.session_count());
+                }
+                Ok(applied)
             }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(id), membership);

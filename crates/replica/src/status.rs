@@ -8,8 +8,8 @@ use openraft::metrics::RaftMetrics;
 use storage::TypeConfig;
 use znode::{Term, Zxid};
 
-use crate::Member;
 use crate::node::Node;
+use crate::{Counts, Member};
 
 /// A node's part in the ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +101,26 @@ pub struct NodeStatus {
     pub sessions: u64,
     /// Znodes, as applied here.
     pub znodes: u64,
+    /// The length of all data, as applied here.
+    pub data_bytes: u64,
+    /// Locks with contenders.
+    pub locks: u64,
+    /// Contenders of all locks that hold, and that a session owns.
+    pub holders: u64,
+    /// The other contenders.
+    pub waiters: u64,
+    /// Locks with clients in their queue that do not see each other.
+    pub mixed_locks: u64,
+    /// Bytes of entries applied since the last snapshot was begun here, or brought.
+    pub unsaved_bytes: u64,
     /// Waits that this node keeps.
     pub watches: u64,
+    /// Watches that observers keep: those of ZooKeeper clients.
+    pub observed: u64,
     /// Proposals of this node on their way.
     pub proposals: u64,
+    /// What has passed through this node since it started.
+    pub counts: Counts,
     /// Whether to send clients here.
     pub ready: Readiness,
 }
@@ -132,8 +148,16 @@ impl Node {
             members: self.config.members.clone(),
             sessions: state.session_count() as u64,
             znodes: state.znode_count() as u64,
+            data_bytes: state.data_bytes(),
+            locks: state.lock_count() as u64,
+            holders: state.holder_count() as u64,
+            waiters: state.contender_count().saturating_sub(state.holder_count() as u64),
+            mixed_locks: state.mixed_lock_count() as u64,
+            unsaved_bytes: self.unsaved_bytes.load(Ordering::Relaxed),
             watches: self.view.watches() as u64,
+            observed: self.view.observed() as u64,
             proposals: self.proposals.count() as u64,
+            counts: self.view.tally.look(),
             ready: self.readiness(&metrics, committed, state.last_zxid()),
         }
     }

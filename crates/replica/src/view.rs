@@ -14,6 +14,7 @@ use znode::{Event, State, Zxid};
 use crate::event_ring::{EventRing, Found};
 use crate::observer::Observer;
 use crate::planted::{self, Planted};
+use crate::tally::Tally;
 use crate::watches::{Registration, Wake, WatchTable};
 use crate::{EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
@@ -21,6 +22,7 @@ use crate::{EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 pub(crate) struct View {
     state: ArcSwap<State>,
     guarded: Mutex<Guarded>,
+    pub(crate) tally: Tally,
 }
 
 struct Guarded {
@@ -47,6 +49,7 @@ impl View {
         let watches = WatchTable::new(limits.watches_max);
         View {
             state: ArcSwap::from_pointee(state),
+            tally: Tally::default(),
             guarded: Mutex::new(Guarded {
                 watches,
                 ring,
@@ -116,6 +119,12 @@ impl View {
     /// How many waits there are.
     pub(crate) fn watches(&self) -> usize {
         self.lock().watches.len()
+    }
+
+    /// How many watches observers keep.
+    pub(crate) fn observed(&self) -> usize {
+        let observers: Vec<_> = self.lock().observers().collect();
+        observers.iter().map(|observer| observer.watches()).sum()
     }
 
     /// Waits until `zxid` is applied here. False when the deadline or the end of the node came first.
@@ -319,6 +328,10 @@ mod tests {
     }
 
     impl Observer for Listener {
+        fn watches(&self) -> usize {
+            3
+        }
+
         fn published(&self, state: &Arc<State>, events: &[Event]) {
             self.heard.lock().unwrap().push((state.last_zxid(), events.len(), self.view.applied()));
         }

@@ -74,6 +74,44 @@ async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
     ensemble.stop_all().await;
 }
 
+/// A leader answers for its sessions as long as an election could not have been since a quorum followed it. A follower
+/// that is started again has promised that, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_on_it() {
+    let change: fn(&mut Config) = |config| {
+        // The third asks often.
+        let (min, max) = if config.node_id == 3 { (200, 300) } else { (3_000, 3_500) };
+        (config.election_timeout_min_ms, config.election_timeout_max_ms) = (min, max);
+    };
+    let mut ensemble = Ensemble::to_be_linked(3, change).await;
+    for at in 0..3 {
+        ensemble.start(at).await;
+    }
+    ensemble.leader().await;
+    // The third leads, most likely, and hands over.
+    ensemble.stop(2).await;
+    let leader = ensemble.leader().await;
+    ensemble.start(2).await;
+    assert_eq!(ensemble.leader().await, leader);
+    let old = ensemble.node(leader).clone();
+    let session = open_session(&old, 60_000).await;
+    ensemble.assert_equal_states().await;
+    ensemble.part(leader, 2);
+    let third = ensemble.node(2).clone();
+    eventually("the third misses the leader", || third.status().ready == Readiness::NoQuorum).await;
+    assert!(old.touch(session, shortly()).await.is_ok());
+
+    let follower = 1 - leader;
+    ensemble.part(leader, follower);
+    ensemble.stop(follower).await;
+    ensemble.start(follower).await;
+    let leads = |node: &Replica| node.status().role == Role::Leader && node.leader() != old.leader();
+    eventually("another leads", || [follower, 2].iter().any(|at| leads(ensemble.node(*at)))).await;
+    let touch = old.touch(session, shortly()).await;
+    assert!(matches!(touch, Err(Error::Unavailable { .. })), "{touch:?}");
+    ensemble.stop_all().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_isolated_follower_does_not_disturb_and_catches_up() {
     let mut ensemble = Ensemble::linked(3, patient).await;

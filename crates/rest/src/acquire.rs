@@ -44,6 +44,8 @@ struct Wish {
     attempt: Attempt,
     wait_ms: u64,
     keep: bool,
+    /// Lengths of texts that have a bound, by parameter.
+    texts: [(&'static str, usize); 2],
 }
 
 /// Acquires a lock, waiting for it as long as `wait` says.
@@ -80,7 +82,8 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     if wish.keep {
         waiter.stay();
     }
-    let (ticket, grant) = enqueue(&mut waiter, &path).await?;
+    let entered = enqueue(&mut waiter, &path).await;
+    let (ticket, grant) = entered.map_err(|problem| problem.naming(&call.door.replica().state(), &wish.texts))?;
     let grant = match grant {
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
@@ -111,8 +114,9 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     if let Some(reader) = if mode.is_none() { query.take("upgrade") } else { None } {
         // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
         std::mem::take(query).finish()?;
+        let texts = [("label", label.len()), ("owner", 0)];
         let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label, attempt });
-        return Ok(Wish { op, lock, attempt, wait_ms, keep });
+        return Ok(Wish { op, lock, attempt, wait_ms, keep, texts });
     }
     let mode = mode.map_or_else(|| words::take_lock_mode(query), Ok)?;
     let owner = query.take("owner").unwrap_or_default();
@@ -121,9 +125,10 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
     let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
     std::mem::take(query).finish()?;
+    let texts = [("label", label.len()), ("owner", owner.len())];
     let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt };
     let op = if priority == 0 { Op::Acquire(acquire) } else { Op::AcquireUrgent { acquire, priority } };
-    Ok(Wish { op, lock, attempt, wait_ms, keep })
+    Ok(Wish { op, lock, attempt, wait_ms, keep, texts })
 }
 
 /// The ticket that is to be upgraded, which must be of this lock.

@@ -7,8 +7,8 @@ use axum::http::header::{HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTI
 use axum::http::{StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use protocol::{ProblemType, headers};
-use replica::Replica;
+use protocol::{Outcome, ProblemType, headers};
+use replica::{Entrance, Replica, RequestEnd};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -74,6 +74,12 @@ impl Door {
         self.inner.waits.clone().try_acquire_owned().map_err(|_| Problem::too_many("waiting requests"))
     }
 
+    /// How many wait.
+    pub(crate) fn waits(&self) -> usize {
+        let all = self.config().waits_max.min(Semaphore::MAX_PERMITS);
+        all.saturating_sub(self.inner.waits.available_permits())
+    }
+
     /// Resolves when nobody waits any more, and nothing is being withdrawn.
     pub(crate) async fn quiet(&self) {
         let all = u32::try_from(self.config().waits_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
@@ -114,8 +120,12 @@ impl Door {
     fn finish(&self, response: Response) -> Response {
         let (mut parts, body) = response.into_parts();
         let mut response = match parts.extensions.remove::<Problem>() {
-            None => Response::from_parts(parts, body),
+            None => {
+                self.count(None);
+                Response::from_parts(parts, body)
+            }
             Some(problem) => {
+                self.count(Some(problem.outcome()));
                 let at = problem.zxid;
                 let mut rendered = problem.render(self.replica().state().last_zxid());
                 rendered.extensions_mut().extend(parts.extensions);
@@ -135,6 +145,16 @@ impl Door {
         };
         self.mark(response.headers_mut(), zxid);
         response
+    }
+
+    fn count(&self, outcome: Option<Outcome>) {
+        let end = match outcome {
+            None => RequestEnd::Done,
+            Some(Outcome::Refused) => RequestEnd::Refused,
+            Some(Outcome::Unavailable) => RequestEnd::Unavailable,
+            Some(Outcome::Unknown) => RequestEnd::Unknown,
+        };
+        self.replica().count(Entrance::Http, end);
     }
 
     fn mark(&self, to: &mut HeaderMap, zxid: Zxid) {

@@ -86,9 +86,14 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
         Ok(now) if Some(&now.cursor) == after.as_ref() => Step::Watch(to_watch(state, &path)),
         now => Step::Ready(now),
     };
-    let (election, zxid) = wait.until(&call, &state, step).await?;
-    // Nothing new in time: what the client knows.
-    let election = election.unwrap_or_else(|| view(&call.door.replica().state(), &path))?;
+    let (election, zxid) = match wait.until(&call, &state, step).await? {
+        (Some(election), zxid) => (election?, zxid),
+        // Nothing new in time: what the client knows.
+        (None, _) => {
+            let state = call.door.replica().state();
+            (view(&state, &path)?, state.last_zxid())
+        }
+    };
     Ok(json(StatusCode::OK, zxid, &election))
 }
 

@@ -5,7 +5,7 @@
 //!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body
 //!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
-//!                elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs
+//!                elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs  metrics.rs
 //!             -> problem.rs    the only place where an error meets HTTP
 //! ```
 //!
@@ -25,6 +25,7 @@ mod heartbeat;
 mod identity;
 mod lint;
 mod locks;
+mod metrics;
 mod multilocks;
 mod node;
 mod openapi;

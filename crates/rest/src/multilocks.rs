@@ -39,12 +39,14 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
+    let texts = [("label", wish.label.len())];
     let request = call.request(Op::AcquireAll(wish));
     let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), attempt, permit);
     if keep {
         waiter.disarm();
     }
-    let (ticket, grant) = enqueue(&mut waiter, &first).await?;
+    let entered = enqueue(&mut waiter, &first).await;
+    let (ticket, grant) = entered.map_err(|problem| problem.naming(&call.door.replica().state(), &texts))?;
     if grant.is_none() && keep {
         // However the wait ends: if the place is kept, the client must hear of its ticket.
         let _ = wait(&call.door, &ticket, deadline).await;

@@ -18,8 +18,7 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     let state = if with_digest { Some(state_digest(&call).await?) } else { None };
     let status = call.door.replica().status();
     let zxid = status.applied;
-    let mixed_locks = call.door.replica().state().mixed_lock_count() as u64;
-    Ok(json(StatusCode::OK, zxid, &Cluster { state, mixed_locks, ..cluster_info(status) }))
+    Ok(json(StatusCode::OK, zxid, &Cluster { state, ..cluster_info(status) }))
 }
 
 /// Walks over the whole state, so not on a thread that others wait for.
@@ -61,7 +60,7 @@ fn cluster_info(status: NodeStatus) -> Cluster {
         members: status.members.iter().map(member).collect(),
         sessions: status.sessions,
         znodes: status.znodes,
-        mixed_locks: 0,
+        mixed_locks: status.mixed_locks,
         watches: status.watches,
         proposals: status.proposals,
         ready: readiness_name(status.ready).into(),

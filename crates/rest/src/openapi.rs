@@ -11,7 +11,7 @@ use utoipa::{Modify, OpenApi as _, ToSchema};
 
 use crate::call::{Answer, Call, json};
 use crate::{
-    acquire, barriers, elections, groups, locks, multilocks, node, revoke, sessions, simple_locks, txn, znodes,
+    acquire, barriers, elections, groups, locks, metrics, multilocks, node, revoke, sessions, simple_locks, txn, znodes,
 };
 
 /// What a GET of a znode answers, by its query.
@@ -76,7 +76,8 @@ pub(crate) enum LockAnswer {
         node::cluster,
         node::live,
         node::ready,
-        node::version
+        node::version,
+        metrics::metrics
     ),
     components(schemas(Problem)),
     modifiers(&Everywhere)

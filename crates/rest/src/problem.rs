@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICAT
 use axum::response::{IntoResponse, Response};
 use protocol::{Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
 use replica::{EventsError, WaitEnd};
-use znode::{Refusal, ZPath, Zxid};
+use znode::{Refusal, State, ZPath, Zxid};
 
 /// A bad answer. Rendered by [`Problem::render`] when the zxid of the answer is known.
 #[derive(Clone, Debug)]
@@ -112,6 +112,16 @@ impl Problem {
         Problem::new(ProblemType::Superseded, StatusCode::CONFLICT, detail).at(ticket, zxid)
     }
 
+    /// If the state found a text too long: which one, of those that were sent with these lengths.
+    pub(crate) fn naming(self, state: &State, texts: &[(&str, usize)]) -> Problem {
+        let max = state.limits().label_bytes_max;
+        let long = texts.iter().find(|(_, bytes)| *bytes > max as usize);
+        match long.filter(|_| self.is(znode::Error::DataTooLarge)) {
+            Some((name, bytes)) => self.because(&format!("{name}: {bytes} bytes, and at most {max} are taken")),
+            None => self,
+        }
+    }
+
     /// The same with other words.
     pub(crate) fn because(mut self, detail: &str) -> Problem {
         self.detail = detail.into();
@@ -124,6 +134,11 @@ impl Problem {
             outcome: Outcome::Unknown,
             ..Problem::new(ProblemType::Internal, StatusCode::INTERNAL_SERVER_ERROR, detail)
         }
+    }
+
+    /// Whether the request may have had an effect.
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.outcome
     }
 
     /// Whether the state machine's error is this one.

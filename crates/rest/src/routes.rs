@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::door::{Door, at_the_door};
 use crate::problem::Problem;
 use crate::{
-    RestConfig, acquire, barriers, elections, groups, locks, multilocks, node, openapi, revoke, sessions, simple_locks,
-    txn, znodes,
+    RestConfig, acquire, barriers, elections, groups, locks, metrics, multilocks, node, openapi, revoke, sessions,
+    simple_locks, txn, znodes,
 };
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
@@ -57,6 +57,7 @@ pub(crate) fn routes(door: Door) -> Router {
         .route("/livez", get(node::live))
         .route("/readyz", get(node::ready))
         .route("/version", get(node::version))
+        .route("/metrics", get(metrics::metrics))
         .route("/openapi.json", get(openapi::answer))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)

@@ -35,8 +35,10 @@ pub(crate) async fn open(mut call: Call) -> Answer {
     getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     // The new session is not made in an old one.
     call.caller.credential = None;
+    let texts = [("label", wish.label.len())];
     let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label };
-    let (zxid, Reply::SessionOpened { session, timeout_ms }) = call.propose(op).await? else {
+    let opened = call.propose(op).await.map_err(|problem| problem.naming(&call.door.replica().state(), &texts));
+    let (zxid, Reply::SessionOpened { session, timeout_ms }) = opened? else {
         return Err(Problem::internal("an open was not answered as one"));
     };
     key.id = session.0;

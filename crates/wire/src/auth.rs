@@ -61,15 +61,15 @@ pub(crate) fn user(id: &str) -> &str {
 }
 
 /// An ACL as a client wrote it, with `auth` replaced by what the client has proven, and without repetitions. `None` when
-/// it is empty or malformed (PrepRequestProcessor.fixupACL).
-pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity]) -> Option<Vec<Acl>> {
-    let mut fixed: Vec<Acl> = Vec::with_capacity(acl.len());
-    let mut add = |entry: Acl| {
-        if !fixed.contains(&entry) {
-            fixed.push(entry);
-        }
-    };
+/// it is empty or malformed (PrepRequestProcessor.fixupACL), or has more than `max` entries: `auth` may stand for many.
+pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
+    let mut fixed: Vec<Acl> = Vec::new();
     for WireAcl { perms, scheme, id } in acl {
+        let mut add = |entry: Acl| {
+            if !fixed.contains(&entry) {
+                fixed.push(entry);
+            }
+        };
         // Unknown bits stay; the state machine refuses them.
         let perms = perms as u32;
         match scheme.as_str() {
@@ -84,6 +84,9 @@ pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity]) -> Option<Ve
                 proven.for_each(|one| add(Acl { perms, scheme: one.scheme.clone(), id: one.id.clone() }));
             }
             _ => return None,
+        }
+        if fixed.len() > max {
+            return None;
         }
     }
     if fixed.is_empty() { None } else { Some(fixed) }
@@ -153,18 +156,19 @@ mod tests {
     #[test]
     fn an_acl_is_fixed_as_zookeeper_does() {
         let bob = identities(&["bob:x"]);
-        let good = |entry: &str, id: &str| fixed_acl(acl(entry, id), &bob).is_some();
+        let good = |entry: &str, id: &str| fixed_acl(acl(entry, id), &bob, 2).is_some();
         assert!(good("world", "anyone") && good("digest", "a:b") && good("ip", "10.0.0.1") && good("ip", "::1/64"));
         assert!(!good("world", "bob") && !good("digest", "a") && !good("digest", "a:b:c") && !good("x", "y"));
         assert!(!good("ip", "10.0.0.1/33") && !good("ip", "10.0.0.1/x") && !good("ip", "host") && !good("", ""));
-        assert_eq!(fixed_acl(Vec::new(), &bob), None);
+        assert_eq!(fixed_acl(Vec::new(), &bob, 2), None);
         assert!(good("x509", "CN=a,O=b") && good("x509", "2.5.4.5=#13") && !good("x509", "bob") && !good("super", ""));
-        assert_eq!(fixed_acl(acl("auth", ""), &identities(&[])), None);
+        assert_eq!(fixed_acl(acl("auth", ""), &identities(&[]), 2), None);
         let certified = known("10.0.0.1".parse().unwrap(), Some("CN=a"));
-        let fixed = fixed_acl(acl("auth", ""), &certified).unwrap();
+        let fixed = fixed_acl(acl("auth", ""), &certified, 2).unwrap();
         assert_eq!((fixed.len(), &*fixed[0].scheme, &*fixed[0].id), (1, "x509", "CN=a"));
-        let fixed = fixed_acl([acl("auth", ""), acl("digest", &bob[1].id)].concat(), &bob).unwrap();
+        let fixed = fixed_acl([acl("auth", ""), acl("digest", &bob[1].id)].concat(), &bob, 1).unwrap();
         assert_eq!(fixed, [Acl { perms: 31, scheme: "digest".into(), id: bob[1].id.clone() }]);
+        assert_eq!(fixed_acl(acl("auth", ""), &identities(&["a:x", "b:x"]), 1), None);
     }
 
     #[test]

@@ -1,25 +1,27 @@
 //! One connection, from its session to its end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op, xid};
-use replica::Error;
+use replica::{Entrance, Error, RequestEnd};
 use tls::{ReadHalf, WriteHalf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
+use znode::State;
 
 use crate::client::Client;
 use crate::door::Door;
 use crate::requests::{Done, propose, sync};
 use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
-use crate::writes::{self, Refused};
+use crate::writes::{self, Asker, Refused};
 use crate::{reads, requests};
 
 /// How long what is on its way may take to be written when a connection ends in good order.
@@ -41,12 +43,23 @@ struct Pending<'a> {
     bytes: usize,
     /// Those that are looked at only in their turn.
     reads: usize,
+    /// One whose turn has come, and that waits until the client has taken answers.
+    next: Option<Waited>,
 }
 
 impl<'a> Pending<'a> {
     fn push(&mut self, bytes: usize, waited: BoxFuture<'a, Waited>) {
         self.bytes += bytes;
         self.queue.push_back(waited);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.next.is_none()
+    }
+
+    fn forget(&mut self, waited: &Waited) {
+        self.bytes -= waited.bytes;
+        self.reads -= usize::from(matches!(waited.what, What::Now(_)));
     }
 }
 
@@ -70,11 +83,13 @@ pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Arc<Client>,
     pub(crate) turns: Turns,
+    /// What the client was shown from under the guard of the watches, which hears of a state before it is published.
+    seen: AtomicU64,
 }
 
 impl Connection {
     pub(crate) fn new(door: Arc<Door>, client: Arc<Client>) -> Connection {
-        Connection { door, client, turns: Turns::default() }
+        Connection { door, client, turns: Turns::default(), seen: AtomicU64::new(0) }
     }
 
     /// Serves the client until it, or this node, has had enough.
@@ -120,6 +135,15 @@ impl Connection {
         let mut half = self.door.half_packets.share(&self.client);
         let mut buffer = vec![0; 16 << 10];
         loop {
+            // Answers of reads can be long, and all that wait behind a write come due together. Nobody is kept from going on:
+            // behind a read that waits there are no writes.
+            let ready = |waited: &mut Waited| !matches!(waited.what, What::Now(_)) || self.client.outbox.has_room();
+            if let Some(waited) = pending.next.take_if(ready) {
+                pending.forget(&waited);
+                if let Some(end) = self.settle(waited) {
+                    return end;
+                }
+            }
             let wants_more = match self.take_all(&mut frames, &mut pending) {
                 Ok(wants_more) => wants_more,
                 Err(end) => return end,
@@ -129,17 +153,14 @@ impl Connection {
                 return End::Cut("its packet is not whole, and there is no room for it");
             }
             frames.release();
+            let waits = pending.next.is_none() && !pending.queue.is_empty();
             tokio::select! {
                 biased;
                 // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
-                Some(waited) = unconstrained(pending.queue.next()), if !pending.queue.is_empty() => {
+                Some(waited) = unconstrained(pending.queue.next()), if waits => {
                     // It said this before it was our turn to hear it.
                     self.client.pulse.heard();
-                    pending.bytes -= waited.bytes;
-                    pending.reads -= usize::from(matches!(waited.what, What::Now(_)));
-                    if let Some(end) = self.settle(waited) {
-                        return end;
-                    }
+                    pending.next = Some(waited);
                 }
                 () = self.client.outbox.room(), if !self.client.outbox.has_room() => {}
                 read = socket.read(&mut buffer), if wants_more => match read {
@@ -149,6 +170,8 @@ impl Connection {
                         frames.push(&buffer[..read]);
                     }
                 },
+                // There is room by now.
+                else => {}
             }
         }
     }
@@ -203,7 +226,9 @@ impl Connection {
                 return self.in_order(refused, pending);
             }
         };
-        match writes::prepare(&request, &self.client.identities()) {
+        let (identities, state) = (self.client.identities(), self.door.replica.state());
+        let asker = Asker { identities: &identities, limits: state.limits() };
+        match writes::prepare(&request, asker) {
             Some(Ok((op, shape))) => {
                 let turn = self.client.next_turn();
                 let closes = matches!(request, Request::CloseSession);
@@ -234,7 +259,7 @@ impl Connection {
 
     /// Answers now if nobody is before it.
     fn in_order<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
-        if pending.queue.is_empty() {
+        if pending.is_empty() {
             return self.settle(waited);
         }
         pending.reads += usize::from(matches!(waited.what, What::Now(_)));
@@ -247,11 +272,11 @@ impl Connection {
         let Waited { xid, since, what, .. } = waited;
         let end = match what {
             What::Done(Done::Answer(body)) => {
-                self.reply(xid, self.door.zxid(), body);
+                self.reply(xid, self.zxid(), body);
                 None
             }
             What::Done(Done::Last(body)) => {
-                self.reply(xid, self.door.zxid(), body);
+                self.reply(xid, self.zxid(), body);
                 Some(End::Finished)
             }
             What::Done(Done::Cut(why)) => Some(End::Cut(why)),
@@ -259,6 +284,9 @@ impl Connection {
         };
         for counts in [&self.client.counts, &self.door.counts] {
             counts.answered(since.elapsed());
+        }
+        if let Some(End::Cut(_)) = end {
+            self.door.replica.count(Entrance::ZooKeeper, RequestEnd::Unknown);
         }
         end
     }
@@ -281,15 +309,17 @@ impl Connection {
             Request::SetWatches(set) => return self.bring_back(xid, &requests::with_no_persistent_ones(set)),
             Request::SetWatches2(set) => return self.bring_back(xid, set),
             other => {
-                let state = self.door.replica.state();
+                let state = self.state();
                 let identities = client.identities();
                 let reader = reads::Reader { state: &state, identities: &identities };
-                let body = requests::read(reader, client.session(), other);
+                let body = requests::read(reader, client.session(), other, self.door.config.packet_bytes_max);
                 self.reply(xid, crate::door::wire_zxid(state.last_zxid()), body);
                 return None;
             }
         };
         let (zxid, body) = watched;
+        self.seen.fetch_max(zxid.0, Ordering::Relaxed);
+        self.count(body.is_ok());
         let frame = client.answer(xid, crate::door::wire_zxid(zxid), body.map(requests::bytes));
         client.outbox.release(&frame);
         None
@@ -298,6 +328,8 @@ impl Connection {
     fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
         match watches::bring_back(&self.door.hub, &self.client, set) {
             Brought::Back(zxid) => {
+                self.seen.fetch_max(zxid.0, Ordering::Relaxed);
+                self.count(true);
                 let nothing = Ok(requests::bytes(Vec::new()));
                 let frame = self.client.answer(xid, crate::door::wire_zxid(zxid), nothing);
                 self.client.outbox.release(&frame);
@@ -308,9 +340,25 @@ impl Connection {
         }
     }
 
+    /// The state as the client may see it: never an older one than before.
+    fn state(&self) -> Arc<State> {
+        let state = self.door.replica.state();
+        if state.last_zxid().0 < self.seen.load(Ordering::Relaxed) { self.door.hub.state() } else { state }
+    }
+
+    /// The last zxid of it, as answers carry it.
+    fn zxid(&self) -> i64 {
+        crate::door::wire_zxid(self.state().last_zxid())
+    }
+
     fn reply(&self, xid: i32, zxid: i64, body: Result<Vec<u8>, i32>) {
         self.door.counts.sent();
+        self.count(body.is_ok());
         self.client.outbox.push(&self.client.answer(xid, zxid, body.map(requests::bytes)));
+    }
+
+    fn count(&self, done: bool) {
+        self.door.replica.count(Entrance::ZooKeeper, if done { RequestEnd::Done } else { RequestEnd::Refused });
     }
 
     /// Auth packets are answered as they come, before requests that came earlier.
@@ -346,7 +394,7 @@ impl Connection {
                 return End::Cut("the session is gone, or at another connection");
             }
             for _ in 0..pings {
-                let pong = ReplyHeader { xid: xid::PING, zxid: self.door.zxid(), error: 0 };
+                let pong = ReplyHeader { xid: xid::PING, zxid: self.zxid(), error: 0 };
                 client.outbox.push(&framed(|out| pong.write(out)));
             }
             // Requests come by the thousand: their news can wait, pings cannot.

@@ -66,11 +66,6 @@ impl Door {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The last zxid that can be read here, as answers carry it.
-    pub(crate) fn zxid(&self) -> i64 {
-        wire_zxid(self.replica.state().last_zxid())
-    }
-
     /// When a write, or anything else that needs the leader, is given up.
     pub(crate) fn propose_deadline(&self) -> Instant {
         Instant::now() + Duration::from_millis(self.config.propose_timeout_ms)

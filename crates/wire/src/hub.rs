@@ -73,6 +73,11 @@ impl Hub {
         result
     }
 
+    /// The newest state that anybody was told of: not older than that of any look.
+    pub(crate) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.lock().state)
+    }
+
     /// How many watches are set.
     pub(crate) fn watches(&self) -> usize {
         self.lock().table.len()
@@ -136,6 +141,10 @@ impl Look<'_> {
 }
 
 impl Observer for Hub {
+    fn watches(&self) -> usize {
+        Hub::watches(self)
+    }
+
     fn published(&self, state: &Arc<State>, events: &[Event]) {
         let mut inner = self.lock();
         let before = std::mem::replace(&mut inner.state, Arc::clone(state));

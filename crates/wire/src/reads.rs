@@ -67,8 +67,9 @@ impl<'a> Reader<'a> {
         WhoAmIResponse { clients: auth::who(self.identities) }.to_bytes()
     }
 
-    /// Several reads of one moment, each with its own result.
-    pub(crate) fn multi(self, ops: &[MultiOp]) -> Vec<u8> {
+    /// Several reads of one moment, each with its own result. As a whole they are refused when the answer would be longer
+    /// than `bytes_max`: a request of a few bytes for each of them could ask for many GiB.
+    pub(crate) fn multi(self, ops: &[MultiOp], bytes_max: usize) -> Result<Vec<u8>, i32> {
         let one = |op: &MultiOp| match op {
             MultiOp::GetData(which) => self.readable(&which.path).map(|node| MultiResult::Data(data_stat(node))),
             MultiOp::GetChildren(which) => {
@@ -76,10 +77,15 @@ impl<'a> Reader<'a> {
             }
             _ => Err(error::MARSHALLING),
         };
-        let results: Vec<_> = ops.iter().map(|op| one(op).unwrap_or_else(MultiResult::Error)).collect();
         let mut body = Vec::new();
-        write_multi_results(&results, &mut body);
-        body
+        for op in ops {
+            one(op).unwrap_or_else(MultiResult::Error).write(&mut body);
+            if body.len() > bytes_max {
+                return Err(error::BAD_ARGUMENTS);
+            }
+        }
+        write_multi_results(&[], &mut body);
+        Ok(body)
     }
 
     fn names(self, path: &str) -> Result<Vec<String>, i32> {

@@ -80,8 +80,14 @@ pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Done {
     }
 }
 
-/// Answers a read that sets no watch, and whatever is not done here.
-pub(crate) fn read(reader: Reader<'_>, session: SessionId, request: &Request) -> Result<Vec<u8>, i32> {
+/// Answers a read that sets no watch, and whatever is not done here. `bytes_max` is for answers that have no bound of
+/// their own.
+pub(crate) fn read(
+    reader: Reader<'_>,
+    session: SessionId,
+    request: &Request,
+    bytes_max: usize,
+) -> Result<Vec<u8>, i32> {
     match request {
         Request::Exists(which) => reader.exists(&which.path),
         Request::GetData(which) => reader.data(&which.path),
@@ -91,7 +97,7 @@ pub(crate) fn read(reader: Reader<'_>, session: SessionId, request: &Request) ->
         Request::GetEphemerals(prefix) => Ok(reader.ephemerals(session, &prefix.path)),
         Request::GetAllChildrenNumber(which) => reader.descendants(&which.path),
         Request::WhoAmI => Ok(reader.who()),
-        Request::MultiRead(ops) => Ok(reader.multi(ops)),
+        Request::MultiRead(ops) => reader.multi(ops, bytes_max),
         // As a server without SASL has it: nothing more to say.
         Request::Sasl(_) => Ok(SaslToken { token: Buffer(None) }.to_bytes()),
         Request::Reconfig(_) => Err(error::RECONFIG_DISABLED),

@@ -1,10 +1,10 @@
 //! Writes: from ZooKeeper's words to those of the state machine, and back. Pure.
 
 use jute::{
-    CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, Request,
+    Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, Request,
     SetAclRequest, SetDataRequest, create_flags, error, op, write_multi_results,
 };
-use znode::{Applied, Create, CreateMode, Identity, Refusal, Reply, TurnOp, ZPath, ZnodeOp};
+use znode::{Applied, Create, CreateMode, Identity, Limits, Refusal, Reply, TurnOp, ZPath, ZnodeOp};
 
 use crate::auth::fixed_acl;
 use crate::codes::{Told, told};
@@ -37,19 +37,33 @@ pub(crate) enum Refused {
 /// The znodes that ZooKeeper keeps for itself.
 pub(crate) const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
+/// By whom a write is asked for, and the bounds in force. The state machine refuses what is beyond them; here they keep
+/// a packet from growing before it gets there.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    pub(crate) identities: &'a [Identity],
+    pub(crate) limits: &'a Limits,
+}
+
+impl Asker<'_> {
+    fn acl(self, acl: Vec<Acl>) -> Option<Vec<znode::Acl>> {
+        fixed_acl(acl, self.identities, self.limits.acl_entries_max as usize)
+    }
+}
+
 /// What a request asks the state machine; `None` when it is no write.
-pub(crate) fn prepare(request: &Request, identities: &[Identity]) -> Option<Result<(TurnOp, Shape), Refused>> {
+pub(crate) fn prepare(request: &Request, asker: Asker<'_>) -> Option<Result<(TurnOp, Shape), Refused>> {
     let one = |op: Result<ZnodeOp, i32>, shape| op.map(|op| (TurnOp::Znode(op), shape)).map_err(Refused::Code);
     Some(match request {
         Request::Create(op, create) => {
             let shape = if *op == op::CREATE { Shape::Path } else { Shape::PathStat };
-            one(self::create(*op, create, identities), shape)
+            one(self::create(*op, create, asker), shape)
         }
-        Request::CreateTtl(create) => one(create_ttl(create, identities), Shape::PathStat),
+        Request::CreateTtl(create) => one(create_ttl(create, asker), Shape::PathStat),
         Request::Delete(which) => one(delete(which), Shape::Nothing),
         Request::SetData(set) => one(set_data(set), Shape::Stat),
-        Request::SetAcl(set) => set_acl(set, identities).map(|op| (op, Shape::Stat)).map_err(Refused::Code),
-        Request::Multi(ops) => multi(ops, identities),
+        Request::SetAcl(set) => set_acl(set, asker).map(|op| (op, Shape::Stat)).map_err(Refused::Code),
+        Request::Multi(ops) => multi(ops, asker),
         Request::CloseSession => Ok((TurnOp::CloseSession, Shape::Nothing)),
         _ => return None,
     })
@@ -71,7 +85,7 @@ pub(crate) fn is_write(op: i32) -> bool {
     )
 }
 
-fn create(op: i32, create: &CreateRequest, identities: &[Identity]) -> Result<ZnodeOp, i32> {
+fn create(op: i32, create: &CreateRequest, asker: Asker<'_>) -> Result<ZnodeOp, i32> {
     let mode = match create.flags {
         create_flags::PERSISTENT if op == op::CREATE_CONTAINER => CreateMode::Container,
         create_flags::PERSISTENT => CreateMode::Persistent,
@@ -82,10 +96,10 @@ fn create(op: i32, create: &CreateRequest, identities: &[Identity]) -> Result<Zn
         _ => return Err(error::BAD_ARGUMENTS),
     };
     let CreateRequest { path, data, acl, .. } = create.clone();
-    new_znode(&path, data.into_bytes(), mode, fixed_acl(acl, identities))
+    new_znode(&path, data.into_bytes(), mode, asker.acl(acl))
 }
 
-fn create_ttl(create: &CreateTtlRequest, identities: &[Identity]) -> Result<ZnodeOp, i32> {
+fn create_ttl(create: &CreateTtlRequest, asker: Asker<'_>) -> Result<ZnodeOp, i32> {
     let ttl_ms = u64::try_from(create.ttl_ms).map_err(|_| error::BAD_ARGUMENTS)?;
     let mode = match create.flags {
         create_flags::PERSISTENT_TTL => CreateMode::PersistentTtl { ttl_ms },
@@ -93,7 +107,7 @@ fn create_ttl(create: &CreateTtlRequest, identities: &[Identity]) -> Result<Znod
         _ => return Err(error::BAD_ARGUMENTS),
     };
     let CreateTtlRequest { path, data, acl, .. } = create.clone();
-    new_znode(&path, data.into_bytes(), mode, fixed_acl(acl, identities))
+    new_znode(&path, data.into_bytes(), mode, asker.acl(acl))
 }
 
 fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode::Acl>>) -> Result<ZnodeOp, i32> {
@@ -120,18 +134,21 @@ fn set_data(set: &SetDataRequest) -> Result<ZnodeOp, i32> {
     Ok(ZnodeOp::SetData { path: path(&set.path)?, data: set.data.clone().into_bytes(), version: set.version })
 }
 
-fn set_acl(set: &SetAclRequest, identities: &[Identity]) -> Result<TurnOp, i32> {
+fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Result<TurnOp, i32> {
     let path = path(&set.path)?;
-    let acl = fixed_acl(set.acl.clone(), identities).ok_or(error::INVALID_ACL)?;
+    let acl = asker.acl(set.acl.clone()).ok_or(error::INVALID_ACL)?;
     Ok(TurnOp::SetAcl { path, acl, version: set.version })
 }
 
-fn multi(ops: &[MultiOp], identities: &[Identity]) -> Result<(TurnOp, Shape), Refused> {
+fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Result<(TurnOp, Shape), Refused> {
+    if ops.len() > asker.limits.ops_max as usize {
+        return Err(Refused::Code(error::BAD_ARGUMENTS));
+    }
     let mut prepared = Vec::with_capacity(ops.len());
     for (at, one) in ops.iter().enumerate() {
         let op = match one {
-            MultiOp::Create(op, create) => self::create(*op, create, identities),
-            MultiOp::CreateTtl(create) => create_ttl(create, identities),
+            MultiOp::Create(op, create) => self::create(*op, create, asker),
+            MultiOp::CreateTtl(create) => create_ttl(create, asker),
             MultiOp::Delete(which) => delete(which),
             MultiOp::SetData(set) => set_data(set),
             MultiOp::Check(which) => path(&which.path).map(|path| ZnodeOp::Check { path, version: which.version }),

@@ -174,11 +174,14 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         let kind = Kind::Ephemeral { owner: id };
         let name = format!("_c_{}-{}", hold.key, family_name(acquire.mode));
-        let (base, missing) = self.missing_on_the_way(lock);
+        let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         let parent = &self.nodes[&base];
         permit(parent, CREATE, changes).map_err(refuse)?;
         let written_by = self.written_by(id, acquire);
         let held_at_once = written_by.is_some();
+        // A ledger knows by itself whom it passes.
+        let last = parent.family.contenders.get_max().filter(|_| parent.family.ledger.is_none());
+        let passes = written_by.zip(last).is_some_and(|(number, last)| number < last.number);
         let ticket = match (missing.is_empty(), written_by) {
             // Curator's downgrade: a reader that shares the number of its own writer is held with it, and after it.
             (true, Some(number)) if parent.creates < SEQUENCE_MAX => lock.child(&format!("{name}{number:010}")),
@@ -216,6 +219,9 @@ impl State {
         };
         let data = acquire.label.as_bytes().into();
         self.insert(&ticket, NewNode { kind, data, acl: open, contender: Some(contender) }, changes);
+        if passes {
+            self.pass(lock, changes.zxid);
+        }
         Ok(Entered::At(ticket))
     }
 
@@ -224,8 +230,13 @@ impl State {
         Ok(Reply::Acquired { ticket: ticket.clone(), status })
     }
 
-    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first.
-    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> (ZPath, Vec<ZPath>) {
+    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first. Refused
+    /// before the walk when nothing can be made there: nobody bounds a path before it is here, and the walk costs the
+    /// square of its depth.
+    pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
+        if !self.nodes.contains_key(lock) {
+            self.check_path(lock)?;
+        }
         let mut missing = Vec::new();
         let mut path = lock.clone();
         while !self.nodes.contains_key(&path) {
@@ -233,7 +244,7 @@ impl State {
             missing.push(path);
             path = parent;
         }
-        (path, missing)
+        Ok((path, missing))
     }
 
     /// The ticket that an owner has already; nobody has none.

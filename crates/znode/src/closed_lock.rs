@@ -26,7 +26,7 @@ impl State {
         if lock.is_root() || settings.limit == Some(0) || both {
             return Err(refuse(Error::BadArguments));
         }
-        let (base, missing) = self.missing_on_the_way(lock);
+        let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         let perm = if missing.is_empty() { WRITE } else { CREATE };
         permit(&self.nodes[&base], perm, changes).map_err(refuse)?;
         if missing.is_empty() {

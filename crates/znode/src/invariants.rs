@@ -27,6 +27,9 @@ impl State {
         if sums.data_bytes != self.data_bytes {
             return Err(format!("{} data bytes counted as {}", sums.data_bytes, self.data_bytes));
         }
+        if sums.contenders != self.contenders {
+            return Err(format!("{} contenders counted as {}", sums.contenders, self.contenders));
+        }
         same("timed", sums.timed, &self.timed.iter().cloned().collect())?;
         same("idle", sums.idle, &self.idle.iter().cloned().collect())?;
         same("locks", sums.locks, &self.locks.iter().cloned().collect())?;
@@ -43,6 +46,7 @@ impl State {
     fn check_node(&self, path: &ZPath, node: &Znode, sums: &mut Sums) -> Result<(), String> {
         sums.children += node.family.names.len();
         sums.data_bytes += node.data.len() as u64;
+        sums.contenders += node.family.contenders.len() as u64;
         sums.timed.extend(timed_at(node).map(|due_ms| (due_ms, path.clone())));
         sums.idle.extend(idle_since(node).map(|emptied_ms| (emptied_ms, path.clone())));
         if let Some(parent) = path.parent() {
@@ -207,6 +211,7 @@ impl State {
 struct Sums {
     children: usize,
     data_bytes: u64,
+    contenders: u64,
     timed: BTreeSet<(u64, ZPath)>,
     idle: BTreeSet<(u64, ZPath)>,
     locks: BTreeSet<ZPath>,

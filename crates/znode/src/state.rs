@@ -36,6 +36,8 @@ pub struct State {
     /// Containers that had children and have none, by the time at which the last one went.
     pub(crate) idle: OrdSet<(u64, ZPath)>,
     pub(crate) data_bytes: u64,
+    /// Contenders of all locks.
+    pub(crate) contenders: u64,
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
     pub(crate) multis: OrdMap<Zxid, Arc<MultiLock>>,
     pub(crate) lock_limits: Arc<LockLimits>,
@@ -93,6 +95,7 @@ impl State {
             timed: OrdSet::new(),
             idle: OrdSet::new(),
             data_bytes: 0,
+            contenders: 0,
             multis: OrdMap::new(),
             lock_limits: Arc::new(LockLimits::FIRST),
             grants: OrdMap::new(),
@@ -159,6 +162,21 @@ impl State {
     /// The length of all data, in bytes.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
+    }
+
+    /// How many locks have contenders.
+    pub fn lock_count(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// How many contenders all locks have together, holders included.
+    pub fn contender_count(&self) -> u64 {
+        self.contenders
+    }
+
+    /// How many of them hold, of those whom a session owns.
+    pub fn holder_count(&self) -> usize {
+        self.grants.len()
     }
 
     /// How many sessions are open.

@@ -214,13 +214,10 @@ impl State {
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
         let limits = &*self.limits;
         if parent.owner().is_some() {
-            Err(Error::NoChildrenForEphemerals)
-        } else if path.as_str().len() > limits.path_bytes_max as usize
-            || path.depth() > limits.path_depth_max as usize
-            || path.as_str().split('/').any(|name| name.len() > limits.name_bytes_max as usize)
-        {
-            Err(Error::PathTooLong)
-        } else if data > limits.data_bytes_max as usize {
+            return Err(Error::NoChildrenForEphemerals);
+        }
+        self.check_path(path)?;
+        if data > limits.data_bytes_max as usize {
             Err(Error::DataTooLarge)
         } else if parent.family.names.len() >= limits.children_max as usize {
             Err(Error::TooManyChildren)
@@ -231,6 +228,15 @@ impl State {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether a path is short enough to be made.
+    pub(crate) fn check_path(&self, path: &ZPath) -> Result<(), Error> {
+        let limits = &*self.limits;
+        let long = path.as_str().len() > limits.path_bytes_max as usize
+            || path.depth() > limits.path_depth_max as usize
+            || path.as_str().split('/').any(|name| name.len() > limits.name_bytes_max as usize);
+        if long { Err(Error::PathTooLong) } else { Ok(()) }
     }
 
     pub(crate) fn check_ephemerals(&self, kind: Kind) -> Result<(), Error> {
@@ -312,6 +318,7 @@ impl State {
             }
         }
         self.data_bytes += node.data.len() as u64;
+        self.contenders += u64::from(sequence_of(&name).is_some());
         self.namings.add(parent, &name, &node);
         self.index(path, &node);
         self.nodes.insert(path.clone(), Arc::new(node));
@@ -328,6 +335,7 @@ impl State {
         self.namings.remove(&parent, path.name(), &node);
         self.data_bytes -= node.data.len() as u64;
         self.quota_deleted(path, &node);
+        self.contenders -= u64::from(sequence_of(path.name()).is_some());
         let contenders = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;

@@ -8,8 +8,8 @@ use fastrand::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acquire, Attempt, Credential, Idempotency, Limits, LockMode, LogPosition, Op, Reply, Request, RequestKey,
-    SessionId, State, Term, Txn, ZPath, Zxid,
+    Acquire, Attempt, Credential, Error, Idempotency, Limits, LockMode, LockSettings, LogPosition, Op, Reply, Request,
+    RequestKey, SessionId, State, Term, Txn, ZPath, Zxid,
 };
 
 /// A state, and what its clients remember.
@@ -239,6 +239,28 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
         check_growth("enqueue and release", times as u128, (small.0, large.0));
         check_growth("status, token, queue and list", times as u128, (small.1, large.1));
     }
+}
+
+/// The path of a lock may stand in a body of some MiB. What its entry costs, it costs every replica, at each start.
+#[test]
+fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
+    let measure = |depth: usize| {
+        let mut world = World::new();
+        let session = world.open();
+        let lock = ZPath::parse(&"/a".repeat(depth)).unwrap();
+        let (owner, label, attempt) = (String::new(), String::new(), Attempt(0));
+        let (mode, lock_delay_ms) = (LockMode::Exclusive, 0);
+        let acquire = Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt });
+        let set = Op::SetLock { lock, settings: LockSettings { closed: true, ..LockSettings::default() } };
+        cost(3, || {
+            for op in [&acquire, &set] {
+                let refused = world.apply(Some(session), op.clone()).unwrap_err();
+                assert_eq!(refused.error, Error::PathTooLong);
+            }
+        })
+    };
+    let (small, large) = (measure(600), measure(6_000));
+    assert!(large < 20 * small, "{small} ns for 600 names, {large} ns for 6,000");
 }
 
 #[test]

@@ -11,7 +11,8 @@ use crate::verdict::Verdict;
 /// resource or in znodes written under `If-Lock`.
 pub(super) fn check_fenced(operations: &[Operation]) -> Verdict {
     let mut verdict = check(operations, true);
-    check_resource(operations, &mut verdict);
+    check_accepted(operations, "use", "seq", &mut verdict);
+    check_accepted(operations, "append", "version", &mut verdict);
     verdict
 }
 
@@ -34,10 +35,19 @@ fn check(operations: &[Operation], guarded: bool) -> Verdict {
     let tenures = tenure::tenures(operations);
     tenure::check_tokens(&tenures, &mut verdict);
     verdict.figure("grants", tenures.len());
+    check_updates(operations, guarded, &mut verdict);
+    verdict
+}
+
+/// What was acknowledged, at the resource or in znodes, is there at the end; without the guard what is lost is counted only.
+pub(super) fn check_updates(operations: &[Operation], guarded: bool, verdict: &mut Verdict) {
     for (f, last_f, name) in [("append", "read-all", "znode"), ("use", "resource-read", "resource")] {
         let mut added: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
         for operation in operations.iter().filter(|operation| operation.f == f) {
             added.entry(operation.text("lock").unwrap_or_default()).or_default().push(operation);
+        }
+        if added.is_empty() {
+            continue;
         }
         let (mut lost, mut kept) = (0, 0);
         for (lock, additions) in added {
@@ -46,7 +56,7 @@ fn check(operations: &[Operation], guarded: bool) -> Verdict {
                 verdict.doubt(format!("{lock}: the {name} was not read at the end"));
                 continue;
             };
-            let figures = set::check(&format!("{name} of {lock}"), &additions, last, guarded, &mut verdict);
+            let figures = set::check(&format!("{name} of {lock}"), &additions, last, guarded, verdict);
             lost += figures.lost;
             kept += figures.kept;
         }
@@ -55,19 +65,18 @@ fn check(operations: &[Operation], guarded: bool) -> Verdict {
     }
     let stale = |f: &str| operations.iter().filter(|op| op.f == f && op.error.as_deref().is_some_and(is_stale)).count();
     verdict.figure("old-tokens-refused", stale("use") + stale("append") + stale("resource-check"));
-    verdict
 }
 
 fn is_stale(error: &str) -> bool {
     matches!(error, "stale-token" | "lock-not-held")
 }
 
-/// The resource keeps a log of its own, field `seq`. In that order accepted tokens never fall.
-fn check_resource(operations: &[Operation], verdict: &mut Verdict) {
+/// What is guarded counts its writes: the field `count` of an acknowledged `f`. In that order accepted tokens never fall.
+pub(super) fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut Verdict) {
     let mut accepted: BTreeMap<&str, Vec<(u64, u64, &Operation)>> = BTreeMap::new();
-    for operation in operations.iter().filter(|operation| operation.f == "use" && operation.is_ok()) {
+    for operation in operations.iter().filter(|operation| operation.f == f && operation.is_ok()) {
         if let (Some(lock), Some(seq), Some(token)) =
-            (operation.text("lock"), operation.number("seq"), operation.number("token"))
+            (operation.text("lock"), operation.number(count), operation.number("token"))
         {
             accepted.entry(lock).or_default().push((seq, token, operation));
         }
@@ -77,7 +86,7 @@ fn check_resource(operations: &[Operation], verdict: &mut Verdict) {
         for pair in accepted.windows(2) {
             let ((_, before, first), (_, after, second)) = (pair[0], pair[1]);
             if after < before {
-                let detail = format!("{lock}: the resource took token {after} after token {before}");
+                let detail = format!("{lock}: {f} was accepted with token {after} after token {before}");
                 verdict.found("old-token-accepted", detail, &[first, second]);
             }
         }

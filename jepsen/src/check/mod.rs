@@ -1,6 +1,7 @@
 //! The checkers: one for each workload, each with the promise that it judges.
 
 mod again;
+mod election;
 mod ephemeral;
 mod fenced;
 mod lock;
@@ -9,12 +10,14 @@ mod multi_lock;
 pub mod order;
 mod queue;
 mod register;
+mod revoke;
 mod semaphore;
 mod sequential;
 mod session;
 mod set;
 pub mod stay;
 pub mod tenure;
+mod upgrade;
 mod watch;
 pub mod zones;
 
@@ -55,11 +58,17 @@ pub enum Workload {
     Semaphore,
     /// Several locks at once are granted all or none.
     MultiLock,
+    /// One leader at a time, seen in order.
+    Election,
+    /// From reading to writing and back, with no writer in between.
+    Upgrade,
+    /// What was taken away is gone, and its token dead.
+    Revoke,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 15] = [
+    pub const ALL: [Workload; 18] = [
         Workload::Register,
         Workload::Lock,
         Workload::FencedLock,
@@ -75,6 +84,9 @@ impl Workload {
         Workload::ExactlyOnce,
         Workload::Semaphore,
         Workload::MultiLock,
+        Workload::Election,
+        Workload::Upgrade,
+        Workload::Revoke,
     ];
 
     /// What it is called on the command line.
@@ -95,6 +107,9 @@ impl Workload {
             Workload::ExactlyOnce => "exactly-once",
             Workload::Semaphore => "semaphore",
             Workload::MultiLock => "multi-lock",
+            Workload::Election => "election",
+            Workload::Upgrade => "upgrade",
+            Workload::Revoke => "revoke",
         }
     }
 
@@ -150,5 +165,8 @@ pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict
         Workload::ExactlyOnce => sequential::check_exactly_once(operations),
         Workload::Semaphore => semaphore::check(operations),
         Workload::MultiLock => multi_lock::check(operations),
+        Workload::Election => election::check(operations),
+        Workload::Upgrade => upgrade::check(operations),
+        Workload::Revoke => revoke::check(operations),
     }
 }

@@ -43,10 +43,15 @@ pub enum Clock {
 
 /// The stays that answers prove.
 pub fn stays(operations: &[Operation], clock: Clock) -> Vec<Stay<'_>> {
+    stays_by("token", operations, clock)
+}
+
+/// The same for something that its owner has for a time, and that the field `name` tells apart as tokens do.
+pub fn stays_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Stay<'a>> {
     let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
         if let (Some(lock), Some(owner), Some(token)) =
-            (operation.text("lock"), operation.number("owner"), operation.number("token"))
+            (operation.text("lock"), operation.number("owner"), operation.number(name))
         {
             proofs.entry((lock, token, owner)).or_default().push(operation);
         }
@@ -101,12 +106,17 @@ pub fn of_tenures<'a>(tenures: &[Tenure<'a>]) -> Vec<Stay<'a>> {
 
 /// No two sessions hold one lock at once, but for readers.
 pub fn check_exclusion(stays: &[Stay<'_>], clock: Clock, verdict: &mut Verdict) {
+    check_alone("two-holders", stays, clock, verdict);
+}
+
+/// The same under another name.
+pub fn check_alone(kind: &str, stays: &[Stay<'_>], clock: Clock, verdict: &mut Verdict) {
     crowds(stays, |stay, others| {
         let beside = |other: &&&Stay<'_>| other.owner != stay.owner && !(other.shared && stay.shared);
         if let Some(before) = others.iter().find(beside) {
             let (lock, at) = (stay.lock, told(clock, stay.begin));
-            let detail = format!("{lock}: sessions {} and {} hold it at once, {at}", before.owner, stay.owner);
-            verdict.found("two-holders", detail, &[&before.shown[..], &stay.shown[..]].concat());
+            let detail = format!("{lock}: sessions {} and {} have it at once, {at}", before.owner, stay.owner);
+            verdict.found(kind, detail, &[&before.shown[..], &stay.shown[..]].concat());
         }
     });
 }

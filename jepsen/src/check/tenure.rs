@@ -37,11 +37,11 @@ pub fn tenures(operations: &[Operation]) -> Vec<Tenure<'_>> {
     let mut tenures = Vec::new();
     for operation in operations {
         let (Some(owner), Some(lock)) = (operation.number("owner"), operation.text("lock")) else { continue };
-        if matches!(operation.f.as_str(), "acquire" | "enqueue" | "upgrade") {
+        if matches!(operation.f.as_str(), "acquire" | "enqueue" | "upgrade" | "downgrade") {
             asked.insert((owner, lock), operation.call);
         }
-        let granted = matches!(operation.f.as_str(), "acquire" | "enqueue" | "await" | "upgrade") && operation.is_ok();
-        let Some(token) = operation.number("token").filter(|_| granted) else { continue };
+        let grants = ["acquire", "enqueue", "await", "upgrade", "downgrade"].contains(&operation.f.as_str());
+        let Some(token) = operation.number("token").filter(|_| grants && operation.is_ok()) else { continue };
         let end = ends.first_after(owner, lock, operation.text("mode"), operation.call);
         let lost = ends.lost.contains_key(&owner);
         tenures.push(Tenure {

@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use protocol::{ZnodeInfo, headers};
 use serde_json::json;
 
 use super::locks::held;
-use super::{Made, Work, epoch, final_read, make_root};
-use crate::answer::Effect;
+use super::{Made, Work, epoch, guarded, make_root};
 use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
@@ -80,13 +78,9 @@ impl Fenced {
         format!("{}/{}", super::ROOT, if self.guarded { "fenced-lock" } else { "unguarded-lock" })
     }
 
-    fn data_url(&self, lock: &str) -> String {
-        format!("/v1/znodes{lock}-data")
-    }
-
     async fn acquire(&self, user: &mut User, session: &Session, client: &mut Client) -> Result<(), String> {
         let lock = format!("{}/{}-{}", self.root(), epoch(client, EPOCH), client.rng.u64(..self.count));
-        self.made.ensure(client, &format!("{lock}-data"), "").await?;
+        self.made.ensure(client, &guarded::path(&lock), "").await?;
         lock_of(&self.used).insert(lock.clone());
         let mut value = json!({"lock": lock, "owner": session.id});
         let call = Call::post(format!("/v1/locks{lock}?wait={}ms", WAIT.as_millis()));
@@ -109,15 +103,6 @@ impl Fenced {
         Ok(())
     }
 
-    /// A pause of the client: no heartbeats, no progress, for longer than its session may live without them.
-    async fn maybe_pause(&self, session: &Session, client: &mut Client) {
-        if client.rng.u32(..PAUSE_ONE_IN) == 0 {
-            session.set_quiet(true);
-            tokio::time::sleep(session.timeout.mul_f64(1.2 + client.rng.f64())).await;
-            session.set_quiet(false);
-        }
-    }
-
     /// Reads the resource's set, thinks, and writes it back with one element more.
     async fn use_resource(&self, held: &Held, session: &Session, client: &mut Client) {
         let element = self.next_element.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +112,7 @@ impl Fenced {
         let Some(mut elements) = seen else {
             return client.end(Kind::Fail, "use", value, Some("stale-token".into()), None);
         };
-        self.maybe_pause(session, client).await;
+        guarded::maybe_pause(session, PAUSE_ONE_IN, client).await;
         elements.push(element);
         let written = self.with_resource(held, |resource| {
             resource.elements = elements;
@@ -158,26 +143,7 @@ impl Fenced {
     async fn append(&self, held: &Held, session: &Session, client: &mut Client) {
         let element = self.next_element.fetch_add(1, Ordering::Relaxed);
         let value = json!({"lock": held.lock, "owner": session.id, "token": held.token, "element": element});
-        client.invoke("append", value.clone());
-        let url = self.data_url(&held.lock);
-        let node = client.any_node();
-        let mut look = client.http.send(node, Call::get(&url)).await;
-        let Some(node) = look.read::<ZnodeInfo>(Effect::Read) else {
-            return client.end(Kind::Fail, "append", value, look.error.clone(), None);
-        };
-        self.maybe_pause(session, client).await;
-        let mut data = node.data.unwrap_or_default();
-        if !data.is_empty() {
-            data.push(',');
-        }
-        data.push_str(&element.to_string());
-        let mut call = Call::put(&url).body(data);
-        if self.guarded {
-            call = call.header(headers::IF_LOCK, format!("{};{}", held.lock, held.token));
-        }
-        let node = client.any_node();
-        let answer = client.http.send(node, call).await;
-        client.end_as(&answer, "append", value);
+        guarded::append(value, self.guarded.then_some(held.token), session, PAUSE_ONE_IN, client).await;
     }
 
     async fn release(&self, held: Held, session: &Session, client: &mut Client) -> bool {
@@ -232,13 +198,7 @@ impl Work for Fenced {
             client.invoke("resource-read", value.clone());
             let done = json!({"lock": lock, "elements": elements.unwrap_or_default()});
             client.end(Kind::Ok, "resource-read", done, None, None);
-            final_read(client, "read-all", value, Call::get(self.data_url(&lock)), |answer| {
-                let node = serde_json::from_slice::<ZnodeInfo>(&answer.body).ok();
-                let data = node.and_then(|node| node.data).unwrap_or_default();
-                let elements: Vec<u64> = data.split(',').filter_map(|text| text.parse().ok()).collect();
-                json!({"lock": lock, "elements": elements})
-            })
-            .await?;
+            guarded::read_at_the_end(&lock, client).await?;
         }
         Ok(())
     }

@@ -5,17 +5,21 @@
 
 mod again;
 mod bank;
+mod elections;
 mod ephemerals;
 mod fenced;
+mod guarded;
 mod locks;
 mod multi_locks;
 mod owner;
 mod queue;
 mod register;
 mod retries;
+mod revokes;
 mod semaphores;
 mod sequences;
 mod sessions;
+mod upgrades;
 mod waiter;
 mod watchers;
 pub mod zookeeper;
@@ -31,6 +35,7 @@ use crate::client::Client;
 use crate::http::Call;
 
 pub use bank::Bank;
+pub use elections::Elections;
 pub use ephemerals::Ephemerals;
 pub use fenced::Fenced;
 pub use locks::{LockKind, Locks};
@@ -38,9 +43,11 @@ pub use multi_locks::MultiLocks;
 pub use queue::Queue;
 pub use register::Registers;
 pub use retries::Retries;
+pub use revokes::Revokes;
 pub use semaphores::Semaphores;
 pub use sequences::Sequences;
 pub use sessions::Sessions;
+pub use upgrades::Upgrades;
 pub use watchers::Watchers;
 
 /// Everything that the harness makes lies below this znode.

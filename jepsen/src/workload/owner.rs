@@ -14,14 +14,25 @@ pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
 /// Who owns locks: one session at a time.
-#[derive(Default)]
 pub(super) struct Owner {
+    timeout_ms: u64,
     session: Option<Session>,
     /// Sessions in which something of unknown outcome was done: closing them ends the doubt.
     to_close: Vec<Session>,
 }
 
+impl Default for Owner {
+    fn default() -> Owner {
+        Owner::with_timeout(SESSION_TIMEOUT_MS)
+    }
+}
+
 impl Owner {
+    /// One whose sessions live for so long without it.
+    pub(super) fn with_timeout(timeout_ms: u64) -> Owner {
+        Owner { timeout_ms, session: None, to_close: Vec::new() }
+    }
+
     /// The session to act in. `None` when this step went into closing one that is in doubt.
     pub(crate) async fn session(&mut self, client: &mut Client) -> Result<Option<Session>, String> {
         if let Some(session) = self.to_close.pop() {
@@ -32,8 +43,18 @@ impl Owner {
         }
         match self.session.take() {
             Some(session) => Ok(Some(session)),
-            None => client.open_session(SESSION_TIMEOUT_MS).await.map(Some),
+            None => client.open_session(self.timeout_ms).await.map(Some),
         }
+    }
+
+    /// Whether there is a session, and with it what it had.
+    pub(super) fn has_session(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Takes the session out of its hands: it is not closed.
+    pub(super) fn take_session(&mut self) -> Option<Session> {
+        self.session.take()
     }
 
     /// Keeps the session: nothing was done in it.

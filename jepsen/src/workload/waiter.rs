@@ -118,6 +118,11 @@ impl Waiter {
         self.owner.keep(session);
     }
 
+    /// One whose sessions live for so long without it.
+    pub(super) fn with_timeout(timeout_ms: u64) -> Waiter {
+        Waiter { owner: Owner::with_timeout(timeout_ms), place: None }
+    }
+
     /// Asks for a place, with a call that keeps it: `enqueue`.
     pub(super) async fn enqueue(
         &mut self,
@@ -127,18 +132,32 @@ impl Waiter {
         call: Call,
         client: &mut Client,
     ) {
+        self.ask("enqueue", session, tickets, value, call, client).await;
+    }
+
+    /// The same under another name.
+    pub(super) async fn ask(
+        &mut self,
+        f: &str,
+        session: Session,
+        tickets: Tickets,
+        value: Value,
+        call: Call,
+        client: &mut Client,
+    ) -> Answer {
         let mut result = owned(&value, &session);
         let mut place = None;
         let (answer, _) = client
-            .operate("enqueue", result.clone(), call.session(&session.key), |answer| {
+            .operate(f, result.clone(), call.session(&session.key), |answer| {
                 let (ticket, held) = tickets.read(answer, Effect::Write, &mut result)?;
-                place = Some(Place { value: result.clone(), ticket: ticket.clone(), held, tickets });
-                result["ticket"] = ticket.into();
+                result["ticket"] = ticket.clone().into();
+                place = Some(Place { value: result.clone(), ticket, held, tickets });
                 Some(result)
             })
             .await;
         self.place = place;
         self.after(session, &answer, client);
+        answer
     }
 
     /// Waits for the place for a moment: `await`.

@@ -57,12 +57,7 @@ impl Ensemble {
 
     /// Like [`Ensemble::started`], with links between all nodes that can be frozen.
     pub(crate) async fn linked(size: usize, change: fn(&mut Config)) -> Ensemble {
-        let mut ensemble = Ensemble::new(size, change);
-        for from in 0..size {
-            for to in (0..size).filter(|to| *to != from) {
-                ensemble.links.insert((from, to), link::Link::to(ensemble.addrs[to]).await);
-            }
-        }
+        let mut ensemble = Ensemble::to_be_linked(size, change).await;
         for at in 0..size {
             ensemble.start(at).await;
         }
@@ -74,6 +69,22 @@ impl Ensemble {
     pub(crate) fn isolate(&self, node: usize, isolated: bool) {
         let touched = self.links.iter().filter(|((from, to), _)| *from == node || *to == node);
         touched.for_each(|(_, link)| link.freeze(isolated));
+    }
+
+    /// Parts two nodes without a word.
+    pub(crate) fn part(&self, one: usize, other: usize) {
+        [(one, other), (other, one)].iter().for_each(|way| self.links[way].freeze(true));
+    }
+
+    /// Nodes that are not started yet, with links between all of them that can be frozen.
+    pub(crate) async fn to_be_linked(size: usize, change: fn(&mut Config)) -> Ensemble {
+        let mut ensemble = Ensemble::new(size, change);
+        for from in 0..size {
+            for to in (0..size).filter(|to| *to != from) {
+                ensemble.links.insert((from, to), link::Link::to(ensemble.addrs[to]).await);
+            }
+        }
+        ensemble
     }
 
     /// Holds back whatever others begin to say to a node. It still reaches them, and hears their answers.

@@ -5,7 +5,7 @@ use axum::http::{Method, Request};
 use rest::RestConfig;
 use znode::Limits;
 
-use crate::node::Node;
+use crate::node::{Node, text};
 
 async fn limited(edit: impl FnOnce(&mut Limits)) -> Node {
     Node::start_with(RestConfig::default(), |config| edit(&mut config.limits)).await
@@ -180,6 +180,30 @@ async fn waits_and_pages_have_bounds() {
     let page = node.get("/v1/znodes?children&limit=100").await.expect(200);
     assert_eq!(page.body["children"].as_array().unwrap().len(), 2);
     assert!(page.body["next"].is_string());
+}
+
+#[tokio::test]
+async fn a_text_that_is_too_long_is_refused_by_its_name() {
+    let node = limited(|limits| limits.label_bytes_max = 8).await;
+    let session = node.session().await;
+    let check = async |method: Method, uri: &str, body: &str, name: &str| {
+        let answer = node.call(method, uri, &[("zlock-session", &session)], body.as_bytes()).await;
+        let refused = answer.expect_problem(413, "body-too-large");
+        let detail = format!("{name}: 9 bytes, and at most 8 are taken");
+        assert_eq!((&refused.body["detail"], &refused.body["code"]), (&detail.into(), &(-1012).into()), "{uri}");
+    };
+    let reader = node.acquire(&session, "/l?mode=read&owner=12345678&label=12345678").await.expect(200);
+    check(Method::POST, "/v1/locks/l?owner=123456789", "", "owner").await;
+    check(Method::POST, "/v1/locks/l?label=123456789", "", "label").await;
+    let upgrade = format!("/v1/locks/l?upgrade={}&label=123456789", text(&reader, "ticket"));
+    check(Method::POST, &upgrade, "", "label").await;
+    check(Method::POST, "/v1/elections/e?owner=123456789", "", "owner").await;
+    check(Method::POST, "/v1/sessions", r#"{"label":"123456789"}"#, "label").await;
+    check(Method::POST, "/v1/multilocks", r#"{"locks":[{"path":"/a"}],"label":"123456789"}"#, "label").await;
+    // Data is not a text with a name.
+    let node = limited(|limits| limits.data_bytes_max = 8).await;
+    let refused = node.post("/v1/znodes/b", "123456789").await.expect_problem(413, "body-too-large");
+    assert!(!text(&refused, "detail").contains(':'), "{}", refused.body);
 }
 
 #[tokio::test]

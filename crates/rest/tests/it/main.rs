@@ -9,6 +9,7 @@ mod elections;
 mod gatherings;
 mod lint;
 mod locks;
+mod metrics;
 mod multilocks;
 mod node;
 mod past;

@@ -1,6 +1,6 @@
 //! Each bound with its answer.
 
-use jute::{ConnectRequest, PathWatch, Record, Request, SetWatches2, framed, op};
+use jute::{AuthRequest, ConnectRequest, MultiOp, PathWatch, Record, Request, RequestHeader, SetWatches2, framed, op};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -83,7 +83,7 @@ async fn a_client_that_takes_nothing_is_cut_and_others_are_served() {
     other.set("/a", &"x".repeat(100_000)).await.unwrap();
     // Answers of many MiB: more than the sockets between the two hold.
     let get = framed(|out| {
-        jute::RequestHeader { xid: 1, op: op::GET_DATA }.write(out);
+        RequestHeader { xid: 1, op: op::GET_DATA }.write(out);
         PathWatch { path: "/a".into(), watch: false }.write(out);
     });
     let (mut reading, mut writing) = slow.stream.split();
@@ -159,7 +159,7 @@ async fn bounds_of_the_state_are_told_in_zookeepers_numbers() {
     client.create("/a/g", 0).await.unwrap();
     assert_eq!(client.create("/a/h", 0).await, Err(-125));
     let Request::Create(op, one) = create("/b", 0) else { panic!("what else?") };
-    let many = vec![jute::MultiOp::Create(op, one); 3];
+    let many = vec![MultiOp::Create(op, one); 3];
     assert_eq!(client.call(Request::Multi(many)).await, Err(-8));
 }
 
@@ -207,4 +207,64 @@ async fn a_slow_sender_is_answered_and_nobody_waits_for_it() {
         assert_eq!(other.exists("/a", false).await.unwrap().version, 0);
     }
     assert_eq!((slow.answer().await.error, other.get("/a", false).await.unwrap().data), (0, b"slow".as_slice().into()));
+}
+
+/// A packet of a few KiB could ask for an answer of many GiB.
+#[tokio::test]
+async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
+    let config = WireConfig { packet_bytes_max: 100_000, ..WireConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let mut client = node.client().await;
+    client.create("/a", 0).await.unwrap();
+    client.set("/a", &"x".repeat(40_000)).await.unwrap();
+    let reads = |count| {
+        let which = PathWatch { path: "/a".into(), watch: false };
+        Request::MultiRead(vec![MultiOp::GetData(which); count])
+    };
+    assert!(client.call(reads(2)).await.unwrap().len() > 80_000);
+    assert_eq!(client.call(reads(3)).await, Err(-8));
+    assert_eq!(client.call(reads(4_000)).await, Err(-8));
+    client.close().await;
+}
+
+/// `auth` stands for all that the client has proven: a packet of 1 MiB could make millions of entries.
+#[tokio::test]
+async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    for number in 0..50 {
+        let auth = AuthRequest { kind: 0, scheme: "digest".into(), auth: format!("u{number}:p").as_bytes().into() };
+        client.send(&Request::Auth(auth)).await;
+        assert_eq!(client.answer().await.error, 0);
+    }
+    let entry = |perms| jute::Acl { perms, scheme: "auth".into(), id: String::new() };
+    let with_acl = |acl: Vec<jute::Acl>| {
+        let Request::Create(op, one) = create("/a", 0) else { panic!("what else?") };
+        Request::Create(op, jute::CreateRequest { acl, ..one })
+    };
+    assert_eq!(client.call(with_acl((1..=30_000).map(entry).collect())).await, Err(-114));
+    client.ask::<jute::PathOnly>(with_acl(vec![entry(31); 30_000])).await.unwrap();
+    client.close().await;
+}
+
+/// Reads that wait behind a write come due all at once.
+#[tokio::test]
+async fn answers_wait_until_the_client_has_taken_those_before_them() {
+    let config = WireConfig { unread_bytes_max: 400_000, ..WireConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let mut client = node.client().await;
+    client.create("/a", 0).await.unwrap();
+    client.set("/a", &"x".repeat(100_000)).await.unwrap();
+    for _ in 0..3 {
+        let mut xids = vec![client.send(&set("/a", &"y".repeat(100_000))).await];
+        for _ in 0..100 {
+            xids.push(client.send(&Request::GetData(PathWatch { path: "/a".into(), watch: false })).await);
+        }
+        xids.push(client.send(&set("/a", &"z".repeat(100_000))).await);
+        for xid in xids {
+            let answer = client.answer().await;
+            assert_eq!((answer.xid, answer.error), (xid, 0));
+        }
+    }
+    client.close().await;
 }

@@ -1,7 +1,12 @@
 //! ZooKeeper's guarantees of order.
 
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
 use jute::{Buffer, DataStat, PathOnly, PathWatch, Record, Request, SetWatches, SetWatches2, Stat, event, xid};
+use replica::Observer;
 use wire::WireConfig;
+use znode::{Event, EventKind, State};
 
 use crate::client::{Client, create, set};
 use crate::node::Node;
@@ -184,4 +189,45 @@ async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
         }
     }
     assert_eq!((created, there), (20, 20));
+}
+
+/// Holds a state back that all observers before it have heard of, until the test has looked or ended.
+struct Between {
+    come: SyncSender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Observer for Between {
+    fn published(&self, _: &Arc<State>, events: &[Event]) {
+        if events.iter().any(|event| event.kind == EventKind::DataChanged) {
+            let _ = self.come.send(());
+            let _ = self.go_on.lock().unwrap().recv();
+        }
+    }
+
+    fn replaced(&self, _: &Arc<State>) {}
+
+    fn watches(&self) -> usize {
+        0
+    }
+}
+
+/// A read that sets a watch looks at the state under the guard of the watches, which hears of it first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_read_never_sees_less_than_the_one_before_it() {
+    let node = Node::start().await;
+    let (mut reading, mut writing) = (node.client().await, node.client().await);
+    writing.create("/a", 0).await.unwrap();
+    let (come, coming) = sync_channel(1);
+    let (go, go_on) = sync_channel(1);
+    let between = Arc::new(Between { come, go_on: Mutex::new(go_on) });
+    node.replica.observe(&between);
+    writing.send(&set("/a", "y")).await;
+    tokio::task::spawn_blocking(move || coming.recv().unwrap()).await.unwrap();
+    for watch in [true, false, true, false] {
+        assert_eq!(reading.get("/a", watch).await.unwrap().stat.version, 1);
+    }
+    assert!(reading.children("/a", false).await.is_ok());
+    go.send(()).unwrap();
+    assert_eq!(writing.answer().await.error, 0);
 }

@@ -1,6 +1,7 @@
 //! Four-letter words.
 
 use jute::ConnectRequest;
+use replica::{Entrance, RequestEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::WireConfig;
@@ -36,6 +37,13 @@ async fn words_answer_what_tools_read() {
     contains(&mntr, &["zk_server_state\tstandalone\n", "zk_num_alive_connections\t1\n", "zk_watch_count\t2\n"]);
     contains(&mntr, &["zk_ephemerals_count\t1\n", "zk_znode_count\t5\n", "zk_global_sessions\t1\n"]);
     assert!(mntr.lines().all(|line| line.starts_with("zk_") && line.contains('\t')), "{mntr}");
+    let status = node.replica.status();
+    assert_eq!(status.observed, 2, "what /metrics tells of watches");
+    let requests = |end| status.counts.requests(Entrance::ZooKeeper, end);
+    assert_eq!((requests(RequestEnd::Done), requests(RequestEnd::Refused)), (3, 0));
+    client.get("/none", false).await.unwrap_err();
+    let refused = node.replica.status().counts.requests(Entrance::ZooKeeper, RequestEnd::Refused);
+    assert_eq!(refused, 1);
     contains(&ask(&node, "dump").await, &["Sessions with Ephemerals (1):\n", &format!("{session}:\n\t/e\n")]);
     contains(&ask(&node, "wchs").await, &["1 connections watching 2 paths\n", "Total watches:2\n"]);
     contains(&ask(&node, "wchc").await, &[&format!("{session}\n\t/\n\t/e\n")]);

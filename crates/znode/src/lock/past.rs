@@ -266,9 +266,16 @@ impl State {
     /// Each is found once, so this costs O(log n) for each ticket over its life.
     pub(crate) fn settle_grants(&mut self, changes: &Changes) {
         for lock in changes.queues() {
+            let mut passed = false;
             for ticket in self.new_holders(lock) {
-                let token = self.token_at(lock, &self.nodes[&ticket], changes.zxid);
+                let node = &self.nodes[&ticket];
+                let token = self.token_at(lock, node, changes.zxid);
+                passed |= token.0 != node.czxid.0;
                 self.put_grant(&ticket, Grant { at: self.moment(changes), token });
+            }
+            if passed {
+                // Who is made by now and granted later comes after a token that is younger than its lock node.
+                self.pass(lock, changes.zxid);
             }
         }
         for ticket in changes.new_grants() {
@@ -307,10 +314,11 @@ impl State {
     /// Keeps a grant; the lock node stands.
     pub(crate) fn put_grant(&mut self, ticket: &ZPath, grant: Grant) {
         let lock = ticket.parent().expect("a lock node has a parent");
-        let czxid = self.nodes[ticket].czxid;
+        let node = &self.nodes[ticket];
+        let (czxid, now) = (node.czxid, Zxid(self.token_of(ticket, node).0));
         self.edit(&lock, |lock| {
             lock.family.settle(ticket.name(), czxid);
-            lock.family.change_token(ticket.name(), czxid, Zxid(grant.token.0));
+            lock.family.change_token(ticket.name(), now, Zxid(grant.token.0));
         });
         self.grants.insert(ticket.clone(), grant);
     }
@@ -327,3 +335,36 @@ pub(crate) fn short(text: &str) -> String {
 
 /// Lock nodes in a row that do not hold and are looked at.
 const MISSES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Acquire, Attempt, Credential, Idempotency, LogPosition, Reply, Request, RequestKey, Term, Txn, lock};
+
+    fn apply(state: &mut State, zxid: u64, request: Request) -> Reply {
+        state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { time_ms: zxid, request }).reply.unwrap()
+    }
+
+    #[test]
+    fn a_second_grant_of_a_ticket_takes_the_place_of_the_first() {
+        let mut state = State::default();
+        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 30_000, label: String::new() };
+        apply(&mut state, 1, Request::new(open));
+        let lock = ZPath::parse("/l").unwrap();
+        let (owner, label) = (String::new(), String::new());
+        let mode = LockMode::Exclusive;
+        let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1) };
+        let credential = Some(Credential { session: SessionId(1), secret_hash: [0; 32] });
+        let idempotency = Some(Idempotency { key: RequestKey([1; 16]), fingerprint: [0; 16] });
+        let request = Request { credential, idempotency, guard: None, op: Op::Acquire(acquire) };
+        let Reply::Acquired { ticket, .. } = apply(&mut state, 2, request) else { panic!("it is free") };
+        state.skip(LogPosition { term: Term(1), zxid: Zxid(9) });
+        for token in [5, 7] {
+            let at = Moment { zxid: Zxid(token), time_ms: token };
+            state.put_grant(&ticket, Grant { at, token: FencingToken(token) });
+            state.check_invariants().unwrap();
+            let held = [2, 5, 7].map(|token| lock::is_held_with(&state, &lock, FencingToken(token)));
+            assert_eq!(held, [2, 5, 7].map(|other| other == token), "token {token}");
+        }
+    }
+}

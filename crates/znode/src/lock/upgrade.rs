@@ -2,7 +2,8 @@
 //!
 //! The upgraded writer queues in front of all writers that wait, right behind the readers that hold, and passes its own
 //! reader: it holds when the other readers have gone. A writer that it went in front of was made before it and would show a
-//! smaller token after it, so such a one gets a token from its grant (see [`crate::lock::grant`]).
+//! smaller token after it, so such a one gets a token from its grant (see [`crate::lock::grant`]). The same holds for those
+//! made before that grant, and for those that a writer's own reader went in front of.
 
 use bincode::{Decode, Encode};
 
@@ -17,7 +18,7 @@ use crate::{
     Zxid,
 };
 
-/// What upgrades mean for one lock's queue.
+/// What upgrades, and downgrades that go in front of others, mean for one lock's queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Upgraded {
     /// The lock nodes of the writer and of the reader that it passes, while both stand.
@@ -154,6 +155,11 @@ impl State {
         if contenders == 0 || *upgraded == Upgraded::default() {
             self.upgrades.remove(lock);
         }
+    }
+
+    /// Contenders that were made before `zxid` are passed by one that holds now.
+    pub(crate) fn pass(&mut self, lock: &ZPath, zxid: Zxid) {
+        self.upgrades.entry(lock.clone()).or_default().passed = zxid;
     }
 
     /// The token of one that comes to hold at `zxid`.

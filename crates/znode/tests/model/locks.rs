@@ -85,8 +85,9 @@ impl Model {
             LockMode::Lease { .. } => "lease-",
         };
         let next = self.nodes.get(lock).map_or(0, |directory| directory.children_created);
-        let number = self.downgrade_number(acquire, id).unwrap_or(next);
-        let ticket = join(lock, &format!("_c_{key}-{family}{number:010}"));
+        let downgraded = self.downgrade_number(acquire, id);
+        let digits = downgraded.unwrap_or(next);
+        let ticket = join(lock, &format!("_c_{key}-{family}{digits:010}"));
         if self.nodes.contains_key(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &zpath(&ticket)));
         }
@@ -97,7 +98,7 @@ impl Model {
         if self.contenders(lock).len() >= self.limits.waiters_max as usize {
             return Err(Refusal::at(Error::TooManyWaiters, &acquire.lock));
         }
-        if to_make.is_empty() && self.downgrade_number(acquire, id).is_none() {
+        if to_make.is_empty() && downgraded.is_none() {
             let (mode, owner) = (acquire.mode, &*acquire.owner);
             if let Some(cycle) = self.circle_at_end(lock, mode, id, owner) {
                 self.note_circle(lock, mode, id, owner, &acquire.label);
@@ -115,6 +116,11 @@ impl Model {
             released: 0,
             lingers_until_ms: None,
         };
+        let last = self.contenders(lock).last().and_then(|path| number(path));
+        let ledger = self.nodes.get(lock).is_some_and(|directory| directory.ledger.is_some());
+        if !ledger && downgraded.is_some() && downgraded < last {
+            self.passed.insert(lock.into(), self.last_zxid);
+        }
         self.put(&ticket, stay, acquire.label.clone().into_bytes(), Acl::open(), Some(node));
         Ok(Ok(ticket))
     }

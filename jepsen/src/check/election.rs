@@ -1,0 +1,110 @@
+//! `election`: one leader at a time, tokens that rise, and observers who see both in order.
+
+use std::collections::BTreeMap;
+
+use super::order::{self, Numbered};
+use super::stay::{self, Clock, Stay};
+use super::{again, fenced, tenure};
+use crate::history::Operation;
+use crate::verdict::Verdict;
+
+/// Judges candidates: `enqueue`, `await` (a token when it leads), `release`; what leaders do: `proclaim`, `append` to a znode under
+/// the token; and `observe`: `leads_with` the leader's token, what it `said`, and a `cursor`.
+pub(super) fn check(operations: &[Operation]) -> Verdict {
+    let mut verdict = Verdict::default();
+    let tenures = tenure::tenures(operations);
+    tenure::check_tokens(&tenures, &mut verdict);
+    verdict.figure("leaders", tenures.len());
+    stay::check_exclusion(&stay::stays(operations, Clock::History), Clock::History, &mut verdict);
+    let stays = stay::stays(operations, Clock::Log);
+    stay::check_exclusion(&stays, Clock::Log, &mut verdict);
+    stay::check_tokens_rise(&stays, &mut verdict);
+    stay::check_order(&stay::waits(operations), &stays, &mut verdict);
+    fenced::check_updates(operations, true, &mut verdict);
+    fenced::check_accepted(operations, "append", "version", &mut verdict);
+    let mut elections: BTreeMap<&str, Observed<'_>> = BTreeMap::new();
+    for operation in operations {
+        let Some(lock) = operation.text("lock") else { continue };
+        let observed = elections.entry(lock).or_default();
+        match operation.f.as_str() {
+            "observe" if operation.is_ok() => observed.looks.push(operation),
+            "proclaim" if operation.is_possible() => observed.said.push(operation),
+            _ => {}
+        }
+    }
+    for stay in &stays {
+        elections.entry(stay.lock).or_default().stays.push(stay);
+    }
+    verdict.figure("observations", elections.values().map(|observed| observed.looks.len()).sum::<usize>());
+    verdict.figure("proclamations", elections.values().map(|observed| observed.said.len()).sum::<usize>());
+    for (lock, observed) in elections {
+        observed.check_order(lock, &mut verdict);
+        observed.looks.iter().for_each(|look| observed.check_look(lock, look, &mut verdict));
+    }
+    again::check(operations, &mut verdict);
+    verdict
+}
+
+/// One election.
+#[derive(Default)]
+struct Observed<'a> {
+    looks: Vec<&'a Operation>,
+    said: Vec<&'a Operation>,
+    stays: Vec<&'a Stay<'a>>,
+}
+
+/// The leader's token and the zxid at which it spoke last.
+fn seen(look: &Operation) -> Option<(u64, u64)> {
+    let (_, spoke) = look.text("cursor")?.split_once('.')?;
+    Some((look.number("leads_with")?, spoke.parse().ok()?))
+}
+
+impl<'a> Observed<'a> {
+    /// Leaders are seen in order, and what each of them says, whoever observes, over whatever node.
+    fn check_order(&self, lock: &str, verdict: &mut Verdict) {
+        let mut leaders = Vec::new();
+        let mut words: BTreeMap<u64, Vec<Numbered<'_>>> = BTreeMap::new();
+        for operation in self.looks.iter().copied() {
+            let Some((token, spoke)) = seen(operation) else { continue };
+            leaders.push(Numbered { operation, number: token, may_repeat: true });
+            words.entry(token).or_default().push(Numbered { operation, number: spoke, may_repeat: true });
+        }
+        order::check_rising("leader-order", &format!("{lock}: the leader with token"), &leaders, verdict);
+        for (token, words) in words {
+            let what = format!("{lock}: what the leader with token {token} said at");
+            order::check_rising("proclamation-order", &what, &words, verdict);
+        }
+    }
+
+    /// An observation shows the leader and its last word at its zxid: nothing older, nothing that nobody said.
+    fn check_look(&self, lock: &str, look: &Operation, verdict: &mut Verdict) {
+        let Some(at) = look.zxid else { return };
+        let token = look.number("leads_with");
+        for stay in self.stays.iter().filter(|stay| stay.begin <= at) {
+            let leads = at <= stay.until;
+            let wrong = match token {
+                None => leads,
+                Some(token) => token < stay.token || leads && token != stay.token,
+            };
+            if wrong {
+                let shown = token.map_or_else(|| "nobody".to_owned(), |token| format!("the leader with token {token}"));
+                let detail = format!("{lock}: {shown} was seen at zxid {at}, and token {} led before", stay.token);
+                verdict.found("wrong-leader", detail, &[&stay.shown[..], &[look]].concat());
+            }
+        }
+        let (Some((token, spoke)), Some(said)) = (seen(look), look.text("said")) else { return };
+        let own = |words: &&&Operation| words.number("token") == Some(token);
+        let newer = |words: &&&Operation| words.is_ok() && words.zxid.is_some_and(|zxid| spoke < zxid && zxid <= at);
+        if let Some(words) = self.said.iter().filter(own).find(newer) {
+            let detail = format!("{lock}: an answer at zxid {at} has not what the leader had said before");
+            verdict.found("missed-proclamation", detail, &[words, look]);
+        }
+        // Until it speaks it shows its label, which is no number.
+        let Ok(element) = said.parse::<u64>() else { return };
+        let begun = |words: &&Operation| words.number("element") == Some(element) && words.call < look.complete;
+        if !self.said.iter().copied().filter(|words| words.number("token") == Some(token)).any(|words| begun(&words)) {
+            let detail = format!("{lock}: the leader with token {token} never said {element}");
+            verdict.found("proclamation-from-nowhere", detail, &[look]);
+        }
+    }
+}

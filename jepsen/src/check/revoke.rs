@@ -1,0 +1,128 @@
+//! `revoke`: a lock that was taken away is gone, its token is dead, its holder hears of it, and the next one gets it.
+
+use serde_json::Value;
+
+use super::stay::{self, Clock};
+use super::{again, fenced, tenure};
+use crate::history::Operation;
+use crate::verdict::Verdict;
+
+/// Judges holders: `enqueue`, `await`, `append` under the token, `listen` (`asked`, and when it is `due_ms`), `release`; those who
+/// `revoke` with a `deadline_ms` or none, answered with `tickets`; and `past`, what the lock remembers of a lost ticket.
+pub(super) fn check(operations: &[Operation]) -> Verdict {
+    let mut verdict = Verdict::default();
+    let tenures = tenure::tenures(operations);
+    // Who was asked may have lost the lock at any time: what answers prove counts, and not when it was given back.
+    tenure::check_tokens(&tenures, &mut verdict);
+    verdict.figure("grants", tenures.len());
+    stay::check_exclusion(&stay::stays(operations, Clock::History), Clock::History, &mut verdict);
+    let stays = stay::stays(operations, Clock::Log);
+    stay::check_exclusion(&stays, Clock::Log, &mut verdict);
+    stay::check_tokens_rise(&stays, &mut verdict);
+    stay::check_order(&stay::waits(operations), &stays, &mut verdict);
+    fenced::check_updates(operations, true, &mut verdict);
+    fenced::check_accepted(operations, "append", "version", &mut verdict);
+    check_dead_tokens(operations, &mut verdict);
+    let revokes: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "revoke").collect();
+    verdict.figure("revocations", revokes.iter().filter(|revoke| revoke.is_ok()).count());
+    check_asked(operations, &revokes, &stays, &mut verdict);
+    check_pasts(operations, &revokes, &mut verdict);
+    again::check(operations, &mut verdict);
+    verdict
+}
+
+/// After its holder was told that the lock is lost, or the log says so, nothing is done with its token.
+fn check_dead_tokens(operations: &[Operation], verdict: &mut Verdict) {
+    let key = |operation: &Operation, name| Some((operation.text("lock")?.to_owned(), operation.number(name)?));
+    let told = |operation: &&Operation| {
+        operation.error.as_deref().is_some_and(|error| matches!(error, "lock-not-held" | "ticket-gone"))
+    };
+    let mut learned = 0;
+    for loss in operations.iter().filter(|op| matches!(op.f.as_str(), "append" | "listen")).filter(told) {
+        learned += 1;
+        let later = |op: &&Operation| op.is_ok() && op.call > loss.complete && op.f != "past";
+        let alive = |op: &&Operation| key(op, "token").is_some() && key(op, "token") == key(loss, "token");
+        if let Some(late) = operations.iter().filter(later).find(alive) {
+            verdict.found("dead-token-accepted", told_of(loss, "was lost, and then used"), &[loss, late]);
+        }
+    }
+    verdict.figure("losses-learned", learned);
+    for past in operations.iter().filter(|op| op.f == "past" && op.is_ok()) {
+        let Some(ended) = past.number("ended_zxid") else { continue };
+        let late = |op: &&Operation| op.is_ok() && op.zxid.is_some_and(|zxid| zxid > ended);
+        let alive = |op: &&Operation| key(op, "token").is_some() && key(op, "token") == key(past, "dead_token");
+        if let Some(late) = operations.iter().filter(late).find(alive) {
+            let detail = told_of(past, &format!("ended at zxid {ended}, and was used after that"));
+            verdict.found("dead-token-accepted", detail, &[past, late]);
+        }
+    }
+}
+
+fn told_of(operation: &Operation, what: &str) -> String {
+    format!("{}: a token {what}", operation.text("lock").unwrap_or_default())
+}
+
+fn names(revoke: &Operation, ticket: &str) -> bool {
+    let tickets = revoke.result.get("tickets").and_then(Value::as_array);
+    tickets.into_iter().flatten().any(|name| name.as_str() == Some(ticket))
+}
+
+/// Whoever holds the lock is asked, and hears of it at the latest at the zxid at which it was.
+fn check_asked(operations: &[Operation], revokes: &[&Operation], stays: &[stay::Stay<'_>], verdict: &mut Verdict) {
+    for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
+        let (Some(lock), Some(at)) = (revoke.text("lock"), revoke.zxid) else { continue };
+        // One that is taken away at once is not there any more at that zxid.
+        let holds = |stay: &&stay::Stay<'_>| stay.lock == lock && stay.begin < at && at <= stay.until;
+        for stay in stays.iter().filter(holds) {
+            let ticket = stay.shown.iter().find_map(|operation| operation.text("ticket"));
+            if ticket.is_some_and(|ticket| !names(revoke, ticket)) {
+                let detail = format!("{lock}: session {} held it and was not asked", stay.owner);
+                verdict.found("not-asked", detail, &[&stay.shown[..], &[revoke]].concat());
+            }
+        }
+        let hears = |op: &&Operation| op.f == "listen" && op.is_ok() && op.zxid.is_some_and(|zxid| zxid >= at);
+        let is_asked = |op: &&Operation| op.text("ticket").is_some_and(|ticket| names(revoke, ticket));
+        let deaf = |op: &&Operation| op.field("asked") != Some(&Value::Bool(true));
+        if let Some(listens) = operations.iter().filter(hears).filter(is_asked).find(deaf) {
+            verdict.found("not-told", format!("{lock}: a holder was asked and did not hear of it"), &[revoke, listens]);
+        }
+    }
+}
+
+/// A ticket is taken away only if somebody asked for it with a deadline, and not before it was due.
+fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut Verdict) {
+    let mut taken = 0;
+    let is_taken = |op: &&Operation| op.f == "past" && op.is_ok() && op.text("end") == Some("revoked");
+    for past in operations.iter().filter(is_taken) {
+        let (lock, Some(ticket)) = (past.text("lock"), past.text("ticket")) else { continue };
+        taken += 1;
+        let with_deadline = |op: &&&Operation| {
+            let of_it = !op.is_ok() || names(op, ticket);
+            op.is_possible()
+                && of_it
+                && op.text("lock") == lock
+                && op.number("deadline_ms").is_some()
+                && op.call < past.complete
+        };
+        let asked: Vec<&Operation> = revokes.iter().filter(with_deadline).copied().collect();
+        if asked.is_empty() {
+            verdict.found(
+                "taken-unasked",
+                told_of(past, "was taken away, and nobody had asked with a deadline"),
+                &[past],
+            );
+        }
+        // The deadline that a holder was told of counts, unless somebody may have set an earlier one since.
+        let listened = |op: &&Operation| op.f == "listen" && op.is_ok() && op.text("ticket") == Some(ticket);
+        let due = |op: &&Operation| {
+            let since = |asked: &&Operation| !(asked.is_ok() && asked.zxid <= op.zxid);
+            op.number("due_ms").is_some() && !asked.iter().copied().any(|asked| since(&asked))
+        };
+        let ended_ms = past.number("ended_ms").unwrap_or(u64::MAX);
+        let early = |op: &&Operation| op.number("due_ms").is_some_and(|due_ms| ended_ms < due_ms);
+        if let Some(listens) = operations.iter().filter(listened).filter(due).find(early) {
+            verdict.found("taken-early", told_of(past, "was taken away before it was due"), &[listens, past]);
+        }
+    }
+    verdict.figure("taken-away", taken);
+}

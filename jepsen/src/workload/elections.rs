@@ -1,0 +1,193 @@
+//! `election`: campaign, proclaim and write under the token, pause for longer than the session, resign; others observe.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use protocol::Election;
+use serde_json::json;
+
+use super::again::{Used, again};
+use super::owner::SESSION_TIMEOUT_MS;
+use super::waiter::{Place, Tickets, Waiter, owned};
+use super::{Made, Work, epoch, guarded, make_root};
+use crate::answer::Effect;
+use crate::client::{Client, Session};
+use crate::http::Call;
+
+/// As short as zlock allows: pauses are to be longer.
+const LEADER_TIMEOUT_MS: u64 = 2_000;
+const EPOCH: Duration = Duration::from_secs(20);
+/// How long an observer waits for something new.
+const WAIT: Duration = Duration::from_millis(1_000);
+/// What a leader does before it resigns.
+const DEEDS: u32 = 4;
+/// One deed in so many is interrupted by a pause.
+const PAUSE_ONE_IN: u32 = 40;
+/// One worker in so many observes.
+const OBSERVER_ONE_IN: usize = 4;
+
+/// Elections that many workers stand for.
+pub struct Elections {
+    count: u64,
+    next_element: AtomicU64,
+    used: Used,
+    made: Made,
+}
+
+/// One who stands, or looks on.
+pub enum Participant {
+    /// Stands.
+    Candidate(Candidate),
+    /// Looks on.
+    Observer(Observer),
+}
+
+/// One who stands for election, and what it still has to do when it leads.
+pub struct Candidate {
+    waiter: Waiter,
+    deeds_left: u32,
+}
+
+/// One who looks on: the election, and the cursor of the last answer.
+#[derive(Default)]
+pub struct Observer {
+    election: String,
+    cursor: Option<String>,
+}
+
+impl Elections {
+    /// Elections for so many workers: few enough that each has candidates.
+    pub fn new(concurrency: usize) -> Elections {
+        Elections {
+            count: (concurrency as u64 / 4).max(1),
+            next_element: AtomicU64::new(0),
+            used: Used::default(),
+            made: Made::default(),
+        }
+    }
+
+    fn any(&self, client: &mut Client) -> String {
+        format!("{}/election/{}-{}", super::ROOT, epoch(client, EPOCH), client.rng.u64(..self.count))
+    }
+
+    async fn campaign(&self, candidate: &mut Candidate, session: Session, client: &mut Client) -> Result<(), String> {
+        let lock = self.any(client);
+        self.made.ensure(client, &guarded::path(&lock), "").await?;
+        self.used.note(&lock);
+        candidate.deeds_left = DEEDS;
+        let call = Call::post(format!("/v1/elections{lock}?keep=true&label=candidate"));
+        candidate.waiter.enqueue(session, Tickets::One, json!({"lock": lock}), call, client).await;
+        Ok(())
+    }
+
+    /// Proclaims something, or writes to the guarded znode. One who is told that it does not lead any more stands again.
+    async fn lead(&self, candidate: &mut Candidate, session: Session, place: Place, client: &mut Client) {
+        candidate.deeds_left -= 1;
+        let element = self.next_element.fetch_add(1, Ordering::Relaxed);
+        let mut value = owned(&place.value, &session);
+        value["element"] = element.into();
+        let token = value["token"].as_u64();
+        let answer = if client.rng.bool() {
+            guarded::append(value, token, &session, PAUSE_ONE_IN, client).await
+        } else {
+            guarded::maybe_pause(&session, PAUSE_ONE_IN, client).await;
+            let (lock, token) = (place.lock(), token.unwrap_or(0));
+            let call = Call::put(format!("/v1/elections{lock}?ticket={}&fencing_token={token}", place.ticket));
+            let call = call.body(element.to_string()).session(&session.key);
+            client.operate("proclaim", value, call, |_| None).await.0
+        };
+        if !answer.is_problem("lock-not-held") && !answer.is_problem("no-node") {
+            candidate.waiter.place = Some(place);
+        }
+        candidate.waiter.after(session, &answer, client);
+    }
+
+    /// Asks who leads, from the last answer on: over any node.
+    async fn observe(&self, observer: &mut Observer, client: &mut Client) {
+        let election = self.any(client);
+        // Observers stay with an election, as long as it is one of the present ones.
+        let of_epoch = |name: &str| name.rsplit_once('-').map(|(epoch, _)| epoch.to_owned());
+        if of_epoch(&election) != of_epoch(&observer.election) {
+            *observer = Observer { election, cursor: None };
+        }
+        let lock = observer.election.clone();
+        let value = json!({"lock": lock, "after": observer.cursor});
+        let mut call = Call::get(format!("/v1/elections{lock}")).waiting(WAIT);
+        if let Some(cursor) = &observer.cursor {
+            call = call.query(&format!("after={cursor}")).query(&format!("wait={}ms", WAIT.as_millis()));
+        }
+        let mut next = None;
+        let (answer, _) = client
+            .operate("observe", value.clone(), call, |answer| {
+                let election: Election = answer.read(Effect::Read)?;
+                let mut seen = value.clone();
+                seen["cursor"] = election.cursor.clone().into();
+                if let Some(leader) = &election.leader {
+                    seen["leader"] = leader.session.into();
+                    seen["leads_with"] = leader.fencing_token.into();
+                    seen["said"] = leader.data.clone().into();
+                }
+                next = Some(election.cursor);
+                Some(seen)
+            })
+            .await;
+        if answer.is_ok() {
+            observer.cursor = next;
+        }
+    }
+}
+
+impl Work for Elections {
+    type Worker = Participant;
+
+    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
+        make_root(client, "election").await.map(|_| ())
+    }
+
+    fn worker(&self, index: usize) -> Participant {
+        if index % OBSERVER_ONE_IN == OBSERVER_ONE_IN - 1 {
+            return Participant::Observer(Observer::default());
+        }
+        let waiter = Waiter::with_timeout(LEADER_TIMEOUT_MS);
+        Participant::Candidate(Candidate { waiter, deeds_left: 0 })
+    }
+
+    async fn step(&self, worker: &mut Participant, client: &mut Client) -> Result<(), String> {
+        let candidate = match worker {
+            Participant::Candidate(candidate) => candidate,
+            Participant::Observer(observer) => {
+                self.observe(observer, client).await;
+                return Ok(());
+            }
+        };
+        let waiter = &mut candidate.waiter;
+        let Some(session) = waiter.owner.session(client).await? else { return Ok(()) };
+        let leaves = client.rng.u8(..20) == 0;
+        match waiter.place.take() {
+            Some(place) if place.held && candidate.deeds_left > 0 => {
+                self.lead(candidate, session, place, client).await;
+            }
+            Some(place) if place.held || leaves => waiter.release(session, place, client).await,
+            Some(place) => waiter.wait(session, place, client).await,
+            None => self.campaign(candidate, session, client).await?,
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, worker: Participant, client: &mut Client) -> Result<(), String> {
+        match worker {
+            Participant::Candidate(candidate) => candidate.waiter.owner.settle(client).await,
+            Participant::Observer(_) => Ok(()),
+        }
+    }
+
+    async fn finish(&self, client: &mut Client) -> Result<(), String> {
+        let session = client.open_session(SESSION_TIMEOUT_MS).await?;
+        for lock in self.used.all() {
+            guarded::read_at_the_end(&lock, client).await?;
+            let call = Call::post(format!("/v1/elections{lock}"));
+            again(&session, Tickets::One, json!({"lock": lock}), &call, client).await;
+        }
+        Ok(())
+    }
+}

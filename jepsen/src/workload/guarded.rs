@@ -1,0 +1,95 @@
+//! A znode beside a lock, in which those who hold it write a list: what the lock is there for.
+
+use protocol::{NodeSet, ZnodeInfo, headers};
+use serde_json::{Value, json};
+
+use super::final_read;
+use crate::answer::{Answer, Effect};
+use crate::client::{Client, Session};
+use crate::http::Call;
+
+/// The znode of a lock.
+pub(super) fn path(lock: &str) -> String {
+    format!("{lock}-data")
+}
+
+fn url(lock: &str) -> String {
+    format!("/v1/znodes{}", path(lock))
+}
+
+/// Reads the list. The answer is what it is not when it could not be read.
+pub(super) async fn read(lock: &str, client: &mut Client) -> Result<String, Answer> {
+    let node = client.any_node();
+    let mut answer = client.http.send(node, Call::get(url(lock))).await;
+    match answer.read::<ZnodeInfo>(Effect::Read) {
+        Some(node) => Ok(node.data.unwrap_or_default()),
+        None => Err(answer),
+    }
+}
+
+/// Writes the list back with one element more, with the guard only while the token holds. An `Ok` says the znode's `version`.
+pub(super) async fn write(
+    lock: &str,
+    guard: Option<u64>,
+    mut list: String,
+    value: &mut Value,
+    client: &mut Client,
+) -> Answer {
+    if !list.is_empty() {
+        list.push(',');
+    }
+    list.push_str(&value["element"].to_string());
+    let mut call = Call::put(url(lock)).body(list);
+    if let Some(token) = guard {
+        call = call.header(headers::IF_LOCK, format!("{lock};{token}"));
+    }
+    let node = client.any_node();
+    let mut answer = client.http.send(node, call).await;
+    if let Some(set) = answer.read::<NodeSet>(Effect::Write) {
+        value["version"] = set.stat.version.into();
+    }
+    answer
+}
+
+/// Reads the list, thinks, and writes it back: `append`.
+pub(super) async fn append(
+    mut value: Value,
+    guard: Option<u64>,
+    session: &Session,
+    pause_one_in: u32,
+    client: &mut Client,
+) -> Answer {
+    let lock = value["lock"].as_str().unwrap_or_default().to_owned();
+    client.invoke("append", value.clone());
+    let list = match read(&lock, client).await {
+        Ok(list) => list,
+        Err(answer) => {
+            client.end(crate::history::Kind::Fail, "append", value, answer.error.clone(), None);
+            return answer;
+        }
+    };
+    maybe_pause(session, pause_one_in, client).await;
+    let answer = write(&lock, guard, list, &mut value, client).await;
+    client.end_as(&answer, "append", value);
+    answer
+}
+
+/// A pause of the client, one time in so many: no heartbeats, no progress, for longer than its session may live without.
+pub(super) async fn maybe_pause(session: &Session, one_in: u32, client: &mut Client) {
+    if client.rng.u32(..one_in) == 0 {
+        session.set_quiet(true);
+        tokio::time::sleep(session.timeout.mul_f64(1.2 + client.rng.f64())).await;
+        session.set_quiet(false);
+    }
+}
+
+/// The last look at the list: `read-all`.
+pub(super) async fn read_at_the_end(lock: &str, client: &mut Client) -> Result<(), String> {
+    final_read(client, "read-all", json!({"lock": lock}), Call::get(url(lock)), |answer| {
+        let node = serde_json::from_slice::<ZnodeInfo>(&answer.body).ok();
+        let data = node.and_then(|node| node.data).unwrap_or_default();
+        let elements: Vec<u64> = data.split(',').filter_map(|text| text.parse().ok()).collect();
+        json!({"lock": lock, "elements": elements})
+    })
+    .await
+}

@@ -1,0 +1,213 @@
+//! `revoke`: hold a lock and write under it; ask for it back, with a deadline or without; some holders give up when they are
+//! asked, others go on until they are refused.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use protocol::{LockHistory, Revoked, Ticket};
+use serde_json::{Value, json};
+
+use super::again::{Used, again};
+use super::owner::SESSION_TIMEOUT_MS;
+use super::waiter::{Place, Tickets, Waiter, owned};
+use super::{Made, Work, epoch, guarded, make_root};
+use crate::answer::Effect;
+use crate::client::{Client, Session};
+use crate::http::Call;
+
+const EPOCH: Duration = Duration::from_secs(15);
+/// How long a holder waits at a time until it is asked for its lock.
+const WAIT: Duration = Duration::from_millis(500);
+/// What a holder does before it gives the lock back by itself; one that does not listen goes on for longer.
+const DEEDS: u32 = 4;
+const STUBBORN_DEEDS: u32 = 40;
+/// One worker in so many asks for locks.
+const REVOKER_ONE_IN: usize = 5;
+
+/// Locks that are asked back.
+pub struct Revokes {
+    count: u64,
+    next_element: AtomicU64,
+    used: Used,
+    made: Made,
+    /// Sessions whose holders never give anything back.
+    stubborn: Mutex<Vec<Session>>,
+}
+
+/// A worker that wants locks, or one that asks for them.
+pub struct Holder {
+    asks: bool,
+    waiter: Waiter,
+    stubborn: bool,
+    deeds_left: u32,
+    /// The ticket was lost: its past is to be looked up.
+    lost: Option<Value>,
+}
+
+impl Revokes {
+    /// Locks for so many workers: few enough that each has waiters.
+    pub fn new(concurrency: usize) -> Revokes {
+        Revokes {
+            count: (concurrency as u64 / 4).max(1),
+            next_element: AtomicU64::new(0),
+            used: Used::default(),
+            made: Made::default(),
+            stubborn: Mutex::default(),
+        }
+    }
+
+    fn any(&self, client: &mut Client) -> String {
+        format!("{}/revoke/{}-{}", super::ROOT, epoch(client, EPOCH), client.rng.u64(..self.count))
+    }
+
+    async fn enqueue(&self, holder: &mut Holder, session: Session, client: &mut Client) -> Result<(), String> {
+        let lock = self.any(client);
+        self.made.ensure(client, &guarded::path(&lock), "").await?;
+        self.used.note(&lock);
+        holder.stubborn = client.rng.bool();
+        holder.deeds_left = if holder.stubborn { STUBBORN_DEEDS } else { DEEDS };
+        let call = Call::post(format!("/v1/locks{lock}?keep=true"));
+        holder.waiter.enqueue(session, Tickets::One, json!({"lock": lock}), call, client).await;
+        Ok(())
+    }
+
+    /// Writes under the lock, or listens whether somebody wants it.
+    async fn hold(&self, holder: &mut Holder, session: Session, place: Place, client: &mut Client) {
+        holder.deeds_left -= 1;
+        let mut value = owned(&place.value, &session);
+        let mut asked = false;
+        let answer = if holder.stubborn || client.rng.u8(..3) == 0 {
+            let token = value["token"].as_u64();
+            value["element"] = self.next_element.fetch_add(1, Ordering::Relaxed).into();
+            guarded::append(value, token, &session, u32::MAX, client).await
+        } else {
+            let target = format!("/v1/tickets{}?until=revoked&wait={}ms", place.ticket, WAIT.as_millis());
+            let call = Call::get(target).session(&session.key).waiting(WAIT);
+            let heard = client.operate("listen", value.clone(), call, |answer| {
+                let Ticket::Held { revoke, .. } = answer.read(Effect::Read)? else { return Some(value) };
+                asked = revoke.is_some();
+                value["asked"] = asked.into();
+                value["due_ms"] = revoke.and_then(|revoke| revoke.due_ms).into();
+                Some(value)
+            });
+            heard.await.0
+        };
+        if asked {
+            holder.deeds_left = 0;
+        }
+        if answer.is_problem("lock-not-held") || answer.is_problem("ticket-gone") {
+            holder.lost = Some(owned(&place.value, &session));
+        } else {
+            holder.waiter.place = Some(place);
+        }
+        holder.waiter.after(session, &answer, client);
+    }
+
+    /// Asks for whoever holds a lock, or for a moment from now on.
+    async fn ask(&self, client: &mut Client) {
+        let deadline_ms = match client.rng.u8(..6) {
+            0 => None,
+            1 => Some(0),
+            _ => Some(client.rng.u64(200..1_500)),
+        };
+        let lock = self.any(client);
+        revoke(&lock, deadline_ms, client).await;
+    }
+}
+
+/// Asks for a lock back: `revoke`, with the tickets that were asked for.
+async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bool {
+    let mut value = json!({"lock": lock, "deadline_ms": deadline_ms});
+    let mut call = Call::post(format!("/v1/revoke{lock}"));
+    if let Some(deadline_ms) = deadline_ms {
+        call = call.query(&format!("deadline={deadline_ms}ms"));
+    }
+    let (answer, _) = client
+        .operate("revoke", value.clone(), call, |answer| {
+            let revoked: Revoked = answer.read(Effect::Write)?;
+            value["tickets"] = revoked.tickets.into();
+            Some(value)
+        })
+        .await;
+    client.take_crashed();
+    answer.is_ok() || answer.is_problem("no-node")
+}
+
+/// What the lock remembers of a ticket that was lost: `past`, with how and when it ended.
+async fn past(lost: &Value, client: &mut Client) {
+    let (lock, ticket) = (lost["lock"].as_str().unwrap_or_default(), &lost["ticket"]);
+    let mut value = json!({"lock": lock, "ticket": ticket, "dead_token": lost["token"]});
+    let call = Call::get(format!("/v1/locks{lock}?history=true"));
+    let read = |answer: &mut crate::answer::Answer| {
+        let history: LockHistory = answer.read(Effect::Read)?;
+        let ended = history.history.into_iter().find(|past| past.ticket.as_deref() == ticket.as_str());
+        if let Some(ended) = ended {
+            value["end"] = serde_json::to_value(ended.end).unwrap_or_default();
+            value["ended_zxid"] = ended.ended_zxid.into();
+            value["ended_ms"] = ended.ended_ms.into();
+        }
+        Some(value)
+    };
+    client.operate("past", json!({"lock": lock, "ticket": ticket}), call, read).await;
+}
+
+impl Work for Revokes {
+    type Worker = Holder;
+
+    async fn prepare(&self, client: &mut Client) -> Result<(), String> {
+        make_root(client, "revoke").await.map(|_| ())
+    }
+
+    fn worker(&self, index: usize) -> Holder {
+        let asks = index % REVOKER_ONE_IN == REVOKER_ONE_IN - 1;
+        Holder { asks, waiter: Waiter::default(), stubborn: false, deeds_left: 0, lost: None }
+    }
+
+    async fn step(&self, holder: &mut Holder, client: &mut Client) -> Result<(), String> {
+        if holder.asks {
+            // Less often than locks change hands.
+            if client.rng.u8(..4) == 0 {
+                self.ask(client).await;
+            }
+            return Ok(());
+        }
+        if let Some(lost) = holder.lost.take() {
+            past(&lost, client).await;
+            return Ok(());
+        }
+        let waiter = &mut holder.waiter;
+        let Some(session) = waiter.owner.session(client).await? else { return Ok(()) };
+        let leaves = client.rng.u8(..20) == 0;
+        match waiter.place.take() {
+            Some(place) if place.held && holder.deeds_left > 0 => self.hold(holder, session, place, client).await,
+            Some(place) if place.held || leaves => waiter.release(session, place, client).await,
+            Some(place) => waiter.wait(session, place, client).await,
+            None => self.enqueue(holder, session, client).await?,
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, mut holder: Holder, client: &mut Client) -> Result<(), String> {
+        if holder.waiter.holds()
+            && let Some(session) = holder.waiter.owner.take_session()
+        {
+            // It never gives its lock back, but for being told to.
+            self.stubborn.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+        }
+        holder.waiter.owner.settle(client).await
+    }
+
+    async fn finish(&self, client: &mut Client) -> Result<(), String> {
+        let session = client.open_session(SESSION_TIMEOUT_MS).await?;
+        for lock in self.used.all() {
+            guarded::read_at_the_end(&lock, client).await?;
+            while !revoke(&lock, Some(500), client).await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let call = Call::post(format!("/v1/locks{lock}"));
+            again(&session, Tickets::One, json!({"lock": lock}), &call, client).await;
+        }
+        Ok(())
+    }
+}

@@ -1,8 +1,10 @@
 //! What a client can be told before it is built.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use protocol::{Millis, OpenSession, ProblemType};
+use tls::{Connector, ConnectorConfig};
 
 use crate::Error;
 use crate::client::Client;
@@ -14,6 +16,8 @@ pub struct ClientBuilder {
     endpoints: Vec<String>,
     session: OpenSession,
     timeouts: Timeouts,
+    ca: Option<PathBuf>,
+    own: Option<(PathBuf, PathBuf)>,
 }
 
 impl ClientBuilder {
@@ -21,6 +25,8 @@ impl ClientBuilder {
         ClientBuilder {
             endpoints,
             session: OpenSession::default(),
+            ca: None,
+            own: None,
             timeouts: Timeouts {
                 connect: Duration::from_secs(1),
                 attempt: Duration::from_secs(2),
@@ -71,34 +77,61 @@ impl ClientBuilder {
         self
     }
 
+    /// A PEM file with the authorities that may have signed the nodes' certificates. For endpoints that begin with `https://`,
+    /// which are all of them or none.
+    pub fn ca(mut self, file: impl Into<PathBuf>) -> ClientBuilder {
+        self.ca = Some(file.into());
+        self
+    }
+
+    /// PEM files with a certificate and its private key, to show to nodes that ask: its subject is who the client is in ACLs.
+    pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> ClientBuilder {
+        self.own = Some((certificate.into(), key.into()));
+        self
+    }
+
     /// Builds the client. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// `Refused` when there is no endpoint, or one that is not `host:port`.
+    /// `Refused` when there is no endpoint, or one that is not `host:port`, or a PEM file cannot be used.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn build(self) -> Result<Client, Error> {
-        let addrs: Vec<String> = self.endpoints.iter().map(|text| addr(text)).collect::<Result<_, _>>()?;
+        let addrs: Vec<(bool, String)> = self.endpoints.iter().map(|text| addr(text)).collect::<Result<_, _>>()?;
         if addrs.is_empty() {
             return Err(bad("no endpoint is given: name at least one node as host:port"));
         }
-        Ok(Client::new(addrs, self.timeouts, self.session))
+        let secure = addrs.iter().filter(|(secure, _)| *secure).count();
+        let connector = match (secure, self.ca, self.own) {
+            (0, None, None) => None,
+            (0, ..) => return Err(bad("authorities and certificates are for endpoints that begin with https://")),
+            (some, ..) if some < addrs.len() => {
+                return Err(bad("either all endpoints begin with https:// or none does"));
+            }
+            (_, None, _) => return Err(bad("https:// needs the file of the authorities (ca) that nodes are known by")),
+            (_, Some(ca), own) => {
+                let connector = Connector::load(&ConnectorConfig { ca, own });
+                Some(connector.map_err(|error| bad(error.to_string()))?)
+            }
+        };
+        let addrs = addrs.into_iter().map(|(_, addr)| addr).collect();
+        Ok(Client::new(addrs, connector, self.timeouts, self.session))
     }
 }
 
-/// `host:port`, with or without `http://` before it.
-fn addr(text: &str) -> Result<String, Error> {
+/// `host:port`, with or without `http://` or `https://` before it; whether it is the latter.
+fn addr(text: &str) -> Result<(bool, String), Error> {
     let text = text.trim();
-    if text.starts_with("https://") {
-        return Err(bad(format!("endpoint {text}: nodes speak plain HTTP; write host:port")));
-    }
-    let bare = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    let secure = text.strip_prefix("https://");
+    let bare = secure.or_else(|| text.strip_prefix("http://")).unwrap_or(text).trim_end_matches('/');
     let parts = bare.rsplit_once(':').filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     // An IPv6 address needs brackets, or its last group is taken for the port.
     let host = parts.map(|(host, _)| host).filter(|host| !host.contains(':') || host.starts_with('['));
     match host {
-        Some(host) if host.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b'@') => Ok(bare.to_owned()),
+        Some(host) if host.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b'@') => {
+            Ok((secure.is_some(), bare.to_owned()))
+        }
         _ => Err(bad(format!("endpoint {text:?}: write host:port, for example localhost:7001"))),
     }
 }
@@ -113,7 +146,9 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: Option<&str>) {
-        assert_eq!(addr(text).ok().as_deref(), expected, "{text:?}");
+        let found = addr(text).ok();
+        let secure = text.starts_with("https://");
+        assert_eq!(found, expected.map(|addr| (secure, addr.to_owned())), "{text:?}");
     }
 
     #[test]
@@ -121,6 +156,7 @@ mod tests {
         check("localhost:7001", Some("localhost:7001"));
         check(" http://10.0.0.1:7001/ ", Some("10.0.0.1:7001"));
         check("[::1]:7001", Some("[::1]:7001"));
+        check("https://node1.example:7443", Some("node1.example:7443"));
         for bad in [
             "",
             "localhost",
@@ -129,11 +165,28 @@ mod tests {
             "localhost:x",
             "localhost:70000",
             "::1:7001",
-            "https://a:1",
+            "https://a",
             "a/b:1",
             "ü:1",
         ] {
             check(bad, None);
         }
+    }
+
+    #[track_caller]
+    fn refused(builder: ClientBuilder, part: &str) {
+        let Err(error) = builder.build() else { panic!("it can be built") };
+        let error = error.to_string();
+        assert!(error.contains(part), "{error}");
+    }
+
+    #[test]
+    fn tls_is_for_all_endpoints_or_none() {
+        let of = |endpoints: &[&str]| ClientBuilder::new(endpoints.iter().map(|one| (*one).to_owned()).collect());
+        refused(of(&["https://a:1"]), "needs the file of the authorities");
+        refused(of(&["https://a:1", "b:1"]).ca("ca.pem"), "either all endpoints");
+        refused(of(&["a:1"]).ca("ca.pem"), "are for endpoints that begin with https://");
+        refused(of(&["a:1"]).certificate("c.pem", "k.pem"), "are for endpoints that begin with https://");
+        refused(of(&["https://a:1"]).ca("/nowhere/ca.pem"), "tls-file-unreadable: cannot read /nowhere/ca.pem");
     }
 }

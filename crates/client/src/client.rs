@@ -6,6 +6,7 @@ use std::time::Duration;
 use hyper::Method;
 use protocol::{OpenSession, ProblemType};
 use serde::de::DeserializeOwned;
+use tls::Connector;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 
@@ -57,9 +58,14 @@ impl Client {
         Ok(client)
     }
 
-    pub(crate) fn new(addrs: Vec<String>, timeouts: Timeouts, wish: OpenSession) -> Client {
+    pub(crate) fn new(
+        addrs: Vec<String>,
+        connector: Option<Connector>,
+        timeouts: Timeouts,
+        wish: OpenSession,
+    ) -> Client {
         let inner = Inner {
-            transport: Arc::new(Transport::new(addrs, timeouts)),
+            transport: Arc::new(Transport::new(addrs, connector, timeouts)),
             wish,
             opening: tokio::sync::Mutex::default(),
             session: Mutex::default(),

@@ -9,6 +9,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use protocol::headers;
+use tls::{Connector, Stream};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -26,6 +27,8 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Pool {
     addr: String,
+    /// For nodes that speak TLS.
+    connector: Option<Connector>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -77,8 +80,8 @@ impl Reply {
 }
 
 impl Pool {
-    pub(crate) fn new(addr: String) -> Pool {
-        Pool { addr, idle: Mutex::new(Vec::new()) }
+    pub(crate) fn new(addr: String, connector: Option<Connector>) -> Pool {
+        Pool { addr, connector, idle: Mutex::new(Vec::new()) }
     }
 
     pub(crate) fn addr(&self) -> &str {
@@ -130,6 +133,13 @@ impl Pool {
         }
         let stream = TcpStream::connect(&self.addr).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let stream = match &self.connector {
+            None => Stream::from(stream),
+            Some(connector) => {
+                let host = self.addr.rsplit_once(':').map_or(&*self.addr, |(host, _)| host);
+                connector.connect(host, stream).await.map_err(|error| error.to_string())?
+            }
+        };
         let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
         let driver = tokio::spawn(driver).abort_handle();
         Ok(Connection { sender, driver, rests_since: Moment::now() })
@@ -179,7 +189,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_too_long_for_a_url_is_not_sent() {
         let long = Target::route("/v1/locks/l").with("label", "x".repeat(1 << 16));
-        let (pool, patience) = (Pool::new("127.0.0.1:1".into()), Duration::from_secs(30));
+        let (pool, patience) = (Pool::new("127.0.0.1:1".into(), None), Duration::from_secs(30));
         let ending = pool.exchange(&Call::get(long.finish()), patience, patience).await;
         assert!(matches!(ending, Ending::Unsendable(_)), "{ending:?}");
     }

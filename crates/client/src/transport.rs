@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use protocol::headers;
+use tls::Connector;
 use tokio::sync::Semaphore;
 
 use crate::Error;
@@ -46,9 +47,9 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    pub(crate) fn new(addrs: Vec<String>, timeouts: Timeouts) -> Transport {
+    pub(crate) fn new(addrs: Vec<String>, connector: Option<Connector>, timeouts: Timeouts) -> Transport {
         let endpoints = Mutex::new(Endpoints::new(addrs.len()));
-        let pools = addrs.into_iter().map(Pool::new).collect();
+        let pools = addrs.into_iter().map(|addr| Pool::new(addr, connector.clone())).collect();
         Transport { pools, endpoints, timeouts, calls: Semaphore::new(CALLS_MAX), polls: Semaphore::new(POLLS_MAX) }
     }
 

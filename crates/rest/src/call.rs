@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
-use znode::{Op, Reply, State, ZPath, Zxid};
+use znode::{Identity, Op, Reply, State, ZPath, Zxid};
 
 use crate::caller::{Arrival, Caller};
 use crate::door::{AtZxid, Door};
@@ -32,6 +32,8 @@ pub(crate) struct Call {
     pub(crate) door: Door,
     pub(crate) arrived: Instant,
     pub(crate) caller: Caller,
+    /// Whom the request has proven to come from, besides anyone.
+    pub(crate) identities: Vec<Identity>,
     pub(crate) query: Query,
     pub(crate) parts: request::Parts,
     /// Taken once. In a mutex because a body cannot be shared between threads, and a call must be.
@@ -45,8 +47,10 @@ impl FromRequest<Door> for Call {
         let (parts, body) = request.into_parts();
         let arrived = parts.extensions.get().map_or_else(Instant::now, |Arrival(at)| *at);
         let caller = Caller::read(&parts.headers)?;
+        let super_digest = &door.config().super_digest;
+        let identities = crate::identity::identities(&parts.extensions, &parts.headers, super_digest)?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-        Ok(Call { door: door.clone(), arrived, caller, query, parts, body: Mutex::new(body) })
+        Ok(Call { door: door.clone(), arrived, caller, identities, query, parts, body: Mutex::new(body) })
     }
 }
 
@@ -136,6 +140,12 @@ impl Call {
         let (credential, guard) = (self.caller.credential, self.caller.guard.clone());
         let mut request = znode::Request { credential, idempotency: None, guard, op };
         request.idempotency = self.caller.key.map(|key| replica::idempotency(key, &request));
+        self.proven(request)
+    }
+
+    /// The same request, asked for by those whom this one has proven to come from.
+    pub(crate) fn proven(&self, mut request: znode::Request) -> znode::Request {
+        request.op = request.op.proven_by(self.identities.clone());
         request
     }
 

@@ -3,6 +3,8 @@
 /// Settings of the door. Durations are in milliseconds. What each bound answers is in docs/http-api.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestConfig {
+    /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`; nobody when empty.
+    pub super_digest: String,
     /// Connections at once. Beyond: 503 with `Retry-After`, and the connection is closed.
     pub connections_max: usize,
     /// Long-polls and waiting acquires at once. Beyond: 429 with `Retry-After`.
@@ -43,6 +45,7 @@ pub struct RestConfig {
 impl Default for RestConfig {
     fn default() -> Self {
         RestConfig {
+            super_digest: String::new(),
             connections_max: 16_384,
             waits_max: 16_384,
             wait_max_ms: 600_000,

@@ -22,6 +22,7 @@ mod door;
 mod elections;
 mod groups;
 mod heartbeat;
+mod identity;
 mod lint;
 mod locks;
 mod metrics;

@@ -95,7 +95,7 @@ pub(crate) async fn make_directories(call: &Call, path: &ZPath) -> Result<(), Pr
         // Not under the client's key, which is for what it asked for.
         let mut request = Request::new(Op::Znode(create(directory, Vec::new(), CreateMode::Container)?));
         request.guard = call.caller.guard.clone();
-        let applied = call.door.replica().propose(request, call.door.propose_deadline()).await?;
+        let applied = call.door.replica().propose(call.proven(request), call.door.propose_deadline()).await?;
         match applied.reply {
             Ok(Reply::Created { .. }) => {}
             Err(refusal) if refusal.error == Error::NodeExists => {}

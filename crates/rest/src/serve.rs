@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::body::Incoming;
+use hyper::body::Incoming as RequestBody;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use replica::Replica;
 use socket2::{SockRef, TcpKeepalive};
+use tls::{Incoming, Listeners};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -22,6 +23,7 @@ use tracing::{debug, warn};
 use crate::RestConfig;
 use crate::delivery::{Delivering, Delivery};
 use crate::door::Door;
+use crate::identity::Peer;
 use crate::routes::routes;
 
 /// Connections over the cap that are told so, at once. More are closed without a word.
@@ -31,34 +33,35 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// After an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the API on `listener` until `shutdown` resolves; then ends waits, lets open requests end for a bounded time,
+/// Serves the API on `listeners` until `shutdown` resolves; then ends waits, lets open requests end for a bounded time,
 /// and returns.
 ///
 /// # Errors
 /// None at present: a failing accept is logged and tried again.
 pub async fn serve(
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     replica: Replica,
     config: RestConfig,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let stopping = CancellationToken::new();
+    let listeners = listeners.into();
     let server = Arc::new(Server::new(replica, config, stopping.clone()));
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            accepted = listener.accept() => accepted,
+            accepted = listeners.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => server.clone().take(stream),
+            Ok((incoming, _)) => server.clone().take(incoming),
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-    drop(listener);
+    drop(listeners);
     stopping.cancel();
     server.drain().await;
     Ok(())
@@ -92,13 +95,16 @@ impl Server {
     }
 
     /// Serves a connection, if there is room for it.
-    fn take(self: Arc<Self>, stream: TcpStream) {
+    fn take(self: Arc<Self>, incoming: Incoming) {
         if let Ok(permit) = self.connections.clone().try_acquire_owned() {
             tokio::spawn(async move {
-                self.connection(stream).await;
+                self.connection(incoming).await;
                 drop(permit);
             });
-        } else if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
+        } else if let Ok(permit) = self.refusals.clone().try_acquire_owned()
+            // A handshake only to refuse would be what the bound is there to spare.
+            && let Some(stream) = incoming.into_plain()
+        {
             tokio::spawn(async move {
                 // A client that does not listen need not hear it.
                 let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, &self.refusal)).await;
@@ -107,16 +113,23 @@ impl Server {
         }
     }
 
-    async fn connection(&self, stream: TcpStream) {
-        if let Err(error) = set_options(&stream) {
+    async fn connection(&self, incoming: Incoming) {
+        if let Err(error) = set_options(incoming.socket()) {
             debug!(%error, "cannot set the options of a connection");
         }
+        let opened = tokio::select! {
+            opened = incoming.open() => opened,
+            () = self.stopping.cancelled() => return,
+        };
+        let Ok(stream) = opened.inspect_err(|error| debug!(%error, "a TLS handshake failed")) else { return };
+        let peer = Peer::new(stream.subject());
         let delivery = Delivery::default();
         let stall = Duration::from_millis(self.config.write_timeout_ms);
         let io = Delivering::new(TokioIo::new(stream), delivery.clone(), stall);
         let router = self.router.clone();
-        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        let service = service_fn(move |mut request: hyper::Request<RequestBody>| {
             request.extensions_mut().insert(delivery.clone());
+            request.extensions_mut().insert(peer.clone());
             router.clone().oneshot(request)
         });
         let mut http = http1::Builder::new();

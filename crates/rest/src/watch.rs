@@ -37,8 +37,8 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
         }
     };
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
-    // Who may not read a znode is not told of it. Requests over HTTP prove no identity.
-    let events = call.door.replica().events_for(key, kinds, since, &[], deadline.max(Instant::now()));
+    // Who may not read a znode is not told of it.
+    let events = call.door.replica().events_for(key, kinds, since, &call.identities, deadline.max(Instant::now()));
     let batch = tokio::select! {
         batch = events => batch?,
         () = call.door.stopped() => return Err(Problem::stopping()),

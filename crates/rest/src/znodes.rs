@@ -7,7 +7,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, LOCATION, VARY};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use protocol::{AclEntry, AclInfo, Children, Created, Deleted, NamedStat, NodeSet};
-use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp, permits};
+use znode::{ADMIN, Acl, Error, Identity, Op, READ, Reply, State, ZPath, Znode, ZnodeOp, permits};
 
 use crate::call::{Answer, Call, json, with_header};
 use crate::door::AtZxid;
@@ -78,7 +78,7 @@ pub(crate) async fn read(mut call: Call) -> Answer {
 async fn data_of(mut call: Call, path: ZPath) -> Answer {
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
-    let node = readable(&state, &path, READ)?;
+    let node = readable(&call.identities, &state, &path, READ)?;
     let response = if wants_bytes(call.headers()) {
         // Shared with the state: who reads slowly has no copy of his own.
         let mut response = Bytes::from_owner(Arc::clone(node.data())).into_response();
@@ -95,7 +95,7 @@ async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
     let limit = call.query.limit(call.door.config().page_max)?;
     let after = call.query.take("after");
     call.query.finish()?;
-    let node = readable(&state, &path, READ)?;
+    let node = readable(&call.identities, &state, &path, READ)?;
     let refused = |error| Problem::from(error).at(&path, state.last_zxid());
     let mut names: Vec<String> = match &after {
         Some(after) => state.children_from(&path, after).map_err(refused)?.take(limit + 1).map(String::from).collect(),
@@ -122,7 +122,7 @@ fn named_stat(state: &State, parent: &ZPath, name: &str) -> Option<NamedStat> {
 async fn acl(mut call: Call, path: ZPath) -> Answer {
     let state = call.read().await?;
     call.query.finish()?;
-    let node = readable(&state, &path, READ | ADMIN)?;
+    let node = readable(&call.identities, &state, &path, READ | ADMIN)?;
     let info = AclInfo {
         path: path.as_str().into(),
         acl: node.acl().iter().map(words::acl_entry).collect(),
@@ -176,10 +176,10 @@ pub(crate) fn node<'a>(state: &'a State, path: &ZPath) -> Result<&'a Znode, Prob
     state.node(path).ok_or_else(|| Problem::from(Error::NoNode).at(path, state.last_zxid()))
 }
 
-/// A znode that must be there, and whose ACL grants everybody one of the permissions: requests over HTTP prove no identity.
-fn readable<'a>(state: &'a State, path: &ZPath, perms: u32) -> Result<&'a Znode, Problem> {
+/// A znode that must be there, and whose ACL grants whom the request comes from one of the permissions.
+fn readable<'a>(identities: &[Identity], state: &'a State, path: &ZPath, perms: u32) -> Result<&'a Znode, Problem> {
     let node = node(state, path)?;
-    if permits(node.acl(), perms, &[]) {
+    if permits(node.acl(), perms, identities) {
         return Ok(node);
     }
     Err(Problem::from(Error::NoAuth).at(path, state.last_zxid()))

@@ -6,25 +6,32 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jute::{Acl as WireAcl, AuthRequest, ClientInfo};
 use sha1::{Digest, Sha1};
-use znode::{Acl, Identity};
+use znode::{Acl, Identity, SUPER};
 
 /// Identities of one connection. More proofs are refused.
 const IDENTITIES_MAX: usize = 64;
 
-/// Everybody is known by the address that he comes from.
-pub(crate) fn from_addr(addr: IpAddr) -> Identity {
-    Identity { scheme: "ip".into(), id: addr.to_canonical().to_string() }
+/// Everybody is known by the address that he comes from, and by the certificate that he has shown.
+pub(crate) fn known(addr: IpAddr, subject: Option<&str>) -> Vec<Identity> {
+    let addr = Identity { scheme: "ip".into(), id: addr.to_canonical().to_string() };
+    let subject = subject.map(|subject| Identity { scheme: "x509".into(), id: subject.to_owned() });
+    std::iter::once(addr).chain(subject).collect()
 }
 
 /// Adds what an auth packet proves. False when it proves nothing: the client is told and sent away.
-pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>) -> bool {
+pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_digest: &str) -> bool {
     match auth.scheme.as_str() {
         // Known already.
         "ip" => true,
+        "x509" => identities.iter().any(|identity| identity.scheme == "x509"),
         "digest" if identities.len() < IDENTITIES_MAX => {
             let identity = Identity { scheme: auth.scheme, id: digest(&auth.auth.into_bytes()) };
-            if !identities.contains(&identity) {
-                identities.push(identity);
+            // As DigestAuthenticationProvider: the super user is known by both.
+            let master = (identity.id == super_digest).then(|| Identity { scheme: SUPER.into(), id: String::new() });
+            for identity in master.into_iter().chain([identity]) {
+                if !identities.contains(&identity) {
+                    identities.push(identity);
+                }
             }
             true
         }
@@ -69,8 +76,10 @@ pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity], max: usize) 
             "world" if id == "anyone" => add(Acl { perms, scheme, id }),
             "digest" if id.matches(':').count() == 1 => add(Acl { perms, scheme, id }),
             "ip" if is_network(&id) => add(Acl { perms, scheme, id }),
+            "x509" if is_subject(&id) => add(Acl { perms, scheme, id }),
             "auth" => {
-                let mut proven = identities.iter().filter(|identity| identity.scheme != "ip").peekable();
+                let proof = |identity: &&Identity| identity.scheme != "ip" && identity.scheme != SUPER;
+                let mut proven = identities.iter().filter(proof).peekable();
                 proven.peek()?;
                 proven.for_each(|one| add(Acl { perms, scheme: one.scheme.clone(), id: one.id.clone() }));
             }
@@ -81,6 +90,13 @@ pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity], max: usize) 
         }
     }
     if fixed.is_empty() { None } else { Some(fixed) }
+}
+
+/// A name in the form of RFC 2253, as far as one can tell without knowing all its words.
+fn is_subject(id: &str) -> bool {
+    id.split_once('=').is_some_and(|(kind, _)| {
+        !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+    })
 }
 
 /// An address, or `address/bits`.
@@ -107,10 +123,10 @@ mod tests {
     }
 
     fn identities(proofs: &[&str]) -> Vec<Identity> {
-        let mut identities = vec![from_addr("::ffff:127.0.0.1".parse().unwrap())];
+        let mut identities = known("::ffff:127.0.0.1".parse().unwrap(), None);
         for proof in proofs {
             let auth = AuthRequest { kind: 0, scheme: "digest".into(), auth: proof.as_bytes().into() };
-            assert!(prove(auth, &mut identities));
+            assert!(prove(auth, &mut identities, "super:D/InIHSb7yEEbrWz8b9l71RjZJU="));
         }
         identities
     }
@@ -120,18 +136,20 @@ mod tests {
         // `DigestAuthenticationProvider super:test` of ZooKeeper 3.8 prints the same.
         let identities = identities(&["super:test", "super:test", "nocolon"]);
         let ids: Vec<&str> = identities.iter().map(|identity| &*identity.id).collect();
-        assert_eq!(ids[..2], ["127.0.0.1", "super:D/InIHSb7yEEbrWz8b9l71RjZJU="]);
-        assert!(ids[2].starts_with("nocolon:") && ids.len() == 3);
+        assert_eq!(ids[..3], ["127.0.0.1", "", "super:D/InIHSb7yEEbrWz8b9l71RjZJU="]);
+        assert!(ids[3].starts_with("nocolon:") && ids.len() == 4);
         let who: Vec<String> = who(&identities).into_iter().map(|one| format!("{}:{}", one.scheme, one.user)).collect();
-        assert_eq!(who, ["ip:127.0.0.1", "digest:super", "digest:nocolon"]);
+        assert_eq!(who, ["ip:127.0.0.1", "super:", "digest:super", "digest:nocolon"]);
     }
 
     #[test]
     fn other_proofs_are_none() {
-        for (scheme, proves) in [("ip", true), ("world", false), ("sasl", false), ("", false)] {
+        for (scheme, proves) in
+            [("ip", true), ("x509", false), ("super", false), ("world", false), ("sasl", false), ("", false)]
+        {
             let mut identities = Vec::new();
             let auth = AuthRequest { kind: 0, scheme: scheme.into(), auth: b"x:y".as_slice().into() };
-            assert_eq!((prove(auth, &mut identities), identities.len()), (proves, 0), "{scheme}");
+            assert_eq!((prove(auth, &mut identities, ""), identities.len()), (proves, 0), "{scheme}");
         }
     }
 
@@ -143,7 +161,11 @@ mod tests {
         assert!(!good("world", "bob") && !good("digest", "a") && !good("digest", "a:b:c") && !good("x", "y"));
         assert!(!good("ip", "10.0.0.1/33") && !good("ip", "10.0.0.1/x") && !good("ip", "host") && !good("", ""));
         assert_eq!(fixed_acl(Vec::new(), &bob, 2), None);
+        assert!(good("x509", "CN=a,O=b") && good("x509", "2.5.4.5=#13") && !good("x509", "bob") && !good("super", ""));
         assert_eq!(fixed_acl(acl("auth", ""), &identities(&[]), 2), None);
+        let certified = known("10.0.0.1".parse().unwrap(), Some("CN=a"));
+        let fixed = fixed_acl(acl("auth", ""), &certified, 2).unwrap();
+        assert_eq!((fixed.len(), &*fixed[0].scheme, &*fixed[0].id), (1, "x509", "CN=a"));
         let fixed = fixed_acl([acl("auth", ""), acl("digest", &bob[1].id)].concat(), &bob, 1).unwrap();
         assert_eq!(fixed, [Acl { perms: 31, scheme: "digest".into(), id: bob[1].id.clone() }]);
         assert_eq!(fixed_acl(acl("auth", ""), &identities(&["a:x", "b:x"]), 1), None);

@@ -57,8 +57,14 @@ impl Client {
             since: Instant::now(),
             closed,
             turn: AtomicU64::new(0),
-            identities: Mutex::new(Arc::new(vec![auth::from_addr(addr.ip())])),
+            identities: Mutex::new(Arc::new(auth::known(addr.ip(), None))),
         }
+    }
+
+    /// The same client, known by the subject of the certificate that it has shown, too.
+    pub(crate) fn certified(self, subject: Option<&str>) -> Client {
+        let identities = Mutex::new(Arc::new(auth::known(self.addr.ip(), subject)));
+        Client { identities, ..self }
     }
 
     pub(crate) fn session(&self) -> SessionId {
@@ -71,9 +77,9 @@ impl Client {
     }
 
     /// Adds what an auth packet proves; false when it proves nothing.
-    pub(crate) fn prove(&self, proof: jute::AuthRequest) -> bool {
+    pub(crate) fn prove(&self, proof: jute::AuthRequest, super_digest: &str) -> bool {
         let mut identities = self.identities.lock().expect("nothing panics under this guard");
-        auth::prove(proof, Arc::make_mut(&mut identities))
+        auth::prove(proof, Arc::make_mut(&mut identities), super_digest)
     }
 
     /// The next write's turn.

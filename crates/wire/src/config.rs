@@ -29,6 +29,8 @@ pub struct WireConfig {
     pub propose_timeout_ms: u64,
     /// `host:port` that clients are told to connect to, in `/zookeeper/config`; nothing when empty or `none`.
     pub addr: String,
+    /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`; nobody when empty.
+    pub super_digest: String,
     /// Four-letter words that are answered, separated by commas; `*` is all of them.
     pub words: String,
 }
@@ -48,6 +50,7 @@ impl Default for WireConfig {
             write_timeout_ms: 10_000,
             propose_timeout_ms: 10_000,
             addr: String::new(),
+            super_digest: String::new(),
             words: "srvr".to_owned(),
         }
     }

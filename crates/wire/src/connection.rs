@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op, xid};
 use replica::{Entrance, Error, RequestEnd};
+use tls::{ReadHalf, WriteHalf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 use znode::{State, Zxid};
@@ -49,7 +49,7 @@ impl Connection {
     }
 
     /// Serves the client until it, or this node, has had enough.
-    pub(crate) async fn serve(&self, reading: OwnedReadHalf, writing: OwnedWriteHalf, frames: Frames) {
+    pub(crate) async fn serve(&self, reading: ReadHalf, writing: WriteHalf, frames: Frames) {
         let mut writer = std::pin::pin!(self.write(writing));
         let end = tokio::select! {
             end = self.answer_all(reading, frames) => end,
@@ -67,7 +67,7 @@ impl Connection {
     }
 
     /// Writes what comes into the outbox, until there is nothing more or the client does not take it.
-    async fn write(&self, mut socket: OwnedWriteHalf) {
+    async fn write(&self, mut socket: WriteHalf) {
         let patience = Duration::from_millis(self.door.config.write_timeout_ms);
         while let Some(bytes) = self.client.outbox.next().await {
             let mut rest = &bytes[..];
@@ -77,12 +77,16 @@ impl Connection {
                     _ => return,
                 }
             }
+            // With TLS, what is written may still be here.
+            if !matches!(timeout(patience, socket.flush()).await, Ok(Ok(()))) {
+                return;
+            }
         }
         let _ = socket.shutdown().await;
     }
 
     /// Takes requests as they come and answers them in that order.
-    async fn answer_all(&self, mut socket: OwnedReadHalf, mut frames: Frames) -> End {
+    async fn answer_all(&self, mut socket: ReadHalf, mut frames: Frames) -> End {
         let mut pending = Pending::default();
         let mut half = self.door.half_packets.share(&self.client);
         let mut buffer = vec![0; 16 << 10];
@@ -332,7 +336,8 @@ impl Connection {
 
     /// Auth packets are answered as they come, before requests that came earlier.
     fn prove(&self, xid: i32, body: &[u8]) -> Option<End> {
-        let proven = jute::AuthRequest::from_bytes(body).is_ok_and(|auth| self.client.prove(auth));
+        let proven = jute::AuthRequest::from_bytes(body)
+            .is_ok_and(|auth| self.client.prove(auth, &self.door.config.super_digest));
         let error = if proven { error::OK } else { error::AUTH_FAILED };
         self.client.outbox.push(&framed(|out| ReplyHeader { xid, zxid: 0, error }.write(out)));
         if proven { None } else { Some(End::Finished) }

@@ -1,5 +1,6 @@
 //! What all connections share.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,13 +26,23 @@ pub(crate) struct Door {
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
     pub(crate) since: Instant,
-    /// `host:port` that it listens on, for people.
-    pub(crate) listens_on: String,
+    pub(crate) listens_on: ListensOn,
     numbers: AtomicU64,
 }
 
+/// The addresses of the door, without TLS and with it.
+pub(crate) struct ListensOn {
+    pub(crate) plain: Option<SocketAddr>,
+    pub(crate) secure: Option<SocketAddr>,
+}
+
 impl Door {
-    pub(crate) fn new(replica: Replica, config: WireConfig, listens_on: String, stopping: CancellationToken) -> Door {
+    pub(crate) fn new(
+        replica: Replica,
+        config: WireConfig,
+        listens_on: ListensOn,
+        stopping: CancellationToken,
+    ) -> Door {
         let hub = Arc::new(Hub::new(config.watches_max));
         replica.observe(&hub);
         let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));

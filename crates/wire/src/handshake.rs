@@ -7,8 +7,8 @@ use std::time::Duration;
 use jute::{Buffer, ConnectRequest, ConnectResponse, Frames, PASSWORD_BYTES, Record, framed};
 use replica::{Consistency, Error};
 use sha2::{Digest, Sha256};
+use tls::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 use znode::{Credential, Op, Reply, Request, SessionId, Zxid};
@@ -25,6 +25,8 @@ const CATCH_UP: Duration = Duration::from_secs(2);
 const FULL_MAX: Duration = Duration::from_secs(1);
 /// ... and how often it tries.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a client may take to hear that its session is gone.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// What sessions of this door are called in lists of sessions.
 const LABEL: &str = "zookeeper";
 
@@ -39,7 +41,7 @@ enum NoSession {
 /// Greets a stranger. `None` when it was not a client, or is not one any more.
 pub(crate) async fn greet(
     door: &Door,
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     addr: SocketAddr,
     frames: &mut Frames,
 ) -> Option<Arc<Client>> {
@@ -54,7 +56,12 @@ pub(crate) async fn greet(
         Err(NoSession::Expired) => {
             let password = Buffer::from(vec![0; PASSWORD_BYTES]);
             let gone = ConnectResponse { password, read_only, ..ConnectResponse::default() };
-            let _ = stream.write_all(&framed(|out| gone.write(out))).await;
+            let gone = framed(|out| gone.write(out));
+            let farewell = async {
+                stream.write_all(&gone).await?;
+                stream.shutdown().await
+            };
+            let _ = tokio::time::timeout(FAREWELL, farewell).await;
             return None;
         }
         Err(NoSession::Unavailable(reason)) => {
@@ -69,14 +76,15 @@ pub(crate) async fn greet(
         password: Buffer::from(password),
         read_only,
     };
-    let client = Arc::new(Client::new(arrival, door.config.unread_bytes_max, door.stopping.child_token()));
+    let client = Client::new(arrival, door.config.unread_bytes_max, door.stopping.child_token());
+    let client = Arc::new(client.certified(stream.subject()));
     client.outbox.push(&framed(|out| response.write(out)));
     door.hub.join(&client);
     Some(client)
 }
 
 /// Reads the first packet, and answers those who do not send one: monitoring tools with their four letters.
-async fn first_packet(door: &Door, stream: &mut TcpStream, frames: &mut Frames) -> Option<ConnectRequest> {
+async fn first_packet(door: &Door, stream: &mut Stream, frames: &mut Frames) -> Option<ConnectRequest> {
     frames.set_packet_max(FIRST_PACKET_MAX);
     let mut buffer = [0; 4096];
     loop {

@@ -9,27 +9,28 @@ use std::time::Duration;
 use jute::Frames;
 use replica::Replica;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
+use tls::{Incoming, Listeners};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::WireConfig;
 use crate::connection::Connection;
-use crate::door::Door;
+use crate::door::{Door, ListensOn};
 use crate::handshake::greet;
 use crate::own::make_own_znodes;
 
 /// After an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves ZooKeeper clients on `listener` until `shutdown` resolves, then ends all connections and returns. Sessions
+/// Serves ZooKeeper clients on `listeners` until `shutdown` resolves, then ends all connections and returns. Sessions
 /// stay: clients resume them on another node.
 ///
 /// # Errors
-/// When the listener has no address.
+/// When there is no listener, or it has no address.
 pub async fn serve(
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     replica: Replica,
     config: WireConfig,
     shutdown: impl Future<Output = ()> + Send,
@@ -37,7 +38,12 @@ pub async fn serve(
     let stopping = CancellationToken::new();
     let connections = Arc::new(Semaphore::new(config.connections_max.min(Semaphore::MAX_PERMITS)));
     let all = u32::try_from(config.connections_max).unwrap_or(u32::MAX);
-    let listens_on = listener.local_addr()?.to_string();
+    let listeners = listeners.into();
+    let [plain, secure] = listeners.addrs();
+    let listens_on = ListensOn { plain, secure };
+    if plain.or(secure).is_none() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to listen on"));
+    }
     let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone()));
     let mut shutdown = std::pin::pin!(shutdown);
     let own = Arc::clone(&door);
@@ -50,15 +56,15 @@ pub async fn serve(
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            accepted = listener.accept() => accepted,
+            accepted = listeners.accept() => accepted,
         };
         match accepted {
-            Ok((stream, addr)) => {
+            Ok((incoming, addr)) => {
                 // Beyond the bound: closed at once, and the client goes on to the next node.
                 let Ok(permit) = connections.clone().try_acquire_owned() else { continue };
                 let door = Arc::clone(&door);
                 tokio::spawn(async move {
-                    connection(door, stream, addr).await;
+                    connection(door, incoming, addr).await;
                     drop(permit);
                 });
             }
@@ -68,23 +74,29 @@ pub async fn serve(
             }
         }
     }
-    drop(listener);
+    drop(listeners);
     stopping.cancel();
     // It is never closed.
     let _ = connections.acquire_many(all).await;
     Ok(())
 }
 
-async fn connection(door: Arc<Door>, mut stream: TcpStream, addr: SocketAddr) {
-    if let Err(error) = set_options(&stream) {
+async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr) {
+    if let Err(error) = set_options(incoming.socket()) {
         debug!(%error, "cannot set the options of a connection");
     }
     let mut frames = Frames::new(0);
-    let client = tokio::select! {
-        client = greet(&door, &mut stream, addr, &mut frames) => client,
+    let greeted = async {
+        let opened = incoming.open().await;
+        let mut stream = opened.inspect_err(|error| debug!(%addr, %error, "a TLS handshake failed")).ok()?;
+        let client = greet(&door, &mut stream, addr, &mut frames).await?;
+        Some((stream, client))
+    };
+    let greeted = tokio::select! {
+        greeted = greeted => greeted,
         () = door.stopping.cancelled() => None,
     };
-    let Some(client) = client else { return };
+    let Some((stream, client)) = greeted else { return };
     let (reading, writing) = stream.into_split();
     Connection::new(door, client).serve(reading, writing, frames).await;
 }

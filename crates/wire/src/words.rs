@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 
-use replica::{NodeStatus, Role};
+use replica::{NodeStatus, Readiness, Role};
 use znode::SessionId;
 
 use crate::client::Client;
@@ -35,7 +35,11 @@ pub(crate) fn answer(door: &Door, word: [u8; 4]) -> String {
     let mut out = String::new();
     match &word {
         b"ruok" => out.push_str("imok"),
-        b"isro" => out.push_str("rw"),
+        // As a server of ZooKeeper that looks for a leader: there is no read-only mode.
+        b"isro" => out.push_str(match door.replica.status().ready {
+            Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => "rw",
+            Readiness::Recovering | Readiness::NoQuorum | Readiness::Stopped => "null",
+        }),
         b"srvr" => {
             version(&mut out);
             server(door, &mut out);
@@ -163,9 +167,13 @@ fn file_descriptors() -> Option<(usize, u64)> {
 
 fn configuration(door: &Door, out: &mut String) {
     let (status, state) = (door.replica.status(), door.replica.state());
-    let port = door.listens_on.rsplit(':').next().unwrap_or_default();
     let limits = state.limits();
-    let _ = writeln!(out, "clientPort={port}\nclientPortAddress={}\nserverId={}", door.listens_on, status.node_id);
+    for (addr, word) in [(door.listens_on.plain, "clientPort"), (door.listens_on.secure, "secureClientPort")] {
+        if let Some(addr) = addr {
+            let _ = writeln!(out, "{word}={}\n{word}Address={addr}", addr.port());
+        }
+    }
+    let _ = writeln!(out, "serverId={}", status.node_id);
     let _ = writeln!(out, "maxClientCnxns={}", door.config.connections_max);
     let _ = writeln!(out, "minSessionTimeout={}", limits.session_timeout_min_ms);
     let _ = writeln!(out, "maxSessionTimeout={}", limits.session_timeout_max_ms);

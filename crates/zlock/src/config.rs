@@ -10,6 +10,9 @@ mod load;
 pub mod value;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tls::{AcceptorConfig, Clients};
 
 pub use keys::{KEYS, Key};
 pub use load::{Given, Origin, flags, from_matches, load};
@@ -25,6 +28,14 @@ pub struct Settings {
     pub wire: wire::WireConfig,
     /// Where the ZooKeeper door listens; it is closed when not given.
     pub zookeeper_listen: Option<SocketAddr>,
+    /// Where the ZooKeeper door listens with TLS.
+    pub zookeeper_tls_listen: Option<SocketAddr>,
+    /// Where the HTTP door listens with TLS.
+    pub http_tls_listen: Option<SocketAddr>,
+    /// What TLS is made with.
+    pub tls: TlsSettings,
+    /// Who may do everything at both doors.
+    pub super_digest: String,
     /// Where the HTTP door listens; the port of this node's `http_addr` when not given.
     pub http_listen: Option<SocketAddr>,
     /// Where peers connect to; the port of this node's `peer_addr` when not given.
@@ -33,6 +44,55 @@ pub struct Settings {
     pub log: String,
     /// How long a clean stop may take before it is cut short.
     pub stop_timeout_ms: u64,
+}
+
+/// What TLS is made with, as far as it is given.
+#[derive(Clone, Debug)]
+pub struct TlsSettings {
+    /// The server's certificate.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Those who sign clients' certificates; empty when nobody is asked for one.
+    pub client_ca: PathBuf,
+    /// `optional` or `required`.
+    pub clients: String,
+    /// Handshakes of one door at once.
+    pub handshakes_max: usize,
+    /// How long one of them may take.
+    pub handshake_timeout_ms: u64,
+}
+
+impl Default for TlsSettings {
+    fn default() -> Self {
+        TlsSettings {
+            certificate: PathBuf::new(),
+            key: PathBuf::new(),
+            client_ca: PathBuf::new(),
+            clients: "optional".to_owned(),
+            handshakes_max: 256,
+            handshake_timeout_ms: 10_000,
+        }
+    }
+}
+
+impl TlsSettings {
+    /// An acceptor of one door.
+    ///
+    /// # Errors
+    /// [`tls::Error`] names the file that cannot be used.
+    pub fn acceptor(&self) -> Result<tls::Acceptor, tls::Error> {
+        let wanted =
+            if self.clients == "required" { Clients::MustHaveCertificates } else { Clients::MayHaveCertificates };
+        let asked = !self.client_ca.as_os_str().is_empty();
+        tls::Acceptor::load(&AcceptorConfig {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            clients: asked.then(|| (self.client_ca.clone(), wanted)),
+            handshakes_max: self.handshakes_max,
+            handshake_timeout_ms: self.handshake_timeout_ms,
+        })
+    }
 }
 
 /// Every key with its value, as a TOML file that says the same.
@@ -50,6 +110,10 @@ impl Default for Settings {
             rest: rest::RestConfig::default(),
             wire: wire::WireConfig::default(),
             zookeeper_listen: None,
+            zookeeper_tls_listen: None,
+            http_tls_listen: None,
+            tls: TlsSettings::default(),
+            super_digest: String::new(),
             http_listen: None,
             peer_listen: None,
             log: "info,openraft=error,raft_log=warn,chunked_wal=warn,sled=warn".to_owned(),

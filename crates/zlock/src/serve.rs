@@ -84,8 +84,15 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
     let http_listen = settings.http_listen.expect("checked settings have it");
     let http = listen("http_listen", http_listen)?;
     let peers = listen("peer_listen", settings.replica.peer_listen)?;
-    let http = tokio::net::TcpListener::from_std(http).map_err(|error| format!("http_listen: {error}"))?;
-    let zookeeper = settings.zookeeper_listen.map(zookeeper_listener).transpose()?;
+    let http = tls::Listeners {
+        plain: Some(tokio::net::TcpListener::from_std(http).map_err(|error| format!("http_listen: {error}"))?),
+        secure: secure("http_tls_listen", settings.http_tls_listen, &settings)?,
+    };
+    let zookeeper = tls::Listeners {
+        plain: settings.zookeeper_listen.map(|addr| async_listener("zookeeper_listen", addr)).transpose()?,
+        secure: secure("zookeeper_tls_listen", settings.zookeeper_tls_listen, &settings)?,
+    };
+    let zookeeper = Some(zookeeper).filter(|listeners| listeners.plain.is_some() || listeners.secure.is_some());
     let node_id = settings.replica.node_id;
     let cluster_id = settings.replica.cluster_id.clone();
     let replica = tokio::select! {
@@ -104,8 +111,13 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
     }
     let zookeeper =
         zookeeper.map(|listener| tokio::spawn(wire::serve(listener, replica.clone(), settings.wire, told(doors_stop))));
-    let and_zookeeper =
-        settings.zookeeper_listen.map(|addr| format!(" and for ZooKeeper clients on {addr}")).unwrap_or_default();
+    let also = |what: &str, addr: Option<SocketAddr>| addr.map(|addr| format!("{what}{addr}")).unwrap_or_default();
+    let and_zookeeper = [
+        also(", https://", settings.http_tls_listen),
+        also(" and for ZooKeeper clients on ", settings.zookeeper_listen),
+        also(" and for ZooKeeper clients with TLS on ", settings.zookeeper_tls_listen),
+    ]
+    .concat();
     say(&format!("zlock node {node_id} of cluster {cluster_id} serves on http://{http_listen}{and_zookeeper}"));
 
     tokio::select! {
@@ -140,9 +152,19 @@ async fn told(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-fn zookeeper_listener(addr: SocketAddr) -> Result<tokio::net::TcpListener, String> {
-    let listener = listen("zookeeper_listen", addr)?;
-    tokio::net::TcpListener::from_std(listener).map_err(|error| format!("zookeeper_listen: {error}"))
+/// An address with TLS, when it is given.
+fn secure(
+    key: &str,
+    addr: Option<SocketAddr>,
+    settings: &Settings,
+) -> Result<Option<(tokio::net::TcpListener, tls::Acceptor)>, String> {
+    let Some(addr) = addr else { return Ok(None) };
+    let acceptor = settings.tls.acceptor().map_err(|error| error.to_string())?;
+    Ok(Some((async_listener(key, addr)?, acceptor)))
+}
+
+fn async_listener(key: &str, addr: SocketAddr) -> Result<tokio::net::TcpListener, String> {
+    tokio::net::TcpListener::from_std(listen(key, addr)?).map_err(|error| format!("{key}: {error}"))
 }
 
 fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {

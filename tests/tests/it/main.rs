@@ -21,6 +21,7 @@ mod leader_paused;
 mod metrics;
 mod partitioned_follower_catches_up;
 mod recipes;
+mod secure;
 mod session_expiry;
 mod start_refused;
 mod started_one_by_one;

@@ -16,6 +16,7 @@ mod past;
 mod problems;
 mod quotas;
 mod revoke;
+mod secure;
 mod semaphores;
 mod sessions;
 mod simple_locks;

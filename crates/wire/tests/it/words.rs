@@ -1,11 +1,13 @@
 //! Four-letter words.
 
+use jute::ConnectRequest;
 use replica::{Entrance, RequestEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::WireConfig;
 
-use crate::node::Node;
+use crate::client::greet;
+use crate::node::{Node, PATIENCE};
 
 pub(crate) async fn ask(node: &Node, word: &str) -> String {
     let mut stream = TcpStream::connect(node.addr).await.unwrap();
@@ -53,6 +55,24 @@ async fn words_answer_what_tools_read() {
     contains(&ask(&node, "stat").await, &["recved=0,"]);
     assert_eq!(ask(&node, "srst").await, "Server stats reset.\n");
     contains(&ask(&node, "srvr").await, &["Received: 0\n"]);
+}
+
+/// As ZooKeeper with `readonlymode.enabled=false`.
+#[tokio::test]
+async fn a_node_without_a_quorum_lets_nobody_in_also_not_to_read() {
+    let wire = WireConfig { words: "*".into(), propose_timeout_ms: 500, ..WireConfig::default() };
+    let nodes = Node::start_many(3, wire, |_| {}).await;
+    let asked = ConnectRequest { timeout_ms: 30_000, read_only: Some(true), ..ConnectRequest::default() };
+    let (_stream, _frames, answer) = greet(nodes[0].addr, &asked).await;
+    assert_eq!(answer.map(|answer| answer.read_only), Some(Some(false)), "it can be written here");
+    tokio::join!(nodes[1].replica.shutdown(), nodes[2].replica.shutdown());
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while ask(&nodes[0], "isro").await != "null" {
+        assert!(tokio::time::Instant::now() < deadline, "it still says that it can be written");
+        tokio::task::yield_now().await;
+    }
+    let (_stream, _frames, answer) = greet(nodes[0].addr, &asked).await;
+    assert!(answer.is_none(), "{answer:?}");
 }
 
 #[tokio::test]

@@ -21,11 +21,14 @@ pub(crate) struct Context {
     pub(crate) endpoints: Vec<String>,
 }
 
-/// The configuration file of clients.
+/// The configuration file of clients, and what the options say in its place.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     endpoints: Vec<String>,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
 }
 
 /// Adds the shared options.
@@ -34,7 +37,7 @@ pub(crate) fn with_options(command: Command) -> Command {
         .arg(
             Arg::new("endpoints")
                 .long("endpoints")
-                .value_name("HOST:PORT,...")
+                .value_name("[https://]HOST:PORT,...")
                 .env("ZLOCK_ENDPOINTS")
                 .value_delimiter(',')
                 .help_heading("Connection")
@@ -47,8 +50,9 @@ pub(crate) fn with_options(command: Command) -> Command {
                 .env("ZLOCK_CLIENT_CONFIG")
                 .value_parser(clap::value_parser!(PathBuf))
                 .help_heading("Connection")
-                .help("A TOML file with `endpoints = [...]` [default: ~/.config/zlock/client.toml, if it is there]"),
+                .help("A TOML file with `endpoints = [...]` and, for https, `ca`, `certificate`, `key` [default: ~/.config/zlock/client.toml, if it is there]"),
         )
+        .args(tls_options())
         .arg(
             Arg::new("timeout")
                 .long("timeout")
@@ -59,6 +63,20 @@ pub(crate) fn with_options(command: Command) -> Command {
                 .help("How long to try other nodes before giving up"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints JSON"))
+}
+
+/// Files for nodes that speak TLS.
+fn tls_options() -> [Arg; 3] {
+    let file = |name: &'static str, variable: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name).value_name("FILE").env(variable).help(help);
+        arg.value_parser(clap::value_parser!(PathBuf)).help_heading("Connection")
+    };
+    [
+        file("ca", "ZLOCK_CA", "PEM file with the authorities that https nodes are known by"),
+        file("certificate", "ZLOCK_CERTIFICATE", "PEM file with a certificate to show to nodes that ask")
+            .requires("key"),
+        file("key", "ZLOCK_KEY", "PEM file with its private key").requires("certificate"),
+    ]
 }
 
 /// `30s`, `250ms`, `5m`, `1h` or plain milliseconds.
@@ -85,7 +103,7 @@ pub(crate) fn path_of(matches: &ArgMatches) -> String {
 
 impl Context {
     pub(crate) fn read(name: &str, matches: &ArgMatches) -> Result<Context, Failure> {
-        let endpoints = endpoints(matches)?;
+        let File { endpoints, ca, certificate, key } = connection(matches)?;
         let operation = *matches.get_one::<Duration>("timeout").expect("it has a default");
         let mut builder =
             Client::builder(endpoints.clone()).operation_timeout(operation).label(format!("zlock {name}"));
@@ -95,29 +113,45 @@ impl Context {
         if let Ok(Some(label)) = matches.try_get_one::<String>("label") {
             builder = builder.label(label);
         }
+        if let Some(ca) = ca {
+            builder = builder.ca(ca);
+        }
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => builder = builder.certificate(certificate, key),
+            (None, None) => {}
+            _ => return Err(Failure::refused("certificate and key belong together: name both files".to_owned())),
+        }
         Ok(Context { client: builder.build()?, out: Output::new(matches.get_flag("json")), endpoints })
     }
 }
 
-/// From the flag or variable, else the file, else the default.
-fn endpoints(matches: &ArgMatches) -> Result<Vec<String>, Failure> {
-    if let Some(given) = matches.get_many::<String>("endpoints") {
-        return Ok(given.filter(|text| !text.trim().is_empty()).cloned().collect());
-    }
-    if let Some(named) = matches.get_one::<PathBuf>("client-config") {
-        return read_file(named);
-    }
-    match usual_file().filter(|file| file.exists()) {
-        Some(file) => read_file(&file),
-        None => Ok(DEFAULT_ENDPOINTS.map(String::from).to_vec()),
-    }
+/// Each from its flag or variable, else the file, else the default.
+fn connection(matches: &ArgMatches) -> Result<File, Failure> {
+    let given = matches.get_many::<String>("endpoints");
+    let named = matches.get_one::<PathBuf>("client-config").cloned();
+    let file = match (&given, named) {
+        (_, Some(named)) => read_file(&named)?,
+        // The usual file is for its own endpoints.
+        (Some(_), None) => File::default(),
+        (None, None) => match usual_file().filter(|file| file.exists()) {
+            Some(file) => read_file(&file)?,
+            None => File { endpoints: DEFAULT_ENDPOINTS.map(String::from).to_vec(), ..File::default() },
+        },
+    };
+    let endpoints = given.map(|given| given.filter(|text| !text.trim().is_empty()).cloned().collect());
+    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+    Ok(File {
+        endpoints: endpoints.unwrap_or(file.endpoints),
+        ca: path("ca").or(file.ca),
+        certificate: path("certificate").or(file.certificate),
+        key: path("key").or(file.key),
+    })
 }
 
-fn read_file(file: &Path) -> Result<Vec<String>, Failure> {
+fn read_file(file: &Path) -> Result<File, Failure> {
     let refused = |why: String| Failure::refused(format!("{}: {}", file.display(), why.replace('\n', " ")));
     let text = std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
-    let read: File = toml::from_str(&text).map_err(|error| refused(error.message().to_owned()))?;
-    Ok(read.endpoints)
+    toml::from_str(&text).map_err(|error| refused(error.message().to_owned()))
 }
 
 fn usual_file() -> Option<PathBuf> {

@@ -23,7 +23,9 @@ impl Settings {
         self.peer_listen = Some(peer_listen);
         self.replica.peer_listen = peer_listen;
         self.wire.addr = self.zookeeper_addr(&own)?;
-        for (wrong, message) in self.contradictions().into_iter().chain(self.excesses()) {
+        self.rest.super_digest.clone_from(&self.super_digest);
+        self.wire.super_digest.clone_from(&self.super_digest);
+        for (wrong, message) in self.contradictions().into_iter().chain(self.excesses()).chain(self.half_tls()) {
             if wrong {
                 return Err(ConfigError::Contradiction(message));
             }
@@ -33,7 +35,8 @@ impl Settings {
 
     /// Where clients of the ZooKeeper door connect to, as far as that can be told from what is given.
     fn zookeeper_addr(&self, own: &Member) -> Result<String, ConfigError> {
-        let (given, listen) = (&*self.wire.addr, self.zookeeper_listen);
+        // Clients without TLS could not use the other one; those with it read this only to find members.
+        let (given, listen) = (&*self.wire.addr, self.zookeeper_listen.or(self.zookeeper_tls_listen));
         Ok(match (given, listen) {
             ("none", _) => given.to_owned(),
             ("", None) => String::new(),
@@ -139,6 +142,38 @@ impl Settings {
                 "zookeeper_listen is the same address as http_listen or peer_listen".to_owned(),
             ),
             (self.http_listen == self.peer_listen, "http_listen and peer_listen are the same address".to_owned()),
+        ]
+    }
+
+    /// TLS that is given in part.
+    fn half_tls(&self) -> Vec<(bool, String)> {
+        let (tls, digest) = (&self.tls, &self.super_digest);
+        let listens = self.http_tls_listen.is_some() || self.zookeeper_tls_listen.is_some();
+        let given = |file: &std::path::Path| !file.as_os_str().is_empty();
+        let own = [&tls.certificate, &tls.key].map(|file| given(file));
+        let listeners = [self.http_listen, self.peer_listen, self.zookeeper_listen];
+        let tls_listeners = [self.http_tls_listen, self.zookeeper_tls_listen];
+        let secure = tls_listeners.iter().flatten();
+        let twice = secure.clone().any(|addr| listeners.contains(&Some(*addr)));
+        vec![
+            (listens && own != [true; 2], "TLS needs tls_certificate and tls_key".to_owned()),
+            (
+                !listens && (own != [false; 2] || given(&tls.client_ca)),
+                "tls_certificate, tls_key and tls_client_ca are for http_tls_listen and zookeeper_tls_listen: give one of them".to_owned(),
+            ),
+            (
+                !["optional", "required"].contains(&&*tls.clients),
+                format!("tls_clients ({}) must be optional or required", tls.clients),
+            ),
+            (tls.clients == "required" && !given(&tls.client_ca), "tls_clients = required needs tls_client_ca".to_owned()),
+            (
+                twice || tls_listeners[0].is_some() && tls_listeners[0] == tls_listeners[1],
+                "an address cannot have TLS and not: http_tls_listen and zookeeper_tls_listen need addresses of their own".to_owned(),
+            ),
+            (
+                !digest.is_empty() && digest.matches(':').count() != 1,
+                "super_digest must be user:base64(sha1(user:password))".to_owned(),
+            ),
         ]
     }
 

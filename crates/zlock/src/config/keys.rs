@@ -54,9 +54,20 @@ keys! {
         data_dir: directory = replica.data_dir, "Where log, snapshots and node metadata live; made when missing.";
         http_listen: listen = http_listen, "Where clients connect to; the port of this node's http_addr unless given.";
         zookeeper_listen: listen = zookeeper_listen, "Where ZooKeeper clients connect to, such as `127.0.0.1:2181`; none do unless given.";
+        http_tls_listen: listen = http_tls_listen, "Where clients connect to with TLS (https); none do unless given.";
+        zookeeper_tls_listen: listen = zookeeper_tls_listen, "Where ZooKeeper clients connect to with TLS, as with ZooKeeper's `secureClientPort`; none do unless given.";
         peer_listen: listen = peer_listen, "Where peers connect to; the port of this node's peer_addr unless given.";
         log: text = log, "What is logged to stderr: error, warn, info, debug, trace, or a list such as `info,rest=debug`.";
         stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short.";
+    }
+    "TLS and identities" {
+        tls_certificate: file = tls.certificate, "PEM file with the certificate that clients are shown, and those of the authorities between it and the root.";
+        tls_key: file = tls.key, "PEM file with its private key.";
+        tls_client_ca: file = tls.client_ca, "PEM file with the authorities whose certificates clients may show; the subject is `x509` in ACLs. Without it nobody is asked for one.";
+        tls_clients: text = tls.clients, "Whether clients must show a certificate that tls_client_ca has signed: `optional` or `required`.";
+        tls_handshakes_max: count = tls.handshakes_max, "Handshakes of one door at once; others wait within tls_handshake_timeout.";
+        tls_handshake_timeout: duration = tls.handshake_timeout_ms, "From a connection's beginning to the end of its handshake.";
+        super_digest: text = super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. Nobody unless given.";
     }
     "Raft" {
         heartbeat: duration = replica.heartbeat_ms, "How often an idle leader is heard.";

@@ -166,3 +166,24 @@ fn clients_of_the_zookeeper_door_are_told_an_address_that_reaches_it() {
     let message = load_text(THREE, &[("zookeeper_addr", "zk.example")]).unwrap_err().to_string();
     assert!(message.contains("zookeeper_addr (zk.example) must be host:port"), "{message}");
 }
+
+#[test]
+fn tls_that_is_given_in_part_is_refused() {
+    let listens = format!("{THREE}zookeeper_tls_listen = \"10.0.0.2:2281\"\n");
+    let files = "tls_certificate = \"/c.pem\"\ntls_key = \"/k.pem\"\n";
+    let whole = load_text(&format!("{listens}{files}"), &[]).unwrap();
+    assert_eq!((&*whole.wire.addr, whole.tls.clients.as_str()), ("10.0.0.2:2281", "optional"));
+    let error = whole.tls.acceptor().unwrap_err();
+    assert_eq!((error.code(), error.to_string().contains("/c.pem")), ("tls-file-unreadable", true));
+    refused(&listens, "TLS needs tls_certificate and tls_key");
+    refused(&format!("{listens}tls_key = \"/k.pem\"\n"), "TLS needs tls_certificate and tls_key");
+    refused(&format!("{THREE}{files}"), "are for http_tls_listen and zookeeper_tls_listen");
+    refused(&format!("{listens}{files}tls_clients = \"required\"\n"), "needs tls_client_ca");
+    refused(&format!("{listens}{files}tls_clients = \"maybe\"\n"), "must be optional or required");
+    refused(&format!("{listens}{files}http_tls_listen = \"10.0.0.2:7001\"\n"), "cannot have TLS and not");
+    refused(&format!("{listens}{files}http_tls_listen = \"10.0.0.2:2281\"\n"), "cannot have TLS and not");
+    refused(&format!("{THREE}super_digest = \"super\"\n"), "super_digest must be user:");
+    let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+    let settings = load_text(THREE, &[("super_digest", digest)]).unwrap();
+    assert_eq!([&*settings.rest.super_digest, &*settings.wire.super_digest], [digest; 2]);
+}

@@ -87,6 +87,27 @@ pub mod text {
     }
 }
 
+/// A file, when given.
+pub mod file {
+    use super::PathBuf;
+
+    /// What help calls it.
+    pub const NAME: &str = "FILE";
+
+    /// Takes the path as it is; relative ones start where the program was started.
+    ///
+    /// # Errors
+    /// When it is empty.
+    pub fn parse(text: &str) -> Result<PathBuf, String> {
+        if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(PathBuf::from(text)) }
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &std::path::Path) -> String {
+        value.display().to_string()
+    }
+}
+
 /// A directory.
 pub mod directory {
     use super::PathBuf;

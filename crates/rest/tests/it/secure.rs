@@ -1,0 +1,147 @@
+//! TLS, and whom a request comes from.
+
+#[path = "../../../tls/tests/authority/mod.rs"]
+mod authority;
+
+use authority::{Authority, Files};
+use axum::http::Method;
+use rest::RestConfig;
+use serde_json::json;
+use tls::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::node::{Node, PATIENCE};
+
+/// `super:test`, `bob:x` and `bob:y` as HTTP's Basic authentication writes them.
+const SUPER: (&str, &str) = ("authorization", "Basic c3VwZXI6dGVzdA==");
+const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
+const NOT_BOB: (&str, &str) = ("authorization", "Basic Ym9iOnk=");
+/// The ACL entry of bob:x, as `DigestAuthenticationProvider bob:x` prints it.
+const BOBS_DIGEST: &str = "digest:bob:ttt4KD2l/LR0Mpj5c6jU0hrwVdE=";
+
+#[tokio::test]
+async fn a_digest_is_proven_by_basic_authentication() {
+    let super_digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
+    let node = Node::start_with(RestConfig { super_digest, ..RestConfig::default() }, |_| {}).await;
+    let acl = BOBS_DIGEST.replace('=', "%3D").replace('/', "%2F");
+    node.post(&format!("/v1/znodes/a?acl={acl}:cdrwa"), "1").await.expect(201);
+    let call = |method: Method, uri: &'static str, who: Option<(&'static str, &'static str)>, body: &'static [u8]| {
+        let headers: Vec<_> = who.into_iter().collect();
+        let node = &node;
+        async move { node.call(method, uri, &headers, body).await }
+    };
+    for stranger in [None, Some(NOT_BOB)] {
+        call(Method::GET, "/v1/znodes/a", stranger, b"").await.expect_problem(403, "no-auth");
+        call(Method::PUT, "/v1/znodes/a", stranger, b"2").await.expect_problem(403, "no-auth");
+        call(Method::POST, "/v1/znodes/a/b", stranger, b"").await.expect_problem(403, "no-auth");
+    }
+    for known in [BOB, SUPER] {
+        call(Method::GET, "/v1/znodes/a", Some(known), b"").await.expect(200);
+        call(Method::PUT, "/v1/znodes/a", Some(known), b"2").await.expect(200);
+        call(Method::POST, "/v1/znodes/a/b", Some(known), b"").await.expect(201);
+        call(Method::DELETE, "/v1/znodes/a/b", Some(known), b"").await.expect(200);
+        call(Method::GET, "/v1/znodes/a?acl", Some(known), b"").await.expect(200);
+    }
+    let txn = br#"{"ops": [{"op": "set", "path": "/a", "data": "3"}]}"#;
+    call(Method::POST, "/v1/txn", None, txn).await.expect_problem(403, "no-auth");
+    call(Method::POST, "/v1/txn", Some(BOB), txn).await.expect(200);
+    call(Method::GET, "/v1/znodes/a", Some(("authorization", "Basic !")), b"").await.expect_problem(400, "bad-request");
+
+    // A lock below it, too, and what a key repeats is one request.
+    let session = node.session().await;
+    let key = ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8");
+    node.acquire(&session, "/a/lock").await.expect_problem(403, "no-auth");
+    let headers = [("zlock-session", &*session), key, BOB];
+    let held = node.call(Method::POST, "/v1/locks/a/lock", &headers, b"").await.expect(200);
+    let again = node.call(Method::POST, "/v1/locks/a/lock", &headers, b"").await.expect(200);
+    assert!(held.body["fencing_token"].as_u64() > Some(0));
+    assert_eq!(held.body["fencing_token"], again.body["fencing_token"]);
+}
+
+#[tokio::test]
+async fn who_has_proven_to_be_a_reader_hears_of_what_others_do_not() {
+    let node = Node::start().await;
+    let since = node.get("/v1/znodes").await.expect(200).zxid();
+    let acl = BOBS_DIGEST.replace('=', "%3D").replace('/', "%2F");
+    node.post(&format!("/v1/znodes/a?acl={acl}:cdrwa"), "1").await.expect(201);
+    node.post("/v1/znodes/open", "").await.expect(201);
+    let watch = format!("/v1/znodes?watch=subtree&since={since}");
+    for (who, hears) in [(BOB, true), (NOT_BOB, false)] {
+        let told = node.call(Method::GET, &watch, &[who], b"").await.expect(200);
+        let events = told.body["events"].as_array().unwrap();
+        assert_eq!(events.iter().any(|event| event["path"] == "/a"), hears, "{events:?}");
+    }
+}
+
+/// A door with TLS, and clients with certificates.
+struct SecureDoor {
+    node: Node,
+    addr: std::net::SocketAddr,
+    authority: Authority,
+    files: Files,
+}
+
+impl SecureDoor {
+    async fn open(clients: Clients) -> SecureDoor {
+        let node = Node::start().await;
+        let (authority, files) = (Authority::new("test authority"), Files::new());
+        let (certificate, key) = files.put("server", &authority.server("localhost"));
+        let clients = Some((files.put_certificate("ca", &authority.pem()), clients));
+        let config = AcceptorConfig { certificate, key, clients, handshakes_max: 8, handshake_timeout_ms: 10_000 };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let listeners = Listeners { plain: None, secure: Some((listener, Acceptor::load(&config).unwrap())) };
+        let config = RestConfig { connections_max: 1, ..RestConfig::default() };
+        tokio::spawn(rest::serve(listeners, node.replica.clone(), config, std::future::pending()));
+        SecureDoor { node, addr, authority, files }
+    }
+
+    /// What a client with the certificate of somebody is answered; an error when it is not let in.
+    async fn ask(&self, name: Option<&str>, request: &str) -> std::io::Result<String> {
+        let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
+        let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
+        let asked = async {
+            // With one place only: the connection before may not have gone yet.
+            loop {
+                let stream = TcpStream::connect(self.addr).await?;
+                let Ok(mut stream) = connector.connect("localhost", stream).await else { continue };
+                let head = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1");
+                stream.write_all(head.as_bytes()).await?;
+                stream.flush().await?;
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).await?;
+                return Ok(answer);
+            }
+        };
+        timeout(PATIENCE, asked).await.expect("an answer in time")
+    }
+}
+
+#[tokio::test]
+async fn a_certificates_subject_is_an_identity() {
+    let door = SecureDoor::open(Clients::MayHaveCertificates).await;
+    let acl = json!([{"perms": "cdrwa", "scheme": "x509", "id": "CN=bob,O=zlock"}]);
+    door.node.post("/v1/znodes/p", "").await.expect(201);
+    door.node.put("/v1/znodes/p?acl", &acl.to_string()).await.expect(200);
+    for (name, status) in [(Some("bob"), "200 OK"), (Some("eve"), "403 Forbidden"), (None, "403 Forbidden")] {
+        for request in ["GET /v1/znodes/p", "PUT /v1/znodes/p"] {
+            let answer = door.ask(name, request).await.unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{name:?} {request}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn plain_text_and_strangers_are_sent_away_from_an_address_with_tls() {
+    let door = SecureDoor::open(Clients::MustHaveCertificates).await;
+    let mut stream = TcpStream::connect(door.addr).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut heard = Vec::new();
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("the server closes");
+    assert!(!heard.starts_with(b"HTTP"));
+    assert!(door.ask(Some("bob"), "GET /livez").await.unwrap().starts_with("HTTP/1.1 200"));
+    assert!(door.ask(None, "GET /livez").await.is_err(), "a certificate must be shown");
+}

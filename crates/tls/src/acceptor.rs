@@ -1,0 +1,108 @@
+//! The server's side of a handshake.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+
+use crate::stream::Stream;
+use crate::{Error, files};
+
+/// Whether clients show certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// Who has none is let in, and is nobody.
+    MayHaveCertificates,
+    /// Who has none is refused.
+    MustHaveCertificates,
+}
+
+/// What a server needs.
+#[derive(Clone, Debug)]
+pub struct AcceptorConfig {
+    /// A PEM file with the server's certificate and those of the authorities between it and the root.
+    pub certificate: PathBuf,
+    /// A PEM file with its private key.
+    pub key: PathBuf,
+    /// A PEM file with the authorities whose certificates clients may show, and whether they must. Without it nobody is asked.
+    pub clients: Option<(PathBuf, Clients)>,
+    /// Handshakes at once. Beyond: they wait, within their time.
+    pub handshakes_max: usize,
+    /// From a connection's beginning to the end of its handshake. Beyond: the connection is closed.
+    pub handshake_timeout_ms: u64,
+}
+
+/// Takes connections through the handshake. Cheap to clone.
+#[derive(Clone)]
+pub struct Acceptor {
+    acceptor: TlsAcceptor,
+    places: Arc<Semaphore>,
+    patience: Duration,
+}
+
+impl Acceptor {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`Error`] names the file that cannot be used.
+    pub fn load(config: &AcceptorConfig) -> Result<Acceptor, Error> {
+        let builder = ServerConfig::builder_with_provider(files::provider())
+            .with_safe_default_protocol_versions()
+            .expect("ring has what these versions need");
+        let builder = match &config.clients {
+            None => builder.with_no_client_auth(),
+            Some((file, wanted)) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(files::roots(file)?, files::provider());
+                let verifier = match wanted {
+                    Clients::MayHaveCertificates => verifier.allow_unauthenticated(),
+                    Clients::MustHaveCertificates => verifier,
+                };
+                let unusable = |reason: String| Error::Certificate { file: file.clone(), reason };
+                builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(error.to_string()))?)
+            }
+        };
+        let (certificates, key) = (files::certificates(&config.certificate)?, files::key(&config.key)?);
+        let mut server = builder.with_single_cert(certificates, key).map_err(|error| Error::Mismatch {
+            key: config.key.clone(),
+            certificate: config.certificate.clone(),
+            reason: error.to_string(),
+        })?;
+        // Connections live long, and a certificate is to be looked at anew each time.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        Ok(Acceptor {
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+            places: Arc::new(Semaphore::new(config.handshakes_max.clamp(1, Semaphore::MAX_PERMITS))),
+            patience: Duration::from_millis(config.handshake_timeout_ms),
+        })
+    }
+
+    /// The handshake.
+    ///
+    /// # Errors
+    /// When the client does not speak TLS, shows no good certificate, or takes too long.
+    pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
+        let handshake = async {
+            // It is never closed.
+            let _place = self.places.acquire().await;
+            self.acceptor.accept(stream).await
+        };
+        match timeout(self.patience, handshake).await {
+            Ok(accepted) => Ok(Stream::accepted(accepted?)),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long")),
+        }
+    }
+}
+
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acceptor").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}

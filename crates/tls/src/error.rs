@@ -1,0 +1,54 @@
+//! Why TLS cannot be had as configured. Shown to the operator as it is.
+
+use std::path::PathBuf;
+
+/// A file that cannot be used. Each message begins with a code that stays the same.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file is not there, or may not be read.
+    #[error("tls-file-unreadable: cannot read {}: {source}", file.display())]
+    Unreadable {
+        /// Which file.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is no certificate in it, or a damaged one.
+    #[error("tls-bad-certificate: {}: {reason}", file.display())]
+    Certificate {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no private key in it, or a damaged one.
+    #[error("tls-bad-key: {}: {reason}", file.display())]
+    Key {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The key is another certificate's.
+    #[error("tls-key-mismatch: {} is not the key of the certificate in {}: {reason}", key.display(), certificate.display())]
+    Mismatch {
+        /// The key's file.
+        key: PathBuf,
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// What rustls says of them.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// The code that the message begins with.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Unreadable { .. } => "tls-file-unreadable",
+            Error::Certificate { .. } => "tls-bad-certificate",
+            Error::Key { .. } => "tls-bad-key",
+            Error::Mismatch { .. } => "tls-key-mismatch",
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! TLS for both doors and for the Rust client, with rustls and ring.
+//!
+//! A door listens on a plain address, on one with TLS, or on both ([`Listeners`]). Whoever comes over TLS is taken through
+//! the handshake within a time and among few others at once ([`Acceptor`]), and is a [`Stream`] like any other from then on.
+//! When a certificate authority for clients is configured, a client's certificate is checked against it, and its subject is
+//! who the client is ([`Stream::subject`]), in the words in which ZooKeeper's `x509` scheme writes it.
+//!
+//! Nothing is resumed: a certificate that has expired is refused by the next connection. Files are read at start.
+//!
+//! ```text
+//! acceptor.rs   the server's side     connector.rs  the client's side     files.rs   PEM files and what is wrong with them
+//! listeners.rs  addresses of a door   stream.rs     plain or not          subject.rs a subject as text (RFC 2253)
+//! ```
+
+mod acceptor;
+mod connector;
+mod error;
+mod files;
+mod listeners;
+mod stream;
+mod subject;
+
+pub use acceptor::{Acceptor, AcceptorConfig, Clients};
+pub use connector::{Connector, ConnectorConfig};
+pub use error::Error;
+pub use listeners::{Incoming, Listeners};
+pub use stream::{ReadHalf, Stream, WriteHalf};

@@ -1,0 +1,87 @@
+//! The addresses of one door.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::acceptor::Acceptor;
+use crate::stream::Stream;
+
+/// Where a door listens: without TLS, with it, or both.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// Without TLS.
+    pub plain: Option<TcpListener>,
+    /// With TLS.
+    pub secure: Option<(TcpListener, Acceptor)>,
+}
+
+/// A connection that has just come. Nothing was read of it.
+#[derive(Debug)]
+pub struct Incoming {
+    stream: TcpStream,
+    acceptor: Option<Acceptor>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(listener: TcpListener) -> Listeners {
+        Listeners { plain: Some(listener), secure: None }
+    }
+}
+
+impl Listeners {
+    /// The next connection, of either kind. Never, when there is no listener.
+    ///
+    /// # Errors
+    /// When the system has none of something (file descriptors).
+    pub async fn accept(&self) -> io::Result<(Incoming, SocketAddr)> {
+        let plain = async {
+            match &self.plain {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        let secure = async {
+            match &self.secure {
+                Some((listener, acceptor)) => listener.accept().await.map(|accepted| (accepted, acceptor.clone())),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = plain => accepted.map(|(stream, addr)| (Incoming { stream, acceptor: None }, addr)),
+            accepted = secure => {
+                accepted.map(|((stream, addr), acceptor)| (Incoming { stream, acceptor: Some(acceptor) }, addr))
+            }
+        }
+    }
+
+    /// The addresses that it listens on: without TLS, and with it.
+    pub fn addrs(&self) -> [Option<SocketAddr>; 2] {
+        let plain = self.plain.as_ref().and_then(|listener| listener.local_addr().ok());
+        [plain, self.secure.as_ref().and_then(|(listener, _)| listener.local_addr().ok())]
+    }
+}
+
+impl Incoming {
+    /// The socket, to set its options.
+    pub fn socket(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The socket itself, unless a handshake has to come first.
+    pub fn into_plain(self) -> Option<TcpStream> {
+        if self.acceptor.is_some() { None } else { Some(self.stream) }
+    }
+
+    /// The connection, after its handshake.
+    ///
+    /// # Errors
+    /// When the handshake fails, or takes too long.
+    pub async fn open(self) -> io::Result<Stream> {
+        match self.acceptor {
+            None => Ok(self.stream.into()),
+            Some(acceptor) => acceptor.accept(self.stream).await,
+        }
+    }
+}

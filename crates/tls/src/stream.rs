@@ -1,0 +1,150 @@
+//! A connection, with TLS or without.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio_rustls::{TlsStream, client, server};
+
+use crate::subject;
+
+/// A connection. What is written may stay in it until it is flushed.
+#[derive(Debug)]
+pub struct Stream {
+    io: Io,
+    subject: Option<String>,
+}
+
+#[derive(Debug)]
+enum Io {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// The half that is read.
+#[derive(Debug)]
+pub struct ReadHalf(ReadIo);
+
+#[derive(Debug)]
+enum ReadIo {
+    Plain(OwnedReadHalf),
+    Tls(tokio::io::ReadHalf<TlsStream<TcpStream>>),
+}
+
+/// The half that is written.
+#[derive(Debug)]
+pub struct WriteHalf(WriteIo);
+
+#[derive(Debug)]
+enum WriteIo {
+    Plain(OwnedWriteHalf),
+    Tls(tokio::io::WriteHalf<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    pub(crate) fn accepted(stream: server::TlsStream<TcpStream>) -> Stream {
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let subject = shown.and_then(subject::of);
+        Stream { io: Io::Tls(Box::new(stream.into())), subject }
+    }
+
+    pub(crate) fn connected(stream: client::TlsStream<TcpStream>) -> Stream {
+        Stream { io: Io::Tls(Box::new(stream.into())), subject: None }
+    }
+
+    /// The subject of the certificate that a client has shown, as in `CN=worker,O=Example`. Without TLS, without a
+    /// certificate, or with one that is about nobody: `None`.
+    pub fn subject(&self) -> Option<&str> {
+        self.subject.as_deref()
+    }
+
+    /// Whether it is encrypted.
+    pub fn is_secure(&self) -> bool {
+        matches!(self.io, Io::Tls(_))
+    }
+
+    /// Both halves, to be used at once.
+    pub fn into_split(self) -> (ReadHalf, WriteHalf) {
+        match self.io {
+            Io::Plain(stream) => {
+                let (reading, writing) = stream.into_split();
+                (ReadHalf(ReadIo::Plain(reading)), WriteHalf(WriteIo::Plain(writing)))
+            }
+            Io::Tls(stream) => {
+                let (reading, writing) = tokio::io::split(*stream);
+                (ReadHalf(ReadIo::Tls(reading)), WriteHalf(WriteIo::Tls(writing)))
+            }
+        }
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Stream {
+        Stream { io: Io::Plain(stream), subject: None }
+    }
+}
+
+/// Passes a poll on to the stream inside.
+macro_rules! inside {
+    ($io:expr, $variants:ident, $stream:ident => $poll:expr) => {
+        match $io {
+            $variants::Plain($stream) => $poll,
+            $variants::Tls($stream) => $poll,
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        inside!(&mut self.io, Io, stream => Pin::new(stream).poll_read(cx, buffer))
+    }
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        inside!(&mut self.0, ReadIo, stream => Pin::new(stream).poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        inside!(&mut self.io, Io, stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(&mut self.io, Io, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(&mut self.io, Io, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        inside!(&mut self.io, Io, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        inside!(&self.io, Io, stream => stream.is_write_vectored())
+    }
+}
+
+impl AsyncWrite for WriteHalf {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        inside!(&mut self.0, WriteIo, stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(&mut self.0, WriteIo, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(&mut self.0, WriteIo, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,214 @@
+//! Whom a certificate is about, as text: the form of RFC 2253 as Java's `X500Principal.getName()` writes it, which is what
+//! ZooKeeper's X509AuthenticationProvider compares. RFC 2253 begins with the name that the DER has last.
+
+use std::fmt::Write as _;
+
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+/// A longer subject is nobody: every write of its client would carry it.
+const SUBJECT_BYTES_MAX: usize = 1_024;
+
+/// The attribute types that have a word (RFC 2253, 2.3). Others are written as their numbers.
+const WORDS: [(&[u8], &str); 9] = [
+    (&[0x55, 4, 3], "CN"),
+    (&[0x55, 4, 6], "C"),
+    (&[0x55, 4, 7], "L"),
+    (&[0x55, 4, 8], "ST"),
+    (&[0x55, 4, 9], "STREET"),
+    (&[0x55, 4, 10], "O"),
+    (&[0x55, 4, 11], "OU"),
+    (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], "UID"),
+    (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25], "DC"),
+];
+
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+
+/// The subject of a certificate that was checked; `None` when it is empty, damaged or very long.
+pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<String> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let text = text(certificate.subject())?;
+    if (1..=SUBJECT_BYTES_MAX).contains(&text.len()) {
+        Some(text)
+    } else {
+        tracing::warn!(bytes = text.len(), "a client's certificate is about nobody: its subject is empty or too long");
+        None
+    }
+}
+
+/// The content of an RDNSequence as text.
+fn text(mut names: &[u8]) -> Option<String> {
+    let mut parts = Vec::new();
+    while !names.is_empty() {
+        let (set, rest) = take(names, SET)?;
+        parts.push(one_name(set)?);
+        names = rest;
+    }
+    parts.reverse();
+    Some(parts.join(","))
+}
+
+/// One relative name: attributes, most often one.
+fn one_name(mut set: &[u8]) -> Option<String> {
+    let mut parts = Vec::new();
+    while !set.is_empty() {
+        let (attribute, rest) = take(set, SEQUENCE)?;
+        let (kind, value) = take(attribute, OBJECT_IDENTIFIER)?;
+        let word = WORDS.iter().find(|(bytes, _)| *bytes == kind).map(|(_, word)| *word);
+        parts.push(match (word, string(value)?) {
+            (Some(word), Some(value)) => format!("{word}={}", escaped(&value)),
+            (word, _) => format!("{}=#{}", word.map_or_else(|| numbers(kind), |word| Some(word.into()))?, hex(value)),
+        });
+        set = rest;
+    }
+    Some(parts.join("+"))
+}
+
+/// The content of the first element, which must have this tag, and what is behind it.
+fn take(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (found, content, rest) = element(bytes)?;
+    (found == tag).then_some((content, rest))
+}
+
+/// The tag and the content of the first element, and what is behind it. Definite lengths only, as DER has them.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81 | 0x82 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+/// An attribute's value when it is a string of a kind that can be read; the outer `None` is damage.
+#[expect(clippy::option_option, reason = "damaged and no string are not the same")]
+fn string(value: &[u8]) -> Option<Option<String>> {
+    let (tag, content, rest) = element(value)?;
+    if !rest.is_empty() {
+        return None;
+    }
+    Some(match tag {
+        // UTF8String, PrintableString, IA5String, GeneralString.
+        0x0c | 0x13 | 0x16 | 0x1b => Some(String::from_utf8(content.to_vec()).ok()?),
+        // T61String, which everybody reads as Latin-1.
+        0x14 => Some(content.iter().copied().map(char::from).collect()),
+        // BMPString.
+        0x1e => {
+            let units = content.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+            Some(String::from_utf16(&units.collect::<Vec<_>>()).ok()?)
+        }
+        _ => None,
+    })
+}
+
+/// With a backslash before what would be taken for a part of the form, and before blanks at either end.
+fn escaped(value: &str) -> String {
+    let plain = value.trim_matches([' ', '\r']);
+    let lead = value.len() - value.trim_start_matches([' ', '\r']).len();
+    let mut text = String::with_capacity(value.len());
+    for (at, c) in value.char_indices() {
+        let blank_at_an_end = at < lead || at >= lead + plain.len();
+        match c {
+            '\0' => text.push_str("\\00"),
+            ',' | '=' | '+' | '<' | '>' | '#' | ';' | '"' | '\\' => text.extend(['\\', c]),
+            c if blank_at_an_end => text.extend(['\\', c]),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// An object identifier as numbers with dots between.
+fn numbers(bytes: &[u8]) -> Option<String> {
+    let mut text = String::new();
+    let (mut number, mut open) = (0_u64, false);
+    for byte in bytes {
+        number = number.checked_mul(128)?.checked_add(u64::from(byte & 0x7f))?;
+        open = byte & 0x80 != 0;
+        if !open {
+            // The first two share one.
+            let first = (number / 40).min(2);
+            match text.is_empty() {
+                true => write!(text, "{first}.{}", number - first * 40).ok()?,
+                false => write!(text, ".{number}").ok()?,
+            }
+            number = 0;
+        }
+    }
+    (!open && !text.is_empty()).then_some(text)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
+    }
+
+    /// The bytes are those of Java's `X500Principal.getEncoded()`, the texts those of its `getName()` (OpenJDK 17).
+    #[track_caller]
+    fn check(encoded: &str, expected: &str) {
+        let encoded = bytes(encoded);
+        let (names, rest) = take(&encoded, SEQUENCE).unwrap();
+        assert_eq!((text(names).as_deref(), rest), (Some(expected), &[][..]));
+    }
+
+    #[test]
+    fn subjects_are_written_as_java_writes_them() {
+        check(
+            "3034310b300906035504061302444531143012060355040a130b4578616d706c65204f7267310f300d06035504031306636c69656e74",
+            "CN=client,O=Example Org,C=DE",
+        );
+        check(
+            "30818831133011060a0992268993f22c6401191603636f6d310a3008060355040913017a310a30080603550407130179310a300806\
+             0355040813017831193017060355040a1310206c65616420616e6420747261696c20310c300a060355040b1303613d623124301006\
+             035504031309446f652c204a6f686e3010060a0992268993f22c64010113026a64",
+            r"CN=Doe\, John+UID=jd,OU=a\=b,O=\ lead and trail\ ,ST=x,L=y,STREET=z,DC=com",
+        );
+        check(
+            "3032310a30080603550405130137310e300c06035504030c0523686173683114301206092a864886f70d01090116056140622e63",
+            r"1.2.840.113549.1.9.1=#16056140622e63,CN=\#hash,2.5.4.5=#130137",
+        );
+        check("301a3118301606035504030c0f613b623c633e645c6522662b672368", r#"CN=a\;b\<c\>d\\e\"f\+g\#h"#);
+        check("3025310d300b060355040b0c042a5f267c3114301206035504030c0b4772c3bcc39f652fe6bca2", "CN=Grüße/漢,OU=*_&|");
+        check(
+            "3028310d300b0603550403130478202079310a3008060355042a130167310b3009060355040c13024472",
+            "2.5.4.12=#13024472,2.5.4.42=#130167,CN=x  y",
+        );
+        check("300b3109300706035504031300", "CN=");
+        check("30133111300f06035504030c0874616209206e756c", "CN=tab\t nul");
+    }
+
+    #[test]
+    fn damaged_subjects_are_nobodies_and_never_panic() {
+        let whole = bytes("3118301606035504030c0f613b623c633e645c6522662b672368");
+        assert!(text(&whole).is_some());
+        for length in 1..whole.len() {
+            assert_eq!(text(&whole[..length]), None, "{length} bytes");
+        }
+        for at in 0..whole.len() {
+            for value in 0..=255 {
+                let mut damaged = whole.clone();
+                damaged[at] = value;
+                let _ = text(&damaged);
+            }
+        }
+        assert_eq!(text(&bytes("3184ffffffff")), None);
+        assert_eq!(numbers(&[0x86]), None);
+        assert_eq!(numbers(&[0xff; 20]), None);
+    }
+}

@@ -44,7 +44,7 @@ impl FromRequest<Door> for Call {
     async fn from_request(request: Request, door: &Door) -> Result<Call, Problem> {
         let (parts, body) = request.into_parts();
         let arrived = parts.extensions.get().map_or_else(Instant::now, |Arrival(at)| *at);
-        let caller = Caller::read(&parts.headers)?;
+        let caller = Caller::read(&parts.headers, parts.extensions.get().copied())?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         Ok(Call { door: door.clone(), arrived, caller, query, parts, body: Mutex::new(body) })
     }

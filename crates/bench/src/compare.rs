@@ -20,7 +20,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Workload::Write, Workload::LocalGet, Workload::LinearizableGet, Workload::LockCycle, Workload::HandOff])]
     workloads: Vec<Workload>,
     /// What is no steady load.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Scenario::FanOut, Scenario::LeaderKilled, Scenario::LeaderHung, Scenario::IdleSessions, Scenario::Million])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Scenario::FanOut, Scenario::LeaderKilled, Scenario::LeaderHung, Scenario::IdleSessions, Scenario::Million, Scenario::Growth])]
     scenarios: Vec<Scenario>,
     /// No steady load: only scenarios.
     #[arg(long)]

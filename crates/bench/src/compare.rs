@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::limits;
 use crate::report::{Line, Report};
 use crate::scenario::{Scenario, Size};
 use crate::system::{Cluster, Kind, Program};
@@ -19,7 +20,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Workload::Write, Workload::LocalGet, Workload::LinearizableGet, Workload::LockCycle, Workload::HandOff])]
     workloads: Vec<Workload>,
     /// What is no steady load.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Scenario::FanOut, Scenario::LeaderKilled, Scenario::LeaderHung, Scenario::IdleSessions, Scenario::Million])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Scenario::FanOut, Scenario::LeaderKilled, Scenario::LeaderHung, Scenario::IdleSessions, Scenario::Million, Scenario::Growth])]
     scenarios: Vec<Scenario>,
     /// No steady load: only scenarios.
     #[arg(long)]
@@ -55,6 +56,9 @@ pub(crate) struct Args {
     /// Where results.json, results.md and the plots go.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
+    /// A page whose measured part, between two marks, is replaced at the end.
+    #[arg(long)]
+    page: Option<PathBuf>,
 }
 
 /// Measures everything. The answer is how many clients failed.
@@ -66,8 +70,10 @@ pub(crate) async fn run(mut args: Args) -> Result<usize, Error> {
         args.scenarios.clear();
     }
     let started = Instant::now();
+    eprintln!("measuring the machine's limits");
+    let mut report = Report::new(&args.systems, limits::measure(&data_dir(&args))?);
+    println!("{}", report.limits());
     let mut clusters = start(&args).await?;
-    let mut report = Report::new(&args.systems);
     if !args.workloads.is_empty() {
         warm_up(&args, &clusters).await?;
     }
@@ -87,6 +93,9 @@ pub(crate) async fn run(mut args: Args) -> Result<usize, Error> {
         run_scenario(&args, scenario, &mut clusters, &mut report).await?;
     }
     println!("{}", report.ratios());
+    if let Some(page) = &args.page {
+        report.write_page(page, &args.out)?;
+    }
     println!("stored in {}, {:.0} s", args.out.display(), started.elapsed().as_secs_f64());
     Ok(report.errors())
 }

@@ -4,7 +4,8 @@
 //! compare.rs    which rounds, interleaved          figures.rs   median, spread, ratios
 //! workload.rs   what the clients of a round do     report.rs    tables, results.json
 //! client/       five protocols over one `Link`     plot.rs      SVG
-//! scenario/     failing nodes, many watchers ...   ../docs      docs/performance.md
+//! scenario/     failing nodes, many watchers ...
+//! limits.rs     what the machine itself allows
 //! system/       starting, stopping, counting       error.rs     the error
 //! ```
 //!
@@ -14,6 +15,7 @@ mod client;
 mod compare;
 mod error;
 mod figures;
+mod limits;
 mod plot;
 mod report;
 mod scenario;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::figures::{Figures, Spread};
+use crate::limits::{self, Limit};
 use crate::plot;
 use crate::scenario::Figure;
 use crate::system::Kind;
@@ -118,11 +119,55 @@ pub(crate) struct Report {
     pub(crate) lines: Vec<Line>,
     outcomes: Vec<Outcome>,
     failures: Vec<String>,
+    limits: Vec<Limit>,
 }
 
 impl Report {
-    pub(crate) fn new(systems: &[Kind]) -> Report {
-        Report { systems: systems.to_vec(), lines: Vec::new(), outcomes: Vec::new(), failures: Vec::new() }
+    pub(crate) fn new(systems: &[Kind], limits: Vec<Limit>) -> Report {
+        let (lines, outcomes, failures) = (Vec::new(), Vec::new(), Vec::new());
+        Report { systems: systems.to_vec(), lines, outcomes, failures, limits }
+    }
+
+    /// The machine's limits.
+    pub(crate) fn limits(&self) -> String {
+        limits::table(&self.limits)
+    }
+
+    /// Puts all tables and plots into a page, in place of those that are there.
+    pub(crate) fn write_page(&self, page: &Path, out: &Path) -> Result<(), Error> {
+        let text = fs::read_to_string(page)?;
+        let parts = text.split_once(BEGIN).and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
+        let (head, tail) = parts.ok_or_else(|| Error::Absent(format!("{} has no marks", page.display())))?;
+        let base = page.parent().unwrap_or(Path::new(""));
+        let mut measured = format!("{}\n\n{}\n", self.machine_line(), self.limits());
+        for (workload, title) in TITLES.iter().filter(|(workload, _)| self.has(workload)) {
+            let plot = out.join(format!("{workload}.svg"));
+            let _ = write!(measured, "\n![{title}]({})\n", plot.strip_prefix(base).unwrap_or(&plot).display());
+        }
+        let _ = write!(measured, "\n{}", self.tables());
+        Ok(fs::write(page, format!("{head}{BEGIN}\n{measured}{END}{tail}"))?)
+    }
+
+    fn has(&self, workload: &str) -> bool {
+        self.lines.iter().any(|line| line.workload == workload)
+    }
+
+    fn machine_line(&self) -> String {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+        let load = load.split(' ').next().unwrap_or_default();
+        format!("{cpus} cores, Linux {}; load average at the end {load}. Failed: {}.", kernel.trim(), self.errors())
+    }
+
+    /// Rates, ratios, scenarios.
+    fn tables(&self) -> String {
+        let tables: Vec<String> = self.lines.iter().map(Line::table).collect();
+        let outcomes: Vec<String> = self.outcomes.iter().map(Outcome::row).collect();
+        let failures: Vec<String> = self.failures.iter().map(|failure| format!("* not measured: {failure}")).collect();
+        let (lines, ratios) = (tables.join("\n"), self.ratios());
+        let (outcomes, failures) = (outcomes.join("\n"), failures.join("\n"));
+        format!("{HEAD}{lines}\n\n{ratios}\n\n{SCENARIO_HEAD}{outcomes}\n\n{failures}\n")
     }
 
     /// Takes in a round of a scenario.
@@ -179,19 +224,16 @@ impl Report {
         fs::create_dir_all(out)?;
         let lines: Vec<Value> = self.lines.iter().map(Line::json).collect();
         let outcomes: Vec<Value> = self.outcomes.iter().map(Outcome::json).collect();
+        let limits: BTreeMap<&str, f64> =
+            self.limits.iter().map(|limit| (limit.name.as_str(), limit.per_second)).collect();
         let machine = json!({
             "cpus": std::thread::available_parallelism().map_or(0, usize::from),
             "kernel": fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
             "load_average": fs::read_to_string("/proc/loadavg").unwrap_or_default().trim(),
         });
-        let whole = json!({ "machine": machine, "lines": lines, "scenarios": outcomes, "failures": self.failures });
+        let whole = json!({ "machine": machine, "lines": lines, "limits": limits, "scenarios": outcomes, "failures": self.failures });
         fs::write(out.join("results.json"), serde_json::to_vec_pretty(&whole).map_err(std::io::Error::from)?)?;
-        let outcomes: Vec<String> = self.outcomes.iter().map(Outcome::row).collect();
-        let tables: Vec<String> = self.lines.iter().map(Line::table).collect();
-        fs::write(
-            out.join("results.md"),
-            format!("{HEAD}{}\n\n{}\n\n{SCENARIO_HEAD}{}\n", tables.join("\n"), self.ratios(), outcomes.join("\n")),
-        )?;
+        fs::write(out.join("results.md"), format!("{}\n\n{}", self.limits(), self.tables()))?;
         for (workload, title) in TITLES {
             let lines: Vec<&Line> = self.lines.iter().filter(|line| line.workload == workload).collect();
             if !lines.is_empty() {
@@ -202,6 +244,8 @@ impl Report {
     }
 }
 
+const BEGIN: &str = "<!-- measured: begin -->";
+const END: &str = "<!-- measured: end -->";
 const TITLES: [(&str, &str); 5] = [
     ("write", "Writes of 100 bytes a second, by number of clients"),
     ("local-get", "Local reads a second, by number of clients"),

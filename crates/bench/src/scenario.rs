@@ -2,6 +2,7 @@
 
 mod failover;
 mod fan_out;
+mod growth;
 mod idle;
 mod million;
 
@@ -25,6 +26,8 @@ pub(crate) enum Scenario {
     IdleSessions,
     /// A million znodes or keys of 100 bytes, on a fresh cluster.
     Million,
+    /// Writes to zlock among 1,000 to a million znodes, and on 1 to 7 nodes.
+    Growth,
 }
 
 /// One figure of one round.
@@ -49,6 +52,7 @@ impl Scenario {
             Scenario::LeaderHung => "leader-hung",
             Scenario::IdleSessions => "idle-sessions",
             Scenario::Million => "million",
+            Scenario::Growth => "growth",
         }
     }
 
@@ -57,13 +61,14 @@ impl Scenario {
         match self {
             // Where a session of zlock or a znode of it came from makes no difference to it.
             Scenario::Million => matches!(kind, Kind::ZlockZk | Kind::Zookeeper | Kind::Etcd),
+            Scenario::Growth => kind == Kind::ZlockZk,
             _ => kind != Kind::Redis,
         }
     }
 
     /// Whether it wants a cluster of its own, alone on the machine.
     pub(crate) fn is_alone(self) -> bool {
-        matches!(self, Scenario::IdleSessions | Scenario::Million)
+        matches!(self, Scenario::IdleSessions | Scenario::Million | Scenario::Growth)
     }
 
     /// One round on a cluster that is shared with other workloads.
@@ -72,12 +77,17 @@ impl Scenario {
             Scenario::FanOut => fan_out::run(cluster, kind).await,
             Scenario::LeaderKilled => failover::killed(cluster, kind).await,
             Scenario::LeaderHung => failover::hung(cluster, kind).await,
-            Scenario::IdleSessions | Scenario::Million => Err(Error::Absent("it wants a cluster of its own".into())),
+            Scenario::IdleSessions | Scenario::Million | Scenario::Growth => {
+                Err(Error::Absent("it wants a cluster of its own".into()))
+            }
         }
     }
 
     /// One round on a cluster of its own, whose data go below `data`.
     pub(crate) async fn run_alone(self, kind: Kind, data: &Path, size: Size) -> Result<Vec<Figure>, Error> {
+        if self == Scenario::Growth {
+            return growth::run(kind, data, size.znodes).await;
+        }
         let mut cluster = Cluster::start(kind.program(), 3, data).await?;
         match self {
             Scenario::IdleSessions => idle::run(&cluster, kind, size.sessions).await,

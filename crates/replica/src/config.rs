@@ -35,7 +35,8 @@ pub struct Config {
     pub peer_listen: SocketAddr,
     /// How often an idle leader is heard.
     pub heartbeat_ms: u64,
-    /// A follower that heard no leader for this long (up to the maximum, at random) stands for election.
+    /// A follower that heard no leader for this long (up to the maximum, at random) stands for election. Half of the
+    /// maximum is the lease: so long after it heard a leader, a follower votes for no other.
     pub election_timeout_min_ms: u64,
     /// See `election_timeout_min_ms`.
     pub election_timeout_max_ms: u64,
@@ -73,6 +74,26 @@ pub struct Config {
     pub ready_lag_max: u64,
 }
 
+impl Config {
+    /// How long a follower that heard a leader votes for no other. Raft knows it as the longest election timeout, which it
+    /// counts from the end of the lease on.
+    pub(crate) fn lease_ms(&self) -> u64 {
+        (self.election_timeout_max_ms / 2).max(self.heartbeat_ms + 2)
+    }
+
+    /// How long behind the end of the lease a follower stays silent at least.
+    pub(crate) fn patience_ms(&self) -> u64 {
+        let earliest = self.election_timeout_min_ms.saturating_sub(self.lease_ms());
+        earliest.clamp(self.heartbeat_ms + 1, self.lease_ms() - 1)
+    }
+
+    /// A leader that a quorum followed so recently is the only one: clearly shorter than the lease, because clocks run at
+    /// different speeds.
+    pub(crate) fn sure_ms(&self) -> u64 {
+        self.lease_ms() * 3 / 4
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -82,8 +103,8 @@ impl Default for Config {
             data_dir: PathBuf::from("data"),
             peer_listen: SocketAddr::from(([127, 0, 0, 1], 7101)),
             heartbeat_ms: 60,
-            election_timeout_min_ms: 300,
-            election_timeout_max_ms: 600,
+            election_timeout_min_ms: 500,
+            election_timeout_max_ms: 800,
             peer_timeout_ms: 1_000,
             snapshot_log_entries: 200_000,
             snapshot_log_bytes: 256 << 20,

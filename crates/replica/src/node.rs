@@ -310,7 +310,7 @@ impl Node {
             let leads = metrics.state == ServerState::Leader && vote.committed;
             (leads && vote.leader_id.voted_for == self.config.node_id).then_some(vote.leader_id.term)?
         };
-        let recent = Duration::from_millis(self.config.election_timeout_min_ms);
+        let recent = Duration::from_millis(self.config.sure_ms());
         let since = self.peers.followed_since(term);
         let followed = self.config.members.len() == 1 || since.is_some_and(|since| since.elapsed() < recent);
         Some((term, followed))
@@ -365,15 +365,15 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
 async fn bound_ms<L: RaftLogStorage<TypeConfig>>(config: &Config, log: &mut L) -> Result<u64, StartError> {
     let vote = log.get_log_reader().await.read_vote().await;
     let voted = vote.map_err(|error| StartError::Storage(error.to_string()))?.is_some();
-    Ok(if voted && config.members.len() > 1 { config.election_timeout_min_ms } else { 0 })
+    Ok(if voted && config.members.len() > 1 { config.lease_ms() } else { 0 })
 }
 
 fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
     let raft_config = openraft::Config {
         cluster_name: config.cluster_id.clone(),
         heartbeat_interval: config.heartbeat_ms,
-        election_timeout_min: config.election_timeout_min_ms,
-        election_timeout_max: config.election_timeout_max_ms,
+        election_timeout_min: config.patience_ms(),
+        election_timeout_max: config.lease_ms(),
         install_snapshot_timeout: config.peer_timeout_ms,
         max_payload_entries: 1_024,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_log_entries),

@@ -46,7 +46,7 @@ impl FromRequest<Door> for Call {
     async fn from_request(request: Request, door: &Door) -> Result<Call, Problem> {
         let (parts, body) = request.into_parts();
         let arrived = parts.extensions.get().map_or_else(Instant::now, |Arrival(at)| *at);
-        let caller = Caller::read(&parts.headers)?;
+        let caller = Caller::read(&parts.headers, parts.extensions.get().copied())?;
         let super_digest = &door.config().super_digest;
         let identities = crate::identity::identities(&parts.extensions, &parts.headers, super_digest)?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;

@@ -16,7 +16,7 @@ use tracing::debug;
 use znode::Zxid;
 
 use crate::RestConfig;
-use crate::caller::{Arrival, credential};
+use crate::caller::{Arrival, Proven, credential};
 use crate::problem::Problem;
 
 /// The state behind the routes. Clones are the same door.
@@ -175,11 +175,16 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
     if let Some(problem) = head_problem(door.config(), request.uri(), request.headers()) {
         return door.finish(problem.into_response());
     }
-    if let Ok(Some(credential)) = credential(request.headers()) {
+    let proven = credential(request.headers());
+    if let Ok(Some(credential)) = proven {
         door.replica().touch_soon(credential);
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     request.extensions_mut().insert(arrival);
+    // What is malformed is told by whoever needs it.
+    if let Ok(credential) = proven {
+        request.extensions_mut().insert(Proven(credential));
+    }
     let response = door.finish(next.run(request).await);
     let elapsed_ms = arrival.0.elapsed().as_millis();
     debug!(%method, path, status = response.status().as_u16(), elapsed_ms, "request");

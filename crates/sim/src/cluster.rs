@@ -106,7 +106,7 @@ fn config(random: &mut fastrand::Rng, nodes: u64) -> Config {
         members: Node::members(nodes),
         heartbeat_ms: random.u64(30..80),
         election_timeout_min_ms,
-        election_timeout_max_ms: election_timeout_min_ms * 2,
+        election_timeout_max_ms: election_timeout_min_ms * random.u64(12..=20) / 10,
         peer_timeout_ms: random.u64(500..1_200),
         snapshot_log_entries: random.u64(20..300),
         log_entries_kept: random.u64(0..50),

@@ -55,15 +55,22 @@ impl From<Zxid> for FencingToken {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct RequestKey(pub [u8; 16]);
 
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
 impl fmt::Display for RequestKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Every acquire writes it on every node: one text, not a format for each byte.
+        let mut text = [b'-'; 36];
+        let mut at = 0;
         for (i, byte) in self.0.iter().enumerate() {
             if matches!(i, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
+                at += 1;
             }
-            write!(f, "{byte:02x}")?;
+            text[at] = HEX[usize::from(byte >> 4)];
+            text[at + 1] = HEX[usize::from(byte & 0xf)];
+            at += 2;
         }
-        Ok(())
+        f.write_str(std::str::from_utf8(&text).expect("it is made of digits and dashes"))
     }
 }
 

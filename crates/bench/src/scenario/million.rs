@@ -1,5 +1,6 @@
 //! A large state: how fast it is loaded, what it takes, how soon it is back after a restart.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use futures_util::StreamExt as _;
@@ -18,25 +19,12 @@ const BATCH: usize = 100;
 const SIBLINGS: usize = 1_000;
 
 pub(super) async fn run(cluster: &mut Cluster, kind: Kind, znodes: usize) -> Result<Vec<Figure>, Error> {
-    let addrs = cluster.addrs(kind.door());
-    let mut first = Client::open(kind.door(), &addrs[0]).await?;
-    if matches!(first, Client::ZooKeeper(_)) {
-        first.create("m", b"").await?;
-        for directory in 0..znodes.div_ceil(SIBLINGS) {
-            first.create(&format!("m/{directory}"), b"").await?;
-        }
-    }
     let started = Instant::now();
-    let loaders = (0..CLIENTS).map(|number| load(kind, &addrs[number % addrs.len()], number, znodes));
-    let mut loaders: stream::FuturesUnordered<_> = loaders.collect();
-    while let Some(loaded) = loaders.next().await {
-        loaded?;
-    }
-    drop(loaders);
+    load_all(cluster, kind, 0..znodes).await?;
     let took = started.elapsed();
     let usage = cluster.usage()?;
     let back = cluster.restart().await?;
-    let mut again = Client::open(kind.door(), &addrs[0]).await?;
+    let mut again = Client::open(kind.door(), &cluster.addrs(kind.door())[0]).await?;
     again.get_linearizable(&name(znodes - 1)).await?;
     let restarted = cluster.usage()?;
     Ok(vec![
@@ -47,10 +35,28 @@ pub(super) async fn run(cluster: &mut Cluster, kind: Kind, znodes: usize) -> Res
     ])
 }
 
-async fn load(kind: Kind, addr: &str, number: usize, znodes: usize) -> Result<(), Error> {
+/// Creates the znodes with these numbers, and the directories that they are the first in.
+pub(super) async fn load_all(cluster: &Cluster, kind: Kind, numbers: Range<usize>) -> Result<(), Error> {
+    let addrs = cluster.addrs(kind.door());
+    let mut first = Client::open(kind.door(), &addrs[0]).await?;
+    if matches!(first, Client::ZooKeeper(_)) {
+        first.create("m", b"").await?;
+        for directory in numbers.start / SIBLINGS..numbers.end.div_ceil(SIBLINGS) {
+            first.create(&format!("m/{directory}"), b"").await?;
+        }
+    }
+    let loaders = (0..CLIENTS).map(|number| load(kind, &addrs[number % addrs.len()], number, numbers.clone()));
+    let mut loaders: stream::FuturesUnordered<_> = loaders.collect();
+    while let Some(loaded) = loaders.next().await {
+        loaded?;
+    }
+    Ok(())
+}
+
+async fn load(kind: Kind, addr: &str, number: usize, numbers: Range<usize>) -> Result<(), Error> {
     let mut client = Client::open(kind.door(), addr).await?;
-    for batch in (number * BATCH..znodes).step_by(CLIENTS * BATCH) {
-        client.create_all((batch..(batch + BATCH).min(znodes)).map(name), &DATA).await?;
+    for batch in (numbers.start + number * BATCH..numbers.end).step_by(CLIENTS * BATCH) {
+        client.create_all((batch..(batch + BATCH).min(numbers.end)).map(name), &DATA).await?;
     }
     Ok(())
 }

@@ -85,9 +85,9 @@ impl Settings {
         vec![
             (least >= most, format!("election_timeout_min ({least}ms) must be below election_timeout_max ({most}ms)")),
             (
-                replica.heartbeat_ms == 0 || replica.heartbeat_ms * 2 > least,
+                replica.heartbeat_ms == 0 || replica.heartbeat_ms * 6 > most,
                 format!(
-                    "heartbeat ({}ms) must be above 0 and at most half of election_timeout_min ({least}ms), or followers stand for election while the leader lives",
+                    "heartbeat ({}ms) must be above 0 and at most a sixth of election_timeout_max ({most}ms), or a leader that lives is not heard in time",
                     replica.heartbeat_ms
                 ),
             ),

@@ -1,0 +1,140 @@
+//! What the machine itself allows: how often one can sync, answer over loopback, and replicate a batch to a majority. No
+//! Raft, no state, no protocol: whatever does more per batch is slower than this.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+
+const LENGTH: Duration = Duration::from_secs(2);
+/// One entry of a log, roughly: a write of 100 bytes with its path, session and framing.
+const ENTRY_BYTES: usize = 256;
+
+/// One figure of the machine.
+pub(crate) struct Limit {
+    pub(crate) name: String,
+    pub(crate) per_second: f64,
+}
+
+/// Measures all of them, on the disk below `data`.
+pub(crate) fn measure(data: &Path) -> Result<Vec<Limit>, Error> {
+    let dir = tempfile::tempdir_in(data)?;
+    let mut limits = vec![limit("append of 256 bytes and fdatasync", syncs(dir.path())?)];
+    limits.push(limit("round trip of 256 bytes over loopback, two threads", round_trips()?));
+    for entries in [1, 16, 64, 256] {
+        let batches = replicate(dir.path(), entries)?;
+        let name = format!("entries a second, batches of {entries} synced on two of three: one sends, two answer");
+        limits.push(limit(&name, batches * entries as f64));
+    }
+    Ok(limits)
+}
+
+fn limit(name: &str, per_second: f64) -> Limit {
+    Limit { name: name.to_owned(), per_second }
+}
+
+/// A table of them.
+pub(crate) fn table(limits: &[Limit]) -> String {
+    let rows = limits.iter().map(|limit| format!("| {} | {:.0} |", limit.name, limit.per_second));
+    format!("| limit of this machine | a second |\n|---|---|\n{}", rows.collect::<Vec<_>>().join("\n"))
+}
+
+/// How often `step` can be done one after the other.
+fn rate(mut step: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
+    let started = Instant::now();
+    let mut count = 0_u32;
+    while started.elapsed() < LENGTH {
+        step()?;
+        count += 1;
+    }
+    Ok(f64::from(count) / started.elapsed().as_secs_f64())
+}
+
+fn syncs(dir: &Path) -> io::Result<f64> {
+    let mut log = log(dir, "sync")?;
+    rate(|| append(&mut log, &[7; ENTRY_BYTES]))
+}
+
+fn log(dir: &Path, name: &str) -> io::Result<File> {
+    File::options().create(true).append(true).open(dir.join(name))
+}
+
+fn append(log: &mut File, bytes: &[u8]) -> io::Result<()> {
+    log.write_all(bytes)?;
+    log.sync_data()
+}
+
+fn round_trips() -> io::Result<f64> {
+    let (mut near, mut far) = pair()?;
+    let answering = thread::spawn(move || {
+        let mut bytes = [0; ENTRY_BYTES];
+        while far.read_exact(&mut bytes).is_ok() && far.write_all(&bytes).is_ok() {}
+    });
+    let mut bytes = [7; ENTRY_BYTES];
+    let rate = rate(|| {
+        near.write_all(&bytes)?;
+        near.read_exact(&mut bytes)
+    });
+    drop(near);
+    answering.join().map_err(|_| io::Error::other("the answering thread failed"))?;
+    rate
+}
+
+/// Batches a second: the leader sends to two followers and syncs its own log; a batch is done when it and one of them have
+/// synced. The slower follower's answer is read one batch later.
+fn replicate(dir: &Path, entries: usize) -> io::Result<f64> {
+    let batch = vec![7; entries * ENTRY_BYTES];
+    let (answers, answered) = std::sync::mpsc::channel();
+    let mut followers = Vec::new();
+    let mut threads = Vec::new();
+    for number in 0..2 {
+        let (near, mut far) = pair()?;
+        let mut own = log(dir, &format!("follower-{number}-{entries}"))?;
+        let size = batch.len();
+        threads.push(thread::spawn(move || {
+            let mut bytes = vec![0; size];
+            while far.read_exact(&mut bytes).is_ok() && append(&mut own, &bytes).is_ok() && far.write_all(b"k").is_ok()
+            {
+            }
+        }));
+        let (mut reader, answers) = (near.try_clone()?, answers.clone());
+        threads.push(thread::spawn(move || while reader.read_exact(&mut [0]).is_ok() && answers.send(()).is_ok() {}));
+        followers.push(near);
+    }
+    let mut own = log(dir, &format!("leader-{entries}"))?;
+    let (mut batches, mut acknowledged) = (0_u64, 0_u64);
+    let rate = rate(|| {
+        for follower in &mut followers {
+            follower.write_all(&batch)?;
+        }
+        append(&mut own, &batch)?;
+        batches += 1;
+        // One of two: the other one's answer to an earlier batch does not count for this one.
+        while acknowledged < 2 * batches - 1 {
+            answered.recv().map_err(|_| io::Error::other("a follower has gone"))?;
+            acknowledged += 1;
+        }
+        Ok(())
+    });
+    for follower in &followers {
+        follower.shutdown(std::net::Shutdown::Both)?;
+    }
+    drop((followers, answered));
+    for thread in threads {
+        thread.join().map_err(|_| io::Error::other("a follower failed"))?;
+    }
+    rate
+}
+
+fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let (far, _) = listener.accept()?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    Ok((near, far))
+}

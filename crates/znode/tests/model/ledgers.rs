@@ -293,12 +293,10 @@ impl Model {
         if lock == "/" || settings.limit == Some(0) || (settings.closed && settings.limit.is_some()) {
             return refused(Error::BadArguments, lock);
         }
-        let mut to_make = Vec::new();
-        let mut base = lock.to_string();
-        while !self.nodes.contains_key(&base) {
-            to_make.insert(0, base.clone());
-            base = parent_of(&base).unwrap().to_string();
-        }
+        let (base, to_make) = match self.way_to(lock) {
+            Ok(way) => way,
+            Err(error) => return refused(error, lock),
+        };
         if !self.may(&base, if to_make.is_empty() { WRITE } else { CREATE }) {
             return refused(Error::NoAuth, lock);
         }

@@ -68,12 +68,7 @@ impl Model {
         key: RequestKey,
     ) -> Result<Result<String, Reply>, Refusal> {
         let lock = acquire.lock.as_str();
-        let mut to_make = Vec::new();
-        let mut base = lock.to_string();
-        while !self.nodes.contains_key(&base) {
-            to_make.insert(0, base.clone());
-            base = parent_of(&base).unwrap().to_string();
-        }
+        let (base, to_make) = self.way_to(lock).map_err(|error| Refusal::at(error, &acquire.lock))?;
         if !self.may(&base, CREATE) {
             return Err(Refusal::at(Error::NoAuth, &acquire.lock));
         }

@@ -185,13 +185,9 @@ impl Model {
         let limits = &self.limits;
         let owns =
             |node: &&Node| matches!((node.stay, stay), (Stay::Session(one), Stay::Session(other)) if one == other);
-        let long_name = path.split('/').any(|name| name.len() > limits.name_bytes_max as usize);
         if matches!(self.nodes[over].stay, Stay::Session(_)) {
             Err(Error::NoChildrenForEphemerals)
-        } else if path.len() > limits.path_bytes_max as usize
-            || path.split('/').count() - 1 > limits.path_depth_max as usize
-            || long_name
-        {
+        } else if self.is_too_long(path) {
             Err(Error::PathTooLong)
         } else if data > limits.data_bytes_max as usize {
             Err(Error::DataTooLarge)
@@ -208,6 +204,28 @@ impl Model {
         } else {
             Ok(())
         }
+    }
+
+    fn is_too_long(&self, path: &str) -> bool {
+        let limits = &self.limits;
+        path.len() > limits.path_bytes_max as usize
+            || path.split('/').count() - 1 > limits.path_depth_max as usize
+            || path.split('/').any(|name| name.len() > limits.name_bytes_max as usize)
+    }
+
+    /// What there is on the way to a lock, and the directories that have to be made below it, the topmost first. What is
+    /// too long is refused before anybody looks at the way.
+    pub(super) fn way_to(&self, lock: &str) -> Result<(String, Vec<String>), Error> {
+        if !self.nodes.contains_key(lock) && self.is_too_long(lock) {
+            return Err(Error::PathTooLong);
+        }
+        let mut to_make = Vec::new();
+        let mut base = lock.to_string();
+        while !self.nodes.contains_key(&base) {
+            to_make.insert(0, base.clone());
+            base = parent_of(&base).unwrap().to_string();
+        }
+        Ok((base, to_make))
     }
 
     fn good_acl(&self, acl: &[Acl]) -> bool {

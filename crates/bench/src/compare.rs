@@ -17,7 +17,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::ZlockRest, Kind::ZlockZk, Kind::Zookeeper, Kind::Etcd, Kind::Redis])]
     systems: Vec<Kind>,
     /// What the clients do.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Workload::Write, Workload::LocalGet, Workload::LinearizableGet, Workload::LockCycle, Workload::HandOff])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Workload::Create, Workload::Write, Workload::LocalGet, Workload::LinearizableGet, Workload::LockCycle, Workload::HandOff])]
     workloads: Vec<Workload>,
     /// What is no steady load.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Scenario::FanOut, Scenario::LeaderKilled, Scenario::LeaderHung, Scenario::IdleSessions, Scenario::Million, Scenario::Growth])]
@@ -136,7 +136,7 @@ fn client_counts(args: &Args, workload: Workload) -> Vec<usize> {
         return args.clients.clone();
     }
     match workload {
-        Workload::Write => vec![1, 16, 64, 256],
+        Workload::Create | Workload::Write => vec![1, 16, 64, 256],
         Workload::LocalGet | Workload::LinearizableGet => vec![64],
         Workload::LockCycle => vec![1, 64, 256],
         Workload::HandOff => vec![32, 256],

@@ -2,6 +2,7 @@
 //! server is asked less often.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -20,9 +21,14 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// No operation takes this long; a client that waits longer has lost its answer.
 const STUCK: Duration = Duration::from_secs(30);
 
+/// Numbers what [`Workload::Create`] makes: nothing is made twice.
+static CREATED: AtomicU64 = AtomicU64::new(0);
+
 /// The workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Workload {
+    /// Every client creates znodes of 100 bytes, one after the other.
+    Create,
     /// Every client sets 100 bytes on a znode of its own.
     Write,
     /// Reads of a znode of 100 bytes, from what the server has.
@@ -39,6 +45,7 @@ impl Workload {
     /// The name in tables and files.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Workload::Create => "create",
             Workload::Write => "write",
             Workload::LocalGet => "local-get",
             Workload::LinearizableGet => "linearizable-get",
@@ -114,7 +121,9 @@ async fn connect<'a>(cluster: &Cluster, kind: Kind, load: Load, shared: &'a Shar
     for number in 0..load.clients {
         let mut client = Client::open(kind.door(), &addrs[(load.first_node + number) % addrs.len()]).await?;
         let name = match load.workload {
-            Workload::Write | Workload::LocalGet | Workload::LinearizableGet => format!("{}-{number}", kind.name()),
+            Workload::Create | Workload::Write | Workload::LocalGet | Workload::LinearizableGet => {
+                format!("{}-{number}", kind.name())
+            }
             Workload::LockCycle => format!("{}-own-{number}", kind.name()),
             Workload::HandOff => format!("{}-shared", kind.name()),
         };
@@ -160,6 +169,10 @@ impl Worker<'_> {
         let (client, name) = (&mut self.client, self.name.as_str());
         let started = Instant::now();
         match self.workload {
+            Workload::Create => {
+                let number = CREATED.fetch_add(1, Ordering::Relaxed);
+                client.create(&format!("{name}-{number}"), &DATA).await?;
+            }
             Workload::Write => client.set(name, &DATA).await?,
             Workload::LocalGet => client.get_local(name).await?,
             Workload::LinearizableGet => client.get_linearizable(name).await?,

@@ -13,10 +13,12 @@ const BATCH_EVENTS_MAX: usize = 1_000;
 const SCAN_MAX: usize = 4_096;
 
 /// An event with who may hear of it.
-pub(crate) struct Recorded {
-    pub(crate) event: Event,
-    /// The ACL of the znode where not everybody may read it.
-    pub(crate) acl: Option<Arc<[Acl]>>,
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// What happened.
+    pub event: Event,
+    /// The ACL of the znode where not everybody may read it. Of one that is gone, the ACL that it had.
+    pub acl: Option<Arc<[Acl]>>,
 }
 
 impl From<Event> for Recorded {
@@ -26,8 +28,8 @@ impl From<Event> for Recorded {
 }
 
 impl Recorded {
-    /// `None` for one who may hear of everything.
-    fn is_for(&self, reader: Option<&[Identity]>) -> bool {
+    /// Whether somebody with these identities may hear of it; `None` is one who may hear of everything.
+    pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
         match (&self.acl, reader) {
             (Some(acl), Some(identities)) => permits(acl, READ, identities),
             _ => true,

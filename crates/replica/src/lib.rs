@@ -64,6 +64,7 @@ mod watches;
 
 pub use config::{Config, Member};
 pub use error::{Error, EventsError, StartError, WaitEnd};
+pub use event_ring::Recorded;
 pub use observer::Observer;
 #[cfg(feature = "planted")]
 pub use planted::{Planted, plant, plant_everywhere};

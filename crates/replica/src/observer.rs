@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use znode::{Event, InTurn, SessionId, State};
+use znode::{InTurn, SessionId, State};
+
+use crate::event_ring::Recorded;
 
 /// Hears of everything that this node applies, in order, and before anybody can read it. So who tells clients of events
 /// here has told them before any answer shows them the change.
@@ -10,7 +12,7 @@ use znode::{Event, InTurn, SessionId, State};
 /// Called under the guard that all waits share: an observer is quick and calls nothing of the replica.
 pub trait Observer: Send + Sync {
     /// A batch of entries was applied: the state after them, and what they changed.
-    fn published(&self, state: &Arc<State>, events: &[Event]);
+    fn published(&self, state: &Arc<State>, events: &[Recorded]);
 
     /// Whether the state right behind this write, which is about to be published with others, is wanted by itself.
     fn wants(&self, _session: SessionId, _write: &InTurn) -> bool {

@@ -96,11 +96,12 @@ impl View {
             Some(node) => restricted(node),
             None => made.get(path).cloned(),
         };
-        let acls: Vec<Option<Arc<[Acl]>>> = events.iter().map(|event| acl(&event.path)).collect();
+        let recorded = |event: Event| Recorded { acl: acl(&event.path), event };
+        let events: Vec<Recorded> = events.into_iter().map(recorded).collect();
         guarded.observers().for_each(|observer| observer.published(&state, &events));
         self.state.store(state);
-        guarded.watches.fire(&events);
-        guarded.ring.push(events.into_iter().zip(acls).map(|(event, acl)| Recorded { event, acl }), applied);
+        guarded.watches.fire(events.iter().map(|recorded| &recorded.event));
+        guarded.ring.push(events, applied);
         guarded.open_gates(applied);
     }
 
@@ -358,7 +359,7 @@ mod tests {
     }
 
     impl Observer for Listener {
-        fn published(&self, state: &Arc<State>, events: &[Event]) {
+        fn published(&self, state: &Arc<State>, events: &[Recorded]) {
             self.heard.lock().unwrap().push((state.last_zxid(), events.len(), self.view.applied()));
         }
 

@@ -149,7 +149,7 @@ impl WatchTable {
     }
 
     /// Wakes those whom the events concern.
-    pub(crate) fn fire(&mut self, events: &[Event]) {
+    pub(crate) fn fire<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
         for event in events {
             let mut woken = 0;
             // Who waits with a lock node hears of its grant; who asks for events of data does not.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
-use replica::Observer;
-use znode::{Event, EventKind, InTurn, READ, SessionId, State, ZPath, permits};
+use replica::{Observer, Recorded};
+use znode::{EventKind, InTurn, READ, SessionId, State, ZPath, permits};
 
 use crate::client::Client;
 use crate::moments::{Moment, Moments};
@@ -159,15 +159,15 @@ impl Observer for Hub {
         Hub::watches(self)
     }
 
-    fn published(&self, state: &Arc<State>, events: &[Event]) {
+    fn published(&self, state: &Arc<State>, events: &[Recorded]) {
         let mut inner = self.lock();
-        let before = std::mem::replace(&mut inner.state, Arc::clone(state));
+        inner.state = Arc::clone(state);
         inner.moments.tell(state);
         if inner.table.len() == 0 {
             return;
         }
-        for event in events {
-            inner.tell(event, &before);
+        for recorded in events {
+            inner.tell(recorded);
         }
     }
 
@@ -189,7 +189,8 @@ impl Observer for Hub {
 }
 
 impl Inner {
-    fn tell(&mut self, event: &Event, before: &State) {
+    fn tell(&mut self, recorded: &Recorded) {
+        let event = &recorded.event;
         // Before the watches fire: an event that is told to nobody must not use any of them up.
         if event.kind == EventKind::Granted {
             return;
@@ -200,11 +201,9 @@ impl Inner {
         }
         let zxid = crate::door::wire_zxid(event.zxid);
         let Some(frame) = event_frame(zxid, event.kind, &event.path) else { return };
-        // Who may not read a znode is not told of it. Of one that is gone, the ACL that it had counts.
-        let node = self.state.node(&event.path).or_else(|| before.node(&event.path));
-        let acl = node.map(|node| Arc::clone(node.acl())).unwrap_or_default();
+        // Who may not read a znode is not told of it.
         for client in concerned.iter().filter_map(|number| self.clients.get(number)) {
-            if acl.is_empty() || permits(&acl, READ, &client.identities()) {
+            if recorded.is_for(Some(&client.identities())) {
                 client.outbox.push_event(&frame);
             }
         }
@@ -236,7 +235,7 @@ mod tests {
     use std::time::Duration;
 
     use tokio_util::sync::CancellationToken;
-    use znode::{Credential, LogPosition, Term, Zxid};
+    use znode::{Credential, Event, LogPosition, Term, Zxid};
 
     use crate::client::Arrival;
 
@@ -268,11 +267,26 @@ mod tests {
         other.outbox.release(b"answer");
         // The change comes while the first client's answer is still being made.
         let event = Event { zxid: Zxid(1), kind: EventKind::DataChanged, path: root };
-        hub.published(&state(1), std::slice::from_ref(&event));
+        hub.published(&state(1), &[event.clone().into()]);
         one.outbox.release(b"answer");
         let expected = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
         assert_eq!(one.outbox.next().await.unwrap(), expected);
         assert_eq!(other.outbox.next().await.unwrap(), expected);
+    }
+
+    /// It may have been made and be gone in one batch: no state that is published has it.
+    #[tokio::test]
+    async fn an_event_of_a_znode_that_nobody_may_read_any_more_is_told_to_nobody() {
+        let hub = Hub::new(10);
+        let one = client(&hub, 1);
+        let path = ZPath::parse("/secret").unwrap();
+        hub.look(&one, |look| look.set(WatchKind::Recursive, &ZPath::root())).unwrap();
+        one.outbox.release(b"answer");
+        let bobs = znode::Acl { perms: znode::READ, scheme: "digest".into(), id: "bob:x".into() };
+        let event = Event { zxid: Zxid(1), kind: EventKind::Created, path };
+        hub.published(&state(1), &[Recorded { event: event.clone(), acl: Some([bobs].into()) }, event.clone().into()]);
+        let once = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
+        assert_eq!(one.outbox.next().await.unwrap(), once);
     }
 
     #[tokio::test]

@@ -4,10 +4,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use jute::{Buffer, DataStat, PathOnly, PathWatch, Record, Request, SetWatches, SetWatches2, Stat, event, xid};
-use replica::Observer;
+use replica::{Observer, Recorded};
 use tokio::time::timeout;
 use wire::WireConfig;
-use znode::{Event, EventKind, State};
+use znode::{EventKind, State};
 
 use crate::client::{Client, create, set};
 use crate::node::{Node, PATIENCE};
@@ -259,8 +259,8 @@ struct Between {
 }
 
 impl Observer for Between {
-    fn published(&self, _: &Arc<State>, events: &[Event]) {
-        if events.iter().any(|event| event.kind == EventKind::DataChanged) {
+    fn published(&self, _: &Arc<State>, events: &[Recorded]) {
+        if events.iter().any(|recorded| recorded.event.kind == EventKind::DataChanged) {
             let _ = self.come.send(());
             let _ = self.go_on.lock().unwrap().recv();
         }

@@ -1,6 +1,8 @@
 //! The answering side: a listener for peers, one task for each connection.
 
+use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -9,6 +11,7 @@ use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, VoteRequest};
 use storage::codec::EntryRecord;
 use storage::{LogId, TypeConfig, Vote};
+use tokio::sync::mpsc;
 use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -29,9 +32,15 @@ const ASKS_MAX: usize = 8_192;
 /// Bytes of answers that a peer may leave unread before nothing more is read from it.
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 
+/// Held, as a sender of nothing, by every connection that may owe answers to questions.
+type Answering = mpsc::Sender<Infallible>;
+/// Questions under way on one connection, with the answers that they come to.
+type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, Numbered<Answer>>>;
+
 /// Accepts peers until the node stops.
 pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     let mut connections = JoinSet::new();
+    let (answering, mut answered) = mpsc::channel(1);
     let stopped = node.stopped();
     loop {
         tokio::select! {
@@ -40,7 +49,7 @@ pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
             _ = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok(stream) => {
-                    connections.spawn(connection(Arc::clone(&node), stream));
+                    connections.spawn(connection(Arc::clone(&node), stream, answering.clone()));
                 }
                 // Out of file descriptors, most likely: give the others time to end.
                 Err(error) => {
@@ -50,15 +59,28 @@ pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
             },
         }
     }
+    // Questions that were taken are answered first; the entries that decide them come in on other connections.
+    drop(listener);
+    drop(answering);
+    answered.recv().await;
     connections.shutdown().await;
 }
 
-async fn connection(node: Arc<Node>, stream: Stream) {
+async fn connection(node: Arc<Node>, stream: Stream, answering: Answering) {
     let served = async {
         let mut framed = Framed::new(stream)?;
-        let Some(hello) = welcome(&node.identity, &mut framed, node.silence()).await? else {
+        let stop = node.stopped();
+        let welcomed = tokio::select! {
+            biased;
+            () = stop.wait() => return Ok(()),
+            welcomed = welcome(&node.identity, &mut framed, node.silence()) => welcomed?,
+        };
+        let Some(hello) = welcomed else {
             return Ok(());
         };
+        if matches!(hello.lane, Lane::Append | Lane::Snapshot) {
+            drop(answering);
+        }
         match hello.lane {
             Lane::Append => append(&node, framed).await,
             Lane::Control | Lane::Forward => answer(&node, framed).await,
@@ -122,9 +144,12 @@ async fn append_one(node: &Node, frame: AppendFrame) -> io::Result<AppendAnswer>
     Ok(AppendAnswer { sequence, result })
 }
 
-/// Questions are worked on at once and answered as they are done.
+/// Questions are worked on at once and answered as they are done, until the node stops.
 async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
-    let mut under_way: FuturesUnordered<BoxFuture<'_, Numbered<Answer>>> = FuturesUnordered::new();
+    let mut under_way = UnderWay::new();
+    let mut taken = 0;
+    let stop = node.stopped();
+    let mut stopped = pin!(stop.wait());
     loop {
         let room = under_way.len() < ASKS_MAX && framed.queued_bytes() < UNREAD_BYTES_MAX;
         if !room {
@@ -132,11 +157,32 @@ async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
         }
         tokio::select! {
             biased;
+            () = &mut stopped => break,
             // Unconstrained: a proposal that is made to yield halfway would be overtaken by those that came after it.
             Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
             exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
-                Exchange::Message(ask) => under_way.push(Box::pin(answer_one(node, ask))),
+                Exchange::Message(ask) => {
+                    taken = taken.max(ask.number);
+                    under_way.push(Box::pin(answer_one(node, ask)));
+                }
                 Exchange::Flushed => {}
+                Exchange::Closed => return Ok(()),
+            },
+        }
+    }
+    let left = timeout(node.silence(), take_leave(framed, under_way, taken));
+    left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Tells the asker which questions were taken, and answers those; the asker then closes the connection.
+async fn take_leave(mut framed: Framed, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
+    framed.queue(&Numbered { number: 0, body: Answer::Leaving { taken } })?;
+    loop {
+        tokio::select! {
+            biased;
+            Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
+            exchange = framed.exchange::<Numbered<Ask>>() => match exchange? {
+                Exchange::Message(_) | Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
             },
         }

@@ -18,7 +18,7 @@ use crate::pending::{Pending, Waited, What, is_about_watches};
 use crate::requests::{Done, propose, sync};
 use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
-use crate::writes::{self, Asker, Refused};
+use crate::writes::{self, Asker};
 use crate::{reads, requests};
 
 /// How long what is on its way may take to be written when a connection ends in good order.
@@ -181,20 +181,15 @@ impl Connection {
             Some(Ok((op, shape))) => {
                 let turn = self.client.next_turn();
                 let closes = matches!(request, Request::CloseSession);
+                let bytes = bytes + writes::acl_bytes(&op);
                 let write = async move {
                     let done = propose(self, turn, op, &shape).await;
-                    waited(What::Done(if closes { done.last() } else { done }))
+                    Waited { bytes, ..waited(What::Done(if closes { done.last() } else { done })) }
                 };
                 pending.push(bytes, false, Box::pin(write));
                 None
             }
-            Some(Err(refused)) => {
-                let answer = match refused {
-                    Refused::Code(code) => Err(code),
-                    Refused::Results(body) => Ok(body),
-                };
-                self.in_order(waited(What::Done(Done::Answer(None, answer))), pending)
-            }
+            Some(Err(refused)) => self.in_order(waited(What::Done(Done::Answer(None, refused.answer()))), pending),
             None => match request {
                 Request::Sync(path) => {
                     let sync = async move {

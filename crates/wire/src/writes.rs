@@ -34,6 +34,16 @@ pub(crate) enum Refused {
     Results(Vec<u8>),
 }
 
+impl Refused {
+    /// The body that says so, or the error.
+    pub(crate) fn answer(self) -> Result<Vec<u8>, i32> {
+        match self {
+            Refused::Code(code) => Err(code),
+            Refused::Results(body) => Ok(body),
+        }
+    }
+}
+
 /// The znodes that ZooKeeper keeps for itself.
 pub(crate) const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
@@ -67,6 +77,18 @@ pub(crate) fn prepare(request: &Request, asker: Asker<'_>) -> Option<Result<(Tur
         Request::CloseSession => Ok((TurnOp::CloseSession, Shape::Nothing)),
         _ => return None,
     })
+}
+
+/// Bytes of a write's ACLs, in which `auth` has become all that the client has proven: they may be many times the packet's.
+pub(crate) fn acl_bytes(op: &TurnOp) -> usize {
+    let of = |acl: &[znode::Acl]| acl.iter().map(|one| size_of_val(one) + one.scheme.len() + one.id.len()).sum();
+    let one = |op: &ZnodeOp| if let ZnodeOp::Create(create) = op { of(&create.acl) } else { 0 };
+    match op {
+        TurnOp::Znode(op) => one(op),
+        TurnOp::Multi(ops) => ops.iter().map(one).sum(),
+        TurnOp::SetAcl { acl, .. } => of(acl),
+        TurnOp::CloseSession => 0,
+    }
 }
 
 /// Whether an operation is a write.

@@ -24,18 +24,18 @@ const BEAT: Duration = Duration::from_secs(1);
 const HUNG: Duration = Duration::from_secs(14);
 
 /// kill -9.
-pub(super) async fn killed(cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure>, Error> {
+pub(super) async fn killed(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let (leader, survivors) = prepare(cluster, kind).await?;
     let started = Instant::now();
     cluster.kill(leader)?;
-    let served = first_served(kind, &survivors, started).await;
+    let served = first_served(kind, &survivors, started).await?;
+    figures.push(Figure::new("first client served after the leader's kill", "ms", served * 1e3));
     cluster.start_again(leader)?;
-    cluster.wait_until_all_serve().await?;
-    Ok(vec![Figure::new("first client served after the leader's kill", "ms", served? * 1e3)])
+    cluster.wait_until_all_serve().await
 }
 
 /// SIGSTOP, and SIGCONT later.
-pub(super) async fn hung(cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure>, Error> {
+pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let (leader, survivors) = prepare(cluster, kind).await?;
     let addrs = cluster.addrs(kind.door());
     let mut keepers = Vec::with_capacity(SESSIONS);
@@ -66,10 +66,11 @@ pub(super) async fn hung(cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure
     for keeper in keepers.iter_mut().filter(|keeper| !keeper.lost) {
         let _ = tokio::time::timeout(BEAT, keeper.client.close_session()).await;
     }
-    Ok(vec![
+    figures.extend([
         Figure::new("first client served after the leader hung", "ms", served? * 1e3),
-        Figure::new("sessions of 30 lost, timeout 10 s", "sessions", lost as f64),
-    ])
+        Figure::new(format!("sessions of {SESSIONS} lost, timeout {SESSION_TIMEOUT_S} s"), "sessions", lost as f64),
+    ]);
+    Ok(())
 }
 
 /// The leader's number, and where the clients of the others connect to.

@@ -287,3 +287,6 @@ fn growth_group(outcome: &Outcome) -> Group {
         |(kind, rounds): (&Kind, &Vec<f64>)| Bar { name: kind.name(), height: Spread::of(rounds.iter().copied()) };
     Group { label: outcome.size.unwrap_or(0).to_string(), bars: outcome.rounds.iter().map(bar).collect() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -209,3 +209,113 @@ impl Results {
         self.runs.last().map_or(0, |run| run.number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(per_second: f64) -> Figures {
+        Figures { per_second, ..Figures::default() }
+    }
+
+    fn figure(name: &str, value: f64) -> Figure {
+        Figure { name: name.into(), size: None, unit: "ms", value }
+    }
+
+    const WRITE: Part = Part::Load { workload: Workload::Write, clients: 64 };
+    const FAN_OUT: Part = Part::Scenario(Scenario::FanOut);
+    const KILLED: Part = Part::Scenario(Scenario::LeaderKilled);
+
+    /// One run that measured writes and two scenarios, one of which failed on etcd.
+    fn first() -> Results {
+        let mut results = Results::default();
+        results.begin_run(Run::default());
+        results.begin_part(WRITE);
+        for rate in [900.0, 1100.0] {
+            results.add_round(Workload::Write, 64, Kind::Etcd, figures(rate));
+        }
+        results.begin_part(KILLED);
+        results.add_figures(Scenario::LeaderKilled, Kind::Etcd, vec![figure("served", 3_000.0)]);
+        results.begin_part(FAN_OUT);
+        results.add_figures(Scenario::FanOut, Kind::ZlockZk, vec![figure("half", 4.0), figure("last", 9.0)]);
+        results.fail(FAN_OUT, Kind::Etcd, "no answer".into());
+        results
+    }
+
+    fn stored_and_loaded(results: &Results) -> Results {
+        let out = tempfile::tempdir().unwrap();
+        results.store(out.path()).unwrap();
+        Results::load(out.path()).unwrap()
+    }
+
+    #[test]
+    fn what_is_measured_again_replaces_its_part_and_nothing_else() {
+        let mut results = stored_and_loaded(&first());
+        results.begin_run(Run::default());
+        results.begin_part(FAN_OUT);
+        results.add_figures(Scenario::FanOut, Kind::ZlockZk, vec![figure("last", 8.0)]);
+        results.add_figures(Scenario::FanOut, Kind::Etcd, vec![figure("last", 20.0)]);
+        let results = stored_and_loaded(&results);
+        let outcomes: Vec<_> =
+            results.outcomes.iter().map(|one| (one.run, one.scenario, one.name.as_str(), one.rounds.clone())).collect();
+        let last = BTreeMap::from([(Kind::ZlockZk, vec![8.0]), (Kind::Etcd, vec![20.0])]);
+        let served = BTreeMap::from([(Kind::Etcd, vec![3_000.0])]);
+        let expected = [(2, Scenario::FanOut, "last", last), (1, Scenario::LeaderKilled, "served", served)];
+        assert_eq!(outcomes, expected);
+        assert_eq!(results.lines[0].spread(Kind::Etcd, |figures| figures.per_second).unwrap().median, 1000.0);
+        assert!(results.failures.is_empty(), "{:?}", results.failures);
+        assert_eq!(results.runs.iter().map(|run| run.number).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn a_run_is_forgotten_with_its_last_part() {
+        let mut results = first();
+        results.begin_run(Run::default());
+        for part in [WRITE, KILLED] {
+            results.begin_part(part);
+            assert_eq!(results.runs.len(), 2, "its fan-out is still there");
+        }
+        results.begin_part(FAN_OUT);
+        assert_eq!(results.runs.iter().map(|run| run.number).collect::<Vec<_>>(), [2]);
+        assert_eq!((results.errors(), results.lines.len()), (0, 1));
+        assert!(results.lines[0].rounds.is_empty());
+    }
+
+    #[test]
+    fn lines_and_outcomes_stand_in_the_order_of_the_tables_whenever_they_were_measured() {
+        let mut results = first();
+        for (workload, clients) in [(Workload::HandOff, 32), (Workload::Write, 1), (Workload::Create, 1)] {
+            results.begin_part(Part::Load { workload, clients });
+        }
+        let lines: Vec<_> = results.lines.iter().map(|line| (line.workload, line.clients)).collect();
+        let expected = [(Workload::Create, 1), (Workload::Write, 1), (Workload::Write, 64), (Workload::HandOff, 32)];
+        assert_eq!(lines, expected);
+        let sizes = |size| vec![Figure { size: Some(size), ..figure("writes", 1.0) }];
+        for size in [10, 1] {
+            results.add_figures(Scenario::GrowthWaiters, Kind::ZlockRest, sizes(size));
+        }
+        results.add_figures(Scenario::GrowthZnodes, Kind::ZlockZk, sizes(1));
+        let outcomes: Vec<_> = results.outcomes.iter().map(|one| (one.scenario, one.size)).collect();
+        let growth = [(Scenario::GrowthZnodes, 1), (Scenario::GrowthWaiters, 1), (Scenario::GrowthWaiters, 10)];
+        assert_eq!(outcomes[3..], growth.map(|(scenario, size)| (scenario, Some(size))));
+    }
+
+    #[test]
+    fn a_system_that_failed_is_compared_in_the_rounds_that_it_has() {
+        let mut results = first();
+        results.add_round(Workload::Write, 64, Kind::ZlockZk, figures(1800.0));
+        let line = &results.lines[0];
+        let ratio = line.ratio(Kind::ZlockZk, Kind::Etcd, |own, peer| own.per_second / peer.per_second).unwrap();
+        assert_eq!((ratio.min, ratio.max), (2.0, 2.0));
+        assert!(line.ratio(Kind::ZlockRest, Kind::Etcd, |own, _| own.per_second).is_none());
+    }
+
+    #[test]
+    fn results_of_another_program_are_refused_and_left_alone() {
+        let out = tempfile::tempdir().unwrap();
+        assert!(Results::load(out.path()).unwrap().lines.is_empty());
+        fs::write(out.path().join(FILE), "{\"lines\":7}").unwrap();
+        assert!(matches!(Results::load(out.path()), Err(Error::Absent(text)) if text.contains("another --out")));
+        assert_eq!(fs::read_to_string(out.path().join(FILE)).unwrap(), "{\"lines\":7}");
+    }
+}

@@ -206,6 +206,7 @@ impl Comparison {
         let rounds = if scenario.is_alone() { self.args.rounds_alone } else { self.args.rounds };
         for round in 0..rounds {
             for kind in in_turn(&systems, round) {
+                self.tell(&format!("{} on {} begins", part.name(), kind.name()));
                 let mut figures = Vec::new();
                 let done = if scenario.is_alone() {
                     let running = scenario.run_alone(kind, &self.data, self.args.scale, &mut figures);

@@ -15,6 +15,10 @@ use crate::workload::DATA;
 
 /// New clients try this often, at the surviving nodes in turn, and the first one that is served counts.
 const TRY_EVERY: Duration = Duration::from_millis(10);
+/// How long one of them waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How many may be waiting: more than come within [`PATIENCE`], so that one always comes after the new leader has.
+const WAITING_MAX: usize = 256;
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 30;
 const SESSION_TIMEOUT_S: u16 = 10;
@@ -95,11 +99,10 @@ async fn first_served(kind: Kind, survivors: &[String], started: Instant) -> Res
                 }
             }
             _ = ticks.tick() => {
-                // Attempts hang as long as their server lets them: a few dozen at a time are enough.
-                if attempts.len() < 64 {
+                if attempts.len() < WAITING_MAX {
                     let addr = survivors[number % survivors.len()].as_str();
                     attempts.push(async move {
-                        let attempt = tokio::time::timeout(Duration::from_secs(2), attempt(kind.door(), addr)).await;
+                        let attempt = tokio::time::timeout(PATIENCE, attempt(kind.door(), addr)).await;
                         matches!(attempt, Ok(Ok(()))).then(|| started.elapsed().as_secs_f64())
                     });
                 }

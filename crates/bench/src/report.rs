@@ -194,8 +194,10 @@ pub(crate) fn ratios(results: &Results) -> String {
 
 fn ratio_row(line: &Line, own: Kind, peer: Kind) -> Option<String> {
     let rate = line.ratio(own, peer, |own, peer| own.per_second / peer.per_second)?;
-    let p50 = line.ratio(own, peer, |own, peer| peer.p50_us / own.p50_us)?;
-    let p99 = line.ratio(own, peer, |own, peer| peer.p99_us / own.p99_us)?;
+    // A round without any operation has no latency.
+    let times = |peer: f64, own: f64| if peer > 0.0 { peer / own } else { f64::NAN };
+    let p50 = line.ratio(own, peer, |own, peer| times(peer.p50_us, own.p50_us))?;
+    let p99 = line.ratio(own, peer, |own, peer| times(peer.p99_us, own.p99_us))?;
     let cpu = line.ratio(own, peer, |own, peer| own.server_cpu_us / peer.server_cpu_us)?;
     let figures = [rate, p50, p99, cpu].map(Spread::ratio).join(" | ");
     Some(format!("| {} | {} | {} | {} | {figures} |", line.workload.name(), line.clients, own.name(), peer.name()))

@@ -94,8 +94,9 @@ struct Worker<'a> {
 
 /// One round: connects all clients, then lets them work at the same time.
 pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<Round, Error> {
-    let length = load.length;
-    round_while(cluster, kind, load, tokio::time::sleep(length)).await.map(|(round, ())| round)
+    // A block of its own: a sleep's time runs from its making on, and connecting is not measured.
+    let meanwhile = async { tokio::time::sleep(load.length).await };
+    round_while(cluster, kind, load, meanwhile).await.map(|(round, ())| round)
 }
 
 /// The same, measured for as long as `meanwhile` takes instead of the load's length. It begins with the measured time.

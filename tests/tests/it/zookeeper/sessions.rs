@@ -74,7 +74,7 @@ async fn the_session_of_a_client_that_crashed_expires_and_not_before_its_timeout
     let crashing = connect(crashing, scene.cluster().zookeeper_endpoint(1)).await;
     create(&crashing, "/ephemeral", "", &EPHEMERAL).await;
     let last_sign = Instant::now();
-    sync(&crashing).await;
+    assert!(crashing.check_stat("/ephemeral").await.is_ok_and(|stat| stat.is_some()));
     let session = crashing.into_session();
     sync(&other).await;
     gone(&other, "/ephemeral").await;

@@ -37,15 +37,19 @@ type Answering = mpsc::Sender<Infallible>;
 /// Questions under way on one connection, with the answers that they come to.
 type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, Numbered<Answer>>>;
 
-/// Accepts peers until the node stops.
+/// Accepts peers until the node stops, and then for as long as it owes answers to questions: the entries that decide them
+/// come in on other connections, and those of a new leader may be new.
 pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let (answering, mut answered) = mpsc::channel(1);
-    let stopped = node.stopped();
+    let mut answering: Option<Answering> = Some(answering);
+    let stop = node.stopped();
+    let mut stopped = pin!(stop.wait());
     loop {
         tokio::select! {
             biased;
-            () = stopped.wait() => break,
+            () = &mut stopped, if answering.is_some() => answering = None,
+            _ = answered.recv() => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok(stream) => {
@@ -59,32 +63,25 @@ pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
             },
         }
     }
-    // Questions that were taken are answered first; the entries that decide them come in on other connections.
-    drop(listener);
-    drop(answering);
-    answered.recv().await;
     connections.shutdown().await;
 }
 
-async fn connection(node: Arc<Node>, stream: Stream, answering: Answering) {
+async fn connection(node: Arc<Node>, stream: Stream, answering: Option<Answering>) {
     let served = async {
         let mut framed = Framed::new(stream)?;
-        let stop = node.stopped();
-        let welcomed = tokio::select! {
-            biased;
-            () = stop.wait() => return Ok(()),
-            welcomed = welcome(&node.identity, &mut framed, node.silence()) => welcomed?,
-        };
-        let Some(hello) = welcomed else {
+        let Some(hello) = welcome(&node.identity, &mut framed, node.silence()).await? else {
             return Ok(());
         };
-        if matches!(hello.lane, Lane::Append | Lane::Snapshot) {
-            drop(answering);
-        }
         match hello.lane {
-            Lane::Append => append(&node, framed).await,
+            Lane::Append => {
+                drop(answering);
+                append(&node, framed).await
+            }
             Lane::Control | Lane::Forward => answer(&node, framed).await,
-            Lane::Snapshot => snapshot(&node, framed).await,
+            Lane::Snapshot => {
+                drop(answering);
+                snapshot(&node, framed).await
+            }
         }
     };
     if let Err(error) = served.await {

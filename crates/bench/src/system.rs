@@ -13,17 +13,19 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use self::process::Process;
-pub(crate) use self::process::Usage;
+pub(crate) use self::process::own_cpu_time;
 use crate::client::Door;
 use crate::error::Error;
 
 const START_WAIT: Duration = Duration::from_secs(60);
 
 /// What is measured: a system and the door that its clients use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     /// zlock over HTTP.
     ZlockRest,
@@ -187,14 +189,19 @@ impl Cluster {
         self.nodes.iter().filter_map(addr).collect()
     }
 
-    /// What all nodes have used.
-    pub(crate) fn usage(&self) -> io::Result<Usage> {
-        Usage::of(self.nodes.iter().map(|node| node.process.id()))
+    /// How many nodes it has.
+    pub(crate) fn size(&self) -> usize {
+        self.nodes.len()
     }
 
-    /// Processor time of all nodes.
-    pub(crate) fn cpu(&self) -> io::Result<Duration> {
-        Usage::cpu_of(self.nodes.iter().map(|node| node.process.id()))
+    /// Memory of all nodes together, in bytes.
+    pub(crate) fn memory_bytes(&self) -> io::Result<u64> {
+        process::memory_bytes(self.nodes.iter().map(|node| node.process.id()))
+    }
+
+    /// Processor time that all nodes have used so far.
+    pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
+        process::cpu_time(self.nodes.iter().map(|node| node.process.id()))
     }
 
     /// Kills a node.

@@ -165,13 +165,26 @@ fn before_in_ledger(state: &State, ticket: &ZPath, node: &Znode, place: &Place) 
     Ok(elsewhere.unwrap_or_else(|| ticket.clone()))
 }
 
-/// How many contenders are before a ticket. O(n) in the answer.
+/// How many contenders are before a ticket. O(n) in these or in those behind it, whichever are fewer: whoever has just joined
+/// a long queue, and asks most, is at its end.
 ///
 /// # Errors
 /// `NoNode` and `BadArguments` as for [`status`].
 pub fn position(state: &State, ticket: &ZPath) -> Result<u32, Error> {
     let (parent, _, place) = contender(state, ticket)?;
-    Ok(count(before(&parent.family.contenders, &place).count()))
+    let places = &parent.family.contenders;
+    let mut from_it_on = places.range::<_, Place>((Bound::Included(&place), Bound::Unbounded));
+    let mut before = before(places, &place);
+    let mut steps = 0;
+    loop {
+        if before.next().is_none() {
+            return Ok(count(steps));
+        }
+        if from_it_on.next().is_none() {
+            return Ok(count(places.len() - steps));
+        }
+        steps += 1;
+    }
 }
 
 /// A lock's queue: at most `max` contenders after the first `from`.

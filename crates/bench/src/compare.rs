@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',')]
     clients: Vec<usize>,
     /// Length of one round of one system in seconds.
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 2.5)]
     seconds: f64,
     /// Rounds of each line: each goes through all systems.
     #[arg(long, default_value_t = 3)]
@@ -237,8 +237,7 @@ impl Comparison {
 
     fn fail(&mut self, part: Part, kind: Kind, error: &Error) {
         self.clusters.discard(kind);
-        self.results.fail(part, kind, error.to_string());
-        eprintln!("bench: {}", self.results.failures.last().map(report::failure_row).unwrap_or_default());
+        eprintln!("bench: {}", self.results.fail(part, kind, error.to_string()));
     }
 
     fn tell(&self, what: &str) {

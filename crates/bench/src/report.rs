@@ -90,7 +90,7 @@ fn measured(results: &Results, plots: &[(String, &str, String)], plots_dir: &Pat
         ratios(results),
         with_head(SCENARIO_HEAD, results.outcomes.iter().filter(|outcome| outcome.size.is_none()).map(outcome_row)),
         growths(results),
-        with_head("", results.failures.iter().map(failure_row)),
+        with_head("", results.failures.iter().map(Failure::row)),
     ];
     parts.concat()
 }
@@ -252,12 +252,6 @@ fn growth(results: &Results, scenario: Scenario, what: &str) -> String {
         format!("| {} | {} | {} |", size.unwrap_or(0), kind.name(), cells.join(" | "))
     };
     with_head(&head, rows.into_iter().map(row))
-}
-
-/// What failed, in one line: whatever a server said must not end the list.
-pub(crate) fn failure_row(failure: &Failure) -> String {
-    let reason = failure.reason.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("* failed: {} on {}: {reason}", failure.part.name(), failure.system.name())
 }
 
 /// File, title and picture of every plot that there is something for.

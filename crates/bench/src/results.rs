@@ -106,6 +106,14 @@ pub(crate) struct Failure {
     pub(crate) reason: String,
 }
 
+impl Failure {
+    /// What failed, in one line: whatever a server said must not end the list.
+    pub(crate) fn row(&self) -> String {
+        let reason = self.reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("* failed: {} on {}: {reason}", self.part.name(), self.system.name())
+    }
+}
+
 impl Results {
     /// Reads what an earlier run left in `out`; nothing when there was none.
     pub(crate) fn load(out: &Path) -> Result<Results, Error> {
@@ -192,11 +200,14 @@ impl Results {
         self.outcomes.sort_by_key(|outcome| (outcome.scenario, outcome.size));
     }
 
-    /// What could not be measured: kept, and the others go on.
-    pub(crate) fn fail(&mut self, part: Part, system: Kind, reason: String) {
+    /// What could not be measured: kept, and the others go on. The answer is its line in the list.
+    pub(crate) fn fail(&mut self, part: Part, system: Kind, reason: String) -> String {
         let run = self.number();
-        self.failures.push(Failure { run, part, system, reason });
+        let failure = Failure { run, part, system, reason };
+        let row = failure.row();
+        self.failures.push(failure);
         self.failures.sort_by_key(|failure| failure.part);
+        row
     }
 
     /// How many clients failed, and how many parts of systems.

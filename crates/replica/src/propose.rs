@@ -226,6 +226,7 @@ fn op_bytes(op: &Op) -> usize {
         Op::SetAcl { path: at, acl, .. } => path(at) + acl_bytes(acl),
         Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } => acquire_bytes(acquire),
         Op::AcquireAll(all) => acquire_all_bytes(all),
+        Op::AcquireAllAs { wish, owner } => acquire_all_bytes(wish) + owner.len(),
         Op::Upgrade(upgrade) => path(&upgrade.ticket) + upgrade.label.len(),
         Op::Release { ticket } | Op::Withdraw { ticket, .. } => path(ticket),
         Op::HandOver { ticket, to } => path(ticket) + path(to),
@@ -255,6 +256,7 @@ fn proven_bytes(op: &ProvenOp) -> usize {
         ProvenOp::SetAcl { path, acl, .. } => path.as_str().len() + acl_bytes(acl),
         ProvenOp::Acquire { acquire, .. } => acquire_bytes(acquire),
         ProvenOp::AcquireAll(all) => acquire_all_bytes(all),
+        ProvenOp::AcquireAllAs { wish, owner } => acquire_all_bytes(wish) + owner.len(),
         ProvenOp::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
         ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } => path.as_str().len(),
     }

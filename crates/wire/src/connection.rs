@@ -61,6 +61,10 @@ impl Connection {
             self.client.outbox.finish();
             let _ = timeout(FAREWELL, writer).await;
         }
+        // The session lives its whole timeout from the last that was heard of the client, although the connection is gone.
+        if self.client.pulse.is_owed() {
+            self.door.replica.touch_soon(self.client.credential);
+        }
         self.door.hub.leave(&self.client);
         self.door.counts.given_up(self.client.counts.look().outstanding);
         debug!(session = %self.client.session(), addr = %self.client.addr, ?end, "a connection ended");
@@ -354,7 +358,7 @@ impl Connection {
             let pings = pulse.take();
             let began = Instant::now();
             match self.door.replica.touch(client.credential, began + client.timeout / 3).await {
-                Ok(_) => {}
+                Ok(_) => pulse.passed(),
                 Err(Error::Refused(_)) => return End::Cut("the session is gone"),
                 Err(_) => return End::Cut("the leader does not hear of the session"),
             }

@@ -9,7 +9,7 @@ use znode::{EventKind, InTurn, READ, SessionId, State, ZPath, permits};
 
 use crate::client::Client;
 use crate::moments::{Moment, Moments};
-use crate::watch_table::{Full, WatchKind, WatchTable};
+use crate::watch_table::{Full, WatchKind, WatchLimits, WatchTable};
 
 /// All connections of the door.
 ///
@@ -35,10 +35,10 @@ pub(crate) struct Look<'a> {
 }
 
 impl Hub {
-    pub(crate) fn new(watches_max: usize) -> Hub {
+    pub(crate) fn new(limits: WatchLimits) -> Hub {
         let inner = Inner {
             state: Arc::new(State::default()),
-            table: WatchTable::new(watches_max),
+            table: WatchTable::new(limits),
             clients: HashMap::new(),
             by_session: HashMap::new(),
             moments: Moments::default(),
@@ -241,6 +241,8 @@ mod tests {
 
     use super::*;
 
+    const LIMITS: WatchLimits = WatchLimits { all_max: 10, connection_max: 10 };
+
     fn client(hub: &Hub, number: u64) -> Arc<Client> {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
         let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
@@ -258,7 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_waits_for_the_answer_that_sets_its_watch() {
-        let hub = Hub::new(10);
+        let hub = Hub::new(LIMITS);
         let (one, other) = (client(&hub, 1), client(&hub, 2));
         let root = ZPath::root();
         for client in [&one, &other] {
@@ -277,7 +279,7 @@ mod tests {
     /// It may have been made and be gone in one batch: no state that is published has it.
     #[tokio::test]
     async fn an_event_of_a_znode_that_nobody_may_read_any_more_is_told_to_nobody() {
-        let hub = Hub::new(10);
+        let hub = Hub::new(LIMITS);
         let one = client(&hub, 1);
         let path = ZPath::parse("/secret").unwrap();
         hub.look(&one, |look| look.set(WatchKind::Recursive, &ZPath::root())).unwrap();
@@ -291,7 +293,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_watches_is_sent_away_when_changes_are_not_known() {
-        let hub = Hub::new(10);
+        let hub = Hub::new(LIMITS);
         let (watching, other) = (client(&hub, 1), client(&hub, 2));
         hub.look(&watching, |look| look.set(WatchKind::Child, &ZPath::root())).unwrap();
         watching.outbox.release(b"answer");

@@ -213,11 +213,11 @@ pub(crate) fn answer(shape: &Shape, applied: &Applied) -> Result<Vec<u8>, Told> 
 
 fn result(op: i32, reply: &Reply) -> MultiResult {
     match reply {
-        Reply::Created { path, stat } if matches!(op, op::CREATE_CONTAINER | op::CREATE_TTL) => {
+        Reply::Created { path, .. } if op == op::CREATE => MultiResult::Created(path.as_str().into()),
+        // Also to a create2, which ZooKeeper takes for a create before 3.8.2 (ZOOKEEPER-4026).
+        Reply::Created { path, stat } => {
             MultiResult::CreatedStat(op, PathStat { path: path.as_str().into(), stat: wire_stat(stat) })
         }
-        // ZooKeeper takes a create2 in a multi for a create, and answers it as one.
-        Reply::Created { path, .. } => MultiResult::Created(path.as_str().into()),
         Reply::Set { stat } => MultiResult::Set(wire_stat(stat)),
         _ if op == op::CHECK => MultiResult::Checked,
         _ => MultiResult::Deleted,

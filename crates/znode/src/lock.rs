@@ -125,7 +125,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     }
     if let Some(ledger) = &parent.family.ledger {
         return match ledger.grant_of(&place) {
-            Some(grant) => Ok(LockStatus::Held { token: grant.token, holds: holds(node) }),
+            Some(grant) => Ok(LockStatus::Held { token: grant.token, holds: holds(state, ticket, node) }),
             None => Ok(LockStatus::Waiting { predecessor: before_in_ledger(state, ticket, node, &place)? }),
         };
     }
@@ -134,7 +134,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
             let lock = ticket.parent().ok_or(Error::BadArguments)?;
             Ok(LockStatus::Waiting { predecessor: lock.child(name)? })
         }
-        None => Ok(LockStatus::Held { token: state.token_of(ticket, node), holds: holds(node) }),
+        None => Ok(LockStatus::Held { token: state.token_of(ticket, node), holds: holds(state, ticket, node) }),
     }
 }
 
@@ -319,7 +319,7 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         token: granted.map_or_else(|| state.token_of(&ticket, node), |grant| grant.token),
         grant: grant(state, &ticket),
         revocation: revocation(state, &ticket),
-        holds: holds(node),
+        holds: holds(state, &ticket, node),
         permits,
         priority,
         lingers_until_ms: node.lingers_until_ms(),
@@ -347,9 +347,11 @@ fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
     })
 }
 
-/// A lock node that no acquire made is held once.
-fn holds(node: &Znode) -> u32 {
-    node.contender().map_or(1, Contender::count)
+/// A lock node that no acquire made is held once; the holds of a multi-lock are those of its first ticket.
+fn holds(state: &State, ticket: &ZPath, node: &Znode) -> u32 {
+    let multi = state.multi_of(ticket, node);
+    let counting = multi.and_then(|multi| state.node(&multi.tickets[0])).unwrap_or(node);
+    counting.contender().map_or(1, Contender::count)
 }
 
 fn count(length: usize) -> u32 {

@@ -64,7 +64,7 @@ fn told(locks: &[LockWish]) -> Value {
 }
 
 fn all(locks: Vec<LockWish>, policy: Policy) -> AcquireAll {
-    AcquireAll { locks, policy, label: String::new(), lock_delay: None }
+    AcquireAll { locks, policy, owner: String::new(), label: String::new(), lock_delay: None }
 }
 
 impl Work for MultiLocks {

@@ -35,7 +35,7 @@ pub(super) async fn killed(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<
     let served = first_served(kind, &survivors, started).await?;
     figures.push(Figure::new("first client served after the leader's kill", "ms", served * 1e3));
     cluster.start_again(leader)?;
-    cluster.wait_until_all_serve().await
+    cluster.wait_until_recovered().await
 }
 
 /// SIGSTOP, and SIGCONT later.
@@ -60,7 +60,7 @@ pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Fi
         let served = first_served(kind, &survivors, started).await;
         tokio::time::sleep_until((started + HUNG).into()).await;
         cluster.signal(leader, Signal::CONT)?;
-        cluster.wait_until_all_serve().await?;
+        cluster.wait_until_recovered().await?;
         tokio::time::sleep(2 * BEAT).await;
         over.set(true);
         served
@@ -79,7 +79,7 @@ pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Fi
 
 /// The leader's number, and where the clients of the others connect to.
 async fn prepare(cluster: &Cluster, kind: Kind) -> Result<(usize, Vec<String>), Error> {
-    cluster.wait_until_all_serve().await?;
+    cluster.wait_until_recovered().await?;
     let leader = cluster.leader().await?;
     let mut survivors = cluster.addrs(kind.door());
     Client::open(kind.door(), &survivors[leader]).await?.create("failover", &DATA).await?;

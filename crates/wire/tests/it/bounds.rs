@@ -57,6 +57,22 @@ async fn watches_have_a_bound() {
 }
 
 #[tokio::test]
+async fn one_connection_does_not_take_all_watches() {
+    let node = Node::start_with(WireConfig { connection_watches_max: 2, ..WireConfig::default() }, |_| {}).await;
+    let (mut client, mut other) = (node.client().await, node.client().await);
+    for (path, answer) in [("/a", -101), ("/b", -101), ("/c", -125), ("/a", -101)] {
+        assert_eq!(client.exists(path, true).await, Err(answer), "{path}");
+    }
+    assert_eq!(client.exists("/c", false).await, Err(-101));
+    let exist = ["/c", "/d", "/e"].map(String::from).to_vec();
+    other.send(&Request::SetWatches2(SetWatches2 { exist, ..SetWatches2::default() })).await;
+    assert_eq!(other.packet().await, None, "who brings too many is cut");
+    // One that has fired makes room.
+    client.create("/a", 0).await.unwrap();
+    assert_eq!(client.exists("/c", true).await, Err(-101));
+}
+
+#[tokio::test]
 async fn requests_on_their_way_have_a_bound_and_wait() {
     let config = WireConfig { outstanding_max: 2, outstanding_bytes_max: 600, writes_max: 1, ..WireConfig::default() };
     let node = Node::start_with(config, |config| config.proposals_max = 1).await;

@@ -59,6 +59,7 @@ keys! {
         peer_listen: listen = peer_listen, "Where peers connect to; the port of this node's peer_addr unless given.";
         log: text = log, "What is logged to stderr: error, warn, info, debug, trace, or a list such as `info,rest=debug`.";
         stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short.";
+        threads: count = threads, "Threads that serve clients and peers, beside those of the disk; 0 is one for every two cores.";
     }
     "TLS and identities" {
         tls_certificate: file = tls.certificate, "PEM file with the certificate that clients are shown, and those of the authorities between it and the root.";
@@ -120,6 +121,7 @@ keys! {
         zookeeper_outstanding_bytes_max: size = wire.outstanding_bytes_max, "... and their bytes.";
         zookeeper_writes_max: count = wire.writes_max, "Writes of all ZooKeeper clients on their way at once.";
         zookeeper_watches_max: count = wire.watches_max, "Watches of all ZooKeeper clients of this node.";
+        zookeeper_connection_watches_max: count = wire.connection_watches_max, "Watches of one connection, so that none takes all of those.";
         zookeeper_unread_max: size = wire.unread_bytes_max, "Answers and events that one client has not taken yet.";
         zookeeper_handshake_timeout: duration = wire.handshake_timeout_ms, "From a connection's beginning to its first whole packet.";
         zookeeper_write_timeout: duration = wire.write_timeout_ms, "How long a client may take nothing of what it is sent.";

@@ -91,7 +91,7 @@ pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     println!("{}", report::ratios(&comparison.results));
     let (out, seconds) = (comparison.args.out.display(), comparison.started.elapsed().as_secs_f64());
     println!("stored in {out}, {seconds:.0} s");
-    Ok(comparison.results.errors())
+    Ok(comparison.results.errors_of_last_run())
 }
 
 /// What a program prints in one line; empty when it is not there.

@@ -212,8 +212,18 @@ impl Results {
 
     /// How many clients failed, and how many parts of systems.
     pub(crate) fn errors(&self) -> usize {
-        self.lines.iter().flat_map(|line| line.rounds.values().flatten()).map(|figures| figures.errors).sum::<usize>()
-            + self.failures.len()
+        self.runs.iter().map(|run| self.errors_of(run.number)).sum()
+    }
+
+    /// The same of what the run that goes on has measured.
+    pub(crate) fn errors_of_last_run(&self) -> usize {
+        self.errors_of(self.number())
+    }
+
+    fn errors_of(&self, run: usize) -> usize {
+        let lines = self.lines.iter().filter(|line| line.run == run);
+        let clients: usize = lines.flat_map(|line| line.rounds.values().flatten()).map(|figures| figures.errors).sum();
+        clients + self.failures.iter().filter(|failure| failure.run == run).count()
     }
 
     fn number(&self) -> usize {
@@ -263,6 +273,7 @@ mod tests {
     fn what_is_measured_again_replaces_its_part_and_nothing_else() {
         let mut results = stored_and_loaded(&first());
         results.begin_run(Run::default());
+        assert_eq!((results.errors(), results.errors_of_last_run()), (1, 0));
         results.begin_part(FAN_OUT);
         results.add_figures(Scenario::FanOut, Kind::ZlockZk, vec![figure("last", 8.0)]);
         results.add_figures(Scenario::FanOut, Kind::Etcd, vec![figure("last", 20.0)]);

@@ -27,6 +27,7 @@ mod disk_guard;
 mod error;
 mod failpoint;
 mod fatal;
+mod flushes;
 mod layout;
 mod log_store;
 mod manifest;

@@ -4,7 +4,8 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::codec::EntryRecord;
 use crate::failpoint;
 use crate::fatal::Fatal;
+use crate::flushes::SharedLog;
 use crate::planted;
 use crate::types::{Entry, LogId, TypeConfig, Vote};
 use crate::wal::{self, Done, WalCallback, WalLogId, WalOwner, WalTypes, WalVote};
@@ -24,8 +26,12 @@ use crate::wal::{self, Done, WalCallback, WalLogId, WalOwner, WalTypes, WalVote}
 const CHUNK_BYTES_MAX: usize = 64 << 20;
 /// The newest entries stay in memory up to this size, so that a follower that keeps up costs no reads.
 const CACHE_BYTES_MAX: usize = 64 << 20;
-/// How long the flush thread waits for company. raft-log's own default of 1 ms would be the cost of every lone write.
-const FLUSH_WAIT: Duration = Duration::from_micros(30);
+/// The flush thread never waits for company; see [`crate::flushes`].
+const FLUSH_WAIT: Duration = Duration::ZERO;
+/// Nobody waits for room in the queue to the flush thread; see [`crate::flushes`].
+const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
+/// A committed position that no append took along is written after this time.
+const COMMITTED_WAIT: Duration = Duration::from_millis(20);
 /// One reply to a follower holds at most this many bytes of entries, and at least one entry.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
@@ -34,7 +40,9 @@ const READ_BYTES_MAX: u64 = 4 << 20;
 /// Any error is final: it is remembered in [`Fatal`], and every later call is refused with the same reason.
 #[derive(Clone, Debug)]
 pub struct LogStore {
-    log: Arc<RwLock<RaftLog<WalTypes>>>,
+    log: SharedLog,
+    /// A committed position will be written soon.
+    committed_waits: Arc<AtomicBool>,
     fatal: Fatal,
 }
 
@@ -49,10 +57,12 @@ impl LogStore {
         let mut config = raft_log::Config::new(dir);
         config.wal.chunk_max_size = Some(CHUNK_BYTES_MAX);
         config.wal.flush_batch_wait = Some(FLUSH_WAIT);
+        config.wal.flush_queue_max_bytes = Some(FLUSH_QUEUE_BYTES_MAX);
         config.wal.read_buffer_size = Some(1 << 20);
         config.log_cache_capacity = Some(CACHE_BYTES_MAX);
         let log = RaftLog::open(Arc::new(config))?;
-        Ok(LogStore { log: Arc::new(RwLock::new(log)), fatal })
+        let log = SharedLog::new(log, fatal.clone());
+        Ok(LogStore { log, committed_waits: Arc::default(), fatal })
     }
 
     /// Where this log's errors come together.
@@ -119,6 +129,19 @@ impl LogStore {
 
     fn callback(&self, done: Done) -> WalCallback {
         WalCallback { fatal: self.fatal.clone(), done }
+    }
+
+    /// An append that follows soon spares this a write of its own.
+    fn write_committed_soon(&self) {
+        if self.committed_waits.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (waits, flushes) = (Arc::clone(&self.committed_waits), Arc::clone(&self.log.flushes));
+        tokio::spawn(async move {
+            tokio::time::sleep(COMMITTED_WAIT).await;
+            waits.store(false, Ordering::Release);
+            flushes.write_out();
+        });
     }
 
     /// Runs `write` and waits until it is on disk.
@@ -214,7 +237,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.fatal.note("saving the vote", failpoint::pass("vote.saved"))
     }
 
-    // Not waited for: the committed position only spares work at the next start, and the next flush takes it along.
+    // Not waited for: the committed position only spares work at the next start, and the next append takes it along.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         let Some(committed) = committed else { return Ok(()) };
         let committed = WalLogId((&committed).into());
@@ -224,7 +247,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         if Some(&committed) <= state.committed() || Some(&committed) > state.last() {
             return Ok(());
         }
-        let result = log.commit(committed).and_then(|_| log.flush(false, None));
+        let result = log.commit(committed).map(drop);
+        drop(log);
+        self.write_committed_soon();
         self.fatal.note("saving the committed position", result)
     }
 
@@ -248,7 +273,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
                     flushed.io_completed(Ok(()));
                     return Ok(());
                 }
-                log.flush(true, Some(self.callback(Done::Flushed(flushed))))
+                self.log.flushes.add(&mut log, flushed)
             });
         self.fatal.note("appending to the Raft log", result)
     }
@@ -354,5 +379,36 @@ mod tests {
         assert_eq!(reopened(&zeros, name).unwrap().1.len(), 6);
         // Bytes that nobody wrote.
         assert!(reopened(&[bytes, vec![0x5a; 50]].concat(), name).is_err());
+    }
+
+    #[test]
+    fn appends_that_come_during_a_flush_share_the_next_one() {
+        let dir = memory();
+        let store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+        let syncs = || store.read().stat().flush_metrics.sync_batch_count;
+        let before = syncs();
+        // The flush thread stays in this callback until somebody listens.
+        let (opener, opened) = std::sync::mpsc::sync_channel(0);
+        store.write().unwrap().flush(true, Some(store.callback(Done::Opener(opener)))).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut told = Vec::new();
+            for entry in entries() {
+                let (done, flushed) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
+                store.clone().append([entry], IOFlushed::signal(done)).await.unwrap();
+                told.push(flushed);
+            }
+            opened.recv().unwrap().unwrap();
+            for flushed in told {
+                flushed.await.unwrap().unwrap();
+            }
+        });
+        // That of the opener, that of the first append, and one for all others.
+        assert_eq!(syncs() - before, 3);
+        drop(store);
+        assert_eq!(
+            LogStore::open(dir.path(), Fatal::new()).unwrap().entries(0, u64::MAX, u64::MAX).unwrap(),
+            entries()
+        );
     }
 }

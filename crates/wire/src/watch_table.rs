@@ -91,11 +91,14 @@ impl WatchTable {
         true
     }
 
-    /// Takes all watches of a connection out.
-    pub(crate) fn remove_connection(&mut self, connection: u64) {
-        for (kind, path) in self.by_connection.get(&connection).cloned().unwrap_or_default() {
-            self.remove(connection, kind, &path);
+    /// Takes watches of a connection out, but not more than so many; false when it has none.
+    pub(crate) fn remove_some(&mut self, connection: u64, count_max: usize) -> bool {
+        let places = self.by_connection.get(&connection).into_iter().flatten();
+        let some: Vec<Place> = places.take(count_max).cloned().collect();
+        for (kind, path) in &some {
+            self.remove(connection, *kind, path);
         }
+        !some.is_empty()
     }
 
     /// The connections that an event concerns, each once. Watches that fire once are taken out.
@@ -229,8 +232,8 @@ mod tests {
         assert_eq!(table.set(2, WatchKind::Data, &path("/b")), Err(Full));
         assert!(!table.remove(2, WatchKind::Data, &path("/a")));
         assert!(table.remove(2, WatchKind::Recursive, &path("/a")));
-        table.remove_connection(1);
-        table.remove_connection(9);
+        assert!(table.remove_some(1, 1));
+        assert!(!table.remove_some(1, 1) && !table.remove_some(9, 1));
         assert_eq!((table.len(), table.by_connection.len()), (0, 0));
         assert!(table.watchers.iter().all(HashMap::is_empty));
     }

@@ -44,6 +44,8 @@ pub struct Settings {
     pub log: String,
     /// How long a clean stop may take before it is cut short.
     pub stop_timeout_ms: u64,
+    /// Threads that serve clients and peers; zero for as many as suit the machine.
+    pub threads: usize,
 }
 
 /// What TLS is made with, as far as it is given.
@@ -118,6 +120,7 @@ impl Default for Settings {
             peer_listen: None,
             log: "info,openraft=error,raft_log=warn,chunked_wal=warn,sled=warn".to_owned(),
             stop_timeout_ms: 10_000,
+            threads: 0,
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn run(settings: Settings, until_stdin_ends: bool) -> Exit {
     if let Err(reason) = crate::planted::plant() {
         return refuse(&reason);
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match runtime(settings.threads) {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&format!("cannot start threads: {error}")),
     };
@@ -31,6 +31,18 @@ pub(crate) fn run(settings: Settings, until_stdin_ends: bool) -> Exit {
     // What is still running has had its time.
     runtime.shutdown_background();
     exit
+}
+
+/// A node is one chain of short steps, from a client's packet to the log and back. On several threads each step wakes another
+/// thread for the next, which costs more than the step; one thread for every two cores leaves room for the disk's, too.
+fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if threads == 0 { (cores / 2).max(1) } else { threads };
+    let mut builder = match threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    builder.worker_threads(threads).enable_all().build()
 }
 
 /// Who may end this node.

@@ -23,7 +23,7 @@ const SESSION_TIMEOUT_MS: u64 = 300_000;
 const LENGTH: Duration = Duration::from_secs(3);
 
 pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {
-    let mut queue = Queue::open(&cluster.addrs(kind.door())).await?;
+    let mut queue = Queue::open(cluster.addrs(kind.door())).await?;
     queue.join(1).await?;
     for waiters in scale.steps(1, 100_000) {
         let more = waiters + 1 - queue.tickets.len();
@@ -49,8 +49,7 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
 struct Queue {
     /// One session each.
     owners: Vec<Rest>,
-    /// Clients that wait for a ticket to hold, one at each node.
-    waiting: Vec<Rest>,
+    addrs: Vec<String>,
     /// In the lock's order; the first one holds it.
     tickets: VecDeque<Place>,
     /// How many places were ever taken.
@@ -70,18 +69,14 @@ struct HandOffs {
 }
 
 impl Queue {
-    async fn open(addrs: &[String]) -> Result<Queue, Error> {
+    async fn open(addrs: Vec<String>) -> Result<Queue, Error> {
         let mut owners = Vec::with_capacity(SESSIONS);
         for number in 0..SESSIONS {
             let mut owner = Rest::open(&addrs[number % addrs.len()]).await?;
             owner.open_session(SESSION_TIMEOUT_MS).await?;
             owners.push(owner);
         }
-        let mut waiting = Vec::with_capacity(addrs.len());
-        for addr in addrs {
-            waiting.push(Rest::open(addr).await?);
-        }
-        Ok(Queue { owners, waiting, tickets: VecDeque::new(), taken: 0 })
+        Ok(Queue { owners, addrs, tickets: VecDeque::new(), taken: 0 })
     }
 
     /// Lets `count` more waiters join, each session one after the other and all sessions at the same time.
@@ -105,12 +100,18 @@ impl Queue {
     /// Hands the lock on, again and again, with a new waiter at the end for each that left at the head.
     async fn hand_over(&mut self) -> Result<HandOffs, Error> {
         let (mut hand_offs, mut joins) = (Vec::new(), Vec::new());
+        // Clients that wait for a ticket to hold, one at each node. New ones: a node closes a connection that has been idle
+        // for 30 s, and it may take longer than that until 100,000 have joined.
+        let mut clients = Vec::with_capacity(self.addrs.len());
+        for addr in &self.addrs {
+            clients.push(Rest::open(addr).await?);
+        }
         let began = Instant::now();
         while began.elapsed() < LENGTH {
             let holder = self.tickets.pop_front().ok_or_else(|| Error::Answer("nobody holds the lock".into()))?;
             let next = self.tickets.front().ok_or_else(|| Error::Answer("nobody waits for the lock".into()))?;
-            let place = self.taken % self.waiting.len();
-            let waiting = &mut self.waiting[place];
+            let place = self.taken % clients.len();
+            let waiting = &mut clients[place];
             waiting.await_ticket(&next.ticket).await?;
             // While this is logged, the wait above has arrived at its node.
             let joining = Instant::now();

@@ -41,7 +41,7 @@ pub(crate) fn data_dir_in_memory() -> (TempDir, PathBuf) {
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
 }
 
 pub(crate) fn log_id(term: u64, index: u64) -> LogId {

@@ -59,6 +59,7 @@ keys! {
         peer_listen: listen = peer_listen, "Where peers connect to; the port of this node's peer_addr unless given.";
         log: text = log, "What is logged to stderr: error, warn, info, debug, trace, or a list such as `info,rest=debug`.";
         stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short.";
+        threads: count = threads, "Threads that serve clients and peers, beside those of the disk; 0 is one for every two cores.";
     }
     "TLS and identities" {
         tls_certificate: file = tls.certificate, "PEM file with the certificate that clients are shown, and those of the authorities between it and the root.";

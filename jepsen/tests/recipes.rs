@@ -415,7 +415,7 @@ fn a_deadline_that_acts_late_is_found_where_the_cluster_worked_all_the_time() {
     bad(Workload::Revoke, "taken-late", &uses(&works(140)));
     good(Workload::Revoke, &uses(&works(120)));
     // Without a leader for a while: nobody can say what the next one has had time for.
-    good(Workload::Revoke, &uses(&format!("{}{}{}", works(60), other(30, "fail error=unavailable"), works(50))));
+    good(Workload::Revoke, &uses(&format!("{}{}{}", works(60), other(60, "fail error=unavailable"), works(20))));
 }
 
 #[test]

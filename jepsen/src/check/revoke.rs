@@ -10,7 +10,7 @@ use crate::verdict::Verdict;
 /// A deadline may act so much later, in nanoseconds.
 const SLACK_NS: u64 = 2_000_000_000;
 /// All that time the cluster must have shown that it works, by a write in each of so many nanoseconds.
-const WORKS_NS: u64 = 250_000_000;
+const WORKS_NS: u64 = 500_000_000;
 
 /// Judges holders: `enqueue`, `await`, `append` under the token, `listen` (`asked`, and when it is `due_ms`), `release`; those who
 /// `revoke` with a `deadline_ms` or none, answered with `tickets`; and `past`, what the lock remembers of a lost ticket.
@@ -127,7 +127,7 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
 ///
 /// The leader takes tickets away, by a clock that goes on at the rate of its monotonic one from the latest time in the log, so a clock
 /// that jumps makes deadlines act sooner and never later. While there is no leader nothing is taken away; so only those
-/// deadlines are judged after which a write was acknowledged in each quarter of a second of the slack.
+/// deadlines are judged after which a write was acknowledged in each half second of the slack.
 fn check_late(operations: &[Operation], revokes: &[&Operation], verdict: &mut Verdict) {
     let is_write = |op: &&Operation| matches!(op.f.as_str(), "append" | "enqueue" | "release" | "revoke");
     let mut writes: Vec<(u64, u64)> =

@@ -25,7 +25,7 @@ struct Proof {
     rate: &'static str,
 }
 
-const PROOFS: [Proof; 6] = [
+const PROOFS: [Proof; 9] = [
     // What was acknowledged must be read after the power comes back.
     Proof { bug: "ack-before-fsync", workload: "register", nemesis: "power-loss", rate: "100" },
     // A leader that is cut off goes on answering, while the others elect and write.
@@ -38,6 +38,12 @@ const PROOFS: [Proof; 6] = [
     Proof { bug: "reads-without-quorum", workload: "election", nemesis: "isolate-leader", rate: "100" },
     // Who asks for two or three permits holds more than the semaphore knows.
     Proof { bug: "one-permit-less", workload: "semaphore", nemesis: "none", rate: "100" },
+    // Somebody else holds the last lock of a multi-lock at the same time.
+    Proof { bug: "shared-part", workload: "multi-lock", nemesis: "none", rate: "100" },
+    // Two that became writers hold at the same time.
+    Proof { bug: "upgrade-reads", workload: "upgrade", nemesis: "none", rate: "100" },
+    // A holder that does not listen goes on for longer than it may.
+    Proof { bug: "late-deadline", workload: "revoke", nemesis: "none", rate: "100" },
 ];
 
 /// What came of one run.

@@ -399,6 +399,26 @@ fn a_lock_that_is_taken_away_early_or_unasked_is_found() {
 }
 
 #[test]
+fn a_deadline_that_acts_late_is_found_where_the_cluster_worked_all_the_time() {
+    // 20 ms each: the deadline is over after 25 of them, the slack after 100 more.
+    let other = |count: usize, answer: &str| {
+        let line = format!("3 revoke {{\"lock\":\"other\",\"deadline_ms\":null}} -> {answer}\n");
+        line.repeat(count)
+    };
+    let works = |count| other(count, r#"ok +"tickets":[]"#);
+    let uses = |before: &str| {
+        a_revocation(
+            &format!("{before}{}", append(13).replace(r#""token""#, r#""ticket":"t1","token""#)),
+            &past("revoked", 14, 1_500),
+        )
+    };
+    bad(Workload::Revoke, "taken-late", &uses(&works(140)));
+    good(Workload::Revoke, &uses(&works(120)));
+    // Without a leader for a while: nobody can say what the next one has had time for.
+    good(Workload::Revoke, &uses(&format!("{}{}{}", works(60), other(60, "fail error=unavailable"), works(20))));
+}
+
+#[test]
 fn a_holder_that_is_not_asked_or_not_told_is_found() {
     let hears = |asked: bool| format!("{LISTENS}+\"asked\":{asked} zxid=13\n{}", append(13));
     good(Workload::Revoke, &a_revocation(&hears(true), &past("released", 14, 1_500)));

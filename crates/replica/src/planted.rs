@@ -15,6 +15,12 @@ pub enum Planted {
     WatchAfterLook,
     /// An acquire of several permits of a semaphore is proposed with one less than was asked for.
     OnePermitLess,
+    /// The last of the locks of a multi-lock is proposed to be read, whatever was asked for.
+    SharedPart,
+    /// An upgrade is proposed as one more reader.
+    UpgradeReads,
+    /// A revocation's deadline is proposed ten seconds later than was asked for.
+    LateDeadline,
 }
 
 #[cfg(feature = "planted")]
@@ -22,7 +28,7 @@ mod on {
     use std::cell::Cell;
     use std::sync::OnceLock;
 
-    use znode::{LockMode, Op};
+    use znode::{Acquire, LockMode, Op};
 
     use super::Planted;
 
@@ -33,12 +39,15 @@ mod on {
 
     impl Planted {
         /// All of them.
-        pub const ALL: [Planted; 5] = [
+        pub const ALL: [Planted; 8] = [
             Planted::AckBeforeFsync,
             Planted::ReadsWithoutQuorum,
             Planted::DeposedExpiry,
             Planted::WatchAfterLook,
             Planted::OnePermitLess,
+            Planted::SharedPart,
+            Planted::UpgradeReads,
+            Planted::LateDeadline,
         ];
 
         /// What people call it.
@@ -49,6 +58,9 @@ mod on {
                 Planted::DeposedExpiry => "deposed-expiry",
                 Planted::WatchAfterLook => "watch-after-look",
                 Planted::OnePermitLess => "one-permit-less",
+                Planted::SharedPart => "shared-part",
+                Planted::UpgradeReads => "upgrade-reads",
+                Planted::LateDeadline => "late-deadline",
             }
         }
     }
@@ -69,20 +81,38 @@ mod on {
         HERE.get() == Some(bug) || EVERYWHERE.get() == Some(&bug)
     }
 
-    /// Where [`Planted::OnePermitLess`] changes what was asked for.
-    pub(crate) fn spare_a_permit(op: &mut Op) {
-        if let Op::Acquire(acquire) = op
-            && let LockMode::Lease { permits, .. } = &mut acquire.mode
-            && *permits > 1
-            && is(Planted::OnePermitLess)
-        {
-            *permits -= 1;
+    /// Where bugs change what was asked for.
+    pub(crate) fn distort(op: &mut Op) {
+        match op {
+            Op::Acquire(acquire) if is(Planted::OnePermitLess) => {
+                if let LockMode::Lease { permits, .. } = &mut acquire.mode
+                    && *permits > 1
+                {
+                    *permits -= 1;
+                }
+            }
+            Op::AcquireAll(wish) | Op::AcquireAllAs { wish, .. } if is(Planted::SharedPart) => {
+                if let Some((_, mode)) = wish.parts.last_mut() {
+                    *mode = LockMode::Read;
+                }
+            }
+            Op::Upgrade(upgrade) if is(Planted::UpgradeReads) => {
+                let (owner, attempt) = (String::new(), upgrade.attempt);
+                let (mode, label, lock_delay_ms) = (LockMode::Read, upgrade.label.clone(), 0);
+                if let Some(lock) = upgrade.ticket.parent() {
+                    *op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, attempt });
+                }
+            }
+            Op::Revoke { deadline_ms: Some(deadline_ms), .. } if is(Planted::LateDeadline) && *deadline_ms > 0 => {
+                *deadline_ms += 10_000;
+            }
+            _ => {}
         }
     }
 }
 
 #[cfg(feature = "planted")]
-pub(crate) use on::{is, spare_a_permit};
+pub(crate) use on::{distort, is};
 #[cfg(feature = "planted")]
 pub use on::{plant, plant_everywhere};
 
@@ -92,7 +122,7 @@ pub(crate) fn is(_: Planted) -> bool {
 }
 
 #[cfg(not(feature = "planted"))]
-pub(crate) fn spare_a_permit(_: &mut znode::Op) {}
+pub(crate) fn distort(_: &mut znode::Op) {}
 
 /// Where [`Planted::WatchAfterLook`] lets the world go on between the look and the watch.
 pub(crate) async fn dawdle() {

@@ -36,7 +36,7 @@ enum Try {
 impl Node {
     /// See [`crate::Replica::propose`].
     pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
-        planted::spare_a_permit(&mut request.op);
+        planted::distort(&mut request.op);
         let bytes = request_bytes(&request);
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(_place) = self.proposals.take(bytes, count_max, bytes_max) else {

@@ -7,6 +7,11 @@ use super::{again, guarded};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
+/// A deadline may act so much later, in nanoseconds.
+const SLACK_NS: u64 = 2_000_000_000;
+/// All that time the cluster must have shown that it works, by a write in each of so many nanoseconds.
+const WORKS_NS: u64 = 500_000_000;
+
 /// Judges holders: `enqueue`, `await`, `append` under the token, `listen` (`asked`, and when it is `due_ms`), `release`; those who
 /// `revoke` with a `deadline_ms` or none, answered with `tickets`; and `past`, what the lock remembers of a lost ticket.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
@@ -17,6 +22,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict.figure("revocations", revokes.iter().filter(|revoke| revoke.is_ok()).count());
     check_asked(operations, &revokes, &stays, &mut verdict);
     check_pasts(operations, &revokes, &mut verdict);
+    check_late(operations, &revokes, &mut verdict);
     again::check(operations, &mut verdict);
     verdict
 }
@@ -115,4 +121,41 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
         }
     }
     verdict.figure("taken-away", taken);
+}
+
+/// A deadline acts in time: a token is not accepted for long after it.
+///
+/// The leader takes tickets away, by a clock that goes on at the rate of its monotonic one from the latest time in the log, so a clock
+/// that jumps makes deadlines act sooner and never later. While there is no leader nothing is taken away; so only those
+/// deadlines are judged after which a write was acknowledged in each half second of the slack.
+fn check_late(operations: &[Operation], revokes: &[&Operation], verdict: &mut Verdict) {
+    let is_write = |op: &&Operation| matches!(op.f.as_str(), "append" | "enqueue" | "release" | "revoke");
+    let mut writes: Vec<(u64, u64)> =
+        operations.iter().filter(is_write).filter(|op| op.is_ok()).map(|op| op.time).collect();
+    writes.sort_unstable();
+    let works = |from: u64| {
+        let first = writes.partition_point(|(call, _)| *call < from);
+        writes[first..].iter().take_while(|(call, _)| *call < from + WORKS_NS).any(|(_, end)| *end <= from + WORKS_NS)
+    };
+    let mut judged = 0;
+    for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
+        let Some(deadline_ms) = revoke.number("deadline_ms") else { continue };
+        // It was set before it was answered.
+        let due = revoke.time.1.saturating_add(deadline_ms.saturating_mul(1_000_000));
+        if !(0..SLACK_NS / WORKS_NS).all(|step| works(due + step * WORKS_NS)) {
+            continue;
+        }
+        judged += 1;
+        let late = |op: &&Operation| op.f == "append" && op.is_ok() && op.time.0 > due + SLACK_NS;
+        let of_it = |op: &&Operation| op.text("ticket").is_some_and(|ticket| names(revoke, ticket));
+        if let Some(late) = operations.iter().filter(late).find(of_it) {
+            let by_ms = (late.time.0 - due) / 1_000_000;
+            verdict.found(
+                "taken-late",
+                told_of(late, &format!("was good {by_ms} ms after its deadline")),
+                &[revoke, late],
+            );
+        }
+    }
+    verdict.figure("deadlines-judged", judged);
 }

@@ -1,7 +1,11 @@
 //! `/v1/revoke`: a holder is asked to give up, hears of it, and loses the lock at the deadline.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use axum::http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::node::{Node, number, text};
 
@@ -39,6 +43,45 @@ async fn a_holder_that_waits_for_it_hears_that_its_lock_is_wanted() {
     let gone = node.in_session(&holder, Method::GET, &uri).await.expect_problem(410, "ticket-gone");
     assert_eq!(gone.body["end"], "released");
     node.get(&format!("/v1/tickets{ticket}?until=later")).await.expect_problem(400, "bad-request");
+}
+
+#[tokio::test]
+async fn a_look_at_a_ticket_that_goes_meanwhile_tells_of_one_moment() {
+    let node = Node::start().await;
+    let holder = node.session().await;
+    let mut gone = 0;
+    for steps in 0..40 {
+        let held = node.acquire(&holder, "/l").await.expect(200);
+        let ticket = text(&held, "ticket");
+        node.post("/v1/revoke/l", "").await.expect(200);
+        let uri = format!("/v1/tickets{ticket}");
+        let mut look = pin!(node.in_session(&holder, Method::GET, &uri));
+        let mut answer = None;
+        // The look comes so far, wherever that is: behind its read, or to its heartbeat.
+        for _ in 0..steps {
+            answer = match poll_fn(|cx| Poll::Ready(look.as_mut().poll(cx))).await {
+                Poll::Ready(answer) => Some(answer),
+                Poll::Pending => None,
+            };
+            if answer.is_some() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        node.release(&holder, ticket).await.expect(200);
+        let answer = match answer {
+            Some(answer) => answer,
+            None => look.await,
+        };
+        // It was asked for as long as it was there to be looked at.
+        if answer.status == 200 {
+            assert_ne!(answer.body["revoke"], Value::Null, "after {steps} steps: {}", answer.body);
+        } else {
+            answer.expect_problem(410, "ticket-gone");
+            gone += 1;
+        }
+    }
+    assert!(gone > 0, "no look met the release");
 }
 
 #[tokio::test]

@@ -10,6 +10,10 @@ use super::output::{Output, Tone, plain, since, span, word};
 pub(crate) fn command() -> Command {
     Command::new("locks")
         .about("Shows who holds which lock, who waits for it, and since when")
+        .after_help(
+            "Simple locks are not shown: such a lock is one ephemeral znode, which nothing tells from other ephemeral znodes. \
+             `zlock get` and `zlock stat` of its path show who holds it.",
+        )
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("Locks at and below this path"))
         .arg(
             Arg::new("history")

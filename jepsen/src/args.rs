@@ -87,8 +87,8 @@ pub(crate) struct Test {
     /// session, exactly-once, semaphore, multi-lock, election, upgrade or revoke.
     #[arg(long)]
     workload: String,
-    /// none, or any of kill, kill-leader, kill-majority, kill-all, pause, pause-leader, partition (halves, isolate-leader, ring,
-    /// one-way), slow, loss, wipe, clock, disk-full, fsync, power-loss; separated by commas.
+    /// none, or any of kill, kill-leader, kill-majority, kill-all, stop, stop-leader, pause, pause-leader, partition (halves,
+    /// isolate-leader, ring, one-way), slow, loss, wipe, clock, disk-full, fsync, power-loss; separated by commas.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis none` fits.

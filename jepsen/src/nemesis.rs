@@ -22,6 +22,10 @@ pub enum Fault {
     KillMajority,
     /// kill -9 of all nodes at once.
     KillAll,
+    /// SIGTERM of one node, which stops cleanly.
+    Stop,
+    /// SIGTERM of the leader, which stops cleanly.
+    StopLeader,
     /// SIGSTOP of one node.
     Pause,
     /// SIGSTOP of the leader.
@@ -52,11 +56,13 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 19] = [
         Fault::Kill,
         Fault::KillLeader,
         Fault::KillMajority,
         Fault::KillAll,
+        Fault::Stop,
+        Fault::StopLeader,
         Fault::Pause,
         Fault::PauseLeader,
         Fault::Halves,
@@ -79,6 +85,8 @@ impl Fault {
             Fault::KillLeader => "kill-leader",
             Fault::KillMajority => "kill-majority",
             Fault::KillAll => "kill-all",
+            Fault::Stop => "stop",
+            Fault::StopLeader => "stop-leader",
             Fault::Pause => "pause",
             Fault::PauseLeader => "pause-leader",
             Fault::Halves => "halves",
@@ -209,7 +217,7 @@ impl Nemesis {
         let all: Vec<u64> = (1..=cluster.endpoints.len() as u64).collect();
         let one = all[self.rng.usize(..all.len())];
         let mut leader = None;
-        if matches!(fault, Fault::KillLeader | Fault::PauseLeader | Fault::IsolateLeader) {
+        if matches!(fault, Fault::KillLeader | Fault::StopLeader | Fault::PauseLeader | Fault::IsolateLeader) {
             leader = cluster.leader().await;
         }
         let leader = leader.unwrap_or(one);
@@ -222,6 +230,8 @@ impl Nemesis {
                 Ok(kill(&mut cluster, &some[..all.len() / 2 + 1]))
             }
             Fault::KillAll => Ok(kill(&mut cluster, &all)),
+            Fault::Stop => Ok(stop(&mut cluster, one).await),
+            Fault::StopLeader => Ok(stop(&mut cluster, leader).await),
             Fault::Pause => Ok(pause(&mut cluster, one)),
             Fault::PauseLeader => Ok(pause(&mut cluster, leader)),
             Fault::Halves | Fault::IsolateLeader | Fault::Ring | Fault::OneWay | Fault::Slow | Fault::Loss => {
@@ -370,6 +380,11 @@ fn kill(cluster: &mut Cluster, ids: &[u64]) -> Value {
         cluster.nodes[(*id - 1) as usize].kill();
     }
     json!({"nodes": ids})
+}
+
+async fn stop(cluster: &mut Cluster, id: u64) -> Value {
+    cluster.nodes[(id - 1) as usize].stop().await;
+    json!({"nodes": [id]})
 }
 
 fn pause(cluster: &mut Cluster, id: u64) -> Value {

@@ -188,24 +188,6 @@ fn only_a_backfill_multi_lock_may_be_passed() {
 }
 
 #[test]
-fn tokens_that_fall_in_the_log_are_found() {
-    let history = |second: u64| {
-        format!(
-            r#"
-            1 enqueue {{"lock":"a","owner":2,"mode":"write"}} -> ok zxid=11
-            0 enqueue {{"lock":"a","owner":1,"mode":"write"}} -> ok +"token":13 zxid=13
-            0 release {{"lock":"a","owner":1,"mode":"write","token":13}} -> ok zxid=14
-            1 await {{"lock":"a","owner":2,"mode":"write"}} -> ok +"token":{second} zxid=15
-            1 release {{"lock":"a","owner":2,"mode":"write","token":{second}}} -> ok zxid=16
-            9 again {{"lock":"a","owner":9}} -> ok +"token":20 zxid=20"#
-        )
-    };
-    let verdict = judge(Workload::MultiLock, &history(14));
-    assert!(!verdict.has("falling-token"), "{verdict:#?}");
-    bad(Workload::MultiLock, "falling-token", &history(11));
-}
-
-#[test]
 fn readers_of_one_grant_may_share_a_token_and_a_writer_has_its_own() {
     let history = |mode: &str| {
         format!(
@@ -278,24 +260,6 @@ fn a_leader_that_is_heard_after_the_next_one_leads_is_found() {
     good(Workload::Election, &written(1, 2, "[10,11]"));
     bad(Workload::Election, "old-token-accepted", &written(2, 1, "[10,11]"));
     bad(Workload::Election, "lost-update", &written(1, 2, "[11]"));
-}
-
-#[test]
-fn two_leaders_and_falling_tokens_are_found() {
-    let history = |token: u64, at: u64, released: u64| {
-        format!(
-            r#"
-            0 enqueue {{"lock":"e","owner":1}} -> ok +"token":10 zxid=10
-            0 release {{"lock":"e","owner":1,"token":10}} -> ok zxid={released}
-            1 enqueue {{"lock":"e","owner":2}} -> ok +"token":{token} zxid={at}
-            1 release {{"lock":"e","owner":2,"token":{token}}} -> ok zxid=15
-            9 again {{"lock":"e","owner":9}} -> ok +"token":20 zxid=20"#
-        )
-    };
-    good(Workload::Election, &history(12, 12, 11));
-    bad(Workload::Election, "two-holders", &history(12, 12, 14));
-    bad(Workload::Election, "falling-token", &history(9, 12, 11));
-    bad(Workload::Election, "token-given-twice", &history(10, 12, 11));
 }
 
 /// Two readers, of whom the first upgrades. Both then give back what they have.
@@ -380,24 +344,6 @@ fn a_write_between_the_read_and_the_upgrade_is_found_and_a_downgrade_that_waits(
     good(Workload::Upgrade, &history("[1]", r#"+"token":12 zxid=12"#));
     bad(Workload::Upgrade, "lost-update", &history("[]", r#"+"token":12 zxid=12"#));
     bad(Workload::Upgrade, "downgrade-waits", &history("[1]", "zxid=12"));
-}
-
-#[test]
-fn tokens_that_fall_behind_one_who_was_passed_are_found() {
-    let history = |token: u64| {
-        format!(
-            r#"
-            1 enqueue {{"lock":"l","owner":2,"mode":"write"}} -> ok zxid=5
-            2 enqueue {{"lock":"l","owner":3,"mode":"write"}} -> ok zxid=12
-            1 await {{"lock":"l","owner":2,"mode":"write"}} -> ok +"token":14 zxid=14
-            1 release {{"lock":"l","owner":2,"mode":"write","token":14}} -> ok zxid=15
-            2 await {{"lock":"l","owner":3,"mode":"write"}} -> ok +"token":{token} zxid=15
-            2 release {{"lock":"l","owner":3,"mode":"write","token":{token}}} -> ok zxid=16
-            9 again {{"lock":"l","owner":9}} -> ok +"token":20 zxid=20"#
-        )
-    };
-    good(Workload::Upgrade, &history(15));
-    bad(Workload::Upgrade, "falling-token", &history(12));
 }
 
 /// A holder that is asked for its lock with a deadline, with what it does then.

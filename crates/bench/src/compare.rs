@@ -1,51 +1,51 @@
-//! The comparison: all systems up, one under load at a time, in turn within every round.
+//! The comparison: all systems up, one under load at a time, in turn within every round. What fails is reported, and the rest
+//! goes on.
 
+use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum as _;
+
+use crate::clusters::Clusters;
 use crate::error::Error;
+use crate::figures::Figures;
 use crate::limits;
-use crate::report::{Line, Report};
-use crate::scenario::{Scenario, Size};
-use crate::system::{Cluster, Kind, Program};
+use crate::report;
+use crate::results::{Part, Results, Run};
+use crate::scenario::{Scale, Scenario};
+use crate::system::Kind;
 use crate::workload::{self, Load, Workload};
 
-/// What to compare.
+/// What to compare. Without --workloads and --scenarios everything is measured, and results begin empty. With them only what
+/// they name is measured, and replaces its part of the results that --out has.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The systems. One that is not installed is an error that says how to install it.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::ZlockRest, Kind::ZlockZk, Kind::Zookeeper, Kind::Etcd, Kind::Redis])]
+    /// The systems. One that does not start is reported, with what to install, and the others go on.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Kind::value_variants().to_vec())]
     systems: Vec<Kind>,
     /// What the clients do.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Workload::Create, Workload::Write, Workload::LocalGet, Workload::LinearizableGet, Workload::LockCycle, Workload::HandOff])]
+    #[arg(long, value_enum, value_delimiter = ',')]
     workloads: Vec<Workload>,
     /// What is no steady load.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Scenario::FanOut, Scenario::LeaderKilled, Scenario::LeaderHung, Scenario::IdleSessions, Scenario::Million, Scenario::Growth])]
+    #[arg(long, value_enum, value_delimiter = ',')]
     scenarios: Vec<Scenario>,
-    /// No steady load: only scenarios.
-    #[arg(long)]
-    no_workloads: bool,
-    /// No scenarios: only steady load.
-    #[arg(long)]
-    no_scenarios: bool,
-    /// Rounds of the two scenarios that want a cluster of their own.
-    #[arg(long, default_value_t = 1)]
-    rounds_alone: usize,
-    /// Sessions of `idle-sessions`.
-    #[arg(long, default_value_t = 10_000)]
-    sessions: usize,
-    /// Znodes of `million`.
-    #[arg(long, default_value_t = 1_000_000)]
-    znodes: usize,
+    /// What the sizes of scenarios (watchers, sessions, znodes, waiters) are multiplied with: 0.01 for a try.
+    #[arg(long, default_value_t = Scale::FULL, value_parser = Scale::parse)]
+    scale: Scale,
     /// Numbers of clients, for every workload; without it, each has its own.
     #[arg(long, value_delimiter = ',')]
     clients: Vec<usize>,
     /// Length of one round of one system in seconds.
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 2.5)]
     seconds: f64,
-    /// Rounds for each line: each goes through all systems.
+    /// Rounds of each line: each goes through all systems.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Rounds of the scenarios that want a cluster of their own.
+    #[arg(long, default_value_t = 1)]
+    rounds_alone: usize,
     /// Length of the load that each system gets before anything is measured, for compilers that learn as they run.
     #[arg(long, default_value_t = 6.0)]
     warm_up: f64,
@@ -56,159 +56,212 @@ pub(crate) struct Args {
     /// Where results.json, results.md and the plots go.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// A page whose measured part, between two marks, is replaced at the end.
+    /// A page whose measured part, between two marks, is replaced.
     #[arg(long)]
     page: Option<PathBuf>,
 }
 
-/// Measures everything. The answer is how many clients failed.
-pub(crate) async fn run(mut args: Args) -> Result<usize, Error> {
-    if args.no_workloads {
-        args.workloads.clear();
-    }
-    if args.no_scenarios {
-        args.scenarios.clear();
-    }
-    let started = Instant::now();
+/// Connecting, and clients that have to finish what they began, for each round.
+const ROUND_OVERTIME: Duration = Duration::from_secs(60);
+
+/// Measures. The answer is how many clients and parts failed.
+pub(crate) async fn run(args: Args) -> Result<usize, Error> {
+    let all = args.workloads.is_empty() && args.scenarios.is_empty();
+    let mut results = if all { Results::default() } else { Results::load(&args.out)? };
+    let workloads = if all { Workload::value_variants().to_vec() } else { args.workloads.clone() };
+    let scenarios = if all { Scenario::value_variants().to_vec() } else { args.scenarios.clone() };
+    let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
+    let load_average = load_average();
     eprintln!("measuring the machine's limits");
-    let mut report = Report::new(&args.systems, limits::measure(&data_dir(&args))?);
-    println!("{}", report.limits());
-    let mut clusters = start(&args).await?;
-    if !args.workloads.is_empty() {
-        warm_up(&args, &clusters).await?;
-    }
-    for &workload in &args.workloads {
-        for clients in client_counts(&args, workload) {
-            let line = line(&args, &clusters, workload, clients, started).await?;
-            println!("{}", line.table());
-            report.lines.push(line);
-            report.store(&args.out)?;
-        }
-    }
-    for &scenario in args.scenarios.iter().filter(|scenario| !scenario.is_alone()) {
-        run_scenario(&args, scenario, &mut clusters, &mut report).await?;
-    }
-    clusters.clear();
-    for &scenario in args.scenarios.iter().filter(|scenario| scenario.is_alone()) {
-        run_scenario(&args, scenario, &mut clusters, &mut report).await?;
-    }
-    println!("{}", report.ratios());
-    if let Some(page) = &args.page {
-        report.write_page(page, &args.out)?;
-    }
-    println!("stored in {}, {:.0} s", args.out.display(), started.elapsed().as_secs_f64());
-    Ok(report.errors())
+    results.begin_run(Run {
+        number: 0,
+        began: said("date", &["-u", "+%F %R"]),
+        commit: said("git", &["describe", "--always", "--dirty"]),
+        cpus: std::thread::available_parallelism().map_or(0, usize::from),
+        kernel: said("uname", &["-r"]),
+        load_average: [load_average; 2],
+        scale: args.scale.factor(),
+        seconds: args.seconds,
+        limits: limits::measure(&data)?,
+    });
+    let clusters = Clusters::new(data.clone(), &args.systems, Duration::from_secs_f64(args.warm_up));
+    let mut comparison = Comparison { args, data, results, clusters, started: Instant::now() };
+    println!("{}", report::limits(&comparison.results));
+    comparison.run(&workloads, &scenarios).await?;
+    println!("{}", report::ratios(&comparison.results));
+    let (out, seconds) = (comparison.args.out.display(), comparison.started.elapsed().as_secs_f64());
+    println!("stored in {out}, {seconds:.0} s");
+    Ok(comparison.results.errors_of_last_run())
 }
 
-/// Starts every program that a system needs.
-async fn start(args: &Args) -> Result<Vec<Cluster>, Error> {
-    let data = data_dir(args);
-    let mut clusters: Vec<Cluster> = Vec::new();
-    for kind in &args.systems {
-        if clusters.iter().any(|cluster| cluster.program == kind.program()) {
-            continue;
-        }
-        let nodes = if kind.program() == Program::Redis { 1 } else { 3 };
-        eprintln!("starting {:?}", kind.program());
-        clusters.push(Cluster::start(kind.program(), nodes, &data).await?);
-    }
-    Ok(clusters)
+/// What a program prints in one line; empty when it is not there.
+fn said(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn cluster_of(clusters: &[Cluster], kind: Kind) -> &Cluster {
-    clusters.iter().find(|cluster| cluster.program == kind.program()).expect("every system's program was started")
+fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or_default()
 }
 
-async fn warm_up(args: &Args, clusters: &[Cluster]) -> Result<(), Error> {
-    for &kind in &args.systems {
-        eprintln!("warming up {}", kind.name());
-        for workload in [Workload::Write, Workload::LocalGet, Workload::LockCycle] {
-            let length = Duration::from_secs_f64(args.warm_up / 3.0);
-            let load = Load { workload, clients: 64, length, first_node: 0 };
-            workload::round(cluster_of(clusters, kind), kind, load).await?;
-        }
-    }
-    Ok(())
-}
-
-fn client_counts(args: &Args, workload: Workload) -> Vec<usize> {
-    if !args.clients.is_empty() {
-        return args.clients.clone();
+fn client_counts(chosen: &[usize], workload: Workload) -> Vec<usize> {
+    if !chosen.is_empty() {
+        return chosen.to_vec();
     }
     match workload {
-        Workload::Create | Workload::Write => vec![1, 16, 64, 256],
+        Workload::Create => vec![1, 64],
+        Workload::Write => vec![1, 16, 64, 256],
         Workload::LocalGet | Workload::LinearizableGet => vec![64],
         Workload::LockCycle => vec![1, 64, 256],
         Workload::HandOff => vec![32, 256],
     }
 }
 
-async fn line(
-    args: &Args,
-    clusters: &[Cluster],
-    workload: Workload,
-    clients: usize,
+/// A comparison under way.
+struct Comparison {
+    args: Args,
+    data: PathBuf,
+    results: Results,
+    clusters: Clusters,
     started: Instant,
-) -> Result<Line, Error> {
-    let mut line = Line::new(workload.name(), clients);
-    let systems: Vec<Kind> = args.systems.iter().copied().filter(|kind| workload.runs_on(*kind)).collect();
-    for number in 0..args.rounds {
-        // Each round begins with another system, so that none always runs behind the same one.
-        for turn in 0..systems.len() {
-            let kind = systems[(turn + number) % systems.len()];
-            let length = Duration::from_secs_f64(args.seconds);
-            let load = Load { workload, clients, length, first_node: number };
-            let round = workload::round(cluster_of(clusters, kind), kind, load).await?;
-            if let Some(error) = &round.first_error {
-                eprintln!("bench: {} on {}: {error}", workload.name(), kind.name());
-            }
-            let figures = round.figures();
-            eprintln!(
-                "{:4.0} s  {} x{clients} round {}/{}  {}: {:.0}/s, p50 {:.0} us",
-                started.elapsed().as_secs_f64(),
-                workload.name(),
-                number + 1,
-                args.rounds,
-                kind.name(),
-                figures.per_second,
-                figures.p50_us
-            );
-            line.rounds.entry(kind).or_default().push(figures);
-        }
-    }
-    Ok(line)
 }
 
-/// All rounds of a scenario, on the shared clusters or on fresh ones.
-async fn run_scenario(
-    args: &Args,
-    scenario: Scenario,
-    clusters: &mut [Cluster],
-    report: &mut Report,
-) -> Result<(), Error> {
-    let systems: Vec<Kind> = args.systems.iter().copied().filter(|kind| scenario.runs_on(*kind)).collect();
-    let rounds = if scenario.is_alone() { args.rounds_alone } else { args.rounds };
-    let size = Size { sessions: args.sessions, znodes: args.znodes };
-    for round in 0..rounds {
-        for turn in 0..systems.len() {
-            let kind = systems[(turn + round) % systems.len()];
-            let figures = if scenario.is_alone() {
-                scenario.run_alone(kind, &data_dir(args), size).await
-            } else {
-                let cluster = clusters.iter_mut().find(|cluster| cluster.program == kind.program());
-                scenario.run(cluster.expect("every system's program was started"), kind).await
-            };
-            match figures {
-                Ok(figures) => report.add(scenario.name(), kind, figures),
-                Err(error) => report.fail(scenario.name(), kind, &error),
+impl Comparison {
+    async fn run(&mut self, workloads: &[Workload], scenarios: &[Scenario]) -> Result<(), Error> {
+        let (alone, shared): (Vec<Scenario>, Vec<Scenario>) = scenarios.iter().partition(|one| one.is_alone());
+        if !(workloads.is_empty() && shared.is_empty()) {
+            for kind in self.args.systems.clone() {
+                // Those that do not start are reported with every part that they miss.
+                let _ = self.clusters.get(kind).await;
             }
-            report.store(&args.out)?;
         }
+        for &workload in workloads {
+            for clients in client_counts(&self.args.clients, workload) {
+                self.line(workload, clients).await?;
+            }
+        }
+        for scenario in shared {
+            self.scenario(scenario).await?;
+        }
+        self.clusters.clear();
+        for scenario in alone {
+            self.scenario(scenario).await?;
+        }
+        Ok(())
     }
-    println!("{}", report.scenario_table(scenario.name()));
-    Ok(())
+
+    /// All rounds of a workload with one number of clients. A system that fails has no further rounds in it.
+    async fn line(&mut self, workload: Workload, clients: usize) -> Result<(), Error> {
+        let part = Part::Load { workload, clients };
+        self.results.begin_part(part);
+        let mut systems: Vec<Kind> = self.args.systems.clone();
+        systems.retain(|kind| workload.runs_on(*kind));
+        for number in 0..self.args.rounds {
+            for kind in in_turn(&systems, number) {
+                let length = Duration::from_secs_f64(self.args.seconds);
+                let load = Load { workload, clients, length, first_node: number };
+                match self.round(kind, load).await {
+                    Ok(figures) => {
+                        let name = format!("{} round {}/{}", part.name(), number + 1, self.args.rounds);
+                        self.tell(&format!(
+                            "{name}  {}: {:.0}/s, p50 {:.0} us",
+                            kind.name(),
+                            figures.per_second,
+                            figures.p50_us
+                        ));
+                        self.results.add_round(workload, clients, kind, figures);
+                    }
+                    Err(error) => {
+                        systems.retain(|other| *other != kind);
+                        self.fail(part, kind, &error);
+                    }
+                }
+            }
+            self.store()?;
+        }
+        let line = self.results.lines.iter().find(|line| (line.workload, line.clients) == (workload, clients));
+        println!("{}", line.map(report::line_rows).unwrap_or_default().join("\n"));
+        Ok(())
+    }
+
+    async fn round(&mut self, kind: Kind, load: Load) -> Result<Figures, Error> {
+        let cluster = self.clusters.get(kind).await?;
+        let round = within(load.length + ROUND_OVERTIME, workload::round(cluster, kind, load)).await?;
+        if let Some(error) = &round.first_error {
+            eprintln!("bench: {} on {}: {error}", load.workload.name(), kind.name());
+            if round.operations == 0 {
+                return Err(Error::Answer(error.clone()));
+            }
+        }
+        Ok(round.figures())
+    }
+
+    /// All rounds of a scenario, on the shared clusters or on fresh ones. What was measured before it failed counts.
+    async fn scenario(&mut self, scenario: Scenario) -> Result<(), Error> {
+        let part = Part::Scenario(scenario);
+        self.results.begin_part(part);
+        let mut systems: Vec<Kind> = self.args.systems.clone();
+        systems.retain(|kind| scenario.runs_on(*kind));
+        let rounds = if scenario.is_alone() { self.args.rounds_alone } else { self.args.rounds };
+        for round in 0..rounds {
+            for kind in in_turn(&systems, round) {
+                self.tell(&format!("{} on {} begins", part.name(), kind.name()));
+                let mut figures = Vec::new();
+                let done = if scenario.is_alone() {
+                    let running = scenario.run_alone(kind, &self.data, self.args.scale, &mut figures);
+                    within(scenario.time_limit(), running).await
+                } else {
+                    match self.clusters.get(kind).await {
+                        Ok(cluster) => {
+                            let running = scenario.run(cluster, kind, self.args.scale, &mut figures);
+                            within(scenario.time_limit(), running).await
+                        }
+                        Err(error) => Err(error),
+                    }
+                };
+                for figure in &figures {
+                    self.tell(&format!("{}  {}: {figure}", part.name(), kind.name()));
+                }
+                self.results.add_figures(scenario, kind, figures);
+                if let Err(error) = done {
+                    systems.retain(|other| *other != kind);
+                    self.fail(part, kind, &error);
+                }
+                self.store()?;
+            }
+        }
+        println!("{}", report::scenario_table(&self.results, scenario));
+        Ok(())
+    }
+
+    fn fail(&mut self, part: Part, kind: Kind, error: &Error) {
+        self.clusters.discard(kind);
+        eprintln!("bench: {}", self.results.fail(part, kind, error.to_string()));
+    }
+
+    fn tell(&self, what: &str) {
+        eprintln!("{:4.0} s  {what}", self.started.elapsed().as_secs_f64());
+    }
+
+    /// Writes all files: whatever ends this program, what was measured before stays.
+    fn store(&mut self) -> Result<(), Error> {
+        if let Some(run) = self.results.last_run() {
+            run.load_average[1] = load_average();
+        }
+        self.results.store(&self.args.out)?;
+        report::write(&self.results, &self.args.out, self.args.page.as_deref())
+    }
 }
 
-fn data_dir(args: &Args) -> PathBuf {
-    args.data.clone().unwrap_or_else(std::env::temp_dir)
+/// Each round begins with another system, so that none always runs behind the same one.
+fn in_turn(systems: &[Kind], round: usize) -> Vec<Kind> {
+    let mut turn = systems.to_vec();
+    turn.rotate_left(round % systems.len().max(1));
+    turn
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let late = |_| Error::Answer(format!("not done within {} s", limit.as_secs()));
+    tokio::time::timeout(limit, work).await.map_err(late)?
 }

@@ -1,17 +1,29 @@
 //! Figures of rounds: median and spread, and ratios of rounds that were next to each other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// One operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Sample {
+    /// When its request was about to be sent.
+    pub(crate) began: Instant,
+    /// From then until its answer was there.
+    pub(crate) latency: Duration,
+}
 
 /// What one round measured.
 #[derive(Default)]
 pub(crate) struct Round {
-    /// Latency of every operation.
-    pub(crate) latencies: Vec<Duration>,
-    /// How long the round took.
+    /// The operations that began while it was measured. One that ended later counts: its latency would be missed else,
+    /// just when the server stood still at the end.
+    pub(crate) samples: Vec<Sample>,
+    /// How many operations ended while it was measured.
+    pub(crate) operations: usize,
+    /// How long it was measured.
     pub(crate) elapsed: Duration,
-    /// Processor time of all servers in the round.
+    /// Processor time of all servers in that time.
     pub(crate) server_cpu: Duration,
-    /// Processor time of the generator in the round.
+    /// Processor time of the generator in that time.
     pub(crate) client_cpu: Duration,
     /// Clients that failed.
     pub(crate) errors: usize,
@@ -22,22 +34,21 @@ pub(crate) struct Round {
 impl Round {
     /// Takes in what another client measured in the same round.
     pub(crate) fn merge(&mut self, other: Round) {
-        self.latencies.extend(other.latencies);
+        self.samples.extend(other.samples);
+        self.operations += other.operations;
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
     }
 
     /// The round's figures.
-    pub(crate) fn figures(mut self) -> Figures {
-        self.latencies.sort_unstable();
-        let operations = self.latencies.len().max(1) as f64;
-        let rank = |p: f64| ((self.latencies.len() as f64 * p).ceil() as usize).max(1) - 1;
-        let at = |p: f64| self.latencies.get(rank(p)).map_or(0.0, |latency| latency.as_secs_f64() * 1e6);
+    pub(crate) fn figures(&self) -> Figures {
+        let ranks = Ranks::of(self.samples.iter().map(|sample| sample.latency));
+        let operations = self.operations.max(1) as f64;
         Figures {
-            per_second: self.latencies.len() as f64 / self.elapsed.as_secs_f64().max(f64::EPSILON),
-            p50_us: at(0.50),
-            p99_us: at(0.99),
-            max_us: at(1.0),
+            per_second: self.operations as f64 / self.elapsed.as_secs_f64().max(f64::EPSILON),
+            p50_us: ranks.at_us(0.50),
+            p99_us: ranks.at_us(0.99),
+            max_us: ranks.at_us(1.0),
             server_cpu_us: self.server_cpu.as_secs_f64() * 1e6 / operations,
             client_cpu_us: self.client_cpu.as_secs_f64() * 1e6 / operations,
             errors: self.errors,
@@ -45,8 +56,32 @@ impl Round {
     }
 }
 
+/// Latencies in order.
+pub(crate) struct Ranks(Vec<Duration>);
+
+impl Ranks {
+    /// Of latencies in any order.
+    pub(crate) fn of(latencies: impl Iterator<Item = Duration>) -> Ranks {
+        let mut sorted: Vec<Duration> = latencies.collect();
+        sorted.sort_unstable();
+        Ranks(sorted)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The latency that a share `p` of them does not exceed, in microseconds: the nearest rank, nothing interpolated.
+    /// 0 when there are none.
+    pub(crate) fn at_us(&self, p: f64) -> f64 {
+        let rank = ((self.0.len() as f64 * p).ceil() as usize).max(1) - 1;
+        self.0.get(rank).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)
+    }
+}
+
 /// One round in numbers.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize, serde::Serialize)]
 pub(crate) struct Figures {
     pub(crate) per_second: f64,
     pub(crate) p50_us: f64,
@@ -60,7 +95,7 @@ pub(crate) struct Figures {
 }
 
 /// The median of several figures, with the lowest and the highest.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,
@@ -104,9 +139,10 @@ mod tests {
 
     #[test]
     fn percentiles_are_ranks_of_the_sorted_latencies() {
-        let latencies = (1..=100).rev().map(Duration::from_micros).collect();
+        let began = Instant::now();
+        let samples = (1..=100).rev().map(|us| Sample { began, latency: Duration::from_micros(us) }).collect();
         let second = Duration::from_secs(1);
-        let round = Round { latencies, elapsed: 2 * second, server_cpu: second, ..Round::default() };
+        let round = Round { samples, operations: 100, elapsed: 2 * second, server_cpu: second, ..Round::default() };
         let figures = round.figures();
         assert_eq!((figures.p50_us.round(), figures.p99_us.round(), figures.max_us.round()), (50.0, 99.0, 100.0));
         assert_eq!((figures.per_second, figures.server_cpu_us.round()), (50.0, 10_000.0));

@@ -8,39 +8,40 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Error;
 
 const LENGTH: Duration = Duration::from_secs(2);
 /// One entry of a log, roughly: a write of 100 bytes with its path, session and framing.
 const ENTRY_BYTES: usize = 256;
 
+/// The batches that are replicated: of as many entries as there are clients in the workloads that write.
+const BATCHES: [usize; 4] = [1, 16, 64, 256];
+
 /// One figure of the machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Limit {
     pub(crate) name: String,
+    /// How many entries a batch has, where batches are replicated.
+    pub(crate) batch: Option<usize>,
     pub(crate) per_second: f64,
 }
 
 /// Measures all of them, on the disk below `data`.
 pub(crate) fn measure(data: &Path) -> Result<Vec<Limit>, Error> {
     let dir = tempfile::tempdir_in(data)?;
-    let mut limits = vec![limit("append of 256 bytes and fdatasync", syncs(dir.path())?)];
-    limits.push(limit("round trip of 256 bytes over loopback, two threads", round_trips()?));
-    for entries in [1, 16, 64, 256] {
+    let limit = |name: String, batch, per_second| Limit { name, batch, per_second };
+    let name = format!("append of {ENTRY_BYTES} bytes and fdatasync");
+    let mut limits = vec![limit(name, None, syncs(dir.path())?)];
+    let name = format!("round trip of {ENTRY_BYTES} bytes over loopback, two threads");
+    limits.push(limit(name, None, round_trips()?));
+    for entries in BATCHES {
         let batches = replicate(dir.path(), entries)?;
-        let name = format!("entries a second, batches of {entries} synced on two of three: one sends, two answer");
-        limits.push(limit(&name, batches * entries as f64));
+        let name = format!("entries, batches of {entries} synced on two of three: one sends, two answer");
+        limits.push(limit(name, Some(entries), batches * entries as f64));
     }
     Ok(limits)
-}
-
-fn limit(name: &str, per_second: f64) -> Limit {
-    Limit { name: name.to_owned(), per_second }
-}
-
-/// A table of them.
-pub(crate) fn table(limits: &[Limit]) -> String {
-    let rows = limits.iter().map(|limit| format!("| {} | {:.0} |", limit.name, limit.per_second));
-    format!("| limit of this machine | a second |\n|---|---|\n{}", rows.collect::<Vec<_>>().join("\n"))
 }
 
 /// How often `step` can be done one after the other.

@@ -1,23 +1,25 @@
 //! The load generator: zlock by both its doors beside ZooKeeper, etcd and Redis, all driven by one code path.
 //!
 //! ```text
-//! compare.rs    which rounds, interleaved          figures.rs   median, spread, ratios
-//! workload.rs   what the clients of a round do     report.rs    tables, results.json
-//! client/       five protocols over one `Link`     plot.rs      SVG
-//! scenario/     failing nodes, many watchers ...
-//! limits.rs     what the machine itself allows
+//! compare.rs    which rounds, interleaved          clusters.rs  the running systems
+//! workload.rs   what the clients of a round do     figures.rs   latencies, median, spread
+//! client/       five protocols over one `Link`     results.rs   results.json, part by part
+//! scenario/     failing nodes, many watchers ...   report.rs    tables, the page
+//! limits.rs     what the machine itself allows     plot.rs      SVG
 //! system/       starting, stopping, counting       error.rs     the error
 //! ```
 //!
 //! Compare only figures of one run: machines are shared, and two runs an hour apart differ by a third.
 
 mod client;
+mod clusters;
 mod compare;
 mod error;
 mod figures;
 mod limits;
 mod plot;
 mod report;
+mod results;
 mod scenario;
 mod system;
 mod workload;
@@ -47,7 +49,7 @@ async fn main() -> ExitCode {
     match done {
         Ok(0) => ExitCode::SUCCESS,
         Ok(errors) => {
-            eprintln!("bench: {errors} clients failed");
+            eprintln!("bench: {errors} clients and parts failed");
             ExitCode::FAILURE
         }
         Err(error) => {

@@ -1,20 +1,19 @@
-//! Tables for people and `results.json` for programs.
+//! Tables and plots for people, of what [`Results`] has.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use serde_json::{Value, json};
-
 use crate::error::Error;
 use crate::figures::{Figures, Spread};
-use crate::limits::{self, Limit};
-use crate::plot;
-use crate::scenario::Figure;
+use crate::plot::{self, Bar, Group};
+use crate::results::{Failure, Line, Outcome, Part, Results, Run};
+use crate::scenario::Scenario;
 use crate::system::Kind;
+use crate::workload::Workload;
 
-const HEAD: &str = "\
+const LINE_HEAD: &str = "\
 | workload | clients | system | ops/s median (min-max) | p50 us | p99 us | max us | server CPU us/op | client CPU us/op | errors |
 |---|---|---|---|---|---|---|---|---|---|
 ";
@@ -22,244 +21,268 @@ const RATIO_HEAD: &str = "\
 | workload | clients | zlock's door | peer | ops/s, times | p50, times lower | p99, times lower | server CPU per operation, part of the peer's |
 |---|---|---|---|---|---|---|---|
 ";
-
-/// One workload with one number of clients, on all systems.
-pub(crate) struct Line {
-    pub(crate) workload: &'static str,
-    pub(crate) clients: usize,
-    pub(crate) rounds: BTreeMap<Kind, Vec<Figures>>,
-}
-
-impl Line {
-    pub(crate) fn new(workload: &'static str, clients: usize) -> Line {
-        Line { workload, clients, rounds: BTreeMap::new() }
-    }
-
-    /// The rows of the table.
-    pub(crate) fn table(&self) -> String {
-        let mut text = String::new();
-        for (kind, rounds) in &self.rounds {
-            let spread = |figure: fn(&Figures) -> f64| Spread::of(rounds.iter().map(figure));
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {} | {:.0} | {:.0} | {:.0} | {:.1} | {:.1} | {} |",
-                self.workload,
-                self.clients,
-                kind.name(),
-                spread(|figures| figures.per_second).whole(),
-                spread(|figures| figures.p50_us).median,
-                spread(|figures| figures.p99_us).median,
-                spread(|figures| figures.max_us).max,
-                spread(|figures| figures.server_cpu_us).median,
-                spread(|figures| figures.client_cpu_us).median,
-                rounds.iter().map(|figures| figures.errors).sum::<usize>(),
-            );
-        }
-        text.trim_end().to_owned()
-    }
-
-    /// A zlock door against a peer, round by round; `None` when one of them has no rounds.
-    fn ratio(&self, own: Kind, peer: Kind, figure: impl Fn(&Figures, &Figures) -> f64) -> Option<Spread> {
-        let (own, peer) = (self.rounds.get(&own)?, self.rounds.get(&peer)?);
-        Some(Spread::of(own.iter().zip(peer).map(|(own, peer)| figure(own, peer))))
-    }
-
-    fn ratio_row(&self, own: Kind, peer: Kind) -> Option<String> {
-        let rate = self.ratio(own, peer, |own, peer| own.per_second / peer.per_second)?;
-        let p50 = self.ratio(own, peer, |own, peer| peer.p50_us / own.p50_us)?;
-        let p99 = self.ratio(own, peer, |own, peer| peer.p99_us / own.p99_us)?;
-        let cpu = self.ratio(own, peer, |own, peer| own.server_cpu_us / peer.server_cpu_us)?;
-        let figures = [rate, p50, p99, cpu].map(Spread::ratio).join(" | ");
-        Some(format!("| {} | {} | {} | {} | {figures} |", self.workload, self.clients, own.name(), peer.name()))
-    }
-
-    fn json(&self) -> Value {
-        let systems: BTreeMap<&str, &Vec<Figures>> =
-            self.rounds.iter().map(|(kind, rounds)| (kind.name(), rounds)).collect();
-        json!({ "workload": self.workload, "clients": self.clients, "rounds": systems })
-    }
-}
-
-/// One figure of a scenario, on all systems.
-struct Outcome {
-    scenario: &'static str,
-    name: &'static str,
-    unit: &'static str,
-    rounds: BTreeMap<Kind, Vec<f64>>,
-}
-
-impl Outcome {
-    fn row(&self) -> String {
-        let mut text = format!("| {} | {} |", self.name, self.unit);
-        for kind in SCENARIO_SYSTEMS {
-            let _ = match self.rounds.get(&kind) {
-                Some(rounds) => write!(text, " {} |", Spread::of(rounds.iter().copied()).short()),
-                None => write!(text, " - |"),
-            };
-        }
-        text
-    }
-
-    fn json(&self) -> Value {
-        let systems: BTreeMap<&str, &Vec<f64>> =
-            self.rounds.iter().map(|(kind, rounds)| (kind.name(), rounds)).collect();
-        json!({ "scenario": self.scenario, "name": self.name, "unit": self.unit, "rounds": systems })
-    }
-}
-
-const SCENARIO_SYSTEMS: [Kind; 4] = [Kind::ZlockRest, Kind::ZlockZk, Kind::Zookeeper, Kind::Etcd];
 const SCENARIO_HEAD: &str = "\
-| what | unit | zlock-rest | zlock-zk | zookeeper | etcd |
-|---|---|---|---|---|---|
+| scenario | what | unit | zlock-rest | zlock-zk | zookeeper | etcd |
+|---|---|---|---|---|---|---|
 ";
-
-/// All that was measured so far.
-pub(crate) struct Report {
-    systems: Vec<Kind>,
-    pub(crate) lines: Vec<Line>,
-    outcomes: Vec<Outcome>,
-    failures: Vec<String>,
-    limits: Vec<Limit>,
-}
-
-impl Report {
-    pub(crate) fn new(systems: &[Kind], limits: Vec<Limit>) -> Report {
-        let (lines, outcomes, failures) = (Vec::new(), Vec::new(), Vec::new());
-        Report { systems: systems.to_vec(), lines, outcomes, failures, limits }
-    }
-
-    /// The machine's limits.
-    pub(crate) fn limits(&self) -> String {
-        limits::table(&self.limits)
-    }
-
-    /// Puts all tables and plots into a page, in place of those that are there.
-    pub(crate) fn write_page(&self, page: &Path, out: &Path) -> Result<(), Error> {
-        let text = fs::read_to_string(page)?;
-        let parts = text.split_once(BEGIN).and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-        let (head, tail) = parts.ok_or_else(|| Error::Absent(format!("{} has no marks", page.display())))?;
-        let base = page.parent().unwrap_or(Path::new(""));
-        let mut measured = format!("{}\n\n{}\n", self.machine_line(), self.limits());
-        for (workload, title) in TITLES.iter().filter(|(workload, _)| self.has(workload)) {
-            let plot = out.join(format!("{workload}.svg"));
-            let _ = write!(measured, "\n![{title}]({})\n", plot.strip_prefix(base).unwrap_or(&plot).display());
-        }
-        let _ = write!(measured, "\n{}", self.tables());
-        Ok(fs::write(page, format!("{head}{BEGIN}\n{measured}{END}{tail}"))?)
-    }
-
-    fn has(&self, workload: &str) -> bool {
-        self.lines.iter().any(|line| line.workload == workload)
-    }
-
-    fn machine_line(&self) -> String {
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-        let load = load.split(' ').next().unwrap_or_default();
-        format!("{cpus} cores, Linux {}; load average at the end {load}. Failed: {}.", kernel.trim(), self.errors())
-    }
-
-    /// Rates, ratios, scenarios.
-    fn tables(&self) -> String {
-        let tables: Vec<String> = self.lines.iter().map(Line::table).collect();
-        let outcomes: Vec<String> = self.outcomes.iter().map(Outcome::row).collect();
-        let failures: Vec<String> = self.failures.iter().map(|failure| format!("* not measured: {failure}")).collect();
-        let (lines, ratios) = (tables.join("\n"), self.ratios());
-        let (outcomes, failures) = (outcomes.join("\n"), failures.join("\n"));
-        format!("{HEAD}{lines}\n\n{ratios}\n\n{SCENARIO_HEAD}{outcomes}\n\n{failures}\n")
-    }
-
-    /// Takes in a round of a scenario.
-    pub(crate) fn add(&mut self, scenario: &'static str, kind: Kind, figures: Vec<Figure>) {
-        for Figure { name, unit, value } in figures {
-            eprintln!("        {scenario}  {}: {name}: {value:.1} {unit}", kind.name());
-            let found = self.outcomes.iter().position(|outcome| outcome.name == name);
-            let place = found.unwrap_or_else(|| {
-                self.outcomes.push(Outcome { scenario, name, unit, rounds: BTreeMap::new() });
-                self.outcomes.len() - 1
-            });
-            self.outcomes[place].rounds.entry(kind).or_default().push(value);
-        }
-    }
-
-    /// A round of a scenario that could not be measured: told and kept, and the others go on.
-    pub(crate) fn fail(&mut self, scenario: &'static str, kind: Kind, error: &Error) {
-        let failure = format!("{scenario} on {}: {error}", kind.name());
-        eprintln!("bench: {failure}");
-        self.failures.push(failure);
-    }
-
-    /// The figures of one scenario.
-    pub(crate) fn scenario_table(&self, scenario: &str) -> String {
-        let rows = self.outcomes.iter().filter(|outcome| outcome.scenario == scenario).map(Outcome::row);
-        format!("{SCENARIO_HEAD}{}", rows.collect::<Vec<_>>().join("\n"))
-    }
-
-    /// How many clients failed.
-    pub(crate) fn errors(&self) -> usize {
-        self.lines.iter().flat_map(|line| line.rounds.values().flatten()).map(|figures| figures.errors).sum::<usize>()
-            + self.failures.len()
-    }
-
-    /// The table of ratios: each of zlock's doors to each peer.
-    pub(crate) fn ratios(&self) -> String {
-        let is_own = |kind: &&Kind| matches!(kind, Kind::ZlockRest | Kind::ZlockZk);
-        let mut text = RATIO_HEAD.to_owned();
-        for line in &self.lines {
-            for own in self.systems.iter().filter(is_own) {
-                for peer in self.systems.iter().filter(|kind| !is_own(kind)) {
-                    if let Some(row) = line.ratio_row(*own, *peer) {
-                        text.push_str(&row);
-                        text.push('\n');
-                    }
-                }
-            }
-        }
-        text.trim_end().to_owned()
-    }
-
-    /// Writes all files, over those of the line before.
-    pub(crate) fn store(&self, out: &Path) -> Result<(), Error> {
-        fs::create_dir_all(out)?;
-        let lines: Vec<Value> = self.lines.iter().map(Line::json).collect();
-        let outcomes: Vec<Value> = self.outcomes.iter().map(Outcome::json).collect();
-        let limits: BTreeMap<&str, f64> =
-            self.limits.iter().map(|limit| (limit.name.as_str(), limit.per_second)).collect();
-        let machine = json!({
-            "cpus": std::thread::available_parallelism().map_or(0, usize::from),
-            "kernel": fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
-            "load_average": fs::read_to_string("/proc/loadavg").unwrap_or_default().trim(),
-        });
-        let whole = json!({ "machine": machine, "lines": lines, "limits": limits, "scenarios": outcomes, "failures": self.failures });
-        fs::write(out.join("results.json"), serde_json::to_vec_pretty(&whole).map_err(std::io::Error::from)?)?;
-        fs::write(out.join("results.md"), format!("{}\n\n{}", self.limits(), self.tables()))?;
-        for (workload, title) in TITLES {
-            let lines: Vec<&Line> = self.lines.iter().filter(|line| line.workload == workload).collect();
-            if !lines.is_empty() {
-                fs::write(out.join(format!("{workload}.svg")), plot::bars(title, &groups(&lines)))?;
-            }
-        }
-        Ok(())
-    }
-}
+const SHARE_HEAD: &str = "\
+| workload | clients | limit, entries a second | zlock-rest | zlock-zk | zookeeper | etcd |
+|---|---|---|---|---|---|---|
+";
+/// What is replicated. Redis is not.
+const REPLICATED: [Kind; 4] = [Kind::ZlockRest, Kind::ZlockZk, Kind::Zookeeper, Kind::Etcd];
+const OWN: [Kind; 2] = [Kind::ZlockRest, Kind::ZlockZk];
+const PEERS: [Kind; 3] = [Kind::Zookeeper, Kind::Etcd, Kind::Redis];
 
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";
-const TITLES: [(&str, &str); 5] = [
-    ("write", "Writes of 100 bytes a second, by number of clients"),
-    ("local-get", "Local reads a second, by number of clients"),
-    ("linearizable-get", "Linearizable reads a second, by number of clients"),
-    ("lock-cycle", "Locks taken and released a second, by number of clients"),
-    ("hand-off", "Hand-offs of one lock a second, by number of clients"),
+
+/// The plots of workloads, each named after its workload.
+const LOAD_PLOTS: [(Workload, &str); 5] = [
+    (Workload::Write, "Writes of 100 bytes a second, by number of clients"),
+    (Workload::LocalGet, "Local reads a second, by number of clients"),
+    (Workload::LinearizableGet, "Linearizable reads a second, by number of clients"),
+    (Workload::LockCycle, "Locks taken and released a second, by number of clients"),
+    (Workload::HandOff, "Hand-offs of one lock a second, by number of clients"),
+];
+/// The plots of what grows: of which figure, in which file.
+const GROWTH_PLOTS: [(Scenario, &str, &str, &str); 5] = [
+    (Scenario::GrowthZnodes, "writes", "growth-znodes", "Writes of 64 clients a second, by number of znodes"),
+    (Scenario::GrowthNodes, "writes", "growth-nodes", "Writes of 64 clients a second, by number of nodes"),
+    (Scenario::GrowthWaiters, "writes", "growth-waiters", "Writes of 64 clients a second, by waiters on one lock"),
+    (Scenario::GrowthWaiters, "hand-off p99", "growth-hand-off", "Hand-off of that lock, p99 in us, by its waiters"),
+    (Scenario::GrowthSessions, "writes", "growth-sessions", "Writes of 64 clients a second, by number of sessions"),
 ];
 
-fn groups(lines: &[&Line]) -> Vec<plot::Group> {
-    let bar = |(kind, rounds): (&Kind, &Vec<Figures>)| plot::Bar {
+/// Writes the plots and `results.md` to `out`, and the same into the page, in place of what it has between the marks.
+pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<(), Error> {
+    fs::create_dir_all(out)?;
+    let plots = plots(results);
+    for (file, _, svg) in &plots {
+        fs::write(out.join(file), svg)?;
+    }
+    fs::write(out.join("results.md"), measured(results, &plots, Path::new("")))?;
+    let Some(page) = page else { return Ok(()) };
+    let text = fs::read_to_string(page)?;
+    let beside = page.parent().unwrap_or(Path::new(""));
+    let plots_dir = out.strip_prefix(beside).unwrap_or(out);
+    let text = replaced(&text, &measured(results, &plots, plots_dir))
+        .ok_or_else(|| Error::Absent(format!("{} has no marks", page.display())))?;
+    Ok(fs::write(page, text)?)
+}
+
+/// A page with other text between its marks; `None` when it has none.
+fn replaced(page: &str, measured: &str) -> Option<String> {
+    let (head, rest) = page.split_once(BEGIN)?;
+    let (_, tail) = rest.split_once(END)?;
+    Some(format!("{head}{BEGIN}\n{measured}{END}{tail}"))
+}
+
+/// All that there is to show; `plots_dir` is where the page finds the plots.
+fn measured(results: &Results, plots: &[(String, &str, String)], plots_dir: &Path) -> String {
+    let images = plots.iter().map(|(file, title, _)| format!("![{title}]({})\n\n", plots_dir.join(file).display()));
+    let parts = [
+        runs(results),
+        limits(results),
+        shares(results),
+        images.collect(),
+        with_head(LINE_HEAD, results.lines.iter().flat_map(line_rows)),
+        ratios(results),
+        with_head(SCENARIO_HEAD, results.outcomes.iter().filter(|outcome| outcome.size.is_none()).map(outcome_row)),
+        growths(results),
+        with_head("", results.failures.iter().map(Failure::row)),
+    ];
+    parts.concat()
+}
+
+/// Nothing without rows; else a paragraph of its own.
+fn with_head(head: &str, rows: impl Iterator<Item = String>) -> String {
+    let rows: Vec<String> = rows.collect();
+    if rows.is_empty() { String::new() } else { format!("{head}{}\n\n", rows.join("\n")) }
+}
+
+fn runs(results: &Results) -> String {
+    let row = |run: &Run| {
+        let Run { number, began, commit, cpus, kernel, load_average: [before, after], scale, seconds, .. } = run;
+        let mut text = format!(
+            "Run {number}: {began} UTC, commit {commit}, {cpus} cores, Linux {kernel}, rounds of {seconds} s; load average \
+             {before:.2} before and {after:.2} at the end."
+        );
+        if *scale < 1.0 {
+            let _ = write!(text, " **Sizes of scenarios are {scale} of the full ones.**");
+        }
+        if results.runs.len() > 1 {
+            let _ = write!(text, " Of it: {}.", parts_of(results, *number).join(", "));
+        }
+        text
+    };
+    let runs: Vec<String> = results.runs.iter().map(row).collect();
+    format!("{}\n\nFailed clients and parts: {}.\n\n", runs.join("\n\n"), results.errors())
+}
+
+fn parts_of(results: &Results, run: usize) -> Vec<String> {
+    let lines = results.lines.iter().filter(|line| line.run == run);
+    let lines = lines.map(|line| Part::Load { workload: line.workload, clients: line.clients });
+    let outcomes = results.outcomes.iter().filter(|outcome| outcome.run == run);
+    let outcomes = outcomes.map(|outcome| Part::Scenario(outcome.scenario));
+    let failures = results.failures.iter().filter(|failure| failure.run == run).map(|failure| failure.part);
+    let parts: BTreeSet<Part> = lines.chain(outcomes).chain(failures).collect();
+    parts.into_iter().map(Part::name).collect()
+}
+
+/// The machine's limits, of each run that something here can be compared with.
+pub(crate) fn limits(results: &Results) -> String {
+    let of_run = |run: &Run| {
+        let rows = run.limits.iter().map(|limit| format!("| {} | {:.0} |", limit.name, limit.per_second));
+        with_head(&format!("| limit of this machine in run {} | a second |\n|---|---|\n", run.number), rows)
+    };
+    results.runs.iter().map(of_run).collect()
+}
+
+/// How many entries of the log an operation of a workload is.
+fn entries(workload: Workload) -> Option<f64> {
+    match workload {
+        Workload::Create | Workload::Write => Some(1.0),
+        Workload::LockCycle => Some(2.0),
+        Workload::LocalGet | Workload::LinearizableGet | Workload::HandOff => None,
+    }
+}
+
+/// What each system reaches of what the machine can replicate in batches of as many entries as there are clients.
+fn shares(results: &Results) -> String {
+    let row = |line: &Line| {
+        let entries = entries(line.workload)?;
+        let limits = &results.run(line.run)?.limits;
+        let limit = limits.iter().find(|limit| limit.batch == Some(line.clients))?.per_second;
+        let share = |kind: Kind| match line.spread(kind, |figures| figures.per_second) {
+            Some(rate) => format!("{:.1} %", 100.0 * rate.median * entries / limit),
+            None => "-".to_owned(),
+        };
+        let shares = REPLICATED.map(share).join(" | ");
+        Some(format!("| {} | {} | {limit:.0} | {shares} |", line.workload.name(), line.clients))
+    };
+    with_head(SHARE_HEAD, results.lines.iter().filter_map(row))
+}
+
+/// The rows of one line, a system each.
+pub(crate) fn line_rows(line: &Line) -> Vec<String> {
+    let row = |(kind, rounds): (&Kind, &Vec<Figures>)| {
+        let spread = |figure: fn(&Figures) -> f64| Spread::of(rounds.iter().map(figure));
+        format!(
+            "| {} | {} | {} | {} | {:.0} | {:.0} | {:.0} | {:.1} | {:.1} | {} |",
+            line.workload.name(),
+            line.clients,
+            kind.name(),
+            spread(|figures| figures.per_second).whole(),
+            spread(|figures| figures.p50_us).median,
+            spread(|figures| figures.p99_us).median,
+            spread(|figures| figures.max_us).max,
+            spread(|figures| figures.server_cpu_us).median,
+            spread(|figures| figures.client_cpu_us).median,
+            rounds.iter().map(|figures| figures.errors).sum::<usize>(),
+        )
+    };
+    line.rounds.iter().map(row).collect()
+}
+
+/// The table of ratios: each of zlock's doors to each peer.
+pub(crate) fn ratios(results: &Results) -> String {
+    let pairs = OWN.iter().flat_map(|own| PEERS.map(|peer| (*own, peer)));
+    let rows = results.lines.iter().flat_map(|line| pairs.clone().filter_map(|(own, peer)| ratio_row(line, own, peer)));
+    with_head(RATIO_HEAD, rows)
+}
+
+fn ratio_row(line: &Line, own: Kind, peer: Kind) -> Option<String> {
+    let rate = line.ratio(own, peer, |own, peer| own.per_second / peer.per_second)?;
+    // A round without any operation has no latency.
+    let times = |peer: f64, own: f64| if peer > 0.0 { peer / own } else { f64::NAN };
+    let p50 = line.ratio(own, peer, |own, peer| times(peer.p50_us, own.p50_us))?;
+    let p99 = line.ratio(own, peer, |own, peer| times(peer.p99_us, own.p99_us))?;
+    let cpu = line.ratio(own, peer, |own, peer| own.server_cpu_us / peer.server_cpu_us)?;
+    let figures = [rate, p50, p99, cpu].map(Spread::ratio).join(" | ");
+    Some(format!("| {} | {} | {} | {} | {figures} |", line.workload.name(), line.clients, own.name(), peer.name()))
+}
+
+/// The figures of one scenario.
+pub(crate) fn scenario_table(results: &Results, scenario: Scenario) -> String {
+    match scenario.grows() {
+        Some(what) => growth(results, scenario, what),
+        None => {
+            let rows = results.outcomes.iter().filter(|outcome| outcome.scenario == scenario).map(outcome_row);
+            with_head(SCENARIO_HEAD, rows)
+        }
+    }
+}
+
+fn outcome_row(outcome: &Outcome) -> String {
+    let figures = REPLICATED.map(|kind| figure(outcome, kind)).join(" | ");
+    format!("| {} | {} | {} | {figures} |", outcome.scenario.name(), outcome.name, outcome.unit)
+}
+
+fn figure(outcome: &Outcome, kind: Kind) -> String {
+    outcome.rounds.get(&kind).map_or("-".to_owned(), |rounds| Spread::of(rounds.iter().copied()).short())
+}
+
+fn growths(results: &Results) -> String {
+    let scenarios: BTreeSet<Scenario> = results.outcomes.iter().map(|outcome| outcome.scenario).collect();
+    let growing = scenarios.into_iter().filter_map(|scenario| Some((scenario, scenario.grows()?)));
+    growing.map(|(scenario, what)| growth(results, scenario, what)).collect()
+}
+
+/// A row for each size, a column for each figure.
+fn growth(results: &Results, scenario: Scenario, what: &str) -> String {
+    let outcomes: Vec<&Outcome> = results.outcomes.iter().filter(|outcome| outcome.scenario == scenario).collect();
+    let mut columns: Vec<(&str, &str)> = Vec::new();
+    for outcome in &outcomes {
+        let column = (outcome.name.as_str(), outcome.unit.as_str());
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    let titles: Vec<String> = columns.iter().map(|(name, unit)| format!("{name}, {unit}")).collect();
+    let head = format!("| {what} | system | {} |\n|---|---|{}\n", titles.join(" | "), "---|".repeat(columns.len()));
+    let rows: BTreeSet<(Option<usize>, Kind)> =
+        outcomes.iter().flat_map(|outcome| outcome.rounds.keys().map(|kind| (outcome.size, *kind))).collect();
+    let row = |(size, kind): (Option<usize>, Kind)| {
+        let cell = |(name, _): &(&str, &str)| {
+            let found = outcomes.iter().find(|outcome| outcome.size == size && outcome.name == *name);
+            found.map_or("-".to_owned(), |outcome| figure(outcome, kind))
+        };
+        let cells: Vec<String> = columns.iter().map(cell).collect();
+        format!("| {} | {} | {} |", size.unwrap_or(0), kind.name(), cells.join(" | "))
+    };
+    with_head(&head, rows.into_iter().map(row))
+}
+
+/// File, title and picture of every plot that there is something for.
+fn plots(results: &Results) -> Vec<(String, &'static str, String)> {
+    let loads = LOAD_PLOTS.iter().filter_map(|&(workload, title)| {
+        let lines = results.lines.iter().filter(|line| line.workload == workload && !line.rounds.is_empty());
+        let groups: Vec<Group> = lines.map(load_group).collect();
+        (!groups.is_empty()).then(|| (format!("{}.svg", workload.name()), title, plot::bars(title, &groups)))
+    });
+    let growths = GROWTH_PLOTS.iter().filter_map(|&(scenario, name, file, title)| {
+        let outcomes =
+            results.outcomes.iter().filter(|outcome| (outcome.scenario, outcome.name.as_str()) == (scenario, name));
+        let groups: Vec<Group> = outcomes.map(growth_group).collect();
+        (!groups.is_empty()).then(|| (format!("{file}.svg"), title, plot::bars(title, &groups)))
+    });
+    loads.chain(growths).collect()
+}
+
+fn load_group(line: &Line) -> Group {
+    let bar = |(kind, rounds): (&Kind, &Vec<Figures>)| Bar {
         name: kind.name(),
         height: Spread::of(rounds.iter().map(|figures| figures.per_second)),
     };
-    let group =
-        |line: &&Line| plot::Group { label: line.clients.to_string(), bars: line.rounds.iter().map(bar).collect() };
-    lines.iter().map(group).collect()
+    Group { label: line.clients.to_string(), bars: line.rounds.iter().map(bar).collect() }
 }
+
+fn growth_group(outcome: &Outcome) -> Group {
+    let bar =
+        |(kind, rounds): (&Kind, &Vec<f64>)| Bar { name: kind.name(), height: Spread::of(rounds.iter().copied()) };
+    Group { label: outcome.size.unwrap_or(0).to_string(), bars: outcome.rounds.iter().map(bar).collect() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,27 @@
-//! What is no steady load: nodes that fail, many watchers, many idle sessions, many znodes.
+//! What is no steady load: nodes that fail, many watchers, many idle sessions, many znodes, and what grows.
 
 mod failover;
 mod fan_out;
 mod growth;
 mod idle;
 mod million;
+mod sessions;
+mod snapshot;
+mod waiters;
 
+use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::system::{Cluster, Kind};
 
-/// The scenarios.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// The scenarios, in the order of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Scenario {
     /// One write on a znode that 1,000 clients watch, until the last of them is told.
     FanOut,
@@ -24,22 +31,44 @@ pub(crate) enum Scenario {
     LeaderHung,
     /// 10,000 sessions that do nothing but live, on a fresh cluster.
     IdleSessions,
-    /// A million znodes or keys of 100 bytes, on a fresh cluster.
+    /// A million znodes or keys of 100 bytes, on a fresh cluster: loaded, read after a restart, written with snapshots taken.
     Million,
-    /// Writes to zlock among 1,000 to a million znodes, and on 1 to 7 nodes.
-    Growth,
+    /// Writes to zlock among 1,000 to a million znodes.
+    GrowthZnodes,
+    /// Writes to zlock on 1, 3, 5 and 7 nodes.
+    GrowthNodes,
+    /// Hand-offs of one lock of zlock, and writes, with 1 to 100,000 waiters in its queue.
+    GrowthWaiters,
+    /// Writes to zlock with 10 to 100,000 sessions that are kept alive.
+    GrowthSessions,
 }
 
 /// One figure of one round.
+#[derive(Debug)]
 pub(crate) struct Figure {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
+    /// How many there were of what grows, in a scenario where something does.
+    pub(crate) size: Option<usize>,
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
 }
 
 impl Figure {
-    fn new(name: &'static str, unit: &'static str, value: f64) -> Figure {
-        Figure { name, unit, value }
+    fn new(name: impl Into<String>, unit: &'static str, value: f64) -> Figure {
+        Figure { name: name.into(), size: None, unit, value }
+    }
+
+    fn at(size: usize, name: &str, unit: &'static str, value: f64) -> Figure {
+        Figure { size: Some(size), ..Figure::new(name, unit, value) }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(size) = self.size {
+            write!(f, "{size}: ")?;
+        }
+        write!(f, "{}: {:.1} {}", self.name, self.value, self.unit)
     }
 }
 
@@ -52,53 +81,134 @@ impl Scenario {
             Scenario::LeaderHung => "leader-hung",
             Scenario::IdleSessions => "idle-sessions",
             Scenario::Million => "million",
-            Scenario::Growth => "growth",
+            Scenario::GrowthZnodes => "growth-znodes",
+            Scenario::GrowthNodes => "growth-nodes",
+            Scenario::GrowthWaiters => "growth-waiters",
+            Scenario::GrowthSessions => "growth-sessions",
+        }
+    }
+
+    /// What there is more and more of.
+    pub(crate) fn grows(self) -> Option<&'static str> {
+        match self {
+            Scenario::GrowthZnodes => Some("znodes"),
+            Scenario::GrowthNodes => Some("nodes"),
+            Scenario::GrowthWaiters => Some("waiters on one lock"),
+            Scenario::GrowthSessions => Some("sessions"),
+            _ => None,
         }
     }
 
     /// Whether a system has it.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         match self {
-            // Where a session of zlock or a znode of it came from makes no difference to it.
+            // Which door a znode came in by makes no difference to zlock.
             Scenario::Million => matches!(kind, Kind::ZlockZk | Kind::Zookeeper | Kind::Etcd),
-            Scenario::Growth => kind == Kind::ZlockZk,
-            _ => kind != Kind::Redis,
+            Scenario::GrowthZnodes | Scenario::GrowthNodes => kind == Kind::ZlockZk,
+            // Over HTTP a session needs no connection of its own, nor does a waiter.
+            Scenario::GrowthWaiters | Scenario::GrowthSessions => kind == Kind::ZlockRest,
+            // Redis has no sessions, no watches that outlive a connection, and here no other node.
+            Scenario::FanOut | Scenario::LeaderKilled | Scenario::LeaderHung | Scenario::IdleSessions => {
+                kind != Kind::Redis
+            }
         }
     }
 
     /// Whether it wants a cluster of its own, alone on the machine.
     pub(crate) fn is_alone(self) -> bool {
-        matches!(self, Scenario::IdleSessions | Scenario::Million | Scenario::Growth)
+        !matches!(self, Scenario::FanOut | Scenario::LeaderKilled | Scenario::LeaderHung)
     }
 
-    /// One round on a cluster that is shared with other workloads.
-    pub(crate) async fn run(self, cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure>, Error> {
+    /// One round on one system never takes longer: it has failed then.
+    pub(crate) fn time_limit(self) -> Duration {
+        Duration::from_secs(if self.is_alone() { 300 } else { 120 })
+    }
+
+    /// One round on a cluster that is shared with other workloads. What it measures goes into `figures` at once.
+    pub(crate) async fn run(
+        self,
+        cluster: &mut Cluster,
+        kind: Kind,
+        scale: Scale,
+        figures: &mut Vec<Figure>,
+    ) -> Result<(), Error> {
         match self {
-            Scenario::FanOut => fan_out::run(cluster, kind).await,
-            Scenario::LeaderKilled => failover::killed(cluster, kind).await,
-            Scenario::LeaderHung => failover::hung(cluster, kind).await,
-            Scenario::IdleSessions | Scenario::Million | Scenario::Growth => {
-                Err(Error::Absent("it wants a cluster of its own".into()))
-            }
+            Scenario::FanOut => fan_out::run(cluster, kind, scale, figures).await,
+            Scenario::LeaderKilled => failover::killed(cluster, kind, figures).await,
+            Scenario::LeaderHung => failover::hung(cluster, kind, figures).await,
+            _ => Err(Error::Absent("it wants a cluster of its own".into())),
         }
     }
 
     /// One round on a cluster of its own, whose data go below `data`.
-    pub(crate) async fn run_alone(self, kind: Kind, data: &Path, size: Size) -> Result<Vec<Figure>, Error> {
-        if self == Scenario::Growth {
-            return growth::run(kind, data, size.znodes).await;
+    pub(crate) async fn run_alone(
+        self,
+        kind: Kind,
+        data: &Path,
+        scale: Scale,
+        figures: &mut Vec<Figure>,
+    ) -> Result<(), Error> {
+        if self == Scenario::GrowthNodes {
+            return growth::nodes(kind, data, figures).await;
         }
         let mut cluster = Cluster::start(kind.program(), 3, data).await?;
         match self {
-            Scenario::IdleSessions => idle::run(&cluster, kind, size.sessions).await,
-            _ => million::run(&mut cluster, kind, size.znodes).await,
+            Scenario::IdleSessions => idle::run(&cluster, kind, scale, figures).await,
+            Scenario::Million => million::run(&mut cluster, kind, scale, figures).await,
+            Scenario::GrowthZnodes => growth::znodes(&cluster, kind, scale, figures).await,
+            Scenario::GrowthWaiters => waiters::run(&cluster, kind, scale, figures).await,
+            Scenario::GrowthSessions => sessions::run(&cluster, kind, scale, figures).await,
+            _ => Err(Error::Absent("it is run on a shared cluster".into())),
         }
     }
 }
 
-/// How large the large scenarios are.
-#[derive(Clone, Copy)]
-pub(crate) struct Size {
-    pub(crate) sessions: usize,
-    pub(crate) znodes: usize,
+/// What the sizes of scenarios are multiplied with: above 0, and 1 at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale(f64);
+
+impl Scale {
+    /// Everything as large as issue and page say.
+    pub(crate) const FULL: Scale = Scale(1.0);
+
+    /// From the command line.
+    pub(crate) fn parse(text: &str) -> Result<Scale, String> {
+        let factor: f64 = text.parse().map_err(|_| "a number is wanted".to_owned())?;
+        if factor > 0.0 && factor <= 1.0 { Ok(Scale(factor)) } else { Err("above 0 and at most 1".to_owned()) }
+    }
+
+    pub(crate) fn factor(self) -> f64 {
+        self.0
+    }
+
+    /// A full size, scaled; at least one.
+    fn of(self, full: usize) -> usize {
+        ((full as f64 * self.0) as usize).max(1)
+    }
+
+    /// Powers of ten from `first` to `full`, scaled: the first is never left out.
+    fn steps(self, first: usize, full: usize) -> impl Iterator<Item = usize> {
+        let last = self.of(full).max(first);
+        std::iter::successors(Some(first), |size| size.checked_mul(10)).take_while(move |size| *size <= last)
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_grow_by_powers_of_ten_up_to_the_scaled_one() {
+        let steps = |scale: f64, first, full| Scale(scale).steps(first, full).collect::<Vec<_>>();
+        assert_eq!(steps(1.0, 1, 100_000), [1, 10, 100, 1_000, 10_000, 100_000]);
+        assert_eq!(steps(0.01, 1_000, 1_000_000), [1_000, 10_000]);
+        assert_eq!(steps(0.0001, 1_000, 1_000_000), [1_000]);
+        assert!(Scale::parse("0").is_err() && Scale::parse("2").is_err() && Scale::parse("x").is_err());
+    }
 }

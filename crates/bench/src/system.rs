@@ -13,17 +13,21 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use self::process::Process;
-pub(crate) use self::process::Usage;
+pub(crate) use self::process::own_cpu_time;
 use crate::client::Door;
 use crate::error::Error;
 
 const START_WAIT: Duration = Duration::from_secs(60);
+/// A restart with a million znodes.
+const RESTART_WAIT: Duration = Duration::from_secs(150);
 
 /// What is measured: a system and the door that its clients use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     /// zlock over HTTP.
     ZlockRest,
@@ -124,19 +128,25 @@ impl Cluster {
         };
         let nodes = plans.into_iter().enumerate().map(start).collect::<io::Result<Vec<Node>>>()?;
         let cluster = Cluster { program, nodes, _data: data };
-        cluster.wait_until_all_serve().await?;
+        cluster.wait_until_all_serve(START_WAIT).await?;
         Ok(cluster)
     }
 
-    /// Waits until every node serves.
-    pub(crate) async fn wait_until_all_serve(&self) -> Result<(), Error> {
-        let deadline = Instant::now() + START_WAIT;
+    /// Waits until every node serves again, after one of them did not.
+    pub(crate) async fn wait_until_recovered(&self) -> Result<(), Error> {
+        self.wait_until_all_serve(START_WAIT).await
+    }
+
+    async fn wait_until_all_serve(&self, limit: Duration) -> Result<(), Error> {
+        let deadline = Instant::now() + limit;
         for node in &self.nodes {
             while !self.serves(node).await {
                 if Instant::now() > deadline {
                     let log = std::fs::read_to_string(&node.log).unwrap_or_default();
-                    let tail: Vec<&str> = log.lines().rev().take(5).collect();
-                    return Err(Error::Absent(format!("{:?} did not come up: {}", self.program, tail.join(" | "))));
+                    let lines: Vec<&str> = log.lines().collect();
+                    let tail = lines[lines.len().saturating_sub(5)..].join(" | ");
+                    let (program, seconds) = (self.program, limit.as_secs());
+                    return Err(Error::Absent(format!("{program:?} was not up within {seconds} s; its log: {tail}")));
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -187,14 +197,19 @@ impl Cluster {
         self.nodes.iter().filter_map(addr).collect()
     }
 
-    /// What all nodes have used.
-    pub(crate) fn usage(&self) -> io::Result<Usage> {
-        Usage::of(self.nodes.iter().map(|node| node.process.id()))
+    /// How many nodes it has.
+    pub(crate) fn size(&self) -> usize {
+        self.nodes.len()
     }
 
-    /// Processor time of all nodes.
-    pub(crate) fn cpu(&self) -> io::Result<Duration> {
-        Usage::cpu_of(self.nodes.iter().map(|node| node.process.id()))
+    /// Memory of all nodes together, in bytes.
+    pub(crate) fn memory_bytes(&self) -> io::Result<u64> {
+        process::memory_bytes(self.nodes.iter().map(|node| node.process.id()))
+    }
+
+    /// Processor time that all nodes have used so far.
+    pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
+        process::cpu_time(self.nodes.iter().map(|node| node.process.id()))
     }
 
     /// Kills a node.
@@ -223,7 +238,7 @@ impl Cluster {
         for number in 0..self.nodes.len() {
             self.start_again(number)?;
         }
-        self.wait_until_all_serve().await?;
+        self.wait_until_all_serve(RESTART_WAIT).await?;
         Ok(started.elapsed())
     }
 }

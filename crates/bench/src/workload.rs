@@ -2,30 +2,35 @@
 //! server is asked less often.
 
 use std::cell::Cell;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{self, FuturesUnordered};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use serde::{Deserialize, Serialize};
 
 use crate::client::{Client, SESSION_TIMEOUT_S};
 use crate::error::Error;
-use crate::figures::Round;
-use crate::system::{Cluster, Kind, Usage};
+use crate::figures::{Round, Sample};
+use crate::system::{Cluster, Kind, own_cpu_time};
 
 /// What writes write.
 pub(crate) const DATA: [u8; 100] = [b'x'; 100];
-/// Work before this much of a round has passed is not counted: connections settle.
+/// Operations that begin before this much of a round has passed are not counted: connections settle.
 const SETTLE: Duration = Duration::from_millis(300);
+/// How many clients of a round connect at once.
+const CONNECTING: usize = 32;
 /// No operation takes this long; a client that waits longer has lost its answer.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// Numbers what [`Workload::Create`] makes: nothing is made twice.
 static CREATED: AtomicU64 = AtomicU64::new(0);
 
-/// The workloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// The workloads, in the order of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
     /// Every client creates znodes of 100 bytes, one after the other.
     Create,
@@ -70,10 +75,13 @@ pub(crate) struct Load {
     pub(crate) first_node: usize,
 }
 
-/// When the present holder of the contended lock sent its release.
+/// What the clients of one round have in common.
 #[derive(Default)]
 struct Shared {
+    /// When the present holder of the contended lock sent its release.
     released_at: Cell<Option<Instant>>,
+    /// When the measured time ended.
+    end: Cell<Option<Instant>>,
 }
 
 /// One client of one round.
@@ -86,39 +94,53 @@ struct Worker<'a> {
 
 /// One round: connects all clients, then lets them work at the same time.
 pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<Round, Error> {
+    // A block of its own: a sleep's time runs from its making on, and connecting is not measured.
+    let meanwhile = async { tokio::time::sleep(load.length).await };
+    round_while(cluster, kind, load, meanwhile).await.map(|(round, ())| round)
+}
+
+/// The same, measured for as long as `meanwhile` takes instead of the load's length. It begins with the measured time.
+pub(crate) async fn round_while<T>(
+    cluster: &Cluster,
+    kind: Kind,
+    load: Load,
+    meanwhile: impl Future<Output = T>,
+) -> Result<(Round, T), Error> {
     let shared = Shared::default();
     let mut workers = connect(cluster, kind, load, &shared).await?;
     let begin = Instant::now() + SETTLE;
-    let end = begin + load.length;
     let measured = async {
         tokio::time::sleep_until(begin.into()).await;
-        let before = (cluster.cpu(), Usage::own_cpu());
-        tokio::time::sleep_until(end.into()).await;
-        (before, (cluster.cpu(), Usage::own_cpu()))
+        let before = (cluster.cpu_time(), own_cpu_time());
+        let done = meanwhile.await;
+        let end = Instant::now();
+        shared.end.set(Some(end));
+        (before, (cluster.cpu_time(), own_cpu_time()), end, done)
     };
     let work = async {
-        let mut clients: FuturesUnordered<_> = workers.iter_mut().map(|worker| worker.run(begin, end)).collect();
+        let mut clients: FuturesUnordered<_> = workers.iter_mut().map(|worker| worker.run(begin)).collect();
         let mut total = Round::default();
         while let Some(one) = clients.next().await {
             total.merge(one);
         }
         total
     };
-    let ((before, after), mut round) = tokio::join!(measured, work);
-    round.elapsed = load.length;
+    let ((before, after, end, done), mut round) = tokio::join!(measured, work);
+    round.elapsed = end.saturating_duration_since(begin);
     round.server_cpu = after.0?.saturating_sub(before.0?);
     round.client_cpu = after.1?.saturating_sub(before.1?);
-    for worker in &mut workers {
+    let closing = workers.iter_mut().map(|worker| async {
         // Failures were counted above; a session that cannot be closed ends by itself.
         let _ = tokio::time::timeout(Duration::from_secs(2), worker.client.close_session()).await;
-    }
-    Ok(round)
+    });
+    stream::iter(closing).buffer_unordered(CONNECTING).collect::<()>().await;
+    Ok((round, done))
 }
 
 async fn connect<'a>(cluster: &Cluster, kind: Kind, load: Load, shared: &'a Shared) -> Result<Vec<Worker<'a>>, Error> {
     let addrs = cluster.addrs(kind.door());
-    let mut workers = Vec::with_capacity(load.clients);
-    for number in 0..load.clients {
+    let addrs = &addrs;
+    let one = |number: usize| async move {
         let mut client = Client::open(kind.door(), &addrs[(load.first_node + number) % addrs.len()]).await?;
         let name = match load.workload {
             Workload::Create | Workload::Write | Workload::LocalGet | Workload::LinearizableGet => {
@@ -137,23 +159,30 @@ async fn connect<'a>(cluster: &Cluster, kind: Kind, load: Load, shared: &'a Shar
             }
             _ => client.create(&name, &DATA).await?,
         }
-        workers.push(Worker { client, name, shared, workload: load.workload });
-    }
-    Ok(workers)
+        Ok(Worker { client, name, shared, workload: load.workload })
+    };
+    stream::iter(0..load.clients).map(one).buffered(CONNECTING).try_collect().await
 }
 
 impl Worker<'_> {
-    /// Works until the end; the first error ends the client's round.
-    async fn run(&mut self, begin: Instant, end: Instant) -> Round {
+    /// Works until the measured time has ended; the first error ends the client's round.
+    async fn run(&mut self, begin: Instant) -> Round {
         let mut round = Round::default();
-        while Instant::now() < end {
+        while self.shared.end.get().is_none() {
             let outcome = match tokio::time::timeout(STUCK, self.once()).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(Error::Answer(format!("no answer within {} s", STUCK.as_secs()))),
             };
+            let end = self.shared.end.get();
             match outcome {
-                Ok(Some(latency)) if (begin..end).contains(&Instant::now()) => round.latencies.push(latency),
-                Ok(_) => {}
+                Ok(Some(sample)) => {
+                    let ended = sample.began + sample.latency;
+                    round.operations += usize::from(ended >= begin && end.is_none_or(|end| ended < end));
+                    if sample.began >= begin && end.is_none_or(|end| sample.began < end) {
+                        round.samples.push(sample);
+                    }
+                }
+                Ok(None) => {}
                 Err(error) => {
                     round.errors += 1;
                     round.first_error.get_or_insert(error.to_string());
@@ -164,10 +193,10 @@ impl Worker<'_> {
         round
     }
 
-    /// One operation and its latency.
-    async fn once(&mut self) -> Result<Option<Duration>, Error> {
+    /// One operation. The first hand-off has no latency: nobody released the lock before.
+    async fn once(&mut self) -> Result<Option<Sample>, Error> {
         let (client, name) = (&mut self.client, self.name.as_str());
-        let started = Instant::now();
+        let began = Instant::now();
         match self.workload {
             Workload::Create => {
                 let number = CREATED.fetch_add(1, Ordering::Relaxed);
@@ -182,13 +211,13 @@ impl Worker<'_> {
             }
             Workload::HandOff => {
                 let ticket = client.lock(name).await?;
-                let handed = self.shared.released_at.take().map(|at| at.elapsed());
+                let handed = self.shared.released_at.take().map(|began| Sample { began, latency: began.elapsed() });
                 // Written before it is sent: the next holder may have its answer before this client has its own.
                 self.shared.released_at.set(Some(Instant::now()));
                 client.unlock(name, &ticket).await?;
                 return Ok(handed);
             }
         }
-        Ok(Some(started.elapsed()))
+        Ok(Some(Sample { began, latency: began.elapsed() }))
     }
 }

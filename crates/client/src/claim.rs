@@ -89,18 +89,18 @@ impl Place for Ticket {
 }
 
 impl Place for MultiTicket {
-    type Grant = Vec<HeldPart>;
+    type Grant = (Vec<HeldPart>, u32);
 
     const ROUTE: &'static str = "/v1/multilocks";
 
-    fn stands(self) -> (String, Option<(Vec<HeldPart>, u64)>) {
+    fn stands(self) -> (String, Option<(Self::Grant, u64)>) {
         match self {
-            MultiTicket::Held { ticket, locks, safe_for_ms } => (ticket, Some((locks, safe_for_ms))),
+            MultiTicket::Held { ticket, locks, holds, safe_for_ms } => (ticket, Some(((locks, holds), safe_for_ms))),
             MultiTicket::Waiting { ticket, .. } => (ticket, None),
         }
     }
 
-    fn token(_: &Vec<HeldPart>) -> Option<u64> {
+    fn token(_: &Self::Grant) -> Option<u64> {
         None
     }
 }

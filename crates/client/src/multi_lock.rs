@@ -14,7 +14,8 @@ use crate::clock::Moment;
 impl Client {
     /// Locks that are taken together. Add them with [`MultiLock::and`].
     pub fn multi_lock(&self) -> MultiLock {
-        let wish = AcquireAll { locks: Vec::new(), policy: Policy::Strict, label: String::new(), lock_delay: None };
+        let (locks, policy, lock_delay) = (Vec::new(), Policy::Strict, None);
+        let wish = AcquireAll { locks, policy, owner: String::new(), label: String::new(), lock_delay };
         MultiLock { client: self.clone(), wish }
     }
 }
@@ -43,6 +44,14 @@ impl MultiLock {
     /// While it waits for one of the locks, others may take the rest.
     pub fn backfill(mut self) -> MultiLock {
         self.wish.policy = Policy::Backfill;
+        self
+    }
+
+    /// A name within the session. The same owner that asks for the same locks in the same modes holds them once more; other
+    /// sets that meet its own tickets are refused with `Overlap`. Waits that would close a circle of owners are refused with
+    /// `Deadlock`. Without a name every acquire is its own owner.
+    pub fn owner(mut self, owner: impl Into<String>) -> MultiLock {
+        self.wish.owner = owner.into();
         self
     }
 
@@ -81,7 +90,7 @@ impl MultiLock {
     /// As [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
         match Claim::enter::<MultiTicket>(&self.client, self.call(false)).await {
-            Ok((claim, Some(parts))) => Ok(Some(MultiGuard { claim, parts })),
+            Ok((claim, Some(granted))) => Ok(Some(MultiGuard::of(claim, granted))),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
             Err(error) => Err(error),
@@ -89,16 +98,16 @@ impl MultiLock {
     }
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<MultiGuard>, Error> {
-        let (mut claim, parts) = Claim::enter::<MultiTicket>(&self.client, self.call(true)).await?;
-        let parts = match parts {
-            Some(parts) => Some(parts),
+        let (mut claim, granted) = Claim::enter::<MultiTicket>(&self.client, self.call(true)).await?;
+        let granted = match granted {
+            Some(granted) => Some(granted),
             None => claim.granted::<MultiTicket>(deadline).await?,
         };
-        if parts.is_none() {
+        if granted.is_none() {
             // Should this fail, it goes on in the background.
             let _ = claim.give_back().await;
         }
-        Ok(parts.map(|parts| MultiGuard { claim, parts }))
+        Ok(granted.map(|granted| MultiGuard::of(claim, granted)))
     }
 
     fn call(&self, keep: bool) -> Call {
@@ -112,10 +121,20 @@ impl MultiLock {
 pub struct MultiGuard {
     claim: Claim,
     parts: Vec<HeldPart>,
+    holds: u32,
 }
 
 impl MultiGuard {
-    /// The locks with their fencing tokens, in the order in which they were asked for.
+    fn of(claim: Claim, (parts, holds): (Vec<HeldPart>, u32)) -> MultiGuard {
+        MultiGuard { claim, parts, holds }
+    }
+
+    /// How often this owner held them when they were acquired, this guard included.
+    pub fn holds(&self) -> u32 {
+        self.holds
+    }
+
+    /// The locks with their fencing tokens, in the order in which they were asked for first.
     pub fn parts(&self) -> &[HeldPart] {
         &self.parts
     }
@@ -141,11 +160,11 @@ impl MultiGuard {
         self.claim.session.ended().await;
     }
 
-    /// Releases all of them and waits until the cluster has confirmed it.
+    /// Releases all of them and waits until the cluster has confirmed it. Answers how many holds of the same owner are left.
     ///
     /// # Errors
     /// As [`crate::Guard::release`].
-    pub async fn release(mut self) -> Result<(), Error> {
-        self.claim.give_back().await.map(drop)
+    pub async fn release(mut self) -> Result<u32, Error> {
+        self.claim.give_back().await
     }
 }

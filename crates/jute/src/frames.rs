@@ -7,7 +7,7 @@ use crate::Record;
 #[error("a packet of {0} bytes")]
 pub struct FrameError(pub i32);
 
-/// An empty buffer of this length is worth keeping.
+/// A buffer of this length is worth keeping, however little is in it.
 const BUFFER_KEPT_BYTES: usize = 64 << 10;
 
 /// Cuts a stream into packets, however it comes in pieces. Keeps no more than one packet and what was pushed behind it.
@@ -39,10 +39,10 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Gives memory back that nothing is in. A long packet leaves a long buffer behind.
+    /// Gives memory back that hardly anything is in. A long packet leaves a long buffer behind.
     pub fn release(&mut self) {
-        if self.pending() == 0 && self.bytes.capacity() > BUFFER_KEPT_BYTES {
-            (self.bytes, self.taken) = (Vec::new(), 0);
+        if self.bytes.capacity() > BUFFER_KEPT_BYTES && self.pending() < self.bytes.capacity() / 4 {
+            (self.bytes, self.taken) = (self.bytes[self.taken..].to_vec(), 0);
         }
     }
 
@@ -86,4 +86,24 @@ pub fn framed(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let length = i32::try_from(out.len() - 4).expect("no packet is longer than a few MiB").to_bytes();
     out[..4].copy_from_slice(&length);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_packet_leaves_no_long_buffer_behind_also_when_the_next_one_has_begun() {
+        let mut frames = Frames::new(2 << 20);
+        for behind in [&b""[..], &[0]] {
+            frames.push(&framed(|out| out.extend_from_slice(&[7; 1 << 20])));
+            frames.push(behind);
+            assert_eq!(frames.next_packet().unwrap().map(<[u8]>::len), Some(1 << 20));
+            frames.release();
+            assert_eq!(frames.pending(), behind.len());
+            assert!(frames.bytes.capacity() <= BUFFER_KEPT_BYTES, "{}", frames.bytes.capacity());
+        }
+        frames.push(&[0, 0, 1, 9]);
+        assert_eq!(frames.next_packet(), Ok(Some(&[9][..])));
+    }
 }

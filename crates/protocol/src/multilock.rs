@@ -14,6 +14,10 @@ pub struct AcquireAll {
     /// Whether others may pass while it waits.
     #[serde(default)]
     pub policy: Policy,
+    /// Who, within the session: an equal owner that asks for the same locks again holds them once more; and the one whose
+    /// waits are looked at for deadlocks. Empty is nobody.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
     /// Free text for people; becomes the data of all lock nodes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
@@ -58,8 +62,10 @@ pub enum MultiTicket {
     Held {
         /// The ticket that stands for all: to ask with, and to release.
         ticket: String,
-        /// Its locks, in the order of the request.
+        /// Its locks, in the order of the request that made it.
         locks: Vec<HeldPart>,
+        /// How many acquires of the same owner share it.
+        holds: u32,
         /// As in a ticket.
         safe_for_ms: u64,
     },

@@ -161,6 +161,8 @@ problem_types! {
     LockNotClosed = "lock-not-closed", "The lock is not closed to recipe clients";
     /// The lock cannot be handed over to the named waiter.
     HandOverRefused = "hand-over-refused", "The lock cannot be handed over to that ticket";
+    /// The owner has a ticket of one of the locks, and not of the same set.
+    Overlap = "overlap", "The owner has some of these locks already";
     /// A bug.
     Internal = "internal", "The node met a bug";
 }

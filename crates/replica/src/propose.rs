@@ -1,7 +1,5 @@
 //! Writes: to the leader, and back when this node has applied them.
 
-use std::time::Duration;
-
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::{ClientWriteError, ForwardReason, RaftError};
 use storage::Command;
@@ -18,8 +16,6 @@ use crate::state_machine::Proposed;
 use crate::transport::{Answer, Ask, ChannelError, ProposeAnswer};
 use crate::tries::Tries;
 
-/// How long a deposed leader may still answer.
-const DEPOSED_GRACE: Duration = Duration::from_millis(200);
 /// Beside the encoded operation: names, the credential and so on. Only for the budget.
 const REQUEST_BYTES: usize = 256;
 /// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory, which is what a
@@ -73,6 +69,9 @@ impl Node {
 
     /// A peer's proposal. It is not passed on: the peer finds the leader itself.
     pub(crate) async fn propose_for_peer(&self, request: &[u8], deadline: Instant) -> Answer {
+        if let Some(end) = self.end() {
+            return Answer::Refused(end);
+        }
         let bytes = request.len();
         // Every other member may have as many under way as this node itself.
         let others = self.config.members.len().max(2) - 1;
@@ -103,7 +102,8 @@ impl Node {
                 Try::Failed(error) => return Answer::Propose(error.into()),
                 Try::Again(reason) => {
                     if let Err(error) = tries.again(self, reason).await {
-                        return Answer::Propose(error.into());
+                        // The peer soon finds another leader.
+                        return self.end().map_or_else(|| Answer::Propose(error.into()), Answer::Refused);
                     }
                 }
             }
@@ -176,7 +176,8 @@ impl Node {
         }
     }
 
-    /// Waits until another leader has been there for a while. One that handed over in good order has answered by then.
+    /// Waits until another leader has been there for as long as a peer may be silent. One that handed over in good order
+    /// has answered by then.
     async fn deposed(&self, leader: u64) {
         let mut changes = self.role_changes();
         while self.leader().is_none_or(|other| other == leader) {
@@ -184,7 +185,7 @@ impl Node {
                 std::future::pending::<()>().await;
             }
         }
-        sleep(DEPOSED_GRACE).await;
+        sleep(self.silence()).await;
     }
 
     /// The bytes of an entry, with this node's time on it. The request comes back, for another try.
@@ -225,6 +226,7 @@ fn op_bytes(op: &Op) -> usize {
         Op::SetAcl { path: at, acl, .. } => path(at) + acl_bytes(acl),
         Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } => acquire_bytes(acquire),
         Op::AcquireAll(all) => acquire_all_bytes(all),
+        Op::AcquireAllAs { wish, owner } => acquire_all_bytes(wish) + owner.len(),
         Op::Upgrade(upgrade) => path(&upgrade.ticket) + upgrade.label.len(),
         Op::Release { ticket } | Op::Withdraw { ticket, .. } => path(ticket),
         Op::HandOver { ticket, to } => path(ticket) + path(to),
@@ -254,6 +256,7 @@ fn proven_bytes(op: &ProvenOp) -> usize {
         ProvenOp::SetAcl { path, acl, .. } => path.as_str().len() + acl_bytes(acl),
         ProvenOp::Acquire { acquire, .. } => acquire_bytes(acquire),
         ProvenOp::AcquireAll(all) => acquire_all_bytes(all),
+        ProvenOp::AcquireAllAs { wish, owner } => acquire_all_bytes(wish) + owner.len(),
         ProvenOp::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
         ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } => path.as_str().len(),
     }

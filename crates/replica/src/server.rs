@@ -1,6 +1,8 @@
 //! The answering side: a listener for peers, one task for each connection.
 
+use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -9,6 +11,7 @@ use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, VoteRequest};
 use storage::codec::EntryRecord;
 use storage::{LogId, TypeConfig, Vote};
+use tokio::sync::mpsc;
 use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -29,18 +32,28 @@ const ASKS_MAX: usize = 8_192;
 /// Bytes of answers that a peer may leave unread before nothing more is read from it.
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 
-/// Accepts peers until the node stops.
+/// Held, as a sender of nothing, by every connection that may owe answers to questions.
+type Answering = mpsc::Sender<Infallible>;
+/// Questions under way on one connection, with the answers that they come to.
+type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, Numbered<Answer>>>;
+
+/// Accepts peers until the node stops, and then for as long as it owes answers to questions: the entries that decide them
+/// come in on other connections, and those of a new leader may be new.
 pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     let mut connections = JoinSet::new();
-    let stopped = node.stopped();
+    let (answering, mut answered) = mpsc::channel(1);
+    let mut answering: Option<Answering> = Some(answering);
+    let stop = node.stopped();
+    let mut stopped = pin!(stop.wait());
     loop {
         tokio::select! {
             biased;
-            () = stopped.wait() => break,
+            () = &mut stopped, if answering.is_some() => answering = None,
+            _ = answered.recv() => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok(stream) => {
-                    connections.spawn(connection(Arc::clone(&node), stream));
+                    connections.spawn(connection(Arc::clone(&node), stream, answering.clone()));
                 }
                 // Out of file descriptors, most likely: give the others time to end.
                 Err(error) => {
@@ -53,16 +66,22 @@ pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     connections.shutdown().await;
 }
 
-async fn connection(node: Arc<Node>, stream: Stream) {
+async fn connection(node: Arc<Node>, stream: Stream, answering: Option<Answering>) {
     let served = async {
         let mut framed = Framed::new(stream)?;
         let Some(hello) = welcome(&node.identity, &mut framed, node.silence()).await? else {
             return Ok(());
         };
         match hello.lane {
-            Lane::Append => append(&node, framed).await,
+            Lane::Append => {
+                drop(answering);
+                append(&node, framed).await
+            }
             Lane::Control | Lane::Forward => answer(&node, framed).await,
-            Lane::Snapshot => snapshot(&node, framed).await,
+            Lane::Snapshot => {
+                drop(answering);
+                snapshot(&node, framed).await
+            }
         }
     };
     if let Err(error) = served.await {
@@ -122,9 +141,12 @@ async fn append_one(node: &Node, frame: AppendFrame) -> io::Result<AppendAnswer>
     Ok(AppendAnswer { sequence, result })
 }
 
-/// Questions are worked on at once and answered as they are done.
+/// Questions are worked on at once and answered as they are done, until the node stops.
 async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
-    let mut under_way: FuturesUnordered<BoxFuture<'_, Numbered<Answer>>> = FuturesUnordered::new();
+    let mut under_way = UnderWay::new();
+    let mut taken = 0;
+    let stop = node.stopped();
+    let mut stopped = pin!(stop.wait());
     loop {
         let room = under_way.len() < ASKS_MAX && framed.queued_bytes() < UNREAD_BYTES_MAX;
         if !room {
@@ -132,11 +154,32 @@ async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
         }
         tokio::select! {
             biased;
+            () = &mut stopped => break,
             // Unconstrained: a proposal that is made to yield halfway would be overtaken by those that came after it.
             Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
             exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
-                Exchange::Message(ask) => under_way.push(Box::pin(answer_one(node, ask))),
+                Exchange::Message(ask) => {
+                    taken = taken.max(ask.number);
+                    under_way.push(Box::pin(answer_one(node, ask)));
+                }
                 Exchange::Flushed => {}
+                Exchange::Closed => return Ok(()),
+            },
+        }
+    }
+    let left = timeout(node.silence(), take_leave(framed, under_way, taken));
+    left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Tells the asker which questions were taken, and answers those; the asker then closes the connection.
+async fn take_leave(mut framed: Framed, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
+    framed.queue(&Numbered { number: 0, body: Answer::Leaving { taken } })?;
+    loop {
+        tokio::select! {
+            biased;
+            Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
+            exchange = framed.exchange::<Numbered<Ask>>() => match exchange? {
+                Exchange::Message(_) | Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
             },
         }

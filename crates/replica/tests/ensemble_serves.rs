@@ -2,7 +2,11 @@
 
 mod ensemble;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ensemble::{Ensemble, create, read_data, set, write};
+use futures_util::future::join_all;
+use replica::Replica;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_on_any_node_is_read_on_every_node() {
@@ -44,5 +48,36 @@ async fn the_others_go_on_when_the_leader_stops() {
         assert_eq!(read_data(ensemble.node(leader), "/a").await, Some(vec![round]));
     }
     ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clean_stop_of_the_leader_leaves_no_write_in_doubt() {
+    // However slow the machine is, nobody is given up.
+    let mut ensemble = Ensemble::started(3, |config| config.peer_timeout_ms = 60_000).await;
+    write(ensemble.node(0), create("/", "a", b"")).await;
+    for _ in 0..3 {
+        let leader = ensemble.leader().await;
+        let stopping = ensemble.take(leader);
+        let stopped = AtomicBool::new(false);
+        let followers: Vec<&Replica> = ensemble.running().collect();
+        // Each writer goes on until one of its writes began after the stop and was applied: `write` takes no doubt.
+        let writer = async |node: &Replica| {
+            let mut last = false;
+            while !last {
+                last = stopped.load(Ordering::Acquire);
+                write(node, set("/a", b"x")).await;
+            }
+        };
+        let writers = join_all(followers.iter().flat_map(|node| std::iter::repeat_n(node, 8)).map(|node| writer(node)));
+        let stop = async {
+            write(followers[0], set("/a", b"first")).await;
+            stopping.shutdown().await;
+            stopped.store(true, Ordering::Release);
+        };
+        tokio::join!(writers, stop);
+        drop(stopping);
+        ensemble.start(leader).await;
+    }
     ensemble.stop_all().await;
 }

@@ -168,7 +168,10 @@ pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> R
             Err(Problem::ticket_gone(refusal.path.as_ref().unwrap_or(lock), zxid))
         }
         Err(refusal) => Err(Problem::refused(refusal, zxid)),
-        Ok(Reply::Deadlock { cycle }) => Err(Problem::deadlock(lock, &cycle, zxid)),
+        Ok(Reply::Deadlock { cycle }) => {
+            // Of several locks, the one where the circle begins.
+            Err(Problem::deadlock(cycle.first().map_or(lock, |edge| &edge.lock), &cycle, zxid))
+        }
         Ok(_) => Err(Problem::internal("an acquire was not answered as one")),
     }
 }

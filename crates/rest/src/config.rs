@@ -13,7 +13,7 @@ pub struct RestConfig {
     pub wait_max_ms: u64,
     /// A request's body. Beyond: 413.
     pub body_bytes_max: usize,
-    /// Bodies being read or served, together. Beyond: 503 with `Retry-After`.
+    /// Bodies being read, and long answers being taken, together. Beyond: 503 with `Retry-After`.
     pub bodies_bytes_max: usize,
     /// From the first byte of a body to its last. Beyond: 408, and the connection is closed.
     pub body_read_timeout_ms: u64,

@@ -17,6 +17,7 @@ use znode::Zxid;
 
 use crate::RestConfig;
 use crate::caller::{Arrival, Proven, credential};
+use crate::long_answers;
 use crate::problem::Problem;
 
 /// The state behind the routes. Clones are the same door.
@@ -185,7 +186,8 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
     if let Ok(credential) = proven {
         request.extensions_mut().insert(Proven(credential));
     }
-    let response = door.finish(next.run(request).await);
+    let response = long_answers::with_place(&door, &method, next.run(request).await);
+    let response = door.finish(response);
     let elapsed_ms = arrival.0.elapsed().as_millis();
     debug!(%method, path, status = response.status().as_u16(), elapsed_ms, "request");
     response

@@ -7,6 +7,7 @@
 //!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
 //!                elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs  metrics.rs
 //!             -> problem.rs    the only place where an error meets HTTP
+//!             -> long_answers.rs  their place among the bodies
 //! ```
 //!
 //! The door translates and waits, and decides nothing: whether a wait ended with or without the lock is decided by the
@@ -25,6 +26,7 @@ mod heartbeat;
 mod identity;
 mod lint;
 mod locks;
+mod long_answers;
 mod metrics;
 mod multilocks;
 mod node;

@@ -31,7 +31,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let keep = call.query.flag("keep")?;
     std::mem::take(&mut call.query).finish()?;
     let (body, _permit) = call.json::<protocol::AcquireAll>().await?;
-    let wish = wish(body)?;
+    let (wish, owner) = wish(body)?;
     let Some((first, _)) = wish.parts.first().cloned() else {
         return Err(Problem::bad("locks", "at least one"));
     };
@@ -39,8 +39,9 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
-    let texts = [("label", wish.label.len())];
-    let request = call.request(Op::AcquireAll(wish));
+    let texts = [("label", wish.label.len()), ("owner", owner.len())];
+    let op = if owner.is_empty() { Op::AcquireAll(wish) } else { Op::AcquireAllAs { wish, owner } };
+    let request = call.request(op);
     let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), attempt, permit);
     if keep {
         waiter.disarm();
@@ -86,7 +87,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     view(&call.door.replica().state(), &ticket, safe_for_ms)
 }
 
-fn wish(body: protocol::AcquireAll) -> Result<AcquireAll, Problem> {
+/// What is asked, and by which owner.
+fn wish(body: protocol::AcquireAll) -> Result<(AcquireAll, String), Problem> {
     let mut parts = Vec::with_capacity(body.locks.len());
     for (index, wish) in body.locks.into_iter().enumerate() {
         let path = ZPath::parse(&wish.path).map_err(|_| Problem::bad("path", "not a znode path").of_op(index))?;
@@ -100,7 +102,8 @@ fn wish(body: protocol::AcquireAll) -> Result<AcquireAll, Problem> {
     let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     // The state cuts a longer wish.
     let lock_delay_ms = body.lock_delay.map_or(0, |delay| u32::try_from(delay.0).unwrap_or(u32::MAX));
-    Ok(AcquireAll { parts, policy, label: body.label, lock_delay_ms, attempt: Attempt(attempt) })
+    let wish = AcquireAll { parts, policy, label: body.label, lock_delay_ms, attempt: Attempt(attempt) };
+    Ok((wish, body.owner))
 }
 
 /// 200 or 202; 410 when it is not there any more.
@@ -109,13 +112,17 @@ fn view(state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Pro
     let parts = lock::parts(state, ticket).ok_or_else(|| gone(ticket, state))?;
     let tickets: Vec<String> = parts.iter().map(|part| part.as_str().into()).collect();
     let mut locks = Vec::with_capacity(parts.len());
+    let mut held = 0;
     for part in parts {
         match lock::status(state, part) {
-            Ok(LockStatus::Held { token, .. }) => locks.push(HeldPart {
-                lock: part.parent().map_or_else(String::new, |lock| lock.as_str().into()),
-                ticket: part.as_str().into(),
-                fencing_token: token.0,
-            }),
+            Ok(LockStatus::Held { token, holds }) => {
+                held = holds;
+                locks.push(HeldPart {
+                    lock: part.parent().map_or_else(String::new, |lock| lock.as_str().into()),
+                    ticket: part.as_str().into(),
+                    fencing_token: token.0,
+                });
+            }
             Ok(LockStatus::Waiting { predecessor }) => {
                 let predecessor = predecessor.as_str().into();
                 let body = MultiTicket::Waiting { ticket: ticket.as_str().into(), tickets, predecessor };
@@ -125,7 +132,8 @@ fn view(state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Pro
             Err(error) => return Err(Problem::from(error).at(part, zxid)),
         }
     }
-    Ok(json(StatusCode::OK, zxid, &MultiTicket::Held { ticket: ticket.as_str().into(), locks, safe_for_ms }))
+    let held = MultiTicket::Held { ticket: ticket.as_str().into(), locks, holds: held, safe_for_ms };
+    Ok(json(StatusCode::OK, zxid, &held))
 }
 
 fn gone(ticket: &ZPath, state: &State) -> Problem {

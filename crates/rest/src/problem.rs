@@ -266,6 +266,7 @@ impl From<znode::Error> for Problem {
             E::LockClosed => (ProblemType::LockClosed, StatusCode::CONFLICT),
             E::LockNotClosed => (ProblemType::LockNotClosed, StatusCode::CONFLICT),
             E::HandOverRefused => (ProblemType::HandOverRefused, StatusCode::CONFLICT),
+            E::Overlap => (ProblemType::Overlap, StatusCode::CONFLICT),
             E::Deadlock => (ProblemType::Deadlock, StatusCode::CONFLICT),
             E::UpgradeConflict => (ProblemType::UpgradeConflict, StatusCode::CONFLICT),
             // No request over HTTP comes to these.
@@ -355,6 +356,7 @@ fn error_name(error: znode::Error) -> &'static str {
         E::LockClosed => "LockClosed",
         E::LockNotClosed => "LockNotClosed",
         E::HandOverRefused => "HandOverRefused",
+        E::Overlap => "Overlap",
         E::Deadlock => "Deadlock",
         E::UpgradeConflict => "UpgradeConflict",
         E::SessionMoved => "SessionMoved",

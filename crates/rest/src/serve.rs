@@ -11,7 +11,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use replica::Replica;
-use socket2::{SockRef, TcpKeepalive};
 use tls::{Incoming, Listeners};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -114,7 +113,7 @@ impl Server {
     }
 
     async fn connection(&self, incoming: Incoming) {
-        if let Err(error) = set_options(incoming.socket()) {
+        if let Err(error) = incoming.set_options() {
             debug!(%error, "cannot set the options of a connection");
         }
         let opened = tokio::select! {
@@ -165,13 +164,6 @@ impl Server {
             warn!("connections were still open at shutdown");
         }
     }
-}
-
-/// A dead client is noticed within half a minute also while nothing is written to it.
-fn set_options(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
-    SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(3))
 }
 
 /// What a connection over the cap is told.

@@ -11,6 +11,7 @@ use znode::{ADMIN, Acl, Error, Identity, Op, READ, Reply, State, ZPath, Znode, Z
 
 use crate::call::{Answer, Call, json, with_header};
 use crate::door::AtZxid;
+use crate::long_answers::OfTheState;
 use crate::openapi::ZnodeAnswer;
 use crate::paths;
 use crate::problem::Problem;
@@ -80,9 +81,9 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let node = readable(&call.identities, &state, &path, READ)?;
     let response = if wants_bytes(call.headers()) {
-        // Shared with the state: who reads slowly has no copy of his own.
         let mut response = Bytes::from_owner(Arc::clone(node.data())).into_response();
         response.extensions_mut().insert(AtZxid(state.last_zxid()));
+        response.extensions_mut().insert(OfTheState);
         with_header(response, CONTENT_TYPE, "application/octet-stream")
     } else {
         json(StatusCode::OK, state.last_zxid(), &words::znode_info(&path, node))

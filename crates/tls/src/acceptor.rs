@@ -33,7 +33,7 @@ pub struct AcceptorConfig {
     pub key: PathBuf,
     /// A PEM file with the authorities whose certificates clients may show, and whether they must. Without it nobody is asked.
     pub clients: Option<(PathBuf, Clients)>,
-    /// Handshakes at once. Beyond: they wait, within their time.
+    /// Handshakes that have begun, at once. Beyond: they wait, within their time.
     pub handshakes_max: usize,
     /// From a connection's beginning to the end of its handshake. Beyond: the connection is closed.
     pub handshake_timeout_ms: u64,
@@ -90,6 +90,8 @@ impl Acceptor {
     /// When the client does not speak TLS, shows no good certificate, or takes too long.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
         let handshake = async {
+            // Who says nothing keeps nobody from a place.
+            stream.peek(&mut [0]).await?;
             // It is never closed.
             let _place = self.places.acquire().await;
             self.acceptor.accept(stream).await

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::acceptor::Acceptor;
@@ -64,9 +66,15 @@ impl Listeners {
 }
 
 impl Incoming {
-    /// The socket, to set its options.
-    pub fn socket(&self) -> &TcpStream {
-        &self.stream
+    /// Sets the options of the socket: what is written leaves at once, and a dead client is noticed within half a minute also
+    /// while nothing is written to it.
+    ///
+    /// # Errors
+    /// When the system refuses one of them.
+    pub fn set_options(&self) -> io::Result<()> {
+        self.stream.set_nodelay(true)?;
+        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+        SockRef::from(&self.stream).set_tcp_keepalive(&keepalive.with_retries(3))
     }
 
     /// The socket itself, unless a handshake has to come first.

@@ -98,8 +98,11 @@ fn string(value: &[u8]) -> Option<Option<String>> {
         0x0c | 0x13 | 0x16 | 0x1b => Some(String::from_utf8(content.to_vec()).ok()?),
         // T61String, which everybody reads as Latin-1.
         0x14 => Some(content.iter().copied().map(char::from).collect()),
-        // BMPString.
+        // BMPString: two bytes each.
         0x1e => {
+            if !content.len().is_multiple_of(2) {
+                return None;
+            }
             let units = content.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
             Some(String::from_utf16(&units.collect::<Vec<_>>()).ok()?)
         }
@@ -208,6 +211,8 @@ mod tests {
             }
         }
         assert_eq!(text(&bytes("3184ffffffff")), None);
+        assert_eq!(text(&bytes("310d300b06035504031e0400410042")).as_deref(), Some("CN=AB"));
+        assert_eq!(text(&bytes("310e300c06035504031e050041004200")), None, "half a character more");
         assert_eq!(numbers(&[0x86]), None);
         assert_eq!(numbers(&[0xff; 20]), None);
     }

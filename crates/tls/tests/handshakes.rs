@@ -146,8 +146,9 @@ async fn a_handshake_ends_in_time_and_only_so_many_go_on_at_once() {
     let short = |config: &mut AcceptorConfig| (config.handshakes_max, config.handshake_timeout_ms) = (1, 300);
     let server = Server::start_with(None, short).await;
     let began = Instant::now();
-    // The first says nothing and has the only place; the second cannot even begin.
-    let (_first, second) = (server.dial().await, server.dial().await);
+    // The first says almost nothing and has the only place; the second cannot even begin.
+    let (mut first, second) = (server.dial().await, server.dial().await);
+    first.write_all(&[22]).await.unwrap();
     let connector = server.connector(None);
     let client = connector.connect("localhost", second);
     let (one, two, _) = tokio::join!(server.accepted(), server.accepted(), client);
@@ -156,6 +157,19 @@ async fn a_handshake_ends_in_time_and_only_so_many_go_on_at_once() {
     assert!(began.elapsed() >= Duration::from_millis(300));
     let (served, heard) = server.meet(&connector, "localhost").await;
     assert!(served.is_ok() && heard.is_ok());
+}
+
+#[tokio::test]
+async fn a_stranger_who_says_nothing_takes_no_place() {
+    let server = Server::start_with(None, |config| config.handshakes_max = 1).await;
+    let _silent = server.dial().await;
+    let connector = server.connector(None);
+    tokio::select! {
+        biased;
+        // It is accepted first, and waits in its handshake.
+        silent = server.accepted() => panic!("it has said nothing, and is {silent:?}"),
+        (served, heard) = server.meet(&connector, "localhost") => assert!(served.is_ok() && heard.is_ok()),
+    }
 }
 
 #[test]

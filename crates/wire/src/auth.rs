@@ -10,6 +10,8 @@ use znode::{Acl, Identity, SUPER};
 
 /// Identities of one connection. More proofs are refused.
 const IDENTITIES_MAX: usize = 64;
+/// A digest, the user's name included. A longer one is refused: every write of the connection would carry it.
+const DIGEST_BYTES_MAX: usize = 1_024;
 
 /// Everybody is known by the address that he comes from, and by the certificate that he has shown.
 pub(crate) fn known(addr: IpAddr, subject: Option<&str>) -> Vec<Identity> {
@@ -26,6 +28,9 @@ pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_dig
         "x509" => identities.iter().any(|identity| identity.scheme == "x509"),
         "digest" if identities.len() < IDENTITIES_MAX => {
             let identity = Identity { scheme: auth.scheme, id: digest(&auth.auth.into_bytes()) };
+            if identity.id.len() > DIGEST_BYTES_MAX {
+                return false;
+            }
             // As DigestAuthenticationProvider: the super user is known by both.
             let master = (identity.id == super_digest).then(|| Identity { scheme: SUPER.into(), id: String::new() });
             for identity in master.into_iter().chain([identity]) {

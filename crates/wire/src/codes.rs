@@ -46,6 +46,7 @@ pub(crate) fn told(refusal: Error) -> Told {
         | Error::LimitDiffers
         | Error::LockNotClosed
         | Error::HandOverRefused
+        | Error::Overlap
         | Error::OutOfTurn => return Told::Closed,
     })
 }

@@ -18,6 +18,8 @@ pub struct WireConfig {
     pub writes_max: usize,
     /// Watches of all connections. Beyond: `QuotaExceeded`; a client that brings its watches along is sent away.
     pub watches_max: usize,
+    /// Watches of one connection. Beyond: the same.
+    pub connection_watches_max: usize,
     /// Answers and events that a client has not taken yet. Beyond half of it no request is read, beyond it the
     /// connection is closed.
     pub unread_bytes_max: usize,
@@ -45,6 +47,7 @@ impl Default for WireConfig {
             outstanding_bytes_max: 4 << 20,
             writes_max: 2_048,
             watches_max: 1_000_000,
+            connection_watches_max: 100_000,
             unread_bytes_max: 8 << 20,
             handshake_timeout_ms: 10_000,
             write_timeout_ms: 10_000,

@@ -18,7 +18,7 @@ use crate::pending::{Pending, Waited, What, is_about_watches};
 use crate::requests::{Done, propose, sync};
 use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
-use crate::writes::{self, Asker, Refused};
+use crate::writes::{self, Asker};
 use crate::{reads, requests};
 
 /// How long what is on its way may take to be written when a connection ends in good order.
@@ -60,6 +60,10 @@ impl Connection {
         if end == End::Finished {
             self.client.outbox.finish();
             let _ = timeout(FAREWELL, writer).await;
+        }
+        // The session lives its whole timeout from the last that was heard of the client, although the connection is gone.
+        if self.client.pulse.is_owed() {
+            self.door.replica.touch_soon(self.client.credential);
         }
         self.door.hub.leave(&self.client);
         self.door.counts.given_up(self.client.counts.look().outstanding);
@@ -181,20 +185,15 @@ impl Connection {
             Some(Ok((op, shape))) => {
                 let turn = self.client.next_turn();
                 let closes = matches!(request, Request::CloseSession);
+                let bytes = bytes + writes::acl_bytes(&op);
                 let write = async move {
                     let done = propose(self, turn, op, &shape).await;
-                    waited(What::Done(if closes { done.last() } else { done }))
+                    Waited { bytes, ..waited(What::Done(if closes { done.last() } else { done })) }
                 };
                 pending.push(bytes, false, Box::pin(write));
                 None
             }
-            Some(Err(refused)) => {
-                let answer = match refused {
-                    Refused::Code(code) => Err(code),
-                    Refused::Results(body) => Ok(body),
-                };
-                self.in_order(waited(What::Done(Done::Answer(None, answer))), pending)
-            }
+            Some(Err(refused)) => self.in_order(waited(What::Done(Done::Answer(None, refused.answer()))), pending),
             None => match request {
                 Request::Sync(path) => {
                     let sync = async move {
@@ -359,7 +358,7 @@ impl Connection {
             let pings = pulse.take();
             let began = Instant::now();
             match self.door.replica.touch(client.credential, began + client.timeout / 3).await {
-                Ok(_) => {}
+                Ok(_) => pulse.passed(),
                 Err(Error::Refused(_)) => return End::Cut("the session is gone"),
                 Err(_) => return End::Cut("the leader does not hear of the session"),
             }

@@ -14,6 +14,7 @@ use crate::WireConfig;
 use crate::counts::Counts;
 use crate::half_packets::HalfPackets;
 use crate::hub::Hub;
+use crate::watch_table::WatchLimits;
 
 /// The state behind the listener.
 pub(crate) struct Door {
@@ -43,7 +44,8 @@ impl Door {
         listens_on: ListensOn,
         stopping: CancellationToken,
     ) -> Door {
-        let hub = Arc::new(Hub::new(config.watches_max));
+        let limits = WatchLimits { all_max: config.watches_max, connection_max: config.connection_watches_max };
+        let hub = Arc::new(Hub::new(limits));
         replica.observe(&hub);
         let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));
         let half_packets = HalfPackets::new(config.half_packets_bytes_max);

@@ -1,6 +1,7 @@
 //! The connections of one node and their watches, told of every change before anybody can read it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
@@ -9,7 +10,8 @@ use znode::{EventKind, InTurn, READ, SessionId, State, ZPath, permits};
 
 use crate::client::Client;
 use crate::moments::{Moment, Moments};
-use crate::watch_table::{Full, WatchKind, WatchTable};
+use crate::watch_table::{Full, WatchKind, WatchLimits, WatchTable};
+use crate::watches::TOGETHER;
 
 /// All connections of the door.
 ///
@@ -17,6 +19,8 @@ use crate::watch_table::{Full, WatchKind, WatchTable};
 /// no change falls in between; and an event is in a client's outbox before any answer that shows the change.
 pub(crate) struct Hub {
     inner: Mutex<Inner>,
+    /// Whoever applies entries waits for the guard.
+    is_awaited: AtomicBool,
 }
 
 struct Inner {
@@ -35,15 +39,15 @@ pub(crate) struct Look<'a> {
 }
 
 impl Hub {
-    pub(crate) fn new(watches_max: usize) -> Hub {
+    pub(crate) fn new(limits: WatchLimits) -> Hub {
         let inner = Inner {
             state: Arc::new(State::default()),
-            table: WatchTable::new(watches_max),
+            table: WatchTable::new(limits),
             clients: HashMap::new(),
             by_session: HashMap::new(),
             moments: Moments::default(),
         };
-        Hub { inner: Mutex::new(inner) }
+        Hub { inner: Mutex::new(inner), is_awaited: AtomicBool::new(false) }
     }
 
     /// A client whose session was opened, or attached to it. Its session's former connection here is closed.
@@ -59,11 +63,22 @@ impl Hub {
     /// A client is gone, and its watches with it.
     pub(crate) fn leave(&self, client: &Client) {
         let mut inner = self.lock();
-        inner.table.remove_connection(client.number);
         inner.moments.leave(client.session(), client.connection);
         inner.clients.remove(&client.number);
         if inner.by_session.get(&client.session()) == Some(&client.number) {
             inner.by_session.remove(&client.session());
+        }
+        while inner.table.remove_some(client.number, TOGETHER) {
+            drop(inner);
+            self.step_aside();
+            inner = self.lock();
+        }
+    }
+
+    /// Between two looks of many: lets whoever applies entries have the guard, which by itself does not go to who waits for it.
+    pub(crate) fn step_aside(&self) {
+        while self.is_awaited.load(Ordering::Acquire) {
+            std::thread::yield_now();
         }
     }
 
@@ -120,6 +135,14 @@ impl Hub {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("nothing panics under this guard")
     }
+
+    /// The guard for whoever applies entries: one at a time.
+    fn lock_to_apply(&self) -> MutexGuard<'_, Inner> {
+        self.is_awaited.store(true, Ordering::Release);
+        let inner = self.lock();
+        self.is_awaited.store(false, Ordering::Release);
+        inner
+    }
 }
 
 impl Look<'_> {
@@ -143,13 +166,13 @@ impl Look<'_> {
         self.inner.table.has(self.client.number, kind, path)
     }
 
-    /// Tells the client of an event now, if it may read what is there.
+    /// Tells the client of an event that it missed, if it may read what is there: before events that are held back.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
         if self.state().node(path).is_some_and(|node| !permits(node.acl(), READ, &self.client.identities())) {
             return;
         }
         if let Some(frame) = event_frame(NO_ZXID, kind, path) {
-            self.client.outbox.push_event(&frame);
+            self.client.outbox.push(&frame);
         }
     }
 }
@@ -160,7 +183,7 @@ impl Observer for Hub {
     }
 
     fn published(&self, state: &Arc<State>, events: &[Recorded]) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_to_apply();
         inner.state = Arc::clone(state);
         inner.moments.tell(state);
         if inner.table.len() == 0 {
@@ -172,11 +195,11 @@ impl Observer for Hub {
     }
 
     fn wants(&self, session: SessionId, write: &InTurn) -> bool {
-        self.lock().moments.wants(session, write.connection, write.turn)
+        self.lock_to_apply().moments.wants(session, write.connection, write.turn)
     }
 
     fn replaced(&self, state: &Arc<State>) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_to_apply();
         inner.state = Arc::clone(state);
         inner.moments.tell(state);
         // What they should have been told is not known. They come again, say what they have seen and what they watch, and
@@ -238,8 +261,11 @@ mod tests {
     use znode::{Credential, Event, LogPosition, Term, Zxid};
 
     use crate::client::Arrival;
+    use crate::watches::{Brought, Comeback};
 
     use super::*;
+
+    const LIMITS: WatchLimits = WatchLimits { all_max: 10, connection_max: 10 };
 
     fn client(hub: &Hub, number: u64) -> Arc<Client> {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
@@ -258,7 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_waits_for_the_answer_that_sets_its_watch() {
-        let hub = Hub::new(10);
+        let hub = Hub::new(LIMITS);
         let (one, other) = (client(&hub, 1), client(&hub, 2));
         let root = ZPath::root();
         for client in [&one, &other] {
@@ -277,7 +303,7 @@ mod tests {
     /// It may have been made and be gone in one batch: no state that is published has it.
     #[tokio::test]
     async fn an_event_of_a_znode_that_nobody_may_read_any_more_is_told_to_nobody() {
-        let hub = Hub::new(10);
+        let hub = Hub::new(LIMITS);
         let one = client(&hub, 1);
         let path = ZPath::parse("/secret").unwrap();
         hub.look(&one, |look| look.set(WatchKind::Recursive, &ZPath::root())).unwrap();
@@ -289,9 +315,41 @@ mod tests {
         assert_eq!(one.outbox.next().await.unwrap(), once);
     }
 
+    fn changed(zxid: u64, path: &str) -> Recorded {
+        Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }.into()
+    }
+
+    /// Nothing is there: all watches wait for it, but one that missed that its znode went.
+    #[tokio::test]
+    async fn many_watches_come_back_in_parts_and_what_they_hear_meanwhile_is_told_behind_the_answer() {
+        let limits = WatchLimits { all_max: 10_000, connection_max: 10_000 };
+        let hub = Hub::new(limits);
+        let one = client(&hub, 1);
+        let exist: Vec<String> = (0..=TOGETHER).map(|n| format!("/{n}")).collect();
+        let child = vec!["/missed".to_owned()];
+        let watches = jute::SetWatches2 { exist, child, ..jute::SetWatches2::default() };
+        let mut comeback = Comeback::new(&watches);
+        assert_eq!(comeback.step(&hub, &one), None);
+        assert_eq!(hub.watches(), TOGETHER);
+        hub.published(&state(1), &[changed(1, "/0")]);
+        assert_eq!(comeback.step(&hub, &one), Some(Brought::Back(Zxid(1))));
+        hub.published(&state(2), &[changed(2, "/1000")]);
+        one.outbox.release(b"answer");
+        let event = |zxid, kind, path: &str| event_frame(zxid, kind, &ZPath::parse(path).unwrap()).unwrap();
+        let expected = [
+            event(NO_ZXID, EventKind::Deleted, "/missed"),
+            b"answer".to_vec(),
+            event(1, EventKind::Created, "/0"),
+            event(2, EventKind::Created, "/1000"),
+        ];
+        assert_eq!(one.outbox.next().await.unwrap(), expected.concat());
+        hub.leave(&one);
+        assert_eq!(hub.watches(), 0);
+    }
+
     #[tokio::test]
     async fn who_watches_is_sent_away_when_changes_are_not_known() {
-        let hub = Hub::new(10);
+        let hub = Hub::new(LIMITS);
         let (watching, other) = (client(&hub, 1), client(&hub, 2));
         hub.look(&watching, |look| look.set(WatchKind::Child, &ZPath::root())).unwrap();
         watching.outbox.release(b"answer");

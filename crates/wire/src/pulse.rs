@@ -16,13 +16,18 @@ struct Inner {
     heard: Instant,
     /// Whether one came that was not passed on.
     news: bool,
+    /// Whether what was taken is still on its way.
+    passing: bool,
     /// Pings that wait for their answer.
     pings: usize,
 }
 
 impl Pulse {
     pub(crate) fn new() -> Pulse {
-        Pulse { inner: Mutex::new(Inner { heard: Instant::now(), news: false, pings: 0 }), beat: Notify::new() }
+        Pulse {
+            inner: Mutex::new(Inner { heard: Instant::now(), news: false, passing: false, pings: 0 }),
+            beat: Notify::new(),
+        }
     }
 
     /// A packet came.
@@ -53,8 +58,19 @@ impl Pulse {
     /// Takes what came: it is about to be passed on. The pings that wait for their answer.
     pub(crate) fn take(&self) -> usize {
         let mut inner = self.lock();
-        inner.news = false;
+        (inner.news, inner.passing) = (false, true);
         std::mem::take(&mut inner.pings)
+    }
+
+    /// What was taken has reached the leader.
+    pub(crate) fn passed(&self) {
+        self.lock().passing = false;
+    }
+
+    /// Whether something came of which the leader may not have heard.
+    pub(crate) fn is_owed(&self) -> bool {
+        let inner = self.lock();
+        inner.news || inner.passing
     }
 
     /// Whether somebody waits for an answer to a ping.

@@ -42,9 +42,12 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shap
     let Ok(_place) = door.writes.acquire().await else {
         return Done::Cut("the door closes");
     };
-    let identities = client.identities().to_vec();
-    let op = Op::InTurn(InTurn { connection: client.connection, turn, identities, op });
-    let proposal = Proposal { credential: Some(client.credential), ..Proposal::new(op) };
+    let in_turn = |identities, op| {
+        let op = Op::InTurn(InTurn { connection: client.connection, turn, identities, op });
+        Proposal { credential: Some(client.credential), ..Proposal::new(op) }
+    };
+    let mut proposal = in_turn(client.identities().to_vec(), op);
+    let mut too_long = false;
     let deadline = door.propose_deadline();
     loop {
         let applied = match door.replica.propose(proposal.clone(), deadline).await {
@@ -56,12 +59,19 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shap
             }
             Err(Error::Unavailable { .. }) => return Done::Cut("a write was not taken"),
             Err(Error::Unknown { .. }) => return Done::Cut("the outcome of a write is not known"),
-            Err(Error::Refused(_)) => return Done::Answer(None, Err(error::BAD_ARGUMENTS)),
+            // It is too long for the log. Those behind it wait for its turn, so nothing at all is done in it.
+            Err(Error::Refused(_)) if !too_long => {
+                (proposal, too_long) = (in_turn(Vec::new(), TurnOp::Multi(Vec::new())), true);
+                continue;
+            }
+            Err(Error::Refused(_)) => return Done::Cut("a write was refused unseen"),
         };
         let too_early = applied.reply.as_ref().is_err_and(|refusal| refusal.error == znode::Error::OutOfTurn);
         if !too_early {
             connection.turns.done(turn);
-            return match writes::answer(shape, &applied) {
+            let nothing = Shape::Multi(Vec::new());
+            return match writes::answer(if too_long { &nothing } else { shape }, &applied) {
+                Ok(_) if too_long => Done::Answer(Some(applied.zxid), Err(error::BAD_ARGUMENTS)),
                 Ok(body) => Done::Answer(Some(applied.zxid), Ok(body)),
                 Err(Told::Code(code)) => Done::Answer(Some(applied.zxid), Err(code)),
                 Err(Told::Closed) => Done::Cut("the session is gone, or at another connection"),

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use jute::Frames;
 use replica::Replica;
-use socket2::{SockRef, TcpKeepalive};
 use tls::{Incoming, Listeners};
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -82,7 +80,7 @@ pub async fn serve(
 }
 
 async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr) {
-    if let Err(error) = set_options(incoming.socket()) {
+    if let Err(error) = incoming.set_options() {
         debug!(%error, "cannot set the options of a connection");
     }
     let mut frames = Frames::new(0);
@@ -99,11 +97,4 @@ async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr) {
     let Some((stream, client)) = greeted else { return };
     let (reading, writing) = stream.into_split();
     Connection::new(door, client).serve(reading, writing, frames).await;
-}
-
-/// A dead client is noticed within half a minute also while nothing is written to it.
-fn set_options(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
-    SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(3))
 }

@@ -20,23 +20,32 @@ pub(crate) enum WatchKind {
 /// Where a watch is.
 type Place = (WatchKind, ZPath);
 
+/// How many watches there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WatchLimits {
+    /// Of all connections.
+    pub(crate) all_max: usize,
+    /// Of one.
+    pub(crate) connection_max: usize,
+}
+
 /// The watches of all connections, which are known by number.
 #[derive(Debug)]
 pub(crate) struct WatchTable {
-    max: usize,
+    limits: WatchLimits,
     count: usize,
     /// By kind and path.
     watchers: [HashMap<ZPath, BTreeSet<u64>>; 4],
     by_connection: HashMap<u64, BTreeSet<Place>>,
 }
 
-/// There are as many watches as there may be.
+/// There are as many watches as there may be, of all connections or of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
 impl WatchTable {
-    pub(crate) fn new(max: usize) -> WatchTable {
-        WatchTable { max, count: 0, watchers: Default::default(), by_connection: HashMap::new() }
+    pub(crate) fn new(limits: WatchLimits) -> WatchTable {
+        WatchTable { limits, count: 0, watchers: Default::default(), by_connection: HashMap::new() }
     }
 
     /// How many watches are set.
@@ -49,7 +58,8 @@ impl WatchTable {
         if self.has(connection, kind, path) {
             return Ok(());
         }
-        if self.count >= self.max {
+        let own = self.by_connection.get(&connection).map_or(0, BTreeSet::len);
+        if self.count >= self.limits.all_max || own >= self.limits.connection_max {
             return Err(Full);
         }
         self.count += 1;
@@ -81,11 +91,14 @@ impl WatchTable {
         true
     }
 
-    /// Takes all watches of a connection out.
-    pub(crate) fn remove_connection(&mut self, connection: u64) {
-        for (kind, path) in self.by_connection.get(&connection).cloned().unwrap_or_default() {
-            self.remove(connection, kind, &path);
+    /// Takes watches of a connection out, but not more than so many; false when it has none.
+    pub(crate) fn remove_some(&mut self, connection: u64, count_max: usize) -> bool {
+        let places = self.by_connection.get(&connection).into_iter().flatten();
+        let some: Vec<Place> = places.take(count_max).cloned().collect();
+        for (kind, path) in &some {
+            self.remove(connection, *kind, path);
         }
+        !some.is_empty()
     }
 
     /// The connections that an event concerns, each once. Watches that fire once are taken out.
@@ -155,7 +168,7 @@ mod tests {
     /// How often a watch of connection 1 fires for the same event, three times over.
     #[track_caller]
     fn check(kind: WatchKind, at: &str, event: EventKind, path_of_event: &str, expected: usize) {
-        let mut table = WatchTable::new(10);
+        let mut table = WatchTable::new(WatchLimits { all_max: 10, connection_max: 10 });
         table.set(1, kind, &path(at)).unwrap();
         let fired: usize = (0..3).map(|_| table.fire(event, &path(path_of_event)).len()).sum();
         assert_eq!(fired, expected, "{kind:?} at {at} for {event:?} of {path_of_event}");
@@ -189,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_connection_hears_of_an_event_once_however_many_watches_it_has() {
-        let mut table = WatchTable::new(10);
+        let mut table = WatchTable::new(WatchLimits { all_max: 10, connection_max: 10 });
         for kind in [WatchKind::Data, WatchKind::Child, WatchKind::Persistent, WatchKind::Recursive] {
             table.set(1, kind, &path("/a")).unwrap();
         }
@@ -199,16 +212,28 @@ mod tests {
     }
 
     #[test]
+    fn one_connection_does_not_take_all_watches() {
+        let mut table = WatchTable::new(WatchLimits { all_max: 3, connection_max: 2 });
+        assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()));
+        assert_eq!(table.set(1, WatchKind::Child, &path("/a")), Ok(()));
+        assert_eq!(table.set(1, WatchKind::Data, &path("/b")), Err(Full));
+        assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()), "it is set already");
+        assert_eq!(table.set(2, WatchKind::Data, &path("/b")), Ok(()));
+        table.fire(EventKind::DataChanged, &path("/a"));
+        assert_eq!(table.set(1, WatchKind::Data, &path("/b")), Ok(()), "one was used up");
+    }
+
+    #[test]
     fn watches_have_a_bound_and_leave_nothing_behind() {
-        let mut table = WatchTable::new(2);
+        let mut table = WatchTable::new(WatchLimits { all_max: 2, connection_max: 2 });
         assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(1, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(2, WatchKind::Recursive, &path("/a")), Ok(()));
         assert_eq!(table.set(2, WatchKind::Data, &path("/b")), Err(Full));
         assert!(!table.remove(2, WatchKind::Data, &path("/a")));
         assert!(table.remove(2, WatchKind::Recursive, &path("/a")));
-        table.remove_connection(1);
-        table.remove_connection(9);
+        assert!(table.remove_some(1, 1));
+        assert!(!table.remove_some(1, 1) && !table.remove_some(9, 1));
         assert_eq!((table.len(), table.by_connection.len()), (0, 0));
         assert!(table.watchers.iter().all(HashMap::is_empty));
     }

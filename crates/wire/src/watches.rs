@@ -1,5 +1,7 @@
 //! Requests that set, compare and remove watches.
 
+use std::iter::Peekable;
+
 use jute::{AddWatchRequest, Number, PathWatch, PathWatcher, Record, SetWatches2, error, watcher};
 use znode::{EventKind, ZPath, Zxid, permits};
 
@@ -20,6 +22,7 @@ pub(crate) enum Watching {
 pub(crate) type Answered = (Zxid, Result<Vec<u8>, i32>);
 
 /// What became of a client's watches.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Brought {
     /// They are set, and what they missed is told.
     Back(Zxid),
@@ -95,25 +98,73 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
 /// Sets the watches of a former connection again, and tells what they missed: before the answer, and in the order of
 /// ZooKeeper's DataTree.setWatches. The outbox is held.
 pub(crate) fn bring_back(hub: &Hub, client: &Client, watches: &SetWatches2) -> Brought {
-    let seen = Zxid(u64::try_from(watches.relative_zxid).unwrap_or(0));
-    hub.look(client, |look| {
-        let set = [
-            again(look, &watches.data, |look, path| data(look, path, seen)),
-            again(look, &watches.exist, exist),
-            again(look, &watches.child, |look, path| child(look, path, seen)),
-            again(look, &watches.persistent, |look, path| look.set(WatchKind::Persistent, path)),
-            again(look, &watches.persistent_recursive, |look, path| look.set(WatchKind::Recursive, path)),
-        ];
-        if set.contains(&Err(Full)) { Brought::TooMany } else { Brought::Back(look.state().last_zxid()) }
-    })
+    let mut comeback = Comeback::new(watches);
+    loop {
+        if let Some(brought) = comeback.step(hub, client) {
+            return brought;
+        }
+        hub.step_aside();
+    }
 }
 
-fn again<'a>(
-    look: &mut Look<'a>,
-    paths: &[String],
-    mut one: impl FnMut(&mut Look<'a>, &ZPath) -> Result<(), Full>,
-) -> Result<(), Full> {
-    paths.iter().filter_map(|path| ZPath::parse(path).ok()).try_for_each(|path| one(look, &path))
+/// How many watches are brought back under the guard at once: a whole packet of them would keep the node from
+/// applying for 100 ms and more.
+pub(crate) const TOGETHER: usize = 1_000;
+
+/// What a watch is brought back as.
+#[derive(Clone, Copy)]
+enum List {
+    Data,
+    Exist,
+    Child,
+    Persistent,
+    Recursive,
+}
+
+/// The watches of a former connection on their way back.
+///
+/// Each look is at a newer state than the one before. What a watch of an earlier look hears meanwhile is held back behind the
+/// answer; what the others missed until their own look is told before it. So a change that comes while more than
+/// [`TOGETHER`] watches are on their way may be told before one that was a moment earlier, but never after an answer that
+/// shows it.
+pub(crate) struct Comeback<'a> {
+    seen: Zxid,
+    left: Peekable<Box<dyn Iterator<Item = (List, &'a str)> + 'a>>,
+}
+
+impl<'a> Comeback<'a> {
+    pub(crate) fn new(watches: &'a SetWatches2) -> Comeback<'a> {
+        let lists = [
+            (List::Data, &watches.data),
+            (List::Exist, &watches.exist),
+            (List::Child, &watches.child),
+            (List::Persistent, &watches.persistent),
+            (List::Recursive, &watches.persistent_recursive),
+        ];
+        let left = lists.into_iter().flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
+        let left: Box<dyn Iterator<Item = _>> = Box::new(left);
+        Comeback { seen: Zxid(u64::try_from(watches.relative_zxid).unwrap_or(0)), left: left.peekable() }
+    }
+
+    /// Brings some of them back; the outcome when there are no more.
+    pub(crate) fn step(&mut self, hub: &Hub, client: &Client) -> Option<Brought> {
+        hub.look(client, |look| {
+            for (list, path) in self.left.by_ref().take(TOGETHER) {
+                let Ok(path) = ZPath::parse(path) else { continue };
+                let set = match list {
+                    List::Data => data(look, &path, self.seen),
+                    List::Exist => exist(look, &path),
+                    List::Child => child(look, &path, self.seen),
+                    List::Persistent => look.set(WatchKind::Persistent, &path),
+                    List::Recursive => look.set(WatchKind::Recursive, &path),
+                };
+                if set == Err(Full) {
+                    return Some(Brought::TooMany);
+                }
+            }
+            self.left.peek().is_none().then(|| Brought::Back(look.state().last_zxid()))
+        })
+    }
 }
 
 fn data(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), Full> {

@@ -34,6 +34,16 @@ pub(crate) enum Refused {
     Results(Vec<u8>),
 }
 
+impl Refused {
+    /// The body that says so, or the error.
+    pub(crate) fn answer(self) -> Result<Vec<u8>, i32> {
+        match self {
+            Refused::Code(code) => Err(code),
+            Refused::Results(body) => Ok(body),
+        }
+    }
+}
+
 /// The znodes that ZooKeeper keeps for itself.
 pub(crate) const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
@@ -67,6 +77,18 @@ pub(crate) fn prepare(request: &Request, asker: Asker<'_>) -> Option<Result<(Tur
         Request::CloseSession => Ok((TurnOp::CloseSession, Shape::Nothing)),
         _ => return None,
     })
+}
+
+/// Bytes of a write's ACLs, in which `auth` has become all that the client has proven: they may be many times the packet's.
+pub(crate) fn acl_bytes(op: &TurnOp) -> usize {
+    let of = |acl: &[znode::Acl]| acl.iter().map(|one| size_of_val(one) + one.scheme.len() + one.id.len()).sum();
+    let one = |op: &ZnodeOp| if let ZnodeOp::Create(create) = op { of(&create.acl) } else { 0 };
+    match op {
+        TurnOp::Znode(op) => one(op),
+        TurnOp::Multi(ops) => ops.iter().map(one).sum(),
+        TurnOp::SetAcl { acl, .. } => of(acl),
+        TurnOp::CloseSession => 0,
+    }
 }
 
 /// Whether an operation is a write.
@@ -191,11 +213,11 @@ pub(crate) fn answer(shape: &Shape, applied: &Applied) -> Result<Vec<u8>, Told> 
 
 fn result(op: i32, reply: &Reply) -> MultiResult {
     match reply {
-        Reply::Created { path, stat } if matches!(op, op::CREATE_CONTAINER | op::CREATE_TTL) => {
+        Reply::Created { path, .. } if op == op::CREATE => MultiResult::Created(path.as_str().into()),
+        // Also to a create2, which ZooKeeper takes for a create before 3.8.2 (ZOOKEEPER-4026).
+        Reply::Created { path, stat } => {
             MultiResult::CreatedStat(op, PathStat { path: path.as_str().into(), stat: wire_stat(stat) })
         }
-        // ZooKeeper takes a create2 in a multi for a create, and answers it as one.
-        Reply::Created { path, .. } => MultiResult::Created(path.as_str().into()),
         Reply::Set { stat } => MultiResult::Set(wire_stat(stat)),
         _ if op == op::CHECK => MultiResult::Checked,
         _ => MultiResult::Deleted,

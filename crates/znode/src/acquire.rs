@@ -57,7 +57,7 @@ impl State {
                 if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
                     return Err(refuse(Error::LockNotClosed));
                 }
-                let ticket = match self.enqueue_in_mode(acquire, id, hold, changes)? {
+                let ticket = match self.enqueue_in_mode(acquire, false, id, hold, changes)? {
                     Entered::At(ticket) => ticket,
                     Entered::NotLetIn(answer) => return Ok(answer),
                 };
@@ -98,7 +98,7 @@ impl State {
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         self.check_ticket(ticket, session).map_err(|error| Refusal::at(error, ticket))?;
-        let holds = self.edit_contender(ticket, |contender| {
+        let holds = self.edit_contender(&self.counts_for(ticket), |contender| {
             contender.release();
             contender.count()
         });
@@ -119,7 +119,8 @@ impl State {
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
         let id = self.check_ticket(ticket, session).map_err(refuse)?;
-        let found = self.nodes[ticket].contender().and_then(|contender| {
+        let counting = self.counts_for(ticket);
+        let found = self.nodes[&counting].contender().and_then(|contender| {
             let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
             let found = contender.holds.iter().enumerate().find_map(|(index, hold)| Some((index, tried(hold)?)));
             found.map(|(index, at)| (index, at, contender.holds[index].clone(), contender.count() == 1))
@@ -140,7 +141,7 @@ impl State {
             hold.attempts.remove(at);
         }
         if !hold.attempts.is_empty() {
-            self.edit_contender(ticket, |contender| contender.holds[index] = hold);
+            self.edit_contender(&counting, |contender| contender.holds[index] = hold);
             return Ok(Reply::Superseded);
         }
         // As if the acquire had never been: its key may be used afresh.
@@ -149,12 +150,20 @@ impl State {
         if last {
             self.remove(ticket, changes);
         } else {
-            self.edit_contender(ticket, |contender| contender.holds.remove(index));
+            self.edit_contender(&counting, |contender| contender.holds.remove(index));
         }
         Ok(Reply::Withdrawn)
     }
 
     pub(crate) fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
+        if self.multi_of(ticket, &self.nodes[ticket]).is_some() {
+            return Err(Refusal::at(Error::Overlap, ticket));
+        }
+        self.count_hold(ticket, hold)
+    }
+
+    /// Counts one more hold on a ticket.
+    pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
         if self.nodes[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
@@ -162,10 +171,11 @@ impl State {
         self.acquired(ticket)
     }
 
-    /// Puts a lock node into the queue.
+    /// Puts a lock node into the queue. What a part of a multi-lock would wait for is seen when all parts are there.
     pub(crate) fn enqueue(
         &mut self,
         acquire: &Acquire,
+        part: bool,
         id: SessionId,
         hold: Hold,
         changes: &mut Changes,
@@ -201,7 +211,7 @@ impl State {
         if queue >= self.limits.waiters_max as usize {
             return Err(refuse(Error::TooManyWaiters));
         }
-        let at_end = !held_at_once && missing.is_empty();
+        let at_end = !held_at_once && missing.is_empty() && !part;
         let newcomer =
             Newcomer { lock, session: id, owner: &acquire.owner, mode: acquire.mode, place: None, own: None };
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
@@ -253,6 +263,14 @@ impl State {
             return None;
         }
         self.sessions[&id].tickets.get(&(lock.clone(), mode, owner.into())).cloned()
+    }
+
+    /// Whether an owner has a ticket of a lock, in any mode.
+    pub(crate) fn has_ticket_of(&self, id: SessionId, lock: &ZPath, owner: &str) -> bool {
+        let from = (lock.clone(), LockMode::Exclusive, "".into());
+        let tickets = self.sessions[&id].tickets.range((Bound::Included(from), Bound::Unbounded));
+        let mut own = tickets.take_while(|((other, _, _), _)| other == lock);
+        !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
     }
 
     /// The ticket on which an acquire was counted already under this key.

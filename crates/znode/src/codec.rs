@@ -79,6 +79,7 @@ pub fn fingerprint_bytes(request: &Request) -> Vec<u8> {
         Op::Acquire(Acquire { attempt, .. })
         | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
         | Op::AcquireAll(AcquireAll { attempt, .. })
+        | Op::AcquireAllAs { wish: AcquireAll { attempt, .. }, .. }
         | Op::Upgrade(Upgrade { attempt, .. }) => *attempt = Attempt(0),
         _ => {}
     }

@@ -108,6 +108,9 @@ pub enum Error {
     /// The named waiter does not wait for this lock, or could not hold it beside those who do.
     #[error("the lock cannot be handed over to that ticket")]
     HandOverRefused,
+    /// The owner has a ticket of one of the locks already, and not of the same set of locks.
+    #[error("the owner has some of these locks already, and not the same set of them")]
+    Overlap,
 }
 
 impl Error {
@@ -147,6 +150,7 @@ impl Error {
             Error::LockClosed => -1021,
             Error::LockNotClosed => -1022,
             Error::HandOverRefused => -1023,
+            Error::Overlap => -1024,
         }
     }
 }

@@ -59,6 +59,8 @@ pub(crate) struct Ledger {
     urgent: OrdSet<(Reverse<u32>, Place)>,
     granted: OrdMap<Place, Grant>,
     tokens: OrdSet<(FencingToken, Place)>,
+    /// Those who are part of a multi-lock with an owner. While there are any, circles are looked for through this ledger.
+    owned_parts: OrdSet<Place>,
     held: Held,
 }
 
@@ -120,7 +122,18 @@ impl Ledger {
         self.passed |= settings.closed;
     }
 
+    /// One of those in the queue is part of a multi-lock with an owner.
+    pub(crate) fn owned_part(&mut self, place: &Place) {
+        self.owned_parts.insert(place.clone());
+    }
+
+    /// Whether such a part is in the queue.
+    pub(crate) fn has_owned_parts(&self) -> bool {
+        !self.owned_parts.is_empty()
+    }
+
     pub(crate) fn leave(&mut self, place: &Place) {
+        self.owned_parts.remove(place);
         self.no_longer_waits(place);
         if let Some(Grant { demand, token }) = self.granted.remove(place) {
             self.tokens.remove(&(token, place.clone()));
@@ -145,6 +158,11 @@ impl Ledger {
     pub(crate) fn fits_without(&self, holder: &Place, demand: Demand) -> bool {
         let held = self.granted.get(holder).map_or(self.held, |grant| self.held.of(grant.demand, u32::wrapping_sub));
         self.fits_beside(held, demand)
+    }
+
+    /// Whether there is room for one if only the other held.
+    pub(crate) fn fit_together(&self, other: Demand, demand: Demand) -> bool {
+        self.fits_beside(Held::default().of(other, u32::wrapping_add), demand)
     }
 
     fn fits_beside(&self, held: Held, demand: Demand) -> bool {
@@ -173,6 +191,11 @@ impl Ledger {
     pub(crate) fn waiting_at(&self, number: u64) -> impl Iterator<Item = &Place> {
         let least = Place { number, czxid: Zxid(0), name: "".into() };
         self.waiting.range(least..).take_while(move |place| place.number == number)
+    }
+
+    /// Those who wait, by arrival.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Place> {
+        self.waiting.iter()
     }
 
     pub(crate) fn waiters(&self) -> usize {
@@ -229,6 +252,9 @@ impl Ledger {
         let urgent = self.priorities.iter().map(|(place, priority)| (Reverse(*priority), place.clone()));
         if urgent.collect::<OrdSet<_>>() != self.urgent || self.urgent.iter().any(|(_, place)| !self.waits(place)) {
             return Err(format!("priorities of nobody: {self:?}"));
+        }
+        if self.owned_parts.iter().any(|place| !contenders.contains(place)) {
+            return Err(format!("parts of nobody: {self:?}"));
         }
         if all != *contenders || tokens != self.tokens || held != self.held {
             return Err(format!("the ledger does not fit the queue: {self:?}"));

@@ -125,8 +125,10 @@ fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath
     if tickets.is_empty() || once.len() != tickets.len() || halves || !tickets.iter().all(part) {
         return Err(damaged("a multi-lock without its parts"));
     }
-    match state.multis.insert(czxid, Arc::new(MultiLock { policy, tickets })) {
-        None => Ok(()),
-        Some(_) => Err(damaged("a multi-lock twice")),
+    let multi = Arc::new(MultiLock { policy, tickets });
+    if state.multis.insert(czxid, multi.clone()).is_some() {
+        return Err(damaged("a multi-lock twice"));
     }
+    state.note_owner(&multi);
+    Ok(())
 }

@@ -125,7 +125,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     }
     if let Some(ledger) = &parent.family.ledger {
         return match ledger.grant_of(&place) {
-            Some(grant) => Ok(LockStatus::Held { token: grant.token, holds: holds(node) }),
+            Some(grant) => Ok(LockStatus::Held { token: grant.token, holds: holds(state, ticket, node) }),
             None => Ok(LockStatus::Waiting { predecessor: before_in_ledger(state, ticket, node, &place)? }),
         };
     }
@@ -134,7 +134,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
             let lock = ticket.parent().ok_or(Error::BadArguments)?;
             Ok(LockStatus::Waiting { predecessor: lock.child(name)? })
         }
-        None => Ok(LockStatus::Held { token: state.token_of(ticket, node), holds: holds(node) }),
+        None => Ok(LockStatus::Held { token: state.token_of(ticket, node), holds: holds(state, ticket, node) }),
     }
 }
 
@@ -165,13 +165,26 @@ fn before_in_ledger(state: &State, ticket: &ZPath, node: &Znode, place: &Place) 
     Ok(elsewhere.unwrap_or_else(|| ticket.clone()))
 }
 
-/// How many contenders are before a ticket. O(n) in the answer.
+/// How many contenders are before a ticket. O(n) in these or in those behind it, whichever are fewer: whoever has just joined
+/// a long queue, and asks most, is at its end.
 ///
 /// # Errors
 /// `NoNode` and `BadArguments` as for [`status`].
 pub fn position(state: &State, ticket: &ZPath) -> Result<u32, Error> {
     let (parent, _, place) = contender(state, ticket)?;
-    Ok(count(before(&parent.family.contenders, &place).count()))
+    let places = &parent.family.contenders;
+    let mut from_it_on = places.range::<_, Place>((Bound::Included(&place), Bound::Unbounded));
+    let mut before = before(places, &place);
+    let mut steps = 0;
+    loop {
+        if before.next().is_none() {
+            return Ok(count(steps));
+        }
+        if from_it_on.next().is_none() {
+            return Ok(count(places.len() - steps));
+        }
+        steps += 1;
+    }
 }
 
 /// A lock's queue: at most `max` contenders after the first `from`.
@@ -306,7 +319,7 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         token: granted.map_or_else(|| state.token_of(&ticket, node), |grant| grant.token),
         grant: grant(state, &ticket),
         revocation: revocation(state, &ticket),
-        holds: holds(node),
+        holds: holds(state, &ticket, node),
         permits,
         priority,
         lingers_until_ms: node.lingers_until_ms(),
@@ -334,9 +347,11 @@ fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
     })
 }
 
-/// A lock node that no acquire made is held once.
-fn holds(node: &Znode) -> u32 {
-    node.contender().map_or(1, Contender::count)
+/// A lock node that no acquire made is held once; the holds of a multi-lock are those of its first ticket.
+fn holds(state: &State, ticket: &ZPath, node: &Znode) -> u32 {
+    let multi = state.multi_of(ticket, node);
+    let counting = multi.and_then(|multi| state.node(&multi.tickets[0])).unwrap_or(node);
+    counting.contender().map_or(1, Contender::count)
 }
 
 fn count(length: usize) -> u32 {

@@ -3,10 +3,18 @@
 //! A multi-lock has a lock node, its part, in the queue of each of its locks; all are made by one entry and so stand in the
 //! same order in every queue, which is why multi-locks do not wait for each other in a circle. Until all parts can hold,
 //! none does. They go together too, whatever takes the first of them away.
+//!
+//! A multi-lock with an owner stands in the search for circles (`lock/deadlock.rs`): its owner waits for whatever is in the
+//! way of any part, and is in the way of others with each of them. When the owner asks for the same set again, it holds it once
+//! more: the first part counts. A set that meets its own tickets otherwise is refused, so no owner waits for itself here, and
+//! no part has a life apart from the others.
+
+use std::sync::Arc;
 
 use crate::acquire::Entered;
+use crate::lock::deadlock::{Newcomer, WaitsFor};
 use crate::state::{Changes, State};
-use crate::znode::{Hold, Znode};
+use crate::znode::{Contender, Hold, Place, Znode};
 use crate::{
     Acquire, AcquireAll, Error, Idempotency, LockMode, LockSettings, Policy, Refusal, Reply, RequestKey, SessionId,
     ZPath, Zxid,
@@ -27,6 +35,7 @@ impl State {
     pub(crate) fn acquire_all(
         &mut self,
         wish: &AcquireAll,
+        owner: &str,
         session: Option<SessionId>,
         idempotency: Option<&Idempotency>,
         changes: &mut Changes,
@@ -38,24 +47,91 @@ impl State {
             return Err(Error::BadArguments.into());
         };
         self.check_parts(wish)?;
-        if wish.label.len() > self.limits.label_bytes_max as usize {
+        if wish.label.len().max(owner.len()) > self.limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
-        if let Some(ticket) = self.ticket_with(id, &wish.first(), key) {
+        if let Some(ticket) = self.all_with(id, wish, owner, key) {
             return self.acquire_again(&ticket, id, key, wish.attempt);
         }
+        if let Some(ticket) = self.same_set(id, wish, owner)? {
+            return self.count_hold(&ticket, Hold { key, attempts: vec![wish.attempt] });
+        }
         let before = self.clone();
-        match self.enqueue_all(wish, id, key, changes) {
-            Ok(first) => {
-                self.settle(changes);
-                self.acquired(&first)
-            }
-            Err(refusal) => {
-                *self = before;
-                changes.clear();
-                Err(refusal)
+        let answer = self.enter_all(wish, owner, id, key, changes);
+        if !matches!(answer, Ok(Reply::Acquired { .. })) {
+            *self = before;
+            changes.clear();
+        }
+        match answer {
+            Ok(Reply::Deadlock { cycle }) => Ok(self.refuse_all(wish, owner, id, cycle, changes)),
+            answer => answer,
+        }
+    }
+
+    /// Enters all queues, and looks at what would come of it.
+    fn enter_all(
+        &mut self,
+        wish: &AcquireAll,
+        owner: &str,
+        id: SessionId,
+        key: RequestKey,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        // Nobody waits for one that has no ticket yet.
+        let waited_for = self.has_ticket(id, owner);
+        let first = self.enqueue_all(wish, owner, id, key, changes)?;
+        self.settle(changes);
+        let multi = self.multis[&changes.zxid].clone();
+        match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
+            Some(cycle) => Ok(Reply::Deadlock { cycle }),
+            None => self.acquired(&first),
+        }
+    }
+
+    /// The answer, remembered of the lock where the circle begins.
+    fn refuse_all(
+        &mut self,
+        wish: &AcquireAll,
+        owner: &str,
+        id: SessionId,
+        cycle: Vec<WaitsFor>,
+        changes: &Changes,
+    ) -> Reply {
+        let begins = |(lock, _): &&(ZPath, LockMode)| cycle.first().is_some_and(|edge| edge.lock == *lock);
+        let (lock, mode) = wish.parts.iter().find(begins).unwrap_or(&wish.parts[0]);
+        let newcomer = Newcomer { lock, session: id, owner, mode: *mode, place: None, own: None };
+        self.refuse_deadlock(&newcomer, &wish.label, cycle, changes)
+    }
+
+    /// The ticket that stands for the owner's multi-lock of exactly these locks and modes, in any order.
+    ///
+    /// # Errors
+    /// `Overlap` when the owner has a ticket of any of these locks otherwise.
+    fn same_set(&self, id: SessionId, wish: &AcquireAll, owner: &str) -> Result<Option<ZPath>, Refusal> {
+        let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, owner);
+        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.nodes[&ticket])) {
+            let part = |wish| own(wish).is_some_and(|ticket| multi.tickets.contains(&ticket));
+            if multi.tickets.len() == wish.parts.len() && wish.parts.iter().all(part) {
+                return Ok(Some(multi.tickets[0].clone()));
             }
         }
+        match (0..).zip(&wish.parts).find(|(_, (lock, _))| self.has_ticket_of(id, lock, owner)) {
+            Some((index, (lock, _))) => Err(Refusal { op_index: Some(index), ..Refusal::at(Error::Overlap, lock) }),
+            None => Ok(None),
+        }
+    }
+
+    /// The ticket that stands for a multi-lock on which an acquire was counted already under this key.
+    pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, owner: &str, key: RequestKey) -> Option<ZPath> {
+        let (lock, mode) = wish.parts.first()?;
+        if owner.is_empty() {
+            return self.ticket_with(id, &wish.first(), key);
+        }
+        // Asked for in another order, the set may have another first ticket.
+        let ticket = self.ticket_of(id, lock, *mode, owner)?;
+        let first = self.multi_of(&ticket, &self.nodes[&ticket])?.tickets[0].clone();
+        let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
+        self.nodes[&first].contender().is_some_and(counted).then_some(first)
     }
 
     fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {
@@ -78,19 +154,20 @@ impl State {
     fn enqueue_all(
         &mut self,
         wish: &AcquireAll,
+        owner: &str,
         id: SessionId,
         key: RequestKey,
         changes: &mut Changes,
     ) -> Result<ZPath, Refusal> {
         let mut tickets: Vec<ZPath> = Vec::with_capacity(wish.parts.len());
         for index in 0..wish.parts.len() {
-            let acquire = wish.part(index);
+            let acquire = wish.part(index, owner);
             let hold = Hold { key, attempts: vec![wish.attempt] };
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
             let refuse = |error| at(Refusal::at(error, &acquire.lock));
             self.check_ledger(&acquire.lock).map_err(refuse)?;
-            let Entered::At(ticket) = self.enqueue_in_mode(&acquire, id, hold, changes).map_err(at)? else {
-                // Only who has a name can close a circle.
+            let Entered::At(ticket) = self.enqueue_in_mode(&acquire, true, id, hold, changes).map_err(at)? else {
+                // Circles are looked for when all parts are there.
                 return Err(refuse(Error::Deadlock));
             };
             self.open_ledger(&acquire.lock, Some(&ticket), LockSettings::default());
@@ -98,8 +175,28 @@ impl State {
             tickets.push(ticket);
         }
         let first = tickets[0].clone();
-        self.multis.insert(changes.zxid, MultiLock { policy: wish.policy, tickets }.into());
+        let multi = Arc::new(MultiLock { policy: wish.policy, tickets });
+        self.multis.insert(changes.zxid, multi.clone());
+        self.note_owner(&multi);
         Ok(first)
+    }
+
+    /// Tells the ledgers of a multi-lock that it has an owner, if it has one.
+    pub(crate) fn note_owner(&mut self, multi: &MultiLock) {
+        for ticket in &multi.tickets {
+            let node = &self.nodes[ticket];
+            let owned = node.contender().is_some_and(|contender| !contender.owner.is_empty());
+            let place = Place::of(ticket.name(), node.czxid).filter(|_| owned);
+            if let (Some(place), Some(lock)) = (place, ticket.parent()) {
+                self.edit_ledger(&lock, |ledger| ledger.owned_part(&place));
+            }
+        }
+    }
+
+    /// The ticket whose holds count: of a multi-lock its first one.
+    pub(crate) fn counts_for(&self, ticket: &ZPath) -> ZPath {
+        let multi = self.node(ticket).and_then(|node| self.multi_of(ticket, node));
+        multi.map_or(ticket, |multi| &multi.tickets[0]).clone()
     }
 
     /// The multi-lock that a lock node is a part of.
@@ -121,12 +218,12 @@ impl State {
 
 impl AcquireAll {
     /// The acquire of one part.
-    fn part(&self, index: usize) -> Acquire {
+    fn part(&self, index: usize, owner: &str) -> Acquire {
         let (lock, mode) = self.parts[index].clone();
         Acquire {
             lock,
             mode,
-            owner: String::new(),
+            owner: owner.into(),
             label: self.label.clone(),
             lock_delay_ms: self.lock_delay_ms,
             attempt: self.attempt,
@@ -134,7 +231,7 @@ impl AcquireAll {
     }
 
     /// The acquire of the part that stands for all.
-    pub(crate) fn first(&self) -> Acquire {
-        self.part(0)
+    fn first(&self) -> Acquire {
+        self.part(0, "")
     }
 }

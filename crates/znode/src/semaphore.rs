@@ -10,10 +10,12 @@ use crate::znode::Hold;
 use crate::{Acquire, Error, LockMode, LockSettings, Refusal, SessionId};
 
 impl State {
-    /// Enqueues a contender of any mode; in a semaphore, only if its limit is the one that the request says.
+    /// Enqueues a contender of any mode, perhaps as a part of a multi-lock; in a semaphore, only if its limit is the one that
+    /// the request says.
     pub(crate) fn enqueue_in_mode(
         &mut self,
         acquire: &Acquire,
+        part: bool,
         id: SessionId,
         hold: Hold,
         changes: &mut Changes,
@@ -21,7 +23,7 @@ impl State {
         let LockMode::Lease { permits, limit } = acquire.mode else {
             let demand = if acquire.mode == LockMode::Read { Demand::Shared } else { Demand::Alone };
             self.check_waiters(&acquire.lock, demand).map_err(|error| Refusal::at(error, &acquire.lock))?;
-            return self.enqueue(acquire, id, hold, changes);
+            return self.enqueue(acquire, part, id, hold, changes);
         };
         let lock = &acquire.lock;
         if !(1..=limit).contains(&permits) {
@@ -33,7 +35,7 @@ impl State {
         }
         self.check_waiters(lock, Demand::Permits(permits)).map_err(|error| Refusal::at(error, lock))?;
         self.check_ledger(lock).map_err(|error| Refusal::at(error, lock))?;
-        let ticket = match self.enqueue(acquire, id, hold, changes)? {
+        let ticket = match self.enqueue(acquire, part, id, hold, changes)? {
             Entered::At(ticket) => ticket,
             answer => return Ok(answer),
         };

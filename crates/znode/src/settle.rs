@@ -172,7 +172,7 @@ impl State {
         });
     }
 
-    fn lock_node(&self, lock: &ZPath, place: &Place) -> (ZPath, &Znode) {
+    pub(crate) fn lock_node(&self, lock: &ZPath, place: &Place) -> (ZPath, &Znode) {
         let ticket = lock.child(&place.name).expect("a child has a good name");
         let node = &self.nodes[&ticket];
         (ticket, node)
@@ -181,6 +181,6 @@ impl State {
 
 /// Whether others may pass a waiting part of this multi-lock. In a semaphore nobody may: its holders are told apart by
 /// their czxids.
-fn passable(multi: &MultiLock, ledger: &Ledger) -> bool {
+pub(crate) fn passable(multi: &MultiLock, ledger: &Ledger) -> bool {
     multi.policy == Policy::Backfill && ledger.settings.limit.is_none()
 }

@@ -306,15 +306,15 @@ impl State {
                 Op::Acquire(Acquire { attempt, .. })
                 | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
                 | Op::AcquireAll(AcquireAll { attempt, .. })
+                | Op::AcquireAllAs { wish: AcquireAll { attempt, .. }, .. }
                 | Op::Upgrade(Upgrade { attempt, .. }),
                 Some(Ok(Reply::Acquired { ticket, .. })),
             ) => (*attempt, Some(ticket.clone())),
             (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, None) => {
                 (acquire.attempt, self.ticket_with(id, acquire, key))
             }
-            (Op::AcquireAll(acquire), None) if !acquire.parts.is_empty() => {
-                (acquire.attempt, self.ticket_with(id, &acquire.first(), key))
-            }
+            (Op::AcquireAll(wish), None) => (wish.attempt, self.all_with(id, wish, "", key)),
+            (Op::AcquireAllAs { wish, owner }, None) => (wish.attempt, self.all_with(id, wish, owner, key)),
             (Op::Upgrade(upgrade), None) => (upgrade.attempt, self.upgraded_with(id, upgrade, key)),
             (_, Some(answer)) => return (answered.zxid, answer.clone()),
             (_, None) => return (now, Err(Error::RequestKeyEvicted.into())),
@@ -363,7 +363,8 @@ impl State {
             Op::AcquireUrgent { acquire, priority } => self.acquire(&acquire, priority, session, idempotency, changes),
             Op::SetLock { lock, settings } => self.set_lock(&lock, settings, changes),
             Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, session, changes),
-            Op::AcquireAll(wish) => self.acquire_all(&wish, session, idempotency, changes),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, "", session, idempotency, changes),
+            Op::AcquireAllAs { wish, owner } => self.acquire_all(&wish, &owner, session, idempotency, changes),
             Op::Release { ticket } => self.release(&ticket, session, changes),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(&ticket, attempt, if_waiting, session, changes)

@@ -178,6 +178,13 @@ pub enum Op {
     },
     /// What somebody asks who has proven who he is, otherwise than as a connection that keeps its writes in order.
     Proven(Proven),
+    /// As [`Op::AcquireAll`], of an owner.
+    AcquireAllAs {
+        /// The locks.
+        wish: AcquireAll,
+        /// Who, within the session, as in [`Acquire`]. Not empty: that is `AcquireAll`.
+        owner: String,
+    },
 }
 
 /// An operation and who asks for it.
@@ -230,6 +237,13 @@ pub enum ProvenOp {
         /// Take the ticket away after so many milliseconds; 0 is at once, `None` never.
         deadline_ms: Option<u32>,
     },
+    /// As [`Op::AcquireAllAs`].
+    AcquireAllAs {
+        /// The locks.
+        wish: AcquireAll,
+        /// Who, within the session.
+        owner: String,
+    },
 }
 
 impl Op {
@@ -246,6 +260,7 @@ impl Op {
             Op::Acquire(acquire) => ProvenOp::Acquire { acquire, priority: 0 },
             Op::AcquireUrgent { acquire, priority } => ProvenOp::Acquire { acquire, priority },
             Op::AcquireAll(wish) => ProvenOp::AcquireAll(wish),
+            Op::AcquireAllAs { wish, owner } => ProvenOp::AcquireAllAs { wish, owner },
             Op::Upgrade(upgrade) => ProvenOp::Upgrade(upgrade),
             Op::SetLock { lock, settings } => ProvenOp::SetLock { lock, settings },
             Op::Revoke { path, deadline_ms } => ProvenOp::Revoke { path, deadline_ms },
@@ -264,6 +279,7 @@ impl From<ProvenOp> for Op {
             ProvenOp::Acquire { acquire, priority: 0 } => Op::Acquire(acquire),
             ProvenOp::Acquire { acquire, priority } => Op::AcquireUrgent { acquire, priority },
             ProvenOp::AcquireAll(wish) => Op::AcquireAll(wish),
+            ProvenOp::AcquireAllAs { wish, owner } => Op::AcquireAllAs { wish, owner },
             ProvenOp::Upgrade(upgrade) => Op::Upgrade(upgrade),
             ProvenOp::SetLock { lock, settings } => Op::SetLock { lock, settings },
             ProvenOp::Revoke { path, deadline_ms } => Op::Revoke { path, deadline_ms },

@@ -41,6 +41,7 @@ fn every_error_stands_in_the_table_with_its_number() {
         Error::LockClosed,
         Error::LockNotClosed,
         Error::HandOverRefused,
+        Error::Overlap,
         Error::Deadlock,
         Error::UpgradeConflict,
         Error::SessionMoved,

@@ -227,6 +227,10 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
                 let token = znode::FencingToken(state.node(ticket).unwrap().stat().czxid.0);
                 lock::is_held_with(&state, &lock_path(), token);
             }
+            // Whoever has joined is told its position, and so is whoever is next.
+            for (_, ticket) in [tickets.back(), tickets.get(1)].into_iter().flatten() {
+                lock::position(&state, ticket).unwrap();
+            }
             lock::queue(&state, &lock_path(), 0, 20).unwrap();
             lock::list(&state, &ZPath::root(), None, 20).unwrap();
         });
@@ -237,7 +241,7 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
     for times in [10, 100] {
         let large = measure(1_000 * times);
         check_growth("enqueue and release", times as u128, (small.0, large.0));
-        check_growth("status, token, queue and list", times as u128, (small.1, large.1));
+        check_growth("status, token, position, queue and list", times as u128, (small.1, large.1));
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::order::{self, Numbered};
-use super::stay::{self, Clock, Stay};
-use super::{again, fenced, tenure};
+use super::stay::Stay;
+use super::{again, guarded};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -12,16 +12,7 @@ use crate::verdict::Verdict;
 /// the token; and `observe`: `leads_with` the leader's token, what it `said`, and a `cursor`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
-    let tenures = tenure::tenures(operations);
-    tenure::check_tokens(&tenures, &mut verdict);
-    verdict.figure("leaders", tenures.len());
-    stay::check_exclusion(&stay::stays(operations, Clock::History), Clock::History, &mut verdict);
-    let stays = stay::stays(operations, Clock::Log);
-    stay::check_exclusion(&stays, Clock::Log, &mut verdict);
-    stay::check_tokens_rise(&stays, &mut verdict);
-    stay::check_order(&stay::waits(operations), &stays, &mut verdict);
-    fenced::check_updates(operations, true, &mut verdict);
-    fenced::check_accepted(operations, "append", "version", &mut verdict);
+    let stays = guarded::check_lock(operations, "leaders", &mut verdict);
     let mut elections: BTreeMap<&str, Observed<'_>> = BTreeMap::new();
     for operation in operations {
         let Some(lock) = operation.text("lock") else { continue };

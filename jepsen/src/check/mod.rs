@@ -4,6 +4,7 @@ mod again;
 mod election;
 mod ephemeral;
 mod fenced;
+mod guarded;
 mod lock;
 mod multi;
 mod multi_lock;

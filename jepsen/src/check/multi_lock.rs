@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::stay::{self, Clock};
-use super::{again, queue, tenure};
+use super::{again, queue, stay, tenure};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -16,10 +15,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let tenures = tenure::tenures(&parts);
     tenure::check_exclusion(&tenures, &mut verdict);
     tenure::check_rising_tokens(&tenures, &mut verdict);
-    stay::check_exclusion(&stay::stays(&parts, Clock::History), Clock::History, &mut verdict);
-    let stays = stay::stays(&parts, Clock::Log);
-    stay::check_exclusion(&stays, Clock::Log, &mut verdict);
-    stay::check_tokens_rise(&stays, &mut verdict);
+    let stays = stay::check_holders(&parts, &mut verdict);
     let waits = stay::waits(&parts);
     queue::check_places(&parts, &mut verdict);
     stay::check_looks(&parts, &stays, &waits, &mut verdict);

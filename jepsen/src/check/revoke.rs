@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::stay::{self, Clock};
-use super::{again, fenced, tenure};
+use super::stay::Stay;
+use super::{again, guarded};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -11,17 +11,7 @@ use crate::verdict::Verdict;
 /// `revoke` with a `deadline_ms` or none, answered with `tickets`; and `past`, what the lock remembers of a lost ticket.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
-    let tenures = tenure::tenures(operations);
-    // Who was asked may have lost the lock at any time: what answers prove counts, and not when it was given back.
-    tenure::check_tokens(&tenures, &mut verdict);
-    verdict.figure("grants", tenures.len());
-    stay::check_exclusion(&stay::stays(operations, Clock::History), Clock::History, &mut verdict);
-    let stays = stay::stays(operations, Clock::Log);
-    stay::check_exclusion(&stays, Clock::Log, &mut verdict);
-    stay::check_tokens_rise(&stays, &mut verdict);
-    stay::check_order(&stay::waits(operations), &stays, &mut verdict);
-    fenced::check_updates(operations, true, &mut verdict);
-    fenced::check_accepted(operations, "append", "version", &mut verdict);
+    let stays = guarded::check_lock(operations, "grants", &mut verdict);
     check_dead_tokens(operations, &mut verdict);
     let revokes: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "revoke").collect();
     verdict.figure("revocations", revokes.iter().filter(|revoke| revoke.is_ok()).count());
@@ -68,11 +58,11 @@ fn names(revoke: &Operation, ticket: &str) -> bool {
 }
 
 /// Whoever holds the lock is asked, and hears of it at the latest at the zxid at which it was.
-fn check_asked(operations: &[Operation], revokes: &[&Operation], stays: &[stay::Stay<'_>], verdict: &mut Verdict) {
+fn check_asked(operations: &[Operation], revokes: &[&Operation], stays: &[Stay<'_>], verdict: &mut Verdict) {
     for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
         let (Some(lock), Some(at)) = (revoke.text("lock"), revoke.zxid) else { continue };
         // One that is taken away at once is not there any more at that zxid.
-        let holds = |stay: &&stay::Stay<'_>| stay.lock == lock && stay.begin < at && at <= stay.until;
+        let holds = |stay: &&Stay<'_>| stay.lock == lock && stay.begin < at && at <= stay.until;
         for stay in stays.iter().filter(holds) {
             let ticket = stay.shown.iter().find_map(|operation| operation.text("ticket"));
             if ticket.is_some_and(|ticket| !names(revoke, ticket)) {

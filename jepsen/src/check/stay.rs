@@ -104,6 +104,16 @@ pub fn of_tenures<'a>(tenures: &[Tenure<'a>]) -> Vec<Stay<'a>> {
     tenures.iter().map(stay).collect()
 }
 
+/// No two sessions hold one lock at once, but for readers, neither on the clients' clock nor in the log, and tokens rise in
+/// the log. Answers with the stays in the log.
+pub fn check_holders<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Stay<'a>> {
+    check_exclusion(&stays(operations, Clock::History), Clock::History, verdict);
+    let stays = stays(operations, Clock::Log);
+    check_exclusion(&stays, Clock::Log, verdict);
+    check_tokens_rise(&stays, verdict);
+    stays
+}
+
 /// No two sessions hold one lock at once, but for readers.
 pub fn check_exclusion(stays: &[Stay<'_>], clock: Clock, verdict: &mut Verdict) {
     check_alone("two-holders", stays, clock, verdict);

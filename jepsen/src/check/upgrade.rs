@@ -2,7 +2,7 @@
 
 use super::stay::{self, Clock};
 use super::tenure::{self, Ends};
-use super::{again, fenced};
+use super::{again, guarded};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -14,13 +14,9 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let tenures = tenure::tenures(operations);
     tenure::check_exclusion(&tenures, &mut verdict);
     tenure::check_rising_tokens(&tenures, &mut verdict);
-    stay::check_exclusion(&stay::stays(operations, Clock::History), Clock::History, &mut verdict);
-    let stays = stay::stays(operations, Clock::Log);
-    stay::check_exclusion(&stays, Clock::Log, &mut verdict);
-    stay::check_tokens_rise(&stays, &mut verdict);
+    let stays = stay::check_holders(operations, &mut verdict);
     stay::check_looks(operations, &stays, &stay::waits(operations), &mut verdict);
-    fenced::check_updates(operations, true, &mut verdict);
-    fenced::check_accepted(operations, "append", "version", &mut verdict);
+    guarded::check_znode(operations, &mut verdict);
     check_one_at_a_time(operations, &mut verdict);
     check_refusals(operations, &mut verdict);
     check_downgrades(operations, &mut verdict);

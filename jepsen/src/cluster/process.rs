@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::{Instant, sleep};
 
 use super::{CLUSTER_ID, Place, Plan};
 use crate::store::log_minute;
@@ -17,6 +18,11 @@ const LAST_LINES: usize = 8;
 const START_OFFSET_S: u64 = 3_600;
 /// Ends of one node that are remembered; there are hardly ever as many, and the first ones tell most.
 const ENDS_MAX: usize = 50;
+
+/// How long a clean stop may take: longer than a node gives itself before it cuts it short.
+const STOP_MAX: Duration = Duration::from_secs(30);
+/// Between two looks whether a node has stopped.
+const STOP_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a node says that does not start on the data that it has.
 const DAMAGED: &str = "is damaged: ";
@@ -181,14 +187,18 @@ impl Node {
         let Ok(Some(status)) = process.child.try_wait() else { return true };
         self.process = None;
         self.paused = false;
+        self.note_end(status.to_string());
+        false
+    }
+
+    fn note_end(&mut self, how: String) {
         if self.ends.len() < ENDS_MAX {
-            let (how, last_lines) = (status.to_string(), self.last_lines());
+            let last_lines = self.last_lines();
             let refused_damage =
                 self.data != Data::Sound && last_lines.last().is_some_and(|line| line.contains(DAMAGED));
             let for_its_disk = self.disk != Disk::Sound || refused_damage;
             self.ends.push(Ended { node: self.id, how, for_its_disk, refused_damage, last_lines });
         }
-        false
     }
 
     /// When it ended by itself, since the beginning.
@@ -225,15 +235,39 @@ impl Node {
         self.paused = false;
     }
 
+    /// SIGTERM, and waits for the end. One that does not stop cleanly counts as one that ended by itself.
+    pub async fn stop(&mut self) {
+        self.pause(false);
+        if !self.runs() || !self.signal(Signal::TERM) {
+            return;
+        }
+        let deadline = Instant::now() + STOP_MAX;
+        while let Some(process) = &mut self.process {
+            match process.child.try_wait() {
+                Ok(Some(status)) if status.success() => self.process = None,
+                Ok(None) if Instant::now() < deadline => sleep(STOP_PAUSE).await,
+                Ok(None) => {
+                    self.process = None;
+                    self.note_end(format!("was told to stop and had not after {} s", STOP_MAX.as_secs()));
+                }
+                Ok(Some(_)) | Err(_) => {
+                    self.runs();
+                    return;
+                }
+            }
+        }
+    }
+
     /// SIGSTOP or SIGCONT.
     pub fn pause(&mut self, pause: bool) {
-        let signal = if pause { Signal::STOP } else { Signal::CONT };
-        if let Some(process) = &self.process
-            && let Some(pid) = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw)
-            && kill_process(pid, signal).is_ok()
-        {
+        if self.signal(if pause { Signal::STOP } else { Signal::CONT }) {
             self.paused = pause;
         }
+    }
+
+    fn signal(&self, signal: Signal) -> bool {
+        let pid = self.process.as_ref().and_then(|process| i32::try_from(process.child.id()).ok());
+        pid.and_then(Pid::from_raw).is_some_and(|pid| kill_process(pid, signal).is_ok())
     }
 
     /// Whether it stands still.

@@ -19,12 +19,13 @@ use crate::{exit_code, harness_failed, say};
 use table::{Cell, Table};
 
 /// What is run when nothing is named: everything there is, and some of it together.
-const NEMESES: [&str; 16] = [
+const NEMESES: [&str; 17] = [
     "none",
     "kill",
     "kill-leader",
     "kill-majority",
     "kill-all",
+    "stop-leader",
     "pause",
     "pause-leader",
     "partition",

@@ -163,13 +163,10 @@ impl Work for Elections {
         let waiter = &mut candidate.waiter;
         let Some(session) = waiter.owner.session(client).await? else { return Ok(()) };
         let leaves = client.rng.u8(..20) == 0;
-        match waiter.place.take() {
-            Some(place) if place.held && candidate.deeds_left > 0 => {
-                self.lead(candidate, session, place, client).await;
-            }
-            Some(place) if place.held || leaves => waiter.release(session, place, client).await,
-            Some(place) => waiter.wait(session, place, client).await,
-            None => self.campaign(candidate, session, client).await?,
+        if let Some(place) = waiter.place.take_if(|place| place.held && candidate.deeds_left > 0) {
+            self.lead(candidate, session, place, client).await;
+        } else if let Some(session) = waiter.step(leaves, session, client).await {
+            self.campaign(candidate, session, client).await?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::again::{Used, again};
 use super::owner::SESSION_TIMEOUT_MS;
-use super::waiter::{Tickets, Waiter, look};
+use super::waiter::{Tickets, Waiter};
 use super::{Work, epoch, make_root};
 use crate::client::{Client, Session};
 use crate::http::Call;
@@ -64,42 +64,30 @@ fn told(locks: &[LockWish]) -> Value {
 }
 
 fn all(locks: Vec<LockWish>, policy: Policy) -> AcquireAll {
-    AcquireAll { locks, policy, label: String::new(), lock_delay: None }
+    AcquireAll { locks, policy, owner: String::new(), label: String::new(), lock_delay: None }
 }
 
-/// A worker and its locks.
-#[derive(Default)]
-pub struct MultiHolder(Waiter);
-
 impl Work for MultiLocks {
-    type Worker = MultiHolder;
+    type Worker = Waiter;
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
         make_root(client, "multi-lock").await.map(|_| ())
     }
 
-    fn worker(&self, _index: usize) -> MultiHolder {
-        MultiHolder::default()
+    fn worker(&self, _index: usize) -> Waiter {
+        Waiter::default()
     }
 
-    async fn step(&self, MultiHolder(worker): &mut MultiHolder, client: &mut Client) -> Result<(), String> {
+    async fn step(&self, worker: &mut Waiter, client: &mut Client) -> Result<(), String> {
         let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
-        let dice = client.rng.u8(..20);
-        match worker.place.take() {
-            Some(place) if dice < 3 => {
-                let lock = place.lock().to_owned();
-                worker.place = Some(place);
-                look(&lock, client).await;
-                worker.keep(session);
-            }
-            Some(place) if place.held || dice == 3 => worker.release(session, place, client).await,
-            Some(place) => worker.wait(session, place, client).await,
-            None => self.enqueue(worker, session, client).await,
+        let die = client.rng.u8(..20);
+        if let Some(session) = worker.step_or_look(die, session, client).await {
+            self.enqueue(worker, session, client).await;
         }
         Ok(())
     }
 
-    async fn settle(&self, MultiHolder(worker): MultiHolder, client: &mut Client) -> Result<(), String> {
+    async fn settle(&self, worker: Waiter, client: &mut Client) -> Result<(), String> {
         worker.owner.settle(client).await
     }
 

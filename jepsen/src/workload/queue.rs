@@ -23,33 +23,25 @@ impl Queue {
     }
 }
 
-/// A worker and its place in a queue.
-#[derive(Default)]
-pub struct Queued(Waiter);
-
 impl Work for Queue {
-    type Worker = Queued;
+    type Worker = Waiter;
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
         make_root(client, "queue").await.map(|_| ())
     }
 
-    fn worker(&self, _index: usize) -> Queued {
-        Queued::default()
+    fn worker(&self, _index: usize) -> Waiter {
+        Waiter::default()
     }
 
-    async fn step(&self, Queued(worker): &mut Queued, client: &mut Client) -> Result<(), String> {
+    async fn step(&self, worker: &mut Waiter, client: &mut Client) -> Result<(), String> {
         let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
         // Some leave the queue before their turn has come.
         let leaves = client.rng.u8(..20) == 0;
-        match worker.place.take() {
-            Some(place) if place.held || leaves => worker.release(session, place, client).await,
-            Some(place) => worker.wait(session, place, client).await,
-            None => {
-                let lock = format!("{}/queue/{}-{}", super::ROOT, epoch(client, EPOCH), client.rng.u64(..self.count));
-                let call = Call::post(format!("/v1/locks{lock}?wait=0&keep=true"));
-                worker.enqueue(session, Tickets::One, json!({"lock": lock}), call, client).await;
-            }
+        if let Some(session) = worker.step(leaves, session, client).await {
+            let lock = format!("{}/queue/{}-{}", super::ROOT, epoch(client, EPOCH), client.rng.u64(..self.count));
+            let call = Call::post(format!("/v1/locks{lock}?wait=0&keep=true"));
+            worker.enqueue(session, Tickets::One, json!({"lock": lock}), call, client).await;
         }
         Ok(())
     }

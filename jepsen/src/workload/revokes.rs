@@ -179,11 +179,10 @@ impl Work for Revokes {
         let waiter = &mut holder.waiter;
         let Some(session) = waiter.owner.session(client).await? else { return Ok(()) };
         let leaves = client.rng.u8(..20) == 0;
-        match waiter.place.take() {
-            Some(place) if place.held && holder.deeds_left > 0 => self.hold(holder, session, place, client).await,
-            Some(place) if place.held || leaves => waiter.release(session, place, client).await,
-            Some(place) => waiter.wait(session, place, client).await,
-            None => self.enqueue(holder, session, client).await?,
+        if let Some(place) = waiter.place.take_if(|place| place.held && holder.deeds_left > 0) {
+            self.hold(holder, session, place, client).await;
+        } else if let Some(session) = waiter.step(leaves, session, client).await {
+            self.enqueue(holder, session, client).await?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::again::{Used, again};
 use super::owner::SESSION_TIMEOUT_MS;
-use super::waiter::{Tickets, Waiter, look};
+use super::waiter::{Tickets, Waiter};
 use super::{Work, epoch, make_root};
 use crate::answer::Effect;
 use crate::client::{Client, Session};
@@ -58,43 +58,32 @@ fn target(lock: &str, permits: u64, limit: u64) -> String {
     format!("/v1/locks{lock}?mode=semaphore&permits={permits}&limit={limit}")
 }
 
-/// A worker and its permits.
-#[derive(Default)]
-pub struct PermitHolder(Waiter);
-
 impl Work for Semaphores {
-    type Worker = PermitHolder;
+    type Worker = Waiter;
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
         make_root(client, "semaphore").await.map(|_| ())
     }
 
-    fn worker(&self, _index: usize) -> PermitHolder {
-        PermitHolder::default()
+    fn worker(&self, _index: usize) -> Waiter {
+        Waiter::default()
     }
 
-    async fn step(&self, PermitHolder(worker): &mut PermitHolder, client: &mut Client) -> Result<(), String> {
+    async fn step(&self, worker: &mut Waiter, client: &mut Client) -> Result<(), String> {
         let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
-        let dice = client.rng.u8(..20);
-        match worker.place.take() {
-            Some(place) if dice < 3 => {
-                let lock = place.lock().to_owned();
-                worker.place = Some(place);
-                if dice == 0 && worker.holds() {
-                    self.ask_with_other_limit(worker, session, &lock, client).await;
-                } else {
-                    look(&lock, client).await;
-                    worker.keep(session);
-                }
-            }
-            Some(place) if place.held || dice == 3 => worker.release(session, place, client).await,
-            Some(place) => worker.wait(session, place, client).await,
-            None => self.enqueue(worker, session, client).await,
+        let die = client.rng.u8(..20);
+        if die == 0
+            && let Some(place) = worker.place.as_ref().filter(|place| place.held)
+        {
+            let lock = place.lock().to_owned();
+            self.ask_with_other_limit(worker, session, &lock, client).await;
+        } else if let Some(session) = worker.step_or_look(die, session, client).await {
+            self.enqueue(worker, session, client).await;
         }
         Ok(())
     }
 
-    async fn settle(&self, PermitHolder(worker): PermitHolder, client: &mut Client) -> Result<(), String> {
+    async fn settle(&self, worker: Waiter, client: &mut Client) -> Result<(), String> {
         worker.owner.settle(client).await
     }
 

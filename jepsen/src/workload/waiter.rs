@@ -95,7 +95,7 @@ pub(super) fn owned(value: &Value, session: &Session) -> Value {
 
 /// A worker, its session and its place.
 #[derive(Default)]
-pub(super) struct Waiter {
+pub struct Waiter {
     pub(super) owner: Owner,
     pub(super) place: Option<Place>,
 }
@@ -111,6 +111,30 @@ impl Waiter {
     /// Whether it holds.
     pub(super) fn holds(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.held)
+    }
+
+    /// Gives the place back when it holds or is to leave, and waits for it else. The session comes back when there is no place.
+    pub(super) async fn step(&mut self, leaves: bool, session: Session, client: &mut Client) -> Option<Session> {
+        let Some(place) = self.place.take() else { return Some(session) };
+        if place.held || leaves {
+            self.release(session, place, client).await;
+        } else {
+            self.wait(session, place, client).await;
+        }
+        None
+    }
+
+    /// The same with a die of twenty sides that says what is done with a place: a look at the queue now and then, and some
+    /// leave it before their turn has come.
+    pub(super) async fn step_or_look(&mut self, die: u8, session: Session, client: &mut Client) -> Option<Session> {
+        if die < 3
+            && let Some(place) = &self.place
+        {
+            look(place.lock(), client).await;
+            self.keep(session);
+            return None;
+        }
+        self.step(die == 3, session, client).await
     }
 
     /// Goes on with the session: nothing was done in it.

@@ -75,6 +75,22 @@ async fn several_locks_are_taken_together_or_not_at_all() {
     assert!(two.lock("/a").try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
     assert!(two.lock("/a").try_acquire().await.unwrap().is_some());
+    let owned = || both(&one).owner("thread 1");
+    let once = owned().acquire().await.unwrap();
+    let twice = owned().acquire_within(Duration::from_secs(20)).await.unwrap().unwrap();
+    assert_eq!((once.holds(), twice.holds(), once.parts()), (1, 2, twice.parts()));
+    let other = one.lock("/c").owner("thread 2").acquire().await.unwrap();
+    let waits = tokio::spawn({
+        let lock = one.semaphore("/b", 2).permits(2).owner("thread 2");
+        async move { lock.acquire().await }
+    });
+    until("it waits", async || (one.lock_queue("/b").await.unwrap().contenders == 2).then_some(())).await;
+    let third = one.multi_lock().and("/c", LockMode::Write).and("/d", LockMode::Read).owner("thread 1");
+    assert_eq!(third.acquire().await.unwrap_err().code(), Some(ProblemType::Deadlock));
+    assert_eq!(once.release().await.unwrap(), 1);
+    assert_eq!(twice.release().await.unwrap(), 0);
+    waits.await.unwrap().unwrap().release().await.unwrap();
+    other.release().await.unwrap();
 }
 
 #[tokio::test]

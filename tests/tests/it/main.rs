@@ -26,3 +26,4 @@ mod session_expiry;
 mod start_refused;
 mod started_one_by_one;
 mod wiped_node_returns_by_snapshot;
+mod zookeeper;

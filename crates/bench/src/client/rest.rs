@@ -92,6 +92,19 @@ impl Rest {
         Ok(())
     }
 
+    /// Gives the session away: this client has none then.
+    pub(crate) fn take_session(&mut self) -> Option<String> {
+        self.session.take()
+    }
+
+    /// Keeps a session alive that is not this client's own.
+    pub(crate) async fn keep_session_alive(&mut self, session: &str) -> Result<(), Error> {
+        let own = self.session.replace(session.to_owned());
+        let kept = self.keep_alive().await;
+        self.session = own;
+        kept
+    }
+
     pub(crate) async fn keep_alive(&mut self) -> Result<(), Error> {
         let id = self.session.as_deref().and_then(|session| session.split('.').next()).unwrap_or_default();
         match self.call("POST", &format!("/v1/sessions/{id}/keepalive"), None, b"").await? {
@@ -134,12 +147,36 @@ impl Rest {
 
     /// Acquires a lock, as docs/http-api.md wants it: with a key for retries. The answer is the ticket.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
-        self.keys += 1;
-        let key = format!("{:08x}-0000-4000-8000-{:012x}", std::process::id(), self.keys);
-        let path = format!("/v1/locks/{name}?wait=60s");
-        match self.call("POST", &path, Some(&key), b"").await? {
+        match self.acquire(name, "wait=60s").await? {
             200 => text_field(&self.body, "ticket"),
             status => Err(Error::answer(&format!("lock {name}: {status}"), &self.body)),
+        }
+    }
+
+    /// Takes a place in a lock's queue and leaves it there. The answer is the ticket, which holds when nobody was before it.
+    pub(crate) async fn join(&mut self, name: &str) -> Result<String, Error> {
+        match self.acquire(name, "keep=true").await? {
+            200 | 202 => text_field(&self.body, "ticket"),
+            status => Err(Error::answer(&format!("join {name}: {status}"), &self.body)),
+        }
+    }
+
+    async fn acquire(&mut self, name: &str, query: &str) -> Result<u16, Error> {
+        self.keys += 1;
+        let key = format!("{:08x}-0000-4000-8000-{:012x}", std::process::id(), self.keys);
+        self.call("POST", &format!("/v1/locks/{name}?{query}"), Some(&key), b"").await
+    }
+
+    /// Sends a long poll for a ticket to hold its lock.
+    pub(crate) async fn await_ticket(&mut self, ticket: &str) -> Result<(), Error> {
+        self.send("GET", &format!("/v1/tickets{ticket}?wait=60s"), None, b"").await
+    }
+
+    /// The answer to the poll: the ticket holds.
+    pub(crate) async fn told_ticket(&mut self) -> Result<(), Error> {
+        match self.answer().await? {
+            200 => Ok(()),
+            status => Err(Error::answer(&format!("ticket: {status}"), &self.body)),
         }
     }
 

@@ -15,6 +15,10 @@ use crate::workload::DATA;
 
 /// New clients try this often, at the surviving nodes in turn, and the first one that is served counts.
 const TRY_EVERY: Duration = Duration::from_millis(10);
+/// How long one of them waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How many may be waiting: more than come within [`PATIENCE`], so that one always comes after the new leader has.
+const WAITING_MAX: usize = 256;
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 30;
 const SESSION_TIMEOUT_S: u16 = 10;
@@ -24,18 +28,18 @@ const BEAT: Duration = Duration::from_secs(1);
 const HUNG: Duration = Duration::from_secs(14);
 
 /// kill -9.
-pub(super) async fn killed(cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure>, Error> {
+pub(super) async fn killed(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let (leader, survivors) = prepare(cluster, kind).await?;
     let started = Instant::now();
     cluster.kill(leader)?;
-    let served = first_served(kind, &survivors, started).await;
+    let served = first_served(kind, &survivors, started).await?;
+    figures.push(Figure::new("first client served after the leader's kill", "ms", served * 1e3));
     cluster.start_again(leader)?;
-    cluster.wait_until_all_serve().await?;
-    Ok(vec![Figure::new("first client served after the leader's kill", "ms", served? * 1e3)])
+    cluster.wait_until_recovered().await
 }
 
 /// SIGSTOP, and SIGCONT later.
-pub(super) async fn hung(cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure>, Error> {
+pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let (leader, survivors) = prepare(cluster, kind).await?;
     let addrs = cluster.addrs(kind.door());
     let mut keepers = Vec::with_capacity(SESSIONS);
@@ -56,7 +60,7 @@ pub(super) async fn hung(cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure
         let served = first_served(kind, &survivors, started).await;
         tokio::time::sleep_until((started + HUNG).into()).await;
         cluster.signal(leader, Signal::CONT)?;
-        cluster.wait_until_all_serve().await?;
+        cluster.wait_until_recovered().await?;
         tokio::time::sleep(2 * BEAT).await;
         over.set(true);
         served
@@ -66,15 +70,16 @@ pub(super) async fn hung(cluster: &mut Cluster, kind: Kind) -> Result<Vec<Figure
     for keeper in keepers.iter_mut().filter(|keeper| !keeper.lost) {
         let _ = tokio::time::timeout(BEAT, keeper.client.close_session()).await;
     }
-    Ok(vec![
+    figures.extend([
         Figure::new("first client served after the leader hung", "ms", served? * 1e3),
-        Figure::new("sessions of 30 lost, timeout 10 s", "sessions", lost as f64),
-    ])
+        Figure::new(format!("sessions of {SESSIONS} lost, timeout {SESSION_TIMEOUT_S} s"), "sessions", lost as f64),
+    ]);
+    Ok(())
 }
 
 /// The leader's number, and where the clients of the others connect to.
 async fn prepare(cluster: &Cluster, kind: Kind) -> Result<(usize, Vec<String>), Error> {
-    cluster.wait_until_all_serve().await?;
+    cluster.wait_until_recovered().await?;
     let leader = cluster.leader().await?;
     let mut survivors = cluster.addrs(kind.door());
     Client::open(kind.door(), &survivors[leader]).await?.create("failover", &DATA).await?;
@@ -94,11 +99,10 @@ async fn first_served(kind: Kind, survivors: &[String], started: Instant) -> Res
                 }
             }
             _ = ticks.tick() => {
-                // Attempts hang as long as their server lets them: a few dozen at a time are enough.
-                if attempts.len() < 64 {
+                if attempts.len() < WAITING_MAX {
                     let addr = survivors[number % survivors.len()].as_str();
                     attempts.push(async move {
-                        let attempt = tokio::time::timeout(Duration::from_secs(2), attempt(kind.door(), addr)).await;
+                        let attempt = tokio::time::timeout(PATIENCE, attempt(kind.door(), addr)).await;
                         matches!(attempt, Ok(Ok(()))).then(|| started.elapsed().as_secs_f64())
                     });
                 }

@@ -5,25 +5,27 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::Figure;
+use super::{Figure, Scale};
 use crate::client::Client;
 use crate::error::Error;
 use crate::figures::Spread;
 use crate::system::{Cluster, Kind};
 use crate::workload::DATA;
 
+/// At full scale.
 const WATCHERS: usize = 1_000;
 const CHANGES: usize = 5;
 /// An answer to a long poll comes with the event only, so nothing says when the last one has arrived at its server.
 const ARRIVE: Duration = Duration::from_millis(500);
 
-pub(super) async fn run(cluster: &Cluster, kind: Kind) -> Result<Vec<Figure>, Error> {
+pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {
+    let count = scale.of(WATCHERS);
     let addrs = cluster.addrs(kind.door());
     let name = format!("{}-watched", kind.name());
     let mut writer = Client::open(kind.door(), &addrs[0]).await?;
     writer.create(&name, &DATA).await?;
-    let mut watchers = Vec::with_capacity(WATCHERS);
-    for number in 0..WATCHERS {
+    let mut watchers = Vec::with_capacity(count);
+    for number in 0..count {
         watchers.push(Client::open(kind.door(), &addrs[number % addrs.len()]).await?);
     }
     let mut last = Vec::new();
@@ -36,7 +38,7 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind) -> Result<Vec<Figure>, Er
         let started = Instant::now();
         let told = async {
             let mut waits: FuturesUnordered<_> = watchers.iter_mut().map(|watcher| watcher.told(&name)).collect();
-            let mut times = Vec::with_capacity(WATCHERS);
+            let mut times = Vec::with_capacity(count);
             while let Some(told) = waits.next().await {
                 told?;
                 times.push(started.elapsed().as_secs_f64() * 1e3);
@@ -55,8 +57,9 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind) -> Result<Vec<Figure>, Er
         }
     }
     let median = |times: Vec<f64>| Spread::of(times.into_iter()).median;
-    Ok(vec![
-        Figure::new("half of 1,000 watchers told", "ms", median(middle)),
-        Figure::new("last of 1,000 watchers told", "ms", median(last)),
-    ])
+    figures.extend([
+        Figure::new(format!("half of {count} watchers told"), "ms", median(middle)),
+        Figure::new(format!("last of {count} watchers told"), "ms", median(last)),
+    ]);
+    Ok(())
 }

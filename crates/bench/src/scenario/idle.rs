@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 
-use super::Figure;
+use super::{Figure, Scale};
 use crate::client::{Client, SESSION_TIMEOUT_S};
 use crate::error::Error;
 use crate::system::{Cluster, Kind};
@@ -13,10 +13,13 @@ use crate::system::{Cluster, Kind};
 /// Every session is kept alive once in this time, as ZooKeeper's clients do with a timeout of 30 s.
 const BEAT: Duration = Duration::from_secs(10);
 const OPENED_AT_ONCE: usize = 64;
+/// At full scale.
+const SESSIONS: usize = 10_000;
 
-pub(super) async fn run(cluster: &Cluster, kind: Kind, sessions: usize) -> Result<Vec<Figure>, Error> {
+pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {
+    let sessions = scale.of(SESSIONS);
     let addrs = cluster.addrs(kind.door());
-    let empty = cluster.usage()?;
+    let empty = cluster.memory_bytes()?;
     let started = Instant::now();
     let open = |number: usize| Client::with_session(kind.door(), &addrs[number % addrs.len()], SESSION_TIMEOUT_S);
     let mut opening = stream::iter((0..sessions).map(open)).buffer_unordered(OPENED_AT_ONCE);
@@ -28,19 +31,21 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, sessions: usize) -> Resul
     let opened = started.elapsed();
     // Once round unmeasured, then once round measured.
     beat(&mut clients).await?;
-    let before = cluster.cpu()?;
+    let before = cluster.cpu_time()?;
     let began = Instant::now();
     beat(&mut clients).await?;
-    let cpu = cluster.cpu()?.saturating_sub(before);
+    let cpu = cluster.cpu_time()?.saturating_sub(before);
     let share = cpu.as_secs_f64() / began.elapsed().as_secs_f64();
-    let usage = cluster.usage()?;
-    let each = usage.pss_bytes.saturating_sub(empty.pss_bytes) as f64 / sessions as f64;
-    Ok(vec![
-        Figure::new("idle sessions: opened", "1/s", sessions as f64 / opened.as_secs_f64()),
-        Figure::new("idle sessions: memory of all nodes for each", "bytes", each),
-        Figure::new("idle sessions: memory of all nodes", "MB", usage.pss_bytes as f64 / 1e6),
-        Figure::new("idle sessions: CPU of all nodes", "% of a core", share * 100.0),
-    ])
+    let memory = cluster.memory_bytes()?;
+    let each = memory.saturating_sub(empty) as f64 / sessions as f64;
+    let rate = sessions as f64 / opened.as_secs_f64();
+    figures.extend([
+        Figure::new(format!("{sessions} sessions opened, 64 at a time"), "1/s", rate),
+        Figure::new("memory of all nodes for each of them", "bytes", each),
+        Figure::new("memory of all nodes", "MB", memory as f64 / 1e6),
+        Figure::new("CPU of all nodes", "% of a core", share * 100.0),
+    ]);
+    Ok(())
 }
 
 /// Keeps every session alive once, spread over [`BEAT`].

@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 
-use super::Figure;
+use super::{Figure, Scale, snapshot};
 use crate::client::Client;
 use crate::error::Error;
 use crate::system::{Cluster, Kind};
@@ -18,21 +18,33 @@ const BATCH: usize = 100;
 /// Below one directory.
 const SIBLINGS: usize = 1_000;
 
-pub(super) async fn run(cluster: &mut Cluster, kind: Kind, znodes: usize) -> Result<Vec<Figure>, Error> {
+/// At full scale.
+const ZNODES: usize = 1_000_000;
+
+pub(super) async fn run(
+    cluster: &mut Cluster,
+    kind: Kind,
+    scale: Scale,
+    figures: &mut Vec<Figure>,
+) -> Result<(), Error> {
+    let znodes = scale.of(ZNODES);
+    let memory_of_a_node =
+        |cluster: &Cluster| cluster.memory_bytes().map(|all| all as f64 / 1e6 / cluster.size() as f64);
     let started = Instant::now();
     load_all(cluster, kind, 0..znodes).await?;
-    let took = started.elapsed();
-    let usage = cluster.usage()?;
+    let rate = znodes as f64 / started.elapsed().as_secs_f64();
+    figures.push(Figure::new(
+        format!("{znodes} znodes loaded, {BATCH} in a transaction, {CLIENTS} clients"),
+        "1/s",
+        rate,
+    ));
+    figures.push(Figure::new("memory of a node", "MB", memory_of_a_node(cluster)?));
     let back = cluster.restart().await?;
     let mut again = Client::open(kind.door(), &cluster.addrs(kind.door())[0]).await?;
     again.get_linearizable(&name(znodes - 1)).await?;
-    let restarted = cluster.usage()?;
-    Ok(vec![
-        Figure::new("million: load, 100 in a transaction, 16 clients", "1/s", znodes as f64 / took.as_secs_f64()),
-        Figure::new("million: memory of a node", "MB", usage.pss_bytes as f64 / 3e6),
-        Figure::new("million: all nodes serve after a restart", "s", back.as_secs_f64()),
-        Figure::new("million: memory of a node after the restart", "MB", restarted.pss_bytes as f64 / 3e6),
-    ])
+    figures.push(Figure::new("all nodes serve after a restart", "s", back.as_secs_f64()));
+    figures.push(Figure::new("memory of a node after the restart", "MB", memory_of_a_node(cluster)?));
+    snapshot::run(cluster, kind, figures).await
 }
 
 /// Creates the znodes with these numbers, and the directories that they are the first in.

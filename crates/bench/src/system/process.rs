@@ -60,39 +60,20 @@ impl Drop for Process {
     }
 }
 
-/// What processes have used so far.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
-pub(crate) struct Usage {
-    /// Processor time.
-    pub(crate) cpu: Duration,
-    /// Resident memory; pages that several share are counted in each.
-    pub(crate) rss_bytes: u64,
-    /// Resident memory; pages that n share are counted as an n-th of each.
-    pub(crate) pss_bytes: u64,
+/// Resident memory of all these processes; pages that n processes share are counted as an n-th of each (PSS).
+pub(crate) fn memory_bytes(processes: impl Iterator<Item = u32>) -> io::Result<u64> {
+    let one = |id| Ok(field_kb(&fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?, "Pss:") * 1024);
+    processes.map(one).sum()
 }
 
-impl Usage {
-    /// Of all these processes together.
-    pub(crate) fn of(processes: impl Iterator<Item = u32>) -> io::Result<Usage> {
-        let mut sum = Usage::default();
-        for id in processes {
-            sum.cpu += cpu(&format!("/proc/{id}/stat"))?;
-            let memory = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?;
-            sum.rss_bytes += field_kb(&memory, "Rss:") * 1024;
-            sum.pss_bytes += field_kb(&memory, "Pss:") * 1024;
-        }
-        Ok(sum)
-    }
+/// Processor time that all these processes have used so far.
+pub(crate) fn cpu_time(processes: impl Iterator<Item = u32>) -> io::Result<Duration> {
+    processes.map(|id| cpu(&format!("/proc/{id}/stat"))).sum()
+}
 
-    /// Only the processor time, which costs less to ask for.
-    pub(crate) fn cpu_of(processes: impl Iterator<Item = u32>) -> io::Result<Duration> {
-        processes.map(|id| cpu(&format!("/proc/{id}/stat"))).sum()
-    }
-
-    /// Processor time of this very program.
-    pub(crate) fn own_cpu() -> io::Result<Duration> {
-        cpu("/proc/self/stat")
-    }
+/// Processor time of this very program.
+pub(crate) fn own_cpu_time() -> io::Result<Duration> {
+    cpu("/proc/self/stat")
 }
 
 fn cpu(path: &str) -> io::Result<Duration> {
@@ -122,6 +103,6 @@ mod tests {
         assert_eq!(read_ticks(stat), Some(168));
         assert_eq!(read_ticks("nonsense"), None);
         assert_eq!(field_kb("Rss:   12 kB\nPss:  7 kB", "Pss:"), 7);
-        assert!(Usage::of(std::iter::once(std::process::id())).unwrap().rss_bytes > 0);
+        assert!(memory_bytes(std::iter::once(std::process::id())).unwrap() > 0);
     }
 }

@@ -28,10 +28,13 @@ const PING: u64 = 0;
 /// After a failed connection attempt, questions fail at once for so long.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What those hear whose question comes too late for a peer that stops.
+const LEFT: &str = "the peer is shutting down";
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelError {
-    /// The question was not sent.
+    /// The question was not sent, or surely not taken.
     NotSent(String),
     /// It may have been sent, and heard.
     Lost(String),
@@ -124,7 +127,8 @@ impl Task {
 
     /// Asks and hands answers out until the connection breaks; returns why.
     async fn serve(&mut self, framed: Framed, first: Question) -> io::Error {
-        let mut line = Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now() };
+        let mut line =
+            Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now(), left: false };
         let mut tick = interval(self.silence / 4);
         let error = match line.put(first) {
             Ok(()) => self.exchange(&mut line, &mut tick).await,
@@ -149,7 +153,7 @@ impl Task {
                     None => Err(io::Error::other("shutting down")),
                 },
             };
-            if let Err(error) = step.and_then(|()| self.put_waiting(line)) {
+            if let Err(error) = step.and_then(|()| self.put_waiting(line)).and_then(|()| line.look_whether_over()) {
                 return error;
             }
         }
@@ -173,10 +177,16 @@ struct Line {
     pending: BTreeMap<u64, oneshot::Sender<Result<Answer, ChannelError>>>,
     last_number: u64,
     heard_at: Instant,
+    /// The peer stops, and takes no more questions.
+    left: bool,
 }
 
 impl Line {
     fn put(&mut self, question: Question) -> io::Result<()> {
+        if self.left {
+            let _ = question.reply.send(Err(ChannelError::NotSent(LEFT.into())));
+            return Ok(());
+        }
         // Nobody waits any more: asking now would do work for nothing, and a proposal would be a surprise.
         if question.reply.is_closed() {
             return Ok(());
@@ -201,10 +211,20 @@ impl Line {
             Exchange::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
         };
         self.heard_at = Instant::now();
-        if let Some(reply) = self.pending.remove(&answer.number) {
+        if let Answer::Leaving { taken } = answer.body {
+            self.left = true;
+            for (_, reply) in self.pending.split_off(&(taken.saturating_add(1))) {
+                let _ = reply.send(Err(ChannelError::NotSent(LEFT.into())));
+            }
+        } else if let Some(reply) = self.pending.remove(&answer.number) {
             let _ = reply.send(Ok(answer.body));
         }
         Ok(())
+    }
+
+    /// A connection whose peer has left is over with the last answer.
+    fn look_whether_over(&self) -> io::Result<()> {
+        if self.left && self.pending.is_empty() { Err(io::Error::other(LEFT)) } else { Ok(()) }
     }
 
     /// Forgets callers that have gone, and tells a silent peer from a slow answer.
@@ -290,6 +310,26 @@ mod tests {
         stop.stop();
         let stopped = channel.ask(Ask::ReadIndex, soon()).await;
         assert!(matches!(stopped, Err(ChannelError::NotSent(_))), "{stopped:?}");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_leaves_answers_what_it_took() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stop = Stop::default();
+        let channel = open(&listener, &stop);
+        let leaving = async {
+            let mut framed = accept(&listener).await;
+            let first: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            let _second: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            framed.send(&Numbered { number: PING, body: Answer::Leaving { taken: first.number } }).await.unwrap();
+            framed.send(&Numbered { number: first.number, body: Answer::ReadIndex(5) }).await.unwrap();
+            // With the last answer the asker closes.
+            assert!(framed.next::<Numbered<Ask>>().await.unwrap().is_none());
+        };
+        let asks = async { tokio::join!(channel.ask(Ask::ReadIndex, soon()), channel.ask(Ask::ReadIndex, soon())) };
+        let ((first, second), ()) = tokio::join!(asks, leaving);
+        assert_eq!(first, Ok(Answer::ReadIndex(5)));
+        assert_eq!(second, Err(ChannelError::NotSent(LEFT.into())));
     }
 
     #[tokio::test]

@@ -150,6 +150,11 @@ pub(crate) enum Answer {
     NotLeader(Option<u64>),
     /// Nothing was done, and why.
     Refused(String),
+    /// To nothing: the node stops. Questions up to this number will be answered, later ones were not taken.
+    Leaving {
+        /// The number of the last question that was taken; 0 when none was.
+        taken: u64,
+    },
 }
 
 /// How far a node is.

@@ -135,7 +135,12 @@ impl Ensemble {
     }
 
     pub(crate) async fn stop(&mut self, at: usize) {
-        self.nodes[at].take().unwrap().shutdown().await;
+        self.take(at).shutdown().await;
+    }
+
+    /// A node that the test ends itself.
+    pub(crate) fn take(&mut self, at: usize) -> Replica {
+        self.nodes[at].take().unwrap()
     }
 
     /// A lost disk.

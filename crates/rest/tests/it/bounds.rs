@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{Method, Request};
 use rest::RestConfig;
+use tower::ServiceExt;
 use znode::Limits;
 
 use crate::node::{Node, text};
@@ -39,6 +40,27 @@ async fn bodies_together_have_a_bound() {
     let refused = node.send(Request::post("/v1/znodes/b").body(Body::from_stream(pieces)).unwrap()).await;
     let refused = refused.expect_problem(503, "unavailable");
     assert_eq!((refused.header("retry-after"), &refused.body["outcome"]), ("1", &"unavailable".into()));
+}
+
+/// Who reads slowly keeps what was written for him alone. Raw data is the state's own.
+#[tokio::test]
+async fn long_answers_that_are_not_read_yet_have_a_bound() {
+    let config = RestConfig { bodies_bytes_max: 150 << 10, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    node.post("/v1/znodes/a", &"x".repeat(100_000)).await.expect(201);
+    let get = || Request::get("/v1/znodes/a").body(Body::empty()).unwrap();
+    let unread = node.router.clone().oneshot(get()).await.unwrap();
+    assert_eq!(unread.status(), 200);
+    let refused = node.get("/v1/znodes/a").await.expect_problem(503, "unavailable");
+    assert_eq!(refused.header("retry-after"), "1");
+    node.call(Method::GET, "/v1/znodes/a", &[("accept", "application/octet-stream")], b"").await.expect(200);
+    node.get("/v1/znodes/a?children").await.expect(200);
+    let ops: Vec<String> =
+        (0..100).map(|at| format!(r#"{{"op":"create","path":"/a/{at}{}"}}"#, "n".repeat(200))).collect();
+    let written = node.post("/v1/txn", &format!(r#"{{"ops":[{}]}}"#, ops.join(","))).await.expect(200);
+    assert!(written.bytes.len() > 20_000, "a write that is done is answered, however long the answer");
+    drop(unread);
+    node.get("/v1/znodes/a").await.expect(200);
 }
 
 #[tokio::test]

@@ -113,6 +113,21 @@ async fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_long_answer_that_was_taken_makes_room_for_the_next() {
+    let server = Server::start(RestConfig { bodies_bytes_max: 150 << 10, ..RestConfig::default() }).await;
+    server.node.post("/v1/znodes/long", &"x".repeat(100_000)).await.expect(201);
+    let mut stream = server.connect().await;
+    for _ in 0..3 {
+        stream.write_all(b"GET /v1/znodes/long HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let head = read_head(&mut stream).await;
+        let (_, length) = head.split_once("content-length: ").expect("a length");
+        let mut body = vec![0; length.lines().next().unwrap().parse().unwrap()];
+        timeout(PATIENCE, stream.read_exact(&mut body)).await.expect("an answer in time").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.len() > 100_000, "{head}");
+    }
+}
+
+#[tokio::test]
 async fn slow_heads_and_idle_connections_are_closed() {
     let server = Server::start(RestConfig { header_read_timeout_ms: 100, ..RestConfig::default() }).await;
     // Never sent, half a head, and idle after an answer.

@@ -107,3 +107,54 @@ async fn a_malformed_multi_lock_is_refused_by_the_lock_that_is_wrong() {
     let many: Vec<Value> = (0..65).map(|index| json!({"path": format!("/x{index}")})).collect();
     acquire(&node, &session, "", json!({ "locks": many })).await.expect_problem(413, "limit-reached");
 }
+
+#[tokio::test]
+async fn a_multi_lock_of_an_owner_is_refused_when_it_would_close_a_circle() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/a?owner=o").await.expect(200);
+    let of = |owner: &str, locks: &[&str]| {
+        let locks: Vec<Value> = locks.iter().map(|path| json!({ "path": path })).collect();
+        json!({ "locks": locks, "owner": owner })
+    };
+    let held = acquire(&node, &second, "", of("p", &["/b", "/c"])).await.expect(200);
+    node.acquire(&first, "/b?owner=o&keep").await.expect(202);
+    let refused = acquire(&node, &second, "?wait=20s", of("p", &["/new", "/a"])).await;
+    let refused = refused.expect_problem(409, "deadlock");
+    let edge = |index: usize| {
+        let edge = &refused.body["cycle"][index];
+        (edge["owner"].as_str().unwrap().to_string(), edge["lock"].as_str().unwrap().to_string())
+    };
+    assert_eq!(edge(0), ("p".into(), "/a".into()), "{}", refused.body);
+    assert_eq!(edge(1), ("o".into(), "/b".into()), "{}", refused.body);
+    assert_eq!((&refused.body["path"], &refused.body["cycle"][2]), (&json!("/a"), &json!(null)));
+    node.get("/v1/znodes/new").await.expect_problem(404, "no-node");
+    let history = node.get("/v1/locks/a?history=true").await.expect(200);
+    assert_eq!(history.body["history"][0]["end"], "deadlock", "{}", history.body);
+    // Another owner does not close it, and one without an owner is not looked at.
+    acquire(&node, &second, "?keep", of("q", &["/new", "/a"])).await.expect(202);
+    node.in_session(&second, Method::DELETE, &format!("/v1/tickets{}", text(&held, "ticket"))).await.expect(200);
+}
+
+#[tokio::test]
+async fn the_same_owner_holds_the_same_set_once_more_and_nothing_else_of_it() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let of = |locks: Value| json!({ "locks": locks, "owner": "o" });
+    let (a, b) = (json!({"path": "/a"}), json!({"path": "/b", "mode": "read"}));
+    let once = acquire(&node, &session, "", of(json!([a, b]))).await.expect(200);
+    let twice = acquire(&node, &session, "", of(json!([b, a]))).await.expect(200);
+    assert_eq!((number(&once, "holds"), number(&twice, "holds")), (1, 2));
+    assert_eq!((text(&once, "ticket"), &once.body["locks"]), (text(&twice, "ticket"), &twice.body["locks"]));
+    let refused = acquire(&node, &session, "", of(json!([{"path": "/c"}, a]))).await.expect_problem(409, "overlap");
+    let told = (&refused.body["name"], &refused.body["code"], &refused.body["path"], &refused.body["op_index"]);
+    assert_eq!(told, (&json!("Overlap"), &json!(-1024), &json!("/a"), &json!(1)));
+    node.acquire(&session, "/a?owner=o").await.expect_problem(409, "overlap");
+    let long = json!({ "locks": [{"path": "/d"}], "owner": "o".repeat(300) });
+    let refused = acquire(&node, &session, "", long).await.expect_problem(413, "body-too-large");
+    assert!(text(&refused, "detail").starts_with("owner: 300 bytes"), "{}", refused.body);
+    for holds in [1, 0] {
+        assert_eq!(number(&node.release(&session, text(&once, "ticket")).await.expect(200), "holds"), holds);
+    }
+    node.until_contenders("/a", 0).await;
+}

@@ -57,6 +57,22 @@ async fn watches_have_a_bound() {
 }
 
 #[tokio::test]
+async fn one_connection_does_not_take_all_watches() {
+    let node = Node::start_with(WireConfig { connection_watches_max: 2, ..WireConfig::default() }, |_| {}).await;
+    let (mut client, mut other) = (node.client().await, node.client().await);
+    for (path, answer) in [("/a", -101), ("/b", -101), ("/c", -125), ("/a", -101)] {
+        assert_eq!(client.exists(path, true).await, Err(answer), "{path}");
+    }
+    assert_eq!(client.exists("/c", false).await, Err(-101));
+    let exist = ["/c", "/d", "/e"].map(String::from).to_vec();
+    other.send(&Request::SetWatches2(SetWatches2 { exist, ..SetWatches2::default() })).await;
+    assert_eq!(other.packet().await, None, "who brings too many is cut");
+    // One that has fired makes room.
+    client.create("/a", 0).await.unwrap();
+    assert_eq!(client.exists("/c", true).await, Err(-101));
+}
+
+#[tokio::test]
 async fn requests_on_their_way_have_a_bound_and_wait() {
     let config = WireConfig { outstanding_max: 2, outstanding_bytes_max: 600, writes_max: 1, ..WireConfig::default() };
     let node = Node::start_with(config, |config| config.proposals_max = 1).await;
@@ -232,11 +248,7 @@ async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
 async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
     let node = Node::start().await;
     let mut client = node.client().await;
-    for number in 0..50 {
-        let auth = AuthRequest { kind: 0, scheme: "digest".into(), auth: format!("u{number}:p").as_bytes().into() };
-        client.send(&Request::Auth(auth)).await;
-        assert_eq!(client.answer().await.error, 0);
-    }
+    client.prove_fifty_names("u").await;
     let entry = |perms| jute::Acl { perms, scheme: "auth".into(), id: String::new() };
     let with_acl = |acl: Vec<jute::Acl>| {
         let Request::Create(op, one) = create("/a", 0) else { panic!("what else?") };
@@ -244,6 +256,59 @@ async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
     };
     assert_eq!(client.call(with_acl((1..=30_000).map(entry).collect())).await, Err(-114));
     client.ask::<jute::PathOnly>(with_acl(vec![entry(31); 30_000])).await.unwrap();
+    client.close().await;
+}
+
+/// Every write of the connection carries what it has proven.
+#[tokio::test]
+async fn a_name_that_is_proven_has_a_bound() {
+    let node = Node::start().await;
+    let prove = |user: usize| {
+        let auth = format!("{}:{}", "u".repeat(user), "p".repeat(100_000));
+        Request::Auth(AuthRequest { kind: 0, scheme: "digest".into(), auth: auth.as_bytes().into() })
+    };
+    let mut client = node.client().await;
+    client.call(prove(900)).await.unwrap();
+    client.create("/a", 0).await.unwrap();
+    assert_eq!(client.call(prove(1_100)).await, Err(-115));
+    assert_eq!(client.packet().await, None);
+}
+
+/// A znode that only its creator may use: the ACL grows to all that the client has proven.
+fn by_who_asks(path: &str) -> Request {
+    let Request::Create(op, one) = create(path, 0) else { panic!("what else?") };
+    let acl = vec![jute::Acl { perms: 31, scheme: "auth".into(), id: String::new() }];
+    Request::Create(op, jute::CreateRequest { acl, ..one })
+}
+
+#[tokio::test]
+async fn what_an_acl_grows_to_counts_among_the_bytes_on_their_way() {
+    let config = WireConfig { outstanding_bytes_max: 50_000, propose_timeout_ms: 2_000, ..WireConfig::default() };
+    // None of these writes is taken.
+    let node = Node::start_with(config, |config| config.proposal_bytes_max = 20_000).await;
+    let mut client = node.client().await;
+    client.prove_fifty_names(&"u".repeat(150)).await;
+    for _ in 0..100 {
+        client.send(&by_who_asks("/a")).await;
+    }
+    client.send(&Request::Ping).await;
+    assert_eq!(client.packet().await, None, "the ping is behind more than there is room for");
+}
+
+/// It never comes into the log, and those behind it must not wait for its turn.
+#[tokio::test]
+async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_are_done() {
+    let node = Node::start_with(WireConfig::default(), |config| config.limits.ops_max = 5_000).await;
+    let mut client = node.client().await;
+    client.prove_fifty_names(&"u".repeat(150)).await;
+    let Request::Create(op, one) = by_who_asks("/a") else { panic!("what else?") };
+    let long = client.send(&Request::Multi(vec![MultiOp::Create(op, one); 5_000])).await;
+    let behind = client.send(&create("/b", 0)).await;
+    let answer = client.answer().await;
+    assert_eq!((answer.xid, answer.error), (long, -8));
+    let answer = client.answer().await;
+    assert_eq!((answer.xid, answer.error), (behind, 0));
+    client.create("/c", 0).await.unwrap();
     client.close().await;
 }
 

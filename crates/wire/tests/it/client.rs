@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use jute::{
-    Acl, Buffer, ConnectRequest, ConnectResponse, CreateRequest, DataStat, Frames, Input, PathOnly, PathVersion,
-    PathWatch, Record, ReplyHeader, Request, RequestHeader, SetDataRequest, Stat, WatcherEvent, framed, op, xid,
+    Acl, AuthRequest, Buffer, ConnectRequest, ConnectResponse, CreateRequest, DataStat, Frames, Input, PathOnly,
+    PathVersion, PathWatch, Record, ReplyHeader, Request, RequestHeader, SetDataRequest, Stat, WatcherEvent, framed,
+    op, xid,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -195,6 +196,14 @@ impl Client {
 
     pub(crate) async fn delete(&mut self, path: &str) -> Result<Vec<u8>, i32> {
         self.call(Request::Delete(PathVersion { path: path.into(), version: -1 })).await
+    }
+
+    /// Proves to be fifty people.
+    pub(crate) async fn prove_fifty_names(&mut self, name: &str) {
+        for number in 0..50 {
+            let auth = format!("{number}{name}:password").as_bytes().into();
+            self.call(Request::Auth(AuthRequest { kind: 0, scheme: "digest".into(), auth })).await.unwrap();
+        }
     }
 
     /// Closes the session, and hears the end.

@@ -1,5 +1,7 @@
 //! Sessions: opened, resumed here and elsewhere, closed, expired.
 
+use std::time::{Duration, Instant};
+
 use jute::{Buffer, ConnectRequest, PASSWORD_BYTES, Record, Request, create_flags::EPHEMERAL, error, framed};
 use tokio::io::AsyncWriteExt;
 use wire::WireConfig;
@@ -105,6 +107,32 @@ async fn a_closed_session_is_gone_with_its_znodes_after_what_came_before_was_ans
     let mut other = node.client().await;
     assert_eq!(other.children("/", false).await.unwrap(), ["zookeeper"]);
     assert_eq!(greet(node.addr, &resumption).await.2.unwrap().timeout_ms, 0);
+}
+
+/// Signs of life are passed to the leader now and then, and the last of them when the connection ends.
+#[tokio::test]
+async fn a_session_lives_its_timeout_from_the_last_request_of_a_connection_that_broke() {
+    const TIMEOUT: Duration = Duration::from_secs(6);
+    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let mut broken = Vec::new();
+    for (n, node) in nodes.iter().enumerate() {
+        let mut breaking = Client::open(node.addr, i32::try_from(TIMEOUT.as_millis()).unwrap()).await;
+        let path = format!("/e{n}");
+        breaking.create(&path, EPHEMERAL).await.unwrap();
+        let made = Instant::now();
+        let last = loop {
+            let asked = Instant::now();
+            breaking.exists("/", false).await.unwrap();
+            if made.elapsed() > TIMEOUT / 15 {
+                break asked;
+            }
+        };
+        broken.push((znode::ZPath::parse(&path).unwrap(), last));
+    }
+    for (path, last) in broken {
+        nodes[0].wait_until(|state| state.node(&path).is_none()).await;
+        assert!(last.elapsed() >= TIMEOUT, "{path} is gone after {:?}", last.elapsed());
+    }
 }
 
 #[tokio::test]

@@ -86,6 +86,17 @@ pub(crate) fn command() -> Command {
         )
 }
 
+/// What is to be run: the command and its arguments.
+fn words() -> Arg {
+    Arg::new("command")
+        .value_name("COMMAND")
+        .required(true)
+        .num_args(1..)
+        .last(true)
+        .value_parser(clap::value_parser!(OsString))
+        .help("The command and its arguments, behind `--`")
+}
+
 /// Adds the name, the command to run, and what is to be known for that.
 pub(crate) fn with_command(command: Command) -> Command {
     let time = |name: &'static str, help: &'static str| {
@@ -97,13 +108,6 @@ pub(crate) fn with_command(command: Command) -> Command {
         .value_parser(PossibleValuesParser::new(deadline::OnLoss::NAMES))
         .default_value("term")
         .help("What to do before the lock may be lost: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so");
-    let words = Arg::new("command")
-        .value_name("COMMAND")
-        .required(true)
-        .num_args(1..)
-        .last(true)
-        .value_parser(clap::value_parser!(OsString))
-        .help("The command and its arguments, behind `--`");
     command
         .arg(Arg::new("name").value_name("NAME").required(true).help("The path; the first slash may be left out"))
         .arg(time("wait", "How long to wait; 0 is a try [default: without end]"))
@@ -115,7 +119,7 @@ pub(crate) fn with_command(command: Command) -> Command {
         )
         .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"))
         .arg(Arg::new("label").long("label").value_name("TEXT").help("For people [default: the command]"))
-        .arg(words)
+        .arg(words())
 }
 
 /// With `--json`, on stderr: stdout is the command's.

@@ -98,7 +98,7 @@ keys! {
         waits_max: count = rest.waits_max, "Long-polls and waiting acquires at once.";
         wait_max: duration = rest.wait_max_ms, "The longest wait that a request may ask for.";
         body_max: size = rest.body_bytes_max, "A request's body.";
-        bodies_max: size = rest.bodies_bytes_max, "Bodies being read or served, together.";
+        bodies_max: size = rest.bodies_bytes_max, "Bodies being read, and long answers being taken, together.";
         body_read_timeout: duration = rest.body_read_timeout_ms, "From the first byte of a body to its last.";
         uri_max: size = rest.uri_bytes_max, "A request's URI.";
         header_max: size = rest.header_bytes_max, "Names and values of a request's headers together.";
@@ -121,6 +121,7 @@ keys! {
         zookeeper_outstanding_bytes_max: size = wire.outstanding_bytes_max, "... and their bytes.";
         zookeeper_writes_max: count = wire.writes_max, "Writes of all ZooKeeper clients on their way at once.";
         zookeeper_watches_max: count = wire.watches_max, "Watches of all ZooKeeper clients of this node.";
+        zookeeper_connection_watches_max: count = wire.connection_watches_max, "Watches of one connection, so that none takes all of those.";
         zookeeper_unread_max: size = wire.unread_bytes_max, "Answers and events that one client has not taken yet.";
         zookeeper_handshake_timeout: duration = wire.handshake_timeout_ms, "From a connection's beginning to its first whole packet.";
         zookeeper_write_timeout: duration = wire.write_timeout_ms, "How long a client may take nothing of what it is sent.";

@@ -1,11 +1,13 @@
 //! The bytes of ledgers and multi-locks.
 
-use znode::{AcquireAll, Attempt, LockMode, LockSettings, Op, Policy, Request, Txn, decode_txn, encode_txn};
+use znode::{AcquireAll, Attempt, Identity, LockMode, LockSettings, Op, Policy, Request, Txn, decode_txn, encode_txn};
 
 use crate::frozen::{Beside, acquire, bytes, hex, path, ticket};
 
 const TXNS: &str = include_str!("../golden/ledger-txns-v1.hex");
 const RECORDS: &str = include_str!("../golden/ledger-records-v1.hex");
+const OWNED_TXNS: &str = include_str!("../golden/owned-multilock-txns-v1.hex");
+const OWNED_RECORDS: &str = include_str!("../golden/owned-multilock-records-v1.hex");
 
 /// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with the zxid as its key.
 fn operations() -> Vec<(u64, Op)> {
@@ -35,28 +37,53 @@ fn operations() -> Vec<(u64, Op)> {
     ]
 }
 
+/// Multi-locks with owners, which came later: one that is held twice, one that waits in a closed lock.
+fn owned() -> Vec<(u64, Op)> {
+    let all = |owner: &str, policy, parts: &[(&str, LockMode)]| {
+        let parts = parts.iter().map(|(lock, mode)| (path(lock), *mode)).collect();
+        let wish = AcquireAll { parts, policy, label: "all".into(), lock_delay_ms: 7, attempt: Attempt(1) };
+        Op::AcquireAllAs { wish, owner: owner.into() }
+    };
+    let pair = [("/x", LockMode::Read), ("/y", LockMode::Write)];
+    let proven = all("o", Policy::Strict, &[pair[1], pair[0]]);
+    let bob = Identity { scheme: "digest".into(), id: "bob:x".into() };
+    let mut operations = operations()[..4].to_vec();
+    operations.extend([
+        (1, all("o", Policy::Strict, &pair)),
+        (1, proven.proven_by(vec![bob])),
+        (1, all("p", Policy::Backfill, &[("/z", LockMode::Exclusive), ("/c", LockMode::Exclusive)])),
+    ]);
+    operations
+}
+
 fn beside() -> Beside {
     Beside { operations: operations(), golden: RECORDS }
+}
+
+fn beside_owned() -> Beside {
+    Beside { operations: owned(), golden: OWNED_RECORDS }
 }
 
 #[test]
 fn every_kind_of_record_keeps_its_bytes() {
     beside().check_bytes(7, 0..5);
+    beside_owned().check_bytes(7, 0..5);
 }
 
 #[test]
 fn missing_doubled_cut_and_damaged_records_are_refused_or_harmless() {
     beside().check_damage(40);
+    beside_owned().check_damage(40);
 }
 
 #[test]
 fn transactions_keep_their_bytes() {
-    let log: Vec<String> = operations()
-        .into_iter()
-        .map(|(_, op)| hex(&encode_txn(&Txn { time_ms: 1, request: Request::new(op) })))
-        .collect();
-    assert_eq!(log.join("\n") + "\n", TXNS, "what is in a log means another thing now");
-    for (line, (_, op)) in TXNS.lines().zip(operations()) {
-        assert_eq!(decode_txn(&bytes(line)).unwrap().request.op, op);
+    for (operations, golden) in [(operations(), TXNS), (owned(), OWNED_TXNS)] {
+        let bytes_of = |op: &Op| hex(&encode_txn(&Txn { time_ms: 1, request: Request::new(op.clone()) }));
+        let log: String = operations.iter().map(|(_, op)| bytes_of(op) + "\n").collect();
+        assert_eq!(log, golden, "what is in a log means another thing now");
+        for (line, (_, op)) in golden.lines().zip(operations) {
+            assert_eq!(decode_txn(&bytes(line)).unwrap().request.op, op);
+        }
     }
 }

@@ -121,7 +121,7 @@ impl History {
             self.attempts += 1;
             *attempt = Attempt(self.attempts);
         }
-        if let Op::AcquireAll(wish) = &mut request.op {
+        if let Op::AcquireAll(wish) | Op::AcquireAllAs { wish, .. } = &mut request.op {
             self.attempts += 1;
             wish.attempt = Attempt(self.attempts);
         }
@@ -144,8 +144,8 @@ impl History {
         let op = if self.rng.u8(..4) == 0 { self.in_turn(op, model, session) } else { op };
         let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
         let mut request = Request { credential, idempotency: None, guard, op };
-        let keyed =
-            matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. } | Op::AcquireAll(_) | Op::Upgrade(_));
+        let all = matches!(request.op, Op::AcquireAll(_) | Op::AcquireAllAs { .. });
+        let keyed = all || matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. } | Op::Upgrade(_));
         if keyed || self.rng.bool() {
             let key = self.key();
             let fold = |hash: u128, byte: &u8| hash.rotate_left(7) ^ u128::from(*byte);
@@ -177,7 +177,7 @@ impl History {
                 Op::SetAcl { path: self.place(model), acl, version: self.rng.i32(-1..2) }
             }
             44..66 => Op::Acquire(self.acquire()),
-            66..69 => Op::AcquireAll(self.acquire_all()),
+            66..69 => self.acquire_all_as(),
             69..72 => {
                 self.attempts += 1;
                 let (ticket, label) = (self.reader(model), self.word());
@@ -234,7 +234,7 @@ impl History {
     fn lock_op(&mut self, model: &Model) -> Op {
         match self.rng.u8(..100) {
             0..30 => Op::Acquire(self.acquire()),
-            30..45 => Op::AcquireAll(self.acquire_all()),
+            30..45 => self.acquire_all_as(),
             45..50 => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
             50 => Op::Znode(ZnodeOp::Create(self.create(model))),
             51 => self.set_lock(),
@@ -308,6 +308,23 @@ impl History {
             11 => LockMode::Latch,
             _ => LockMode::Lease { permits, limit },
         }
+    }
+
+    /// Often of an owner, and then often of two locks only: the same set is asked for again.
+    fn acquire_all_as(&mut self) -> Op {
+        let mut wish = self.acquire_all();
+        let owner = String::from(self.pick(&["", "o", "o", "p"]));
+        if owner.is_empty() {
+            return Op::AcquireAll(wish);
+        }
+        if self.rng.bool() {
+            let mode = if self.rng.bool() { LockMode::Read } else { LockMode::Exclusive };
+            wish.parts = vec![(zpath("/l"), mode), (zpath("/a"), LockMode::Write)];
+            if self.rng.bool() {
+                wish.parts.reverse();
+            }
+        }
+        Op::AcquireAllAs { wish, owner }
     }
 
     fn acquire_all(&mut self) -> AcquireAll {

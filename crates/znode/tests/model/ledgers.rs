@@ -1,10 +1,11 @@
-//! The model's ledgers: semaphores and multi-locks.
+//! The model's ledgers.
 
 use std::collections::BTreeMap;
 
+use znode::lock::WaitsFor;
 use znode::{
-    Acl, Acquire, AcquireAll, CREATE, Error, EventKind, LockMode, LockSettings, Policy, Refusal, Reply, RequestKey,
-    SessionId, WRITE, Zxid,
+    Acl, Acquire, CREATE, Error, EventKind, LockMode, LockSettings, Policy, Refusal, Reply, RequestKey, SessionId,
+    WRITE, Zxid,
 };
 
 use super::locks::{number, reads};
@@ -21,51 +22,25 @@ enum Need {
 }
 
 impl Model {
-    pub(super) fn acquire_all(
-        &mut self,
-        wish: &AcquireAll,
-        session: Option<SessionId>,
-        key: Option<RequestKey>,
-    ) -> Answer {
-        let id = session.ok_or(Error::SessionRequired)?;
-        let key = key.ok_or(Error::BadArguments)?;
-        if wish.parts.len() > (self.limits.ops_max as usize).min(64) {
-            return Err(Error::TooManyOps.into());
+    /// Who of a ledger's queue is in the way of one who needs so much and stands so far; and whether only until it holds.
+    pub(super) fn in_the_way_in_ledger(&self, lock: &str, mode: LockMode, own: Option<&str>) -> Vec<(String, bool)> {
+        let all = self.contenders(lock);
+        if !all.iter().any(|path| self.parts(path).is_some() && !self.owner_on(path).is_empty()) {
+            return Vec::new();
         }
-        let mut seen = Vec::new();
-        for (index, (lock, mode)) in wish.parts.iter().enumerate() {
-            if lock.as_str() == "/" || seen.contains(lock) || *mode == LockMode::Latch {
-                return refused(Error::BadArguments, lock.as_str()).map_err(|refusal| at(refusal, index));
-            }
-            seen.push(lock.clone());
-        }
-        if seen.is_empty() {
-            return Err(Error::BadArguments.into());
-        }
-        if wish.label.len() > self.limits.label_bytes_max as usize {
-            return Err(Error::DataTooLarge.into());
-        }
-        if let Some(ticket) = self.counted_on(id, &part(wish, 0), key) {
-            return self.stands(id, &ticket, key, wish.attempt);
-        }
-        let before = self.clone();
-        let mut tickets = Vec::new();
-        for index in 0..wish.parts.len() {
-            let acquire = part(wish, index);
-            let may = self.may_have_ledger(acquire.lock.as_str());
-            let may = may.map_err(|error| Refusal::at(error, &acquire.lock));
-            match may.and_then(|()| self.enqueue_in_mode(&acquire, id, key, true)) {
-                Ok(ticket) => tickets.push(ticket.unwrap()),
-                Err(refusal) => {
-                    *self = before;
-                    return Err(at(refusal, index));
-                }
-            }
-        }
-        let first = tickets[0].clone();
-        self.multis.push((wish.policy, tickets));
-        self.settle();
-        self.acquired(&first)
+        let need = need_in(mode);
+        let ledger = self.nodes[lock].ledger.as_ref().unwrap();
+        let room = |other: &String| match (&need, self.need(other)) {
+            (Need::Share, Need::Share) => true,
+            (Need::Permits(one), Need::Permits(two)) => one + two <= ledger.settings.limit.unwrap_or(0),
+            _ => false,
+        };
+        let held = self.holders(lock).into_iter().filter(|path| !room(path)).map(|path| (path, false));
+        let before = all.iter().take_while(|path| own != Some(path.as_str()));
+        let waits =
+            |path: &&String| self.nodes[*path].granted.is_none() && !ledger.settings.closed && !self.passable(path);
+        let waiting = before.filter(waits).map(|path| (path.clone(), room(path)));
+        held.chain(waiting).collect()
     }
 
     /// Enqueues, and opens a ledger if there must be one.
@@ -92,11 +67,7 @@ impl Model {
         };
         if let Some(ledger) = &known {
             let waiters = self.waiters(lock).len() as u32;
-            let need = match acquire.mode {
-                LockMode::Read => Need::Share,
-                LockMode::Lease { permits, .. } => Need::Permits(permits),
-                _ => Need::All,
-            };
+            let need = need_in(acquire.mode);
             let at_once = waiters == 0 && self.fits_beside(lock, &need, &self.holders(lock));
             if ledger.settings.waiters_max.is_some_and(|max| waiters >= max) && !at_once {
                 return Err(Refusal::at(Error::TooManyWaiters, &acquire.lock));
@@ -107,7 +78,7 @@ impl Model {
         if limit.is_some() {
             self.may_have_ledger(lock).map_err(|error| Refusal::at(error, &acquire.lock))?;
         }
-        let ticket = match self.enqueue(acquire, id, key)? {
+        let ticket = match self.enqueue(acquire, multi, id, key)? {
             Ok(ticket) => ticket,
             answer => return Ok(answer),
         };
@@ -123,7 +94,7 @@ impl Model {
     }
 
     /// Not after an upgrade.
-    fn may_have_ledger(&self, lock: &str) -> Result<(), Error> {
+    pub(super) fn may_have_ledger(&self, lock: &str) -> Result<(), Error> {
         let known = self.nodes.get(lock).is_some_and(|directory| directory.ledger.is_some());
         let upgraded = self.upgrades.iter().any(|(writer, _)| parent_of(writer) == Some(lock));
         if !known && (upgraded || self.passed.contains_key(lock)) { Err(Error::UpgradeConflict) } else { Ok(()) }
@@ -139,7 +110,19 @@ impl Model {
         let several = self.nodes.keys().any(|lock| self.permits_held(lock) > 1 && self.holders(lock).len() > 1);
         let by = self.nodes.values().any(|node| node.ledger.as_ref().is_some_and(|ledger| ledger.passed));
         let sights = [(together, "held-together"), (several, "several-permits"), (by, "passed")];
-        sights.into_iter().chain([(after, "passed-and-held-together")]).filter(|(met, _)| *met).map(|(_, word)| word)
+        let once_more = self.multis.iter().any(|(_, tickets)| self.holds(&tickets[0]) > 1);
+        let sights = sights.into_iter().chain([(after, "passed-and-held-together"), (once_more, "held-once-more")]);
+        sights.filter(|(met, _)| *met).map(|(_, word)| word)
+    }
+
+    /// What is rare in a circle: a part of a multi-lock in the way; a semaphore.
+    pub(crate) fn kinds_of_circle(&self, cycle: &[WaitsFor]) -> impl Iterator<Item = &'static str> {
+        // A circle may be told again when its tickets have gone.
+        let blockers = || cycle.iter().map(|edge| edge.blocker.as_str()).filter(|path| self.nodes.contains_key(*path));
+        let part = blockers().any(|path| self.parts(path).is_some());
+        let permits = blockers().any(|path| self.limit_over(path).is_some());
+        let kinds = [(part, "circle-of-parts"), (permits, "circle-of-permits")];
+        kinds.into_iter().filter(|(met, _)| *met).map(|(_, word)| word)
     }
 
     fn need(&self, path: &str) -> Need {
@@ -384,12 +367,10 @@ impl Model {
     }
 }
 
-fn part(wish: &AcquireAll, index: usize) -> Acquire {
-    let (lock, mode) = wish.parts[index].clone();
-    let (label, lock_delay_ms, attempt) = (wish.label.clone(), wish.lock_delay_ms, wish.attempt);
-    Acquire { lock, mode, owner: String::new(), label, lock_delay_ms, attempt }
-}
-
-fn at(refusal: Refusal, index: usize) -> Refusal {
-    Refusal { op_index: Some(index as u32), ..refusal }
+fn need_in(mode: LockMode) -> Need {
+    match mode {
+        LockMode::Read => Need::Share,
+        LockMode::Lease { permits, .. } => Need::Permits(permits),
+        _ => Need::All,
+    }
 }

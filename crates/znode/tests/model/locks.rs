@@ -1,9 +1,7 @@
 //! The model's locks.
 
 use znode::lock::LockStatus;
-use znode::{
-    Acl, Acquire, AcquireAll, Attempt, CREATE, Error, FencingToken, LockMode, Refusal, Reply, RequestKey, SessionId,
-};
+use znode::{Acl, Acquire, Attempt, CREATE, Error, FencingToken, LockMode, Refusal, Reply, RequestKey, SessionId};
 
 use super::upgrade::passes;
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
@@ -52,6 +50,13 @@ impl Model {
     }
 
     pub(super) fn once_more(&mut self, ticket: &str, key: RequestKey, attempt: Attempt) -> Answer {
+        if self.parts(ticket).is_some() {
+            return refused(Error::Overlap, ticket);
+        }
+        self.count_hold(ticket, key, attempt)
+    }
+
+    pub(super) fn count_hold(&mut self, ticket: &str, key: RequestKey, attempt: Attempt) -> Answer {
         let holds_max = self.limits.holds_max as usize;
         let node = self.lock_node(ticket);
         if node.holds.len() - node.released >= holds_max {
@@ -64,6 +69,7 @@ impl Model {
     pub(super) fn enqueue(
         &mut self,
         acquire: &Acquire,
+        part: bool,
         id: SessionId,
         key: RequestKey,
     ) -> Result<Result<String, Reply>, Refusal> {
@@ -93,7 +99,7 @@ impl Model {
         if self.contenders(lock).len() >= self.limits.waiters_max as usize {
             return Err(Refusal::at(Error::TooManyWaiters, &acquire.lock));
         }
-        if to_make.is_empty() && downgraded.is_none() {
+        if to_make.is_empty() && downgraded.is_none() && !part {
             let (mode, owner) = (acquire.mode, &*acquire.owner);
             if let Some(cycle) = self.circle_at_end(lock, mode, id, owner) {
                 self.note_circle(lock, mode, id, owner, &acquire.label);
@@ -150,13 +156,6 @@ impl Model {
         self.tickets(id, acquire).into_iter().find(counts)
     }
 
-    /// The same for the part that stands for a multi-lock.
-    pub(super) fn counted_on_first(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<String> {
-        let (lock, mode) = wish.parts[0].clone();
-        let (owner, label, attempt) = (String::new(), String::new(), wish.attempt);
-        self.counted_on(id, &Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt }, key)
-    }
-
     /// A retried acquire: where its ticket stands.
     pub(super) fn stands(&mut self, id: SessionId, ticket: &str, key: RequestKey, attempt: Attempt) -> Answer {
         match self.nodes.get_mut(ticket) {
@@ -180,7 +179,8 @@ impl Model {
             return refused(error, ticket);
         }
         let mut left = 0;
-        if let Some(lock) = &mut self.nodes.get_mut(ticket).unwrap().lock {
+        let counting = self.counting(ticket).to_string();
+        if let Some(lock) = &mut self.nodes.get_mut(&counting).unwrap().lock {
             lock.released += 1;
             if lock.released > RELEASED_MAX {
                 lock.holds.remove(0);
@@ -204,7 +204,8 @@ impl Model {
         if let Err(error) = self.may_give_back(ticket, session) {
             return refused(error, ticket);
         }
-        let lock = self.nodes[ticket].lock.clone();
+        let counting = self.counting(ticket).to_string();
+        let lock = self.nodes[&counting].lock.clone();
         let Some((key, lock)) = lock.and_then(|lock| {
             let key = lock.holds.iter().find(|(_, attempts)| attempts.contains(&attempt))?.0;
             Some((key, lock))
@@ -215,7 +216,7 @@ impl Model {
         if if_waiting && matches!(status, LockStatus::Held { .. }) {
             return Ok(Reply::StillHeld(status));
         }
-        let (_, attempts) = self.lock_node(ticket).holds.iter_mut().find(|(other, _)| *other == key).unwrap();
+        let (_, attempts) = self.lock_node(&counting).holds.iter_mut().find(|(other, _)| *other == key).unwrap();
         let before = attempts.iter().take_while(|other| **other != attempt).copied().collect::<Vec<_>>();
         attempts.retain(|other| *other != attempt && !(if_waiting && before.contains(other)));
         if !attempts.is_empty() {
@@ -226,7 +227,7 @@ impl Model {
         if lock.holds.len() - lock.released == 1 {
             self.take_out(ticket);
         } else {
-            let holds = &mut self.lock_node(ticket).holds;
+            let holds = &mut self.lock_node(&counting).holds;
             holds.retain(|(other, _)| *other != key);
         }
         Ok(Reply::Withdrawn)
@@ -297,7 +298,7 @@ impl Model {
     }
 
     pub(crate) fn holds(&self, ticket: &str) -> u32 {
-        self.nodes[ticket].lock.as_ref().map_or(1, |lock| lock.holds.len() - lock.released) as u32
+        self.nodes[self.counting(ticket)].lock.as_ref().map_or(1, |lock| lock.holds.len() - lock.released) as u32
     }
 }
 

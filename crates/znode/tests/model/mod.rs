@@ -3,6 +3,7 @@
 
 mod ledgers;
 mod locks;
+mod multilocks;
 mod past;
 mod revoke;
 mod tree;
@@ -187,11 +188,11 @@ impl Model {
                         None => (now, Err(Error::RequestKeyEvicted.into())),
                     }
                 }
-                (Op::AcquireAll(wish), Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                (Op::AcquireAll(wish) | Op::AcquireAllAs { wish, .. }, Some(Ok(Reply::Acquired { ticket, .. }))) => {
                     (now, self.stands(id, ticket.as_str(), idempotency.key, wish.attempt))
                 }
-                (Op::AcquireAll(wish), None) if !wish.parts.is_empty() => {
-                    match self.counted_on_first(id, wish, idempotency.key) {
+                (Op::AcquireAll(wish) | Op::AcquireAllAs { wish, .. }, None) => {
+                    match self.counted_on_all(id, wish, owner_of(&request.op), idempotency.key) {
                         Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, wish.attempt)),
                         None => (now, Err(Error::RequestKeyEvicted.into())),
                     }
@@ -257,7 +258,8 @@ impl Model {
             Op::AcquireUrgent { acquire, priority } => self.acquire(&acquire, priority, session, key),
             Op::SetLock { lock, settings } => self.set_lock(lock.as_str(), settings),
             Op::HandOver { ticket, to } => self.hand_over(ticket.as_str(), to.as_str(), session),
-            Op::AcquireAll(wish) => self.acquire_all(&wish, session, key),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, "", session, key),
+            Op::AcquireAllAs { wish, owner } => self.acquire_all(&wish, &owner, session, key),
             Op::Release { ticket } => self.release(ticket.as_str(), session),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(ticket.as_str(), attempt, if_waiting, session)
@@ -485,4 +487,12 @@ pub(crate) fn name_of(path: &str) -> &str {
 
 pub(crate) fn join(parent: &str, name: &str) -> String {
     if parent == "/" { format!("/{name}") } else { format!("{parent}/{name}") }
+}
+
+/// Whose a multi-lock is.
+fn owner_of(op: &Op) -> &str {
+    match op {
+        Op::AcquireAllAs { owner, .. } => owner,
+        _ => "",
+    }
 }

@@ -5,12 +5,19 @@ use znode::{Acl, CREATE, Error, FencingToken, LockMode, Reply, RequestKey, Sessi
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, number, parent_of, reads, refused, zpath};
 
-/// Somebody who waits or wants to: session, owner, lock, whether it reads, and who is in its way, in the order of the
-/// queue.
+/// Who waits: an owner, for all that it waits for; or one ticket, that another waits for until it holds.
+type Waiter = ((SessionId, String), Option<String>);
+
+/// Somebody who waits or wants to: who, for which lock, and who is in its way, in the order of the queue, and whether only
+/// until that one holds.
 struct Waiting {
-    who: (SessionId, String),
+    by: Waiter,
     lock: String,
-    blockers: Vec<String>,
+    blockers: Vec<(String, bool)>,
+}
+
+fn until_they_go(blockers: Vec<String>) -> Vec<(String, bool)> {
+    blockers.into_iter().map(|path| (path, false)).collect()
 }
 
 impl Model {
@@ -53,13 +60,11 @@ impl Model {
             return refused(Error::UpgradeConflict, reader);
         };
         let writer = join(lock, &format!("_c_{key}-__WRIT__{digits:010}"));
-        let mut blockers = match first_writer {
-            None => contenders.clone(),
-            Some(at) => contenders[..at].to_vec(),
-        };
+        let mut blockers = contenders[..first_writer.unwrap_or(contenders.len())].to_vec();
         blockers.retain(|path| path != reader);
-        let waiting = Waiting { who: (id, node.owner.clone()), lock: lock.into(), blockers };
-        if let Some(cycle) = self.circle(waiting) {
+        let by = ((id, node.owner.clone()), None);
+        let waiting = vec![Waiting { by, lock: lock.into(), blockers: until_they_go(blockers) }];
+        if let Some(cycle) = self.circle((id, node.owner.clone()), waiting) {
             self.note_circle(lock, LockMode::Write, id, &node.owner, &upgrade.label);
             return Ok(Reply::Deadlock { cycle });
         }
@@ -133,37 +138,55 @@ impl Model {
         id: SessionId,
         owner: &str,
     ) -> Option<Vec<WaitsFor>> {
-        let mut blockers = self.contenders(lock);
-        blockers.retain(|path| self.ledger_over(path).is_none());
-        blockers.retain(|path| mode != LockMode::Read || !reads(path));
-        self.circle(Waiting { who: (id, owner.into()), lock: lock.into(), blockers })
+        let who = (id, owner.to_string());
+        let blockers = if self.nodes.get(lock).is_some_and(|directory| directory.ledger.is_some()) {
+            self.in_the_way_in_ledger(lock, mode, None)
+        } else {
+            let mut blockers = self.contenders(lock);
+            blockers.retain(|path| mode != LockMode::Read || !reads(path));
+            until_they_go(blockers)
+        };
+        if !self.has_ticket(&who) {
+            return None;
+        }
+        self.circle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
+    }
+
+    /// The circle that a multi-lock closes that has entered its queues.
+    pub(super) fn circle_of(&self, who: (SessionId, String), first: &str) -> Option<Vec<WaitsFor>> {
+        let tickets = self.parts(first).unwrap().1.clone();
+        self.circle(who.clone(), self.waiting(&(who, None), &tickets))
+    }
+
+    /// Nobody waits for one that has no ticket.
+    pub(super) fn has_ticket(&self, who: &(SessionId, String)) -> bool {
+        let any = self.nodes.keys().any(|path| self.named(path).as_ref() == Some(who));
+        any && !who.1.is_empty() && self.lock_limits.deadlock_looks_max > 0
     }
 
     /// Breadth first over everybody who waits; every way to go on is kept as the list of its edges.
-    fn circle(&self, first: Waiting) -> Option<Vec<WaitsFor>> {
-        let asker = first.who.clone();
-        // Nobody waits for one that has no ticket.
-        let has_ticket = || self.nodes.keys().any(|path| self.named(path).as_ref() == Some(&asker));
-        if asker.1.is_empty() || self.lock_limits.deadlock_looks_max == 0 || !has_ticket() {
+    fn circle(&self, asker: (SessionId, String), first: Vec<Waiting>) -> Option<Vec<WaitsFor>> {
+        if !self.has_ticket(&asker) {
             return None;
         }
-        let mut seen = Vec::new();
-        let mut ways = vec![(Vec::new(), first)];
+        let mut seen: Vec<Waiter> = Vec::new();
+        let mut ways: Vec<_> = first.into_iter().map(|waiting| (Vec::new(), waiting)).collect();
         while !ways.is_empty() {
             let (edges, waiting) = ways.remove(0);
-            for blocker in waiting.blockers {
+            for (blocker, until_it_holds) in waiting.blockers {
                 let Some(who) = self.named(&blocker) else {
                     continue;
                 };
                 let mut edges: Vec<WaitsFor> = edges.clone();
-                let (session, owner) = waiting.who.clone();
+                let (session, owner) = waiting.by.0.clone();
                 edges.push(WaitsFor { session, owner, lock: zpath(&waiting.lock), blocker: zpath(&blocker) });
-                if who == asker {
+                if who == asker && !until_it_holds {
                     return Some(edges);
                 }
-                if !seen.contains(&who) {
-                    seen.push(who.clone());
-                    ways.extend(self.waits_of(&who).into_iter().map(|waiting| (edges.clone(), waiting)));
+                let next = (who, until_it_holds.then_some(blocker));
+                if !seen.contains(&next) {
+                    seen.push(next.clone());
+                    ways.extend(self.waits_of(&next).into_iter().map(|waiting| (edges.clone(), waiting)));
                 }
             }
         }
@@ -180,26 +203,44 @@ impl Model {
         }
     }
 
-    /// What an owner waits for, by lock and mode.
-    fn waits_of(&self, who: &(SessionId, String)) -> Vec<Waiting> {
-        let waits = |path: &&String| {
-            self.named(path).as_ref() == Some(who) && matches!(self.status(path), Ok(LockStatus::Waiting { .. }))
-        };
-        let mut tickets: Vec<&String> = self.nodes.keys().filter(waits).collect();
-        tickets.sort_by_key(|path| (zpath(parent_of(path).unwrap()), self.nodes[*path].lock.as_ref().unwrap().mode));
-        let waiting = |path: &&String| {
-            let mut blockers = self.contenders(parent_of(path).unwrap());
-            blockers.truncate(blockers.iter().position(|other| other == *path).unwrap());
-            blockers.retain(|other| self.ledger_over(other).is_none());
-            blockers.retain(|other| !self.upgrades.contains(&((*path).clone(), other.clone())));
-            if reads(path) {
-                let own =
-                    |other: &String| number(other) == number(path) && self.nodes[other].stay == self.nodes[*path].stay;
-                blockers.retain(|other| !reads(other) && !own(other));
+    /// What an owner waits for, by lock and mode; or what one ticket does, with the others of its multi-lock.
+    fn waits_of(&self, waiter: &Waiter) -> Vec<Waiting> {
+        let tickets = match waiter {
+            (who, None) => {
+                let own = |path: &&String| self.named(path).as_ref() == Some(who);
+                let mut tickets: Vec<String> = self.nodes.keys().filter(own).cloned().collect();
+                let mode = |path: &String| self.nodes[path].lock.as_ref().unwrap().mode;
+                tickets.sort_by_key(|path| (zpath(parent_of(path).unwrap()), mode(path)));
+                tickets
             }
-            Waiting { who: who.clone(), lock: parent_of(path).unwrap().into(), blockers }
+            (_, Some(ticket)) => self.parts(ticket).map_or_else(|| vec![ticket.clone()], |(_, parts)| parts.clone()),
         };
-        tickets.iter().map(waiting).collect()
+        self.waiting(waiter, &tickets)
+    }
+
+    /// What those of the tickets wait for that wait.
+    fn waiting(&self, by: &Waiter, tickets: &[String]) -> Vec<Waiting> {
+        let waits = |path: &&String| matches!(self.status(path), Ok(LockStatus::Waiting { .. }));
+        let waiting = |path: &String| {
+            let lock = parent_of(path).unwrap();
+            if self.ledger_over(path).is_some() {
+                let mode = self.nodes[path].lock.as_ref().unwrap().mode;
+                let mut blockers = self.in_the_way_in_ledger(lock, mode, Some(path));
+                blockers.retain(|(other, _)| !self.is_own_writer(path, other));
+                return Waiting { by: by.clone(), lock: lock.into(), blockers };
+            }
+            let mut blockers = self.contenders(lock);
+            blockers.truncate(blockers.iter().position(|other| other == path).unwrap());
+            blockers.retain(|other| !self.upgrades.contains(&(path.clone(), other.clone())));
+            blockers.retain(|other| !reads(path) || (!reads(other) && !self.is_own_writer(path, other)));
+            Waiting { by: by.clone(), lock: lock.into(), blockers: until_they_go(blockers) }
+        };
+        tickets.iter().filter(waits).map(waiting).collect()
+    }
+
+    /// Whether a reader is the downgrade of a writer.
+    fn is_own_writer(&self, reader: &str, writer: &str) -> bool {
+        reads(reader) && number(writer) == number(reader) && self.nodes[writer].stay == self.nodes[reader].stay
     }
 
     /// A request that was not let in is remembered as a wait without a ticket.

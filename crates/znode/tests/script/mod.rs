@@ -202,7 +202,7 @@ impl Script {
             "handover" => Op::HandOver { ticket: self.ticket(words)?, to: self.ticket(words)? },
             "acquireall" => {
                 self.attempts += 1;
-                Op::AcquireAll(words.acquire_all(self.attempts)?)
+                words.acquire_all_as(self.attempts)?
             }
             "release" => Op::Release { ticket: self.ticket(words)? },
             "withdraw" => {

@@ -144,8 +144,17 @@ impl Words {
         })
     }
 
-    /// `acquireall /a:read /b`.
-    pub(crate) fn acquire_all(&mut self, attempt: u64) -> Result<AcquireAll> {
+    /// `acquireall /a:read /b`, perhaps with `owner=`.
+    pub(crate) fn acquire_all_as(&mut self, attempt: u64) -> Result<Op> {
+        let owner = self.key("owner");
+        let wish = self.acquire_all(attempt)?;
+        Ok(match owner {
+            Some(owner) => Op::AcquireAllAs { wish, owner },
+            None => Op::AcquireAll(wish),
+        })
+    }
+
+    fn acquire_all(&mut self, attempt: u64) -> Result<AcquireAll> {
         let mut parts = Vec::new();
         for word in self.positional.drain(..) {
             let (path, mode) = word.split_once(':').unwrap_or((&word, "exclusive"));

@@ -15,6 +15,9 @@ use super::{Call, Client, Ports, Proxy, Rule, until};
 /// Within this long a node says how it is, or counts as unable to.
 const SOON: Duration = Duration::from_secs(2);
 
+/// Where in the block the ports for ZooKeeper clients begin: behind two for each node.
+const ZOOKEEPER_PORTS: u16 = 10;
+
 /// How to build an ensemble.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
@@ -24,11 +27,13 @@ pub(crate) struct Options {
     pub(crate) settings: &'static str,
     /// Whether peers talk through proxies, so that they can be cut off.
     pub(crate) proxied: bool,
+    /// Whether ZooKeeper clients are let in.
+    pub(crate) zookeeper: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { nodes: 3, settings: "", proxied: false }
+        Options { nodes: 3, settings: "", proxied: false, zookeeper: false }
     }
 }
 
@@ -78,17 +83,21 @@ impl Cluster {
             let node = Node {
                 id,
                 http_addr: ports.addr(2 * n),
+                zookeeper_addr: ports.addr(ZOOKEEPER_PORTS + n),
                 config: dir.path().join(format!("node{id}.toml")),
                 data_dir: dir.path().join(format!("data{id}")),
                 log: dir.path().join(format!("node{id}.log")),
                 process: None,
             };
-            let text = format!(
+            let mut text = format!(
                 "node_id = {id}\ncluster_id = \"test\"\npeer_listen = \"{}\"\ndata_dir = {:?}\nfree_disk_min = \"1MiB\"\nmembers = [\n{members}]\n{}\n",
                 ports.addr(2 * n + 1),
                 node.data_dir,
                 options.settings,
             );
+            if options.zookeeper {
+                let _ = writeln!(text, "zookeeper_listen = \"{}\"", node.zookeeper_addr);
+            }
             std::fs::write(&node.config, text).unwrap();
             node
         };
@@ -114,6 +123,11 @@ impl Cluster {
     /// A node's HTTP address.
     pub(crate) fn endpoint(&self, id: u64) -> &str {
         &self.node(id).http_addr
+    }
+
+    /// Where a node takes ZooKeeper clients.
+    pub(crate) fn zookeeper_endpoint(&self, id: u64) -> &str {
+        &self.node(id).zookeeper_addr
     }
 
     /// A node's configuration file.

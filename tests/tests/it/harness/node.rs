@@ -14,6 +14,7 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zlock-under-test");
 pub(crate) struct Node {
     pub(crate) id: u64,
     pub(crate) http_addr: String,
+    pub(crate) zookeeper_addr: String,
     pub(crate) config: PathBuf,
     pub(crate) data_dir: PathBuf,
     pub(crate) log: PathBuf,

@@ -9,5 +9,5 @@ mod mutexes;
 mod one_of_many;
 mod read_write;
 mod revocation;
-mod scene;
+pub(crate) mod scene;
 mod several;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Answer, Call, Client, Cluster, Pace, Session, until};
+use crate::harness::{Answer, Call, Client, Cluster, Options, Pace, Session, until};
 
 /// Longer than any test: such a session does not expire by itself.
 const LONG_MS: u64 = 120_000;
@@ -90,7 +90,12 @@ impl Held {
 impl Scene {
     /// Three nodes that are ready.
     pub(crate) async fn set() -> Scene {
-        let cluster = Cluster::start().await;
+        Scene::set_with(Options::default()).await
+    }
+
+    /// Nodes that are ready.
+    pub(crate) async fn set_with(options: Options) -> Scene {
+        let cluster = Cluster::start_with(options).await;
         let endpoints = cluster.ids().into_iter().map(|id| (id, cluster.endpoint(id).to_owned())).collect();
         let (down, seen) = watch::channel(None);
         Scene { cluster, nodes: Nodes { endpoints, down: seen, turn: Arc::default() }, down }
@@ -99,9 +104,14 @@ impl Scene {
     /// kill -9 of the leader.
     pub(crate) async fn kill_leader(&mut self) -> u64 {
         let leader = self.cluster.leader().await;
-        self.cluster.kill(leader);
-        self.down.send_replace(Some(leader));
+        self.kill(leader);
         leader
+    }
+
+    /// kill -9 of a node.
+    pub(crate) fn kill(&mut self, id: u64) {
+        self.cluster.kill(id);
+        self.down.send_replace(Some(id));
     }
 
     /// SIGSTOP of the leader: whoever waits at it has an open connection on which nothing comes.

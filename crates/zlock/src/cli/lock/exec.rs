@@ -24,14 +24,7 @@ pub(crate) fn command() -> Command {
                 .value_parser(clap::value_parser!(i32))
                 .help("The parent that it ends with; absent, it outlives its parent"),
         )
-        .arg(
-            Arg::new("command")
-                .required(true)
-                .num_args(1..)
-                .last(true)
-                .value_parser(clap::value_parser!(OsString))
-                .help("The command"),
-        )
+        .arg(super::words())
 }
 
 /// Returns only when there is no command to become.

@@ -46,14 +46,7 @@ pub(crate) fn command() -> Command {
                 .value_parser(clap::value_parser!(i32))
                 .help("The process group of the command; 0 is one of its own"),
         )
-        .arg(
-            Arg::new("command")
-                .required(true)
-                .num_args(1..)
-                .last(true)
-                .value_parser(clap::value_parser!(OsString))
-                .help("The command"),
-        )
+        .arg(super::words())
 }
 
 pub(crate) fn run(matches: &ArgMatches) -> u8 {

@@ -1,0 +1,75 @@
+//! The clusters that the steady loads and some scenarios share: started when they are wanted, replaced when they are broken.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::system::{Cluster, Kind, Program};
+use crate::workload::{self, Load, Workload};
+
+const WARM_UP_CLIENTS: usize = 64;
+
+/// The running ones, by program.
+pub(crate) struct Clusters {
+    /// Where their data go.
+    data: PathBuf,
+    /// Which systems use them.
+    systems: Vec<Kind>,
+    /// Load that each system gets before it is measured.
+    warm_up: Duration,
+    running: Vec<Cluster>,
+    /// Those that did not start: they are not tried again.
+    given_up: Vec<(Program, String)>,
+}
+
+impl Clusters {
+    /// None yet.
+    pub(crate) fn new(data: PathBuf, systems: &[Kind], warm_up: Duration) -> Clusters {
+        Clusters { data, systems: systems.to_vec(), warm_up, running: Vec::new(), given_up: Vec::new() }
+    }
+
+    /// The cluster that serves a system, started and warm.
+    ///
+    /// # Errors
+    /// Why it does not start, each time the same.
+    pub(crate) async fn get(&mut self, kind: Kind) -> Result<&mut Cluster, Error> {
+        let program = kind.program();
+        if let Some((_, reason)) = self.given_up.iter().find(|(given_up, _)| *given_up == program) {
+            return Err(Error::Absent(reason.clone()));
+        }
+        if !self.running.iter().any(|cluster| cluster.program == program) {
+            match self.start(program).await {
+                Ok(cluster) => self.running.push(cluster),
+                Err(error) => {
+                    self.given_up.push((program, error.to_string()));
+                    return Err(error);
+                }
+            }
+        }
+        let running = self.running.iter_mut().find(|cluster| cluster.program == program);
+        Ok(running.expect("it was started above, if not before"))
+    }
+
+    async fn start(&self, program: Program) -> Result<Cluster, Error> {
+        eprintln!("starting {program:?}");
+        let nodes = if program == Program::Redis { 1 } else { 3 };
+        let cluster = Cluster::start(program, nodes, &self.data).await?;
+        for &kind in self.systems.iter().filter(|kind| kind.program() == program) {
+            for workload in [Workload::Write, Workload::LocalGet, Workload::LockCycle] {
+                let load = Load { workload, clients: WARM_UP_CLIENTS, length: self.warm_up / 3, first_node: 0 };
+                workload::round(&cluster, kind, load).await?;
+            }
+        }
+        Ok(cluster)
+    }
+
+    /// Ends the cluster of a system: something failed there, and nobody knows in which state it is.
+    pub(crate) fn discard(&mut self, kind: Kind) {
+        self.running.retain(|cluster| cluster.program != kind.program());
+    }
+
+    /// Ends all.
+    pub(crate) fn clear(&mut self) {
+        self.running.clear();
+    }
+}

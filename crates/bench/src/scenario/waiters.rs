@@ -1,0 +1,140 @@
+//! One lock, more and more waiters: how soon the next one knows that it holds, and what the queue costs everybody else.
+//!
+//! A waiter is a place in the queue that its client left there (`keep=true`), not a connection: what is measured is the
+//! queue, not how many sockets a machine has. 64 sessions hold the places. The one that is next has a client that waits.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use futures_util::TryStreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
+use super::{Figure, Scale, growth};
+use crate::client::Rest;
+use crate::error::Error;
+use crate::figures::Ranks;
+use crate::system::{Cluster, Kind};
+
+const LOCK: &str = "growth";
+/// Their share of 100,000 places stays far below `ephemerals_max`.
+const SESSIONS: usize = 64;
+/// Longer than the scenario takes: nothing is kept alive but by what is measured.
+const SESSION_TIMEOUT_MS: u64 = 300_000;
+const LENGTH: Duration = Duration::from_secs(3);
+
+pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {
+    let mut queue = Queue::open(cluster.addrs(kind.door())).await?;
+    queue.join(1).await?;
+    for waiters in scale.steps(1, 100_000) {
+        let more = waiters + 1 - queue.tickets.len();
+        let began = Instant::now();
+        queue.join(more).await?;
+        let joined = more as f64 / began.elapsed().as_secs_f64();
+        figures.push(Figure::at(waiters, "waiters joined, 64 at a time", "1/s", joined));
+        let HandOffs { hand_offs, joins, elapsed } = queue.hand_over().await?;
+        figures.extend([
+            Figure::at(waiters, "hand-offs", "1/s", hand_offs.count() as f64 / elapsed.as_secs_f64()),
+            Figure::at(waiters, "hand-off p50", "us", hand_offs.at_us(0.5)),
+            Figure::at(waiters, "hand-off p99", "us", hand_offs.at_us(0.99)),
+            Figure::at(waiters, "hand-off max", "us", hand_offs.at_us(1.0)),
+            Figure::at(waiters, "joining p50", "us", joins.at_us(0.5)),
+            Figure::at(waiters, "joining p99", "us", joins.at_us(0.99)),
+        ]);
+        growth::writes(cluster, kind, waiters, figures).await?;
+    }
+    Ok(())
+}
+
+/// The lock's queue, and the clients whose places are in it.
+struct Queue {
+    /// One session each.
+    owners: Vec<Rest>,
+    addrs: Vec<String>,
+    /// In the lock's order; the first one holds it.
+    tickets: VecDeque<Place>,
+    /// How many places were ever taken.
+    taken: usize,
+}
+
+struct Place {
+    ticket: String,
+    owner: usize,
+}
+
+/// What was measured with one number of waiters.
+struct HandOffs {
+    hand_offs: Ranks,
+    joins: Ranks,
+    elapsed: Duration,
+}
+
+impl Queue {
+    async fn open(addrs: Vec<String>) -> Result<Queue, Error> {
+        let mut owners = Vec::with_capacity(SESSIONS);
+        for number in 0..SESSIONS {
+            let mut owner = Rest::open(&addrs[number % addrs.len()]).await?;
+            owner.open_session(SESSION_TIMEOUT_MS).await?;
+            owners.push(owner);
+        }
+        Ok(Queue { owners, addrs, tickets: VecDeque::new(), taken: 0 })
+    }
+
+    /// Lets `count` more waiters join, each session one after the other and all sessions at the same time.
+    async fn join(&mut self, count: usize) -> Result<(), Error> {
+        let joining = self.owners.iter_mut().enumerate().map(|(owner, client)| async move {
+            let share = count / SESSIONS + usize::from(owner < count % SESSIONS);
+            let mut places = Vec::with_capacity(share);
+            for _ in 0..share {
+                places.push(Place { ticket: client.join(LOCK).await?, owner });
+            }
+            Ok::<Vec<Place>, Error>(places)
+        });
+        let places: Vec<Vec<Place>> = joining.collect::<FuturesUnordered<_>>().try_collect().await?;
+        self.tickets.extend(places.into_iter().flatten());
+        self.taken += count;
+        // All join behind those that were there; the order among them is that of the numbers at the end of the names.
+        self.tickets.make_contiguous().sort_by(|a, b| number(&a.ticket).cmp(number(&b.ticket)));
+        Ok(())
+    }
+
+    /// Hands the lock on, again and again, with a new waiter at the end for each that left at the head.
+    async fn hand_over(&mut self) -> Result<HandOffs, Error> {
+        let (mut hand_offs, mut joins) = (Vec::new(), Vec::new());
+        // Clients that wait for a ticket to hold, one at each node. New ones: a node closes a connection that has been idle
+        // for 30 s, and it may take longer than that until 100,000 have joined.
+        let mut clients = Vec::with_capacity(self.addrs.len());
+        for addr in &self.addrs {
+            clients.push(Rest::open(addr).await?);
+        }
+        let began = Instant::now();
+        while began.elapsed() < LENGTH {
+            let holder = self.tickets.pop_front().ok_or_else(|| Error::Answer("nobody holds the lock".into()))?;
+            let next = self.tickets.front().ok_or_else(|| Error::Answer("nobody waits for the lock".into()))?;
+            let place = self.taken % clients.len();
+            let waiting = &mut clients[place];
+            waiting.await_ticket(&next.ticket).await?;
+            // While this is logged, the wait above has arrived at its node.
+            let joining = Instant::now();
+            let owner = self.taken % SESSIONS;
+            let ticket = self.owners[owner].join(LOCK).await?;
+            joins.push(joining.elapsed());
+            self.taken += 1;
+            let released = Instant::now();
+            let release = self.owners[holder.owner].unlock(&holder.ticket);
+            let told = async {
+                waiting.told_ticket().await?;
+                Ok::<Duration, Error>(released.elapsed())
+            };
+            let (handed, ()) = tokio::try_join!(told, release)?;
+            hand_offs.push(handed);
+            self.tickets.push_back(Place { ticket, owner });
+        }
+        let elapsed = began.elapsed();
+        Ok(HandOffs { hand_offs: Ranks::of(hand_offs.into_iter()), joins: Ranks::of(joins.into_iter()), elapsed })
+    }
+}
+
+/// The ten digits that a lock node's name ends in.
+fn number(ticket: &str) -> &str {
+    ticket.get(ticket.len().saturating_sub(10)..).unwrap_or_default()
+}

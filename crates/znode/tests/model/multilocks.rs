@@ -1,0 +1,133 @@
+//! The model's multi-locks.
+
+use znode::{Acquire, AcquireAll, Error, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath};
+
+use super::{Answer, Model, Stay, parent_of, refused};
+
+impl Model {
+    pub(super) fn acquire_all(
+        &mut self,
+        wish: &AcquireAll,
+        owner: &str,
+        session: Option<SessionId>,
+        key: Option<RequestKey>,
+    ) -> Answer {
+        let id = session.ok_or(Error::SessionRequired)?;
+        let key = key.ok_or(Error::BadArguments)?;
+        if wish.parts.len() > (self.limits.ops_max as usize).min(64) {
+            return Err(Error::TooManyOps.into());
+        }
+        let mut seen = Vec::new();
+        for (index, (lock, mode)) in wish.parts.iter().enumerate() {
+            if lock.as_str() == "/" || seen.contains(lock) || *mode == LockMode::Latch {
+                return refused(Error::BadArguments, lock.as_str()).map_err(|refusal| at(refusal, index));
+            }
+            seen.push(lock.clone());
+        }
+        if seen.is_empty() {
+            return Err(Error::BadArguments.into());
+        }
+        if wish.label.len().max(owner.len()) > self.limits.label_bytes_max as usize {
+            return Err(Error::DataTooLarge.into());
+        }
+        if let Some(ticket) = self.counted_on_all(id, wish, owner, key) {
+            return self.stands(id, &ticket, key, wish.attempt);
+        }
+        if let Some(first) = self.same_set(id, wish, owner) {
+            return self.count_hold(&first, key, wish.attempt);
+        }
+        for (index, (lock, _)) in wish.parts.iter().enumerate() {
+            if !self.tickets_of(id, lock.as_str(), owner).is_empty() {
+                return refused(Error::Overlap, lock.as_str()).map_err(|refusal| at(refusal, index));
+            }
+        }
+        let before = self.clone();
+        let mut tickets = Vec::new();
+        for index in 0..wish.parts.len() {
+            let acquire = part(wish, index, owner);
+            let may = self.may_have_ledger(acquire.lock.as_str());
+            let may = may.map_err(|error| Refusal::at(error, &acquire.lock));
+            match may.and_then(|()| self.enqueue_in_mode(&acquire, id, key, true)) {
+                Ok(ticket) => tickets.push(ticket.unwrap()),
+                Err(refusal) => {
+                    *self = before;
+                    return Err(at(refusal, index));
+                }
+            }
+        }
+        let first = tickets[0].clone();
+        self.multis.push((wish.policy, tickets));
+        self.settle();
+        let waited_for = before.has_ticket(&(id, owner.into()));
+        if let Some(cycle) = waited_for.then(|| self.circle_of((id, owner.into()), &first)).flatten() {
+            *self = before;
+            let (lock, mode) = wish.parts.iter().find(|(lock, _)| *lock == cycle[0].lock).unwrap();
+            self.note_circle(lock.as_str(), *mode, id, owner, &wish.label);
+            return Ok(Reply::Deadlock { cycle });
+        }
+        self.acquired(&first)
+    }
+
+    /// The first ticket of an owner's multi-lock of just these locks and modes.
+    fn same_set(&self, id: SessionId, wish: &AcquireAll, owner: &str) -> Option<String> {
+        let own = |ticket: &String| self.nodes[ticket].stay == Stay::Session(id) && self.owner_on(ticket) == owner;
+        let has = |tickets: &[String], (lock, mode): &(ZPath, LockMode)| {
+            tickets.iter().any(|ticket| {
+                parent_of(ticket) == Some(lock.as_str()) && self.nodes[ticket].lock.as_ref().unwrap().mode == *mode
+            })
+        };
+        let same = |tickets: &Vec<String>| {
+            tickets.len() == wish.parts.len() && wish.parts.iter().all(|part| has(tickets, part))
+        };
+        let mut multis = self.multis.iter().map(|(_, tickets)| tickets);
+        let found = multis.find(|tickets| own(&tickets[0]) && same(tickets));
+        found.filter(|_| !owner.is_empty()).map(|tickets| tickets[0].clone())
+    }
+
+    /// All tickets of an owner on a lock.
+    fn tickets_of(&self, id: SessionId, lock: &str, owner: &str) -> Vec<String> {
+        let own = |path: &String| self.nodes[path].stay == Stay::Session(id) && self.owner_on(path) == owner;
+        self.contenders(lock).into_iter().filter(|path| !owner.is_empty() && own(path)).collect()
+    }
+
+    pub(super) fn owner_on(&self, ticket: &str) -> &str {
+        self.nodes[ticket].lock.as_ref().map_or("", |lock| &lock.owner)
+    }
+
+    /// The ticket of a multi-lock that counts an acquire with this key already.
+    pub(super) fn counted_on_all(
+        &self,
+        id: SessionId,
+        wish: &AcquireAll,
+        owner: &str,
+        key: RequestKey,
+    ) -> Option<String> {
+        if wish.parts.is_empty() {
+            return None;
+        }
+        if owner.is_empty() {
+            return self.counted_on(id, &part(wish, 0, owner), key);
+        }
+        let (lock, mode) = &wish.parts[0];
+        let tickets = self.tickets_of(id, lock.as_str(), owner);
+        let ticket = tickets.iter().find(|ticket| self.nodes[*ticket].lock.as_ref().unwrap().mode == *mode)?;
+        let first = &self.parts(ticket)?.1[0];
+        let counted = self.nodes[first].lock.as_ref().unwrap().holds.iter().any(|(other, _)| *other == key);
+        counted.then(|| first.clone())
+    }
+
+    /// The ticket that counts: the first of a multi-lock.
+    pub(super) fn counting<'a>(&'a self, ticket: &'a str) -> &'a str {
+        self.parts(ticket).map_or(ticket, |(_, tickets)| &tickets[0])
+    }
+}
+
+fn part(wish: &AcquireAll, index: usize, owner: &str) -> Acquire {
+    let (lock, mode) = wish.parts[index].clone();
+    let (label, lock_delay_ms, attempt) = (wish.label.clone(), wish.lock_delay_ms, wish.attempt);
+    Acquire { lock, mode, owner: owner.into(), label, lock_delay_ms, attempt }
+}
+
+fn at(refusal: Refusal, index: usize) -> Refusal {
+    Refusal { op_index: Some(index as u32), ..refusal }
+}

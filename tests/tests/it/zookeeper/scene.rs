@@ -1,0 +1,208 @@
+//! Three nodes that take ZooKeeper clients, and such clients.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use spawns_core::{Spawn, Task, enter};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use zookeeper_client::{
+    Acls, Client, Connector, CreateMode, CreateOptions, Error, OneshotWatcher, PersistentWatcher, SessionId, Stat,
+    WatchedEvent,
+};
+
+use crate::harness::{Cluster, Options, Pace, until};
+use crate::recipes;
+
+/// Longer than any test: such a session does not expire by itself, nor does an election cut it off.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+
+/// How long an event may take. Generous: machines that run tests are slow at times.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
+pub(crate) const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+
+/// Three nodes.
+pub(crate) struct Scene {
+    /// As HTTP clients know them.
+    pub(crate) http: recipes::scene::Scene,
+}
+
+/// Spawns what the client runs in the background.
+struct Tokio;
+
+impl Spawn for Tokio {
+    fn spawn(&self, task: Task) {
+        tokio::spawn(Box::into_pin(task.future));
+    }
+}
+
+impl Scene {
+    /// Three nodes that are ready.
+    pub(crate) async fn set() -> Scene {
+        // The client spawns where it connects and where a guard is dropped, so in the test's thread: until that ends.
+        std::mem::forget(enter(&Tokio));
+        let settings = "zookeeper_words = \"*\"\n";
+        let options = Options { zookeeper: true, settings, ..Options::default() };
+        Scene { http: recipes::scene::Scene::set_with(options).await }
+    }
+
+    /// The processes.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.http.cluster
+    }
+
+    /// A client of one node.
+    pub(crate) async fn client_of(&self, id: u64) -> Client {
+        connect(connector(), self.cluster().zookeeper_endpoint(id)).await
+    }
+
+    /// A client that knows all nodes.
+    pub(crate) async fn client(&self) -> Client {
+        connect(connector(), &self.endpoints()).await
+    }
+
+    /// A client that knows all nodes and is connected to this one.
+    pub(crate) async fn client_at(&self, id: u64) -> Client {
+        until("a client has chosen the node", async || {
+            let client = self.client().await;
+            (self.node_of(client.session_id()).await == id).then_some(client)
+        })
+        .await
+    }
+
+    /// Where all nodes are, as clients are told.
+    pub(crate) fn endpoints(&self) -> String {
+        let all: Vec<_> = self.cluster().ids().into_iter().map(|id| self.cluster().zookeeper_endpoint(id)).collect();
+        all.join(",")
+    }
+
+    /// What a node answers to a four-letter word; `None` when it is not there.
+    pub(crate) async fn word(&self, id: u64, word: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.cluster().zookeeper_endpoint(id)).await.ok()?;
+        stream.write_all(word.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.ok()?.ok()?;
+        Some(answer)
+    }
+
+    /// The node that the session's client is connected to.
+    pub(crate) async fn node_of(&self, session: SessionId) -> u64 {
+        let line = format!("sid={session},");
+        until("the session is at a node", async || {
+            for id in self.cluster().ids() {
+                if self.word(id, "cons").await.is_some_and(|answer| answer.contains(&line)) {
+                    return Some(id);
+                }
+            }
+            None
+        })
+        .await
+    }
+}
+
+/// A session that outlives the test.
+pub(crate) fn connector() -> Connector {
+    Client::connector().with_session_timeout(LONG)
+}
+
+/// Connects, whatever elections come between.
+pub(crate) async fn connect(connector: Connector, endpoints: &str) -> Client {
+    until("the client is connected", async || connector.clone().connect(endpoints).await.ok()).await
+}
+
+/// The first event of a watch.
+pub(crate) async fn fired(watcher: OneshotWatcher) -> WatchedEvent {
+    timeout(PATIENCE, watcher.changed()).await.expect("the watch fires")
+}
+
+/// What was told already, if anything was.
+pub(crate) fn told(watcher: OneshotWatcher) -> Option<WatchedEvent> {
+    watcher.changed().now_or_never()
+}
+
+/// The next event of a watch that stays, of a znode and not of the connection.
+pub(crate) async fn next(watcher: &mut PersistentWatcher) -> WatchedEvent {
+    let next = async {
+        loop {
+            let event = watcher.changed().await;
+            if !event.path.is_empty() {
+                return event;
+            }
+        }
+    };
+    timeout(PATIENCE, next).await.expect("there is another event")
+}
+
+/// Does what may be repeated until an answer has come.
+pub(crate) async fn answered<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<T, Error>) -> T {
+    until(what, async || match ask().await {
+        Ok(answer) => Some(answer),
+        Err(Error::ConnectionLoss) => None,
+        Err(error) => panic!("{what}: {error}"),
+    })
+    .await
+}
+
+/// Creates a znode that is not there yet, also when the connection is lost half-way.
+pub(crate) async fn create(client: &Client, path: &str, data: &str, options: &CreateOptions<'_>) -> Stat {
+    let mut pace = Pace::new("the znode is created");
+    let mut unknown = false;
+    loop {
+        pace.next().await;
+        match client.create(path, data.as_bytes(), options).await {
+            Ok((stat, _)) => return stat,
+            Err(Error::NodeExists) if unknown => {}
+            Err(Error::ConnectionLoss) => {
+                unknown = true;
+                continue;
+            }
+            Err(error) => panic!("{path}: {error}"),
+        }
+        if let Ok(Some(stat)) = client.check_stat(path).await {
+            return stat;
+        }
+    }
+}
+
+/// Sets the data of a znode of this version, also when the connection is lost half-way.
+pub(crate) async fn set(client: &Client, path: &str, data: &str, version: i32) {
+    let mut pace = Pace::new("the znode is set");
+    let mut unknown = false;
+    loop {
+        pace.next().await;
+        match client.set_data(path, data.as_bytes(), Some(version)).await {
+            Ok(_) => return,
+            Err(Error::BadVersion) if unknown => return,
+            Err(Error::ConnectionLoss) => unknown = true,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+}
+
+/// Deletes a znode, also when the connection is lost half-way.
+pub(crate) async fn delete(client: &Client, path: &str) {
+    let mut pace = Pace::new("the znode is deleted");
+    let mut unknown = false;
+    loop {
+        pace.next().await;
+        match client.delete(path, None).await {
+            Ok(()) => return,
+            Err(Error::NoNode) if unknown => return,
+            Err(Error::ConnectionLoss) => unknown = true,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+}
+
+/// The znode's stat once it is there, or `None` once it is not.
+pub(crate) async fn stat(client: &Client, path: &str) -> Option<Stat> {
+    answered("the znode is looked at", async || client.check_stat(path).await).await
+}
+
+/// What a node has applied, once it has all that was written before.
+pub(crate) async fn sync(client: &Client) {
+    answered("the node is up to date", async || client.sync("/").await).await;
+}

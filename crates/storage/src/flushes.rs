@@ -97,19 +97,14 @@ impl Flushes {
 
     fn flush(self: &Arc<Self>, log: &mut RaftLog<WalTypes>, gathered: &mut Gathered) -> io::Result<()> {
         gathered.under_way = true;
-        let done = Done::Gathered(Arc::clone(self), std::mem::take(&mut gathered.waiting));
+        let flushed = std::mem::take(&mut gathered.waiting);
+        let done = Done::Gathered(Together { flushes: Arc::clone(self), flushed });
         log.flush(true, Some(WalCallback { fatal: self.fatal.clone(), done }))
     }
 
-    /// A flush came to its end. Called by the flush thread.
-    pub(crate) fn done(self: &Arc<Self>, flushed: Vec<IOFlushed<TypeConfig>>, result: io::Result<()>) {
-        let failed = result.is_err();
-        tell(flushed, &result);
+    /// After a flush: the next one, if somebody waits for it. Called by the flush thread.
+    fn go_on(self: &Arc<Self>) {
         let mut gathered = self.gathered();
-        if failed {
-            // The thread ends now, so nothing else would tell them. `under_way` stays: there is no other flush.
-            return tell(std::mem::take(&mut gathered.waiting), &result);
-        }
         if gathered.waiting.is_empty() {
             gathered.under_way = false;
             return;
@@ -141,11 +136,54 @@ impl Flushes {
     }
 }
 
+/// Appends that one flush brings to the disk.
+pub(crate) struct Together {
+    flushes: Arc<Flushes>,
+    flushed: Vec<IOFlushed<TypeConfig>>,
+}
+
+impl Together {
+    /// The flush came to its end. Called by the flush thread.
+    pub(crate) fn done(mut self, result: &io::Result<()>) {
+        tell(std::mem::take(&mut self.flushed), result);
+        // After an error the flush thread ends, and the node: nothing is retried.
+        if result.is_ok() {
+            self.flushes.go_on();
+        }
+    }
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        if !self.flushed.is_empty() {
+            let gone =
+                self.flushes.fatal.note("flushing the Raft log", Err(io::Error::other("the flush thread is gone")));
+            tell(std::mem::take(&mut self.flushed), &gone);
+        }
+    }
+}
+
 fn tell(waiting: Vec<IOFlushed<TypeConfig>>, result: &io::Result<()>) {
     for flushed in waiting {
         flushed.io_completed(match result {
             Ok(()) => Ok(()),
             Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It ends without a word when it cannot remove a chunk, for one.
+    #[test]
+    fn a_flush_thread_that_is_gone_stops_the_node() {
+        let (fatal, runtime) = (Fatal::new(), tokio::runtime::Builder::new_current_thread().build().unwrap());
+        let (done, told) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
+        let flushes = Arc::new(Flushes { log: Mutex::default(), fatal: fatal.clone(), gathered: Mutex::default() });
+        drop(Together { flushes, flushed: vec![IOFlushed::signal(done)] });
+        assert!(runtime.block_on(told).unwrap().is_err());
+        assert!(fatal.reason().unwrap().contains("the flush thread is gone"));
     }
 }

@@ -1,16 +1,14 @@
 //! The Raft log's records, as raft-log wants them.
 
 use std::io::{self, Read, Write};
-use std::sync::Arc;
 
-use openraft::storage::IOFlushed;
 use raft_log::codeq;
 
 use crate::codec::{self, EntryRecord, LogIdRecord, PayloadRecord, VoteRecord};
 use crate::failpoint;
 use crate::fatal::Fatal;
-use crate::flushes::Flushes;
-use crate::types::{Command, TypeConfig, Vote};
+use crate::flushes::Together;
+use crate::types::{Command, Vote};
 
 /// raft-log's view of our types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,7 +119,7 @@ pub(crate) struct WalCallback {
 /// Who waits for a flush.
 pub(crate) enum Done {
     /// openraft, for the appends that came together.
-    Gathered(Arc<Flushes>, Vec<IOFlushed<TypeConfig>>),
+    Gathered(Together),
     /// One of our own calls.
     Waiter(tokio::sync::oneshot::Sender<io::Result<()>>),
     /// The thread that opens the log.
@@ -133,7 +131,7 @@ impl raft_log::Callback for WalCallback {
         let result = result.and_then(|()| failpoint::pass("log.flushed"));
         let result = self.fatal.note("flushing the Raft log", result);
         match self.done {
-            Done::Gathered(flushes, flushed) => flushes.done(flushed, result),
+            Done::Gathered(together) => together.done(&result),
             // A waiter that is gone wanted no answer; the error is remembered in `fatal` all the same.
             Done::Waiter(waiter) => drop(waiter.send(result)),
             Done::Opener(opener) => opener.send(result),

@@ -11,6 +11,8 @@ use super::{ConfigError, Settings};
 /// What one entry may do, and its answer that is kept, must stay far below what an entry or a record of a snapshot may
 /// be long (`znode::BYTES_MAX`): a longer record would be written and never read again.
 const BATCH_MAX: usize = 4_096;
+/// Threads of one node: more of them only wake each other.
+const THREADS_MAX: usize = 1_024;
 /// The same of one znode's data.
 const DATA_BYTES_MAX: u32 = 8 << 20;
 
@@ -192,6 +194,7 @@ impl Settings {
                 limits.data_bytes_max > DATA_BYTES_MAX,
                 format!("data_max ({}) must be at most {DATA_BYTES_MAX} bytes", limits.data_bytes_max),
             ),
+            (self.threads > THREADS_MAX, format!("threads ({}) must be at most {THREADS_MAX}", self.threads)),
             (limits.ops_max as usize > BATCH_MAX, format!("ops_max ({}) must be at most {BATCH_MAX}", limits.ops_max)),
         ]
     }

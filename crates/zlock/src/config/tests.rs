@@ -86,6 +86,7 @@ fn contradictions_are_refused() {
     refused(&format!("{THREE}reap_batch_max = 5000\n"), "at most 4096");
     refused(&format!("{THREE}body_max = \"32MiB\"\ndata_max = \"9MiB\"\n"), "at most 8388608");
     refused(&format!("{THREE}ops_max = 5000\n"), "at most 4096");
+    refused(&format!("{THREE}threads = 5000\n"), "at most 1024");
     refused(&THREE.replace("10.0.0.1:7101", "10.0.0.1"), "`10.0.0.1` of member 1 is not `HOST:PORT`");
 }
 

@@ -148,7 +148,8 @@ impl Node {
         let committed = storage.log.read_committed().await.map_err(|error| StartError::Storage(error.to_string()))?;
         let recover_to = committed.map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
         let bound_ms = bound_ms(&config, &mut storage.log).await?;
-        view.tally.again_up_to(recover_to);
+        let log = storage.log.get_log_state().await.map_err(|error| StartError::Storage(error.to_string()))?;
+        view.tally.again_up_to(log.last_log_id.map_or(Zxid(0), |id| Zxid(zxid_base + id.index)));
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;

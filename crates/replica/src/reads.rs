@@ -41,7 +41,8 @@ impl Node {
         if let Some(end) = self.end() {
             return Err(Error::unavailable(end));
         }
-        // After a restart a node first gets back to where it was, so that what it tells does not go back either.
+        // After a restart a node first gets back to where it was, so that what it tells does not go back either; after a
+        // kill that is where it was 20 ms before, and who must not see less names `min_zxid`.
         let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
         if let Consistency::Local { min_zxid } = consistency
             && self.view.applied() >= local(min_zxid)

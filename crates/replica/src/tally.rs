@@ -42,7 +42,7 @@ impl RequestEnd {
 pub(crate) struct Tally {
     requests: [[AtomicU64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     sessions_expired: AtomicU64,
-    /// What the state has applied before this start, and applies again.
+    /// The end of the log at this start: the state may have applied it all before, and applies it again.
     again_up_to: AtomicU64,
 }
 
@@ -51,7 +51,7 @@ impl Tally {
         self.requests[entrance as usize][end as usize].fetch_add(1, Relaxed);
     }
 
-    /// Entries up to this one are not counted: the process before this one has.
+    /// Entries up to this one are not counted: the process before this one may have.
     pub(crate) fn again_up_to(&self, zxid: Zxid) {
         self.again_up_to.store(zxid.0, Relaxed);
     }
@@ -73,7 +73,7 @@ impl Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
-    /// Sessions that entries expired which this node has applied for the first time; a snapshot's are not among them.
+    /// Sessions that entries expired which came after this start; a snapshot's are not among them.
     pub sessions_expired: u64,
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// temporary files.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Where results.json, results.md and the plots go.
+    /// Where results.json and the plots go, and results.md when there is no page.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
     /// A page whose measured part, between two marks, is replaced.

@@ -54,15 +54,17 @@ const GROWTH_PLOTS: [(Scenario, &str, &str, &str); 5] = [
     (Scenario::GrowthSessions, "writes", "growth-sessions", "Writes of 64 clients a second, by number of sessions"),
 ];
 
-/// Writes the plots and `results.md` to `out`, and the same into the page, in place of what it has between the marks.
+/// Writes the plots to `out`, and the text into the page, in place of what it has between the marks; without a page to
+/// `results.md` beside the plots.
 pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<(), Error> {
     fs::create_dir_all(out)?;
     let plots = plots(results);
     for (file, _, svg) in &plots {
         fs::write(out.join(file), svg)?;
     }
-    fs::write(out.join("results.md"), measured(results, &plots, Path::new("")))?;
-    let Some(page) = page else { return Ok(()) };
+    let Some(page) = page else {
+        return Ok(fs::write(out.join("results.md"), measured(results, &plots, Path::new("")))?);
+    };
     let text = fs::read_to_string(page)?;
     let beside = page.parent().unwrap_or(Path::new(""));
     let plots_dir = out.strip_prefix(beside).unwrap_or(out);

@@ -1,5 +1,6 @@
 //! How much may be under way at once.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A bound on things under way and their bytes.
@@ -9,9 +10,9 @@ pub(crate) struct Budget {
     bytes: AtomicUsize,
 }
 
-/// A place in a [`Budget`].
-pub(crate) struct Place<'a> {
-    budget: &'a Budget,
+/// A place in a [`Budget`], taken until it is dropped.
+pub(crate) struct Place {
+    budget: Arc<Budget>,
     bytes: usize,
 }
 
@@ -21,15 +22,15 @@ impl Budget {
     }
 
     /// A place, unless all are taken.
-    pub(crate) fn take(&self, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Place<'_>> {
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Place> {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let taken = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let place = Place { budget: self, bytes };
+        let place = Place { budget: Arc::clone(self), bytes };
         (count < count_max && taken + bytes <= bytes_max).then_some(place)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         self.budget.count.fetch_sub(1, Ordering::Relaxed);
         self.budget.bytes.fetch_sub(self.bytes, Ordering::Relaxed);

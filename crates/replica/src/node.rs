@@ -52,10 +52,11 @@ pub(crate) struct Node {
     pub(crate) meta: NodeMeta,
     /// What the leader knows of sessions.
     pub(crate) sessions: Mutex<Sessions>,
-    /// Proposals of this node on their way, and their bytes.
-    pub(crate) proposals: Budget,
+    /// Proposals of this node on their way, and their bytes. One that nobody waits for any more is on its way until Raft
+    /// lets go of it.
+    pub(crate) proposals: Arc<Budget>,
     /// Proposals of peers.
-    pub(crate) peer_proposals: Budget,
+    pub(crate) peer_proposals: Arc<Budget>,
     pub(crate) reads: AtomicUsize,
     pub(crate) heartbeats: mpsc::Sender<Heartbeat>,
     pub(crate) indexes: mpsc::Sender<IndexWaiter>,
@@ -166,8 +167,8 @@ impl Node {
             snapshots: storage.snapshots,
             meta: storage.meta,
             sessions: Mutex::new(Sessions::default()),
-            proposals: Budget::default(),
-            peer_proposals: Budget::default(),
+            proposals: Arc::default(),
+            peer_proposals: Arc::default(),
             reads: AtomicUsize::new(0),
             heartbeats,
             indexes,

@@ -1,8 +1,11 @@
 //! Writes: to the leader, and back when this node has applied them.
 
+use std::sync::Arc;
+
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::error::{ClientWriteError, ForwardReason, RaftError};
-use storage::Command;
+use openraft::error::{ClientWriteError, ForwardReason};
+use openraft::raft::ClientWriteResult;
+use storage::{Command, Responder, TypeConfig};
 use tokio::time::{Instant, sleep, timeout_at};
 use znode::{
     Acl, Acquire, AcquireAll, Applied, BYTES_MAX, DecodeError, Identity, Op, ProvenOp, Request, SessionId, TurnOp, Txn,
@@ -10,6 +13,7 @@ use znode::{
 };
 
 use crate::Error;
+use crate::budget::Place;
 use crate::node::Node;
 use crate::planted;
 use crate::state_machine::Proposed;
@@ -39,9 +43,10 @@ impl Node {
         planted::distort(&mut request.op);
         let bytes = request_bytes(&request);
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
-        let Some(_place) = self.proposals.take(bytes, count_max, bytes_max) else {
+        let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {
             return Err(Error::unavailable("too many writes under way on this node"));
         };
+        let place = Arc::new(place);
         self.writable()?;
         let mut tries = Tries::new(&self.config, deadline);
         loop {
@@ -49,7 +54,7 @@ impl Node {
                 Some(leader) if leader == self.config.node_id => {
                     let (command, again) = self.command(request);
                     request = again;
-                    self.propose_here(command, deadline).await
+                    self.propose_here(command, &place, deadline).await
                 }
                 Some(leader) => self.propose_there(leader, &request, deadline).await,
                 None => Try::Again("no leader is heard".into()),
@@ -78,10 +83,10 @@ impl Node {
         let (count_max, bytes_max) = (self.config.proposals_max * others, self.config.proposal_bytes_max * others);
         let refused = match self.peer_proposals.take(bytes, count_max, bytes_max) {
             None => Error::unavailable("too many writes under way at the leader"),
-            Some(_place) => match self.writable() {
+            Some(place) => match self.writable() {
                 Err(error) => error,
                 Ok(()) => match decode_request(request) {
-                    Ok(request) => return self.propose_as_leader(request, deadline).await,
+                    Ok(request) => return self.propose_as_leader(request, place, deadline).await,
                     Err(error) => Error::unavailable(format!("the leader cannot read the request: {error}")),
                 },
             },
@@ -89,7 +94,8 @@ impl Node {
         Answer::Propose(refused.into())
     }
 
-    async fn propose_as_leader(&self, mut request: Request, deadline: Instant) -> Answer {
+    async fn propose_as_leader(&self, mut request: Request, place: Place, deadline: Instant) -> Answer {
+        let place = Arc::new(place);
         let mut tries = Tries::new(&self.config, deadline);
         loop {
             if self.leader() != Some(self.config.node_id) {
@@ -97,7 +103,7 @@ impl Node {
             }
             let (command, again) = self.command(request);
             request = again;
-            match self.propose_here(command, deadline).await {
+            match self.propose_here(command, &place, deadline).await {
                 Try::Applied { at, applied } => return Answer::Propose(ProposeAnswer::Applied { at: at.0, applied }),
                 Try::Failed(error) => return Answer::Propose(error.into()),
                 Try::Again(reason) => {
@@ -110,8 +116,8 @@ impl Node {
         }
     }
 
-    /// Proposes to this node's own Raft.
-    async fn propose_here(&self, command: Command, deadline: Instant) -> Try {
+    /// Proposes to this node's own Raft, which keeps the place for as long as it keeps the proposal.
+    async fn propose_here(&self, command: Command, place: &Arc<Place>, deadline: Instant) -> Try {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
@@ -119,26 +125,16 @@ impl Node {
         if !is_readable(&command.0, decode_txn) {
             return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
         }
-        let write = self.raft.client_write(command);
-        let Ok(written) = timeout_at(deadline, write).await else {
-            return Try::Failed(Error::unknown("not committed before the deadline"));
+        let (responder, answer) = Responder::new(Arc::<Place>::clone(place));
+        let write = async {
+            self.raft.client_write_ff(command, Some(responder)).await.map_err(|fatal| fatal.to_string())?;
+            answer.await.map_err(|_| "raft has stopped".into())
         };
-        match written {
-            Ok(response) => {
-                let proposed = response.data.0.downcast_ref::<Proposed>();
-                let Proposed { at, applied } = proposed.expect("the state machine answers nothing else");
-                Try::Applied { at: *at, applied: applied.clone() }
-            }
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => Try::Again(match forward.reason {
-                ForwardReason::LeaseExpired => "the leader has no quorum".into(),
-                ForwardReason::LeadershipTransfer => "leadership is changing hands".into(),
-                ForwardReason::NotLeader => "this node does not lead".into(),
-            }),
-            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => {
-                Try::Failed(Error::unknown("the leader changed before the write was committed"))
-            }
-            // Raft may have stopped with the entry in its log.
-            Err(error) => Try::Failed(Error::unknown(error.to_string())),
+        match timeout_at(deadline, write).await {
+            Err(_) => Try::Failed(Error::unknown("not committed before the deadline")),
+            // With the entry in its log, perhaps.
+            Ok(Err(stopped)) => Try::Failed(Error::Unknown { reason: stopped }),
+            Ok(Ok(result)) => tried(result),
         }
     }
 
@@ -204,6 +200,26 @@ impl Node {
             return Err(Error::Unavailable { reason, retry_after_ms: 5_000 });
         }
         Ok(())
+    }
+}
+
+/// What Raft's answer means.
+fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
+    match result {
+        Ok(response) => {
+            let proposed = response.data.0.downcast_ref::<Proposed>();
+            let Proposed { at, applied } = proposed.expect("the state machine answers nothing else");
+            Try::Applied { at: *at, applied: applied.clone() }
+        }
+        Err(ClientWriteError::ForwardToLeader(forward)) => Try::Again(match forward.reason {
+            ForwardReason::LeaseExpired => "the leader has no quorum".into(),
+            ForwardReason::LeadershipTransfer => "leadership is changing hands".into(),
+            ForwardReason::NotLeader => "this node does not lead".into(),
+        }),
+        Err(ClientWriteError::LogEntryDiscarded(_)) => {
+            Try::Failed(Error::unknown("the leader changed before the write was committed"))
+        }
+        Err(error) => Try::Failed(Error::unknown(error.to_string())),
     }
 }
 
@@ -304,9 +320,14 @@ impl From<Error> for ProposeAnswer {
 
 #[cfg(test)]
 mod tests {
-    use znode::InTurn;
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::task::yield_now;
+    use znode::{Create, CreateMode, InTurn};
 
     use super::*;
+    use crate::{Config, Member};
 
     /// What is bounded by its bytes must count them, whichever door it comes through.
     #[test]
@@ -325,6 +346,72 @@ mod tests {
         for op in all {
             assert!(request_bytes(&Request::new(op)) >= 1 << 20);
         }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(30)
+    }
+
+    fn create(name: &str) -> Request {
+        let (parent, acl) = (ZPath::root(), Acl::open());
+        let create = Create { parent, name: name.into(), data: Vec::new(), mode: CreateMode::Persistent, acl };
+        Request::new(Op::Znode(ZnodeOp::Create(create)))
+    }
+
+    /// The only node of its ensemble, which leads and takes four writes at a time.
+    async fn leader(data_dir: &tempfile::TempDir) -> Arc<Node> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let config = Config {
+            node_id: 1,
+            cluster_id: "test".into(),
+            members: vec![Member { id: 1, peer_addr: addr.clone(), http_addr: addr }],
+            data_dir: data_dir.path().join("node"),
+            free_disk_min_bytes: 0,
+            proposals_max: 4,
+            ..Config::default()
+        };
+        let node = Node::start(config, listener).await.unwrap();
+        while let Err(error) = node.propose(create("first"), soon()).await {
+            assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        }
+        node
+    }
+
+    /// Neither a deadline nor a client that hangs up makes room: Raft still holds the write. This is the only test in this
+    /// process with a node, so it alone meets the failpoint.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_write_keeps_its_place_until_raft_lets_go_of_it() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = leader(&data_dir).await;
+        fail::cfg("log.flushed", "pause").unwrap();
+        let (mut own, mut of_peers) = (Vec::new(), Vec::new());
+        let overdue = node.propose(create("overdue"), Instant::now() + Duration::from_millis(200)).await;
+        for at in 1..20 {
+            // Begun, and dropped at once.
+            own.push(node.propose(create(&format!("own-{at}")), soon()).now_or_never());
+            yield_now().await;
+            let request = encode_request(&create(&format!("peer-{at}")));
+            of_peers.push(node.propose_for_peer(&request, soon()).now_or_never());
+            yield_now().await;
+        }
+        fail::remove("log.flushed");
+        assert!(matches!(overdue, Err(Error::Unknown { .. })), "{overdue:?}");
+        assert!(own[..3].iter().all(Option::is_none) && of_peers[..4].iter().all(Option::is_none));
+        assert!(own[3..].iter().all(|end| matches!(end, Some(Err(Error::Unavailable { .. })))), "{own:?}");
+        let refused = |end: &Option<Answer>| matches!(end, Some(Answer::Propose(ProposeAnswer::Unavailable { .. })));
+        assert!(of_peers[4..].iter().all(refused), "{of_peers:?}");
+        // The disk goes on, and the places come back.
+        while node.proposals.count() + node.peer_proposals.count() > 0 {
+            yield_now().await;
+        }
+        for at in 0..8 {
+            node.propose(create(&format!("after-{at}")), soon()).await.unwrap();
+        }
+        let state = node.view.state();
+        let exists = |name: &str| state.node(&ZPath::parse(name).unwrap()).is_some();
+        assert!(exists("/overdue") && exists("/own-3") && exists("/peer-4") && !exists("/own-4") && !exists("/peer-5"));
+        node.shutdown().await;
     }
 
     fn multi(ops: usize) -> Vec<u8> {

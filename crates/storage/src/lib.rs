@@ -35,6 +35,7 @@ pub mod memory;
 mod node_meta;
 #[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
 mod planted;
+mod responder;
 mod runtime;
 mod snapshot;
 mod snapshot_receiver;
@@ -55,6 +56,7 @@ pub use manifest::Manifest;
 pub use node_meta::{FORMAT, Identity, NodeMeta};
 #[cfg(feature = "planted")]
 pub use planted::plant_ack_before_fsync;
+pub use responder::Responder;
 pub use runtime::{Random, Runtime, seed_random};
 pub use snapshot::{Records, Snapshot};
 pub use snapshot_receiver::SnapshotReceiver;

@@ -5,17 +5,38 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use openraft::impls::{BoxedErrorSource, InlineBatch, leader_id_std};
+use openraft::vote::RaftLeaderId;
+use openraft::{OptionalSend, RaftTypeConfig};
 
-openraft::declare_raft_types!(
-    /// The types of this ensemble's Raft.
-    pub TypeConfig:
-        D = Command,
-        R = Outcome,
-        NodeId = u64,
-        Node = Member,
-        LeaderId = openraft::impls::leader_id_std::LeaderId<Self::Term, Self::NodeId>,
-        AsyncRuntime = crate::runtime::Runtime,
-);
+use crate::responder::Responder;
+
+/// The types of this ensemble's Raft.
+// By hand: openraft's macro takes no `Responder`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypeConfig;
+
+impl RaftTypeConfig for TypeConfig {
+    type D = Command;
+    type R = Outcome;
+    type NodeId = u64;
+    type Node = Member;
+    type Term = u64;
+    type LeaderId = leader_id_std::LeaderId<u64, u64>;
+    type Vote = openraft::impls::Vote<Self::LeaderId>;
+    type Payload = openraft::EntryPayload<Command, u64, Member>;
+    type Entry = openraft::Entry<<Self::LeaderId as RaftLeaderId>::Committed, Self::Payload>;
+    type AsyncRuntime = crate::runtime::Runtime;
+    type Responder<T>
+        = Responder<T>
+    where
+        T: OptionalSend + 'static;
+    type Batch<T>
+        = InlineBatch<T>
+    where
+        T: OptionalSend + 'static;
+    type ErrorSource = BoxedErrorSource;
+}
 
 /// The position of an entry: term and index.
 pub type LogId = openraft::alias::LogIdOf<TypeConfig>;

@@ -27,6 +27,8 @@ use crate::transport::{
 const CONNECTIONS_MAX: usize = 256;
 /// Appends that wait for the disk, for each connection. Beyond: they wait in the socket.
 const APPENDS_MAX: usize = 64;
+/// How long an answer that nobody waits for may wait for another one to go with: far less than a heartbeat's interval.
+const IDLE_WAIT: Duration = Duration::from_millis(5);
 /// Questions under way, for each connection. Beyond: they wait in the socket.
 const ASKS_MAX: usize = 8_192;
 /// Bytes of answers that a peer may leave unread before nothing more is read from it.
@@ -90,8 +92,14 @@ async fn connection(node: Arc<Node>, stream: Stream, answering: Option<Answering
 }
 
 /// Appends are handed to Raft as they come and answered in their order.
+///
+/// A leader that tells what is committed waits for no answer to that. So behind entries, the answers to frames without
+/// any go with the next answer to some, which spares both ends a packet and a wake-up for each write. Heartbeats, which
+/// somebody waits for, have a connection of their own that never carries entries.
 async fn append(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
-    let mut under_way: FuturesOrdered<BoxFuture<'_, io::Result<AppendAnswer>>> = FuturesOrdered::new();
+    let mut under_way: FuturesOrdered<BoxFuture<'_, io::Result<Appended>>> = FuturesOrdered::new();
+    let mut carries_entries = false;
+    let mut idle = pin!(sleep(Duration::ZERO));
     loop {
         // At the bound nothing is read, so nothing would flush the answers either.
         let room = under_way.len() < APPENDS_MAX;
@@ -100,9 +108,21 @@ async fn append(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
         }
         tokio::select! {
             biased;
-            Some(done) = under_way.next(), if !under_way.is_empty() => framed.queue(&done?)?,
+            Some(done) = under_way.next(), if !under_way.is_empty() => {
+                let Appended { answer, idle: is_idle } = done?;
+                if !is_idle {
+                    framed.queue(&answer)?;
+                } else if framed.queue_idly(&answer)? {
+                    idle.as_mut().reset(Instant::now() + IDLE_WAIT);
+                }
+            }
+            () = &mut idle, if framed.is_idle() => framed.hurry(),
             exchange = framed.exchange::<AppendFrame>(), if room => match exchange? {
-                Exchange::Message(frame) => under_way.push_back(Box::pin(append_one(node, frame))),
+                Exchange::Message(frame) => {
+                    carries_entries |= !frame.entries.is_empty();
+                    let idle = carries_entries && frame.entries.is_empty();
+                    under_way.push_back(Box::pin(append_one(node, frame, idle)));
+                }
                 Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
             },
@@ -114,11 +134,20 @@ async fn flush(node: &Node, framed: &mut Framed) -> io::Result<()> {
     timeout(node.silence(), framed.flush()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-async fn append_one(node: &Node, frame: AppendFrame) -> io::Result<AppendAnswer> {
+/// What a frame came to.
+struct Appended {
+    answer: AppendAnswer,
+    /// Nobody waits for the answer.
+    idle: bool,
+}
+
+/// `idle` says that nobody waits to hear that it was taken.
+async fn append_one(node: &Node, frame: AppendFrame, idle: bool) -> io::Result<Appended> {
     let sequence = frame.sequence;
     if !node.gate.admits(frame.vote.term) {
         let why = "this node's data directory is new; it first asks a majority of the other members what it may take";
-        return Ok(AppendAnswer { sequence, result: AppendResult::Refused(why.into()) });
+        let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
+        return Ok(Appended { answer, idle: false });
     }
     let entries = frame.entries.into_iter().map(EntryRecord::into_entry).collect::<Result<Vec<_>, _>>()?;
     let request = AppendEntriesRequest::<TypeConfig> {
@@ -138,7 +167,8 @@ async fn append_one(node: &Node, frame: AppendFrame) -> io::Result<AppendAnswer>
         Ok(AppendEntriesResponse::HigherVote(vote)) => AppendResult::HigherVote((&vote).into()),
         Err(error) => AppendResult::Refused(error.to_string()),
     };
-    Ok(AppendAnswer { sequence, result })
+    let idle = idle && matches!(result, AppendResult::Success);
+    Ok(Appended { answer: AppendAnswer { sequence, result }, idle })
 }
 
 /// Questions are worked on at once and answered as they are done, until the node stops.

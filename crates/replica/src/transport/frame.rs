@@ -31,18 +31,40 @@ pub(crate) struct Framed {
     stream: Stream,
     input: BytesMut,
     output: BytesMut,
+    /// All that is in `output` may wait for something to go with.
+    idle: bool,
 }
 
 impl Framed {
     pub(crate) fn new(stream: impl Into<Stream>) -> io::Result<Framed> {
         let stream = stream.into();
         stream.set_up()?;
-        Ok(Framed { stream, input: BytesMut::new(), output: BytesMut::new() })
+        Ok(Framed { stream, input: BytesMut::new(), output: BytesMut::new(), idle: false })
     }
 
     /// Puts a message behind what is to be sent. Sends nothing yet.
     pub(crate) fn queue<T: Encode>(&mut self, message: &T) -> io::Result<()> {
         self.queue_record(&codec::encode(message))
+    }
+
+    /// Like [`Framed::queue`], for what need not go by itself: [`Framed::exchange`] sends it with the next message, or when
+    /// [`Framed::hurry`] says so. Whether it is the first that waits.
+    pub(crate) fn queue_idly<T: Encode>(&mut self, message: &T) -> io::Result<bool> {
+        let first = self.output.is_empty();
+        let idle = first || self.idle;
+        self.queue(message)?;
+        self.idle = idle;
+        Ok(first)
+    }
+
+    /// Nothing that is queued may wait any longer.
+    pub(crate) fn hurry(&mut self) {
+        self.idle = false;
+    }
+
+    /// Whether all that is queued waits for something to go with.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle && !self.output.is_empty()
     }
 
     /// Like [`Framed::queue`], for a record that is encoded already.
@@ -51,6 +73,7 @@ impl Framed {
             return Err(io::Error::other(format!("a frame of {} bytes is too long to send", record.len())));
         }
         let length = u32::try_from(record.len()).expect("bounded just above");
+        self.idle = false;
         self.output.extend_from_slice(&length.to_le_bytes());
         self.output.extend_from_slice(record);
         Ok(())
@@ -119,7 +142,7 @@ impl Framed {
     /// Sends what is queued and waits for a message, whichever comes to an end first.
     pub(crate) async fn exchange<T: Decode<()>>(&mut self) -> io::Result<Exchange<T>> {
         let record = poll_fn(|cx| {
-            if !self.output.is_empty() && self.poll_flush(cx)?.is_ready() {
+            if !self.output.is_empty() && !self.idle && self.poll_flush(cx)?.is_ready() {
                 return Poll::Ready(Ok(Exchange::Flushed));
             }
             self.poll_record(cx).map_ok(|record| record.map_or(Exchange::Closed, Exchange::Message))
@@ -196,6 +219,30 @@ mod tests {
         check(vec![1, 0, 0, 0, 99], "version 99").await;
         check(vec![3, 0, 0, 0, 1, 5, 5], "behind the end").await;
         check(vec![0, 0, 0, 0], "empty").await;
+    }
+
+    #[tokio::test]
+    async fn what_may_wait_goes_with_the_next_message() {
+        let (raw, mut framed) = pair().await;
+        let mut peer = Framed::new(raw).unwrap();
+        assert!(framed.queue_idly(&1u64).unwrap());
+        assert!(!framed.queue_idly(&2u64).unwrap());
+        // Nothing is sent: what comes in is seen first.
+        peer.send(&9u64).await.unwrap();
+        assert!(matches!(framed.exchange::<u64>().await.unwrap(), Exchange::Message(9)));
+        assert!(framed.is_idle());
+        framed.queue(&3u64).unwrap();
+        assert!(matches!(framed.exchange::<u64>().await.unwrap(), Exchange::Flushed));
+        for expected in 1..=3u64 {
+            assert_eq!(peer.next::<u64>().await.unwrap(), Some(expected));
+        }
+        assert!(framed.queue_idly(&4u64).unwrap());
+        framed.hurry();
+        assert!(matches!(framed.exchange::<u64>().await.unwrap(), Exchange::Flushed));
+        // Behind what is in a hurry nothing waits.
+        framed.queue(&5u64).unwrap();
+        framed.queue_idly(&6u64).unwrap();
+        assert!(matches!(framed.exchange::<u64>().await.unwrap(), Exchange::Flushed));
     }
 
     #[tokio::test]

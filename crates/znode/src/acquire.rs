@@ -7,7 +7,7 @@ use crate::lock::deadlock::Newcomer;
 use crate::lock::{self, LockStatus};
 use crate::quota::Growth;
 use crate::state::{Changes, State};
-use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
+use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential, shared_acl};
 use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
 use crate::{
     Acl, Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath,
@@ -217,7 +217,7 @@ impl State {
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
             return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes)));
         }
-        let open: Arc<[Acl]> = Acl::open().into();
+        let open = shared_acl(Acl::open(), parent);
         self.make_containers(&missing, changes);
         let contender = Contender {
             mode: acquire.mode,
@@ -244,9 +244,10 @@ impl State {
     /// before the walk when nothing can be made there: nobody bounds a path before it is here, and the walk costs the
     /// square of its depth.
     pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
-        if !self.nodes.contains_key(lock) {
-            self.check_path(lock)?;
+        if self.nodes.contains_key(lock) {
+            return Ok((lock.clone(), Vec::new()));
         }
+        self.check_path(lock)?;
         let mut missing = Vec::new();
         let mut path = lock.clone();
         while !self.nodes.contains_key(&path) {

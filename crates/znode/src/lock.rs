@@ -263,10 +263,10 @@ pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
 
 /// The parent, the lock node and its place in the queue.
 fn contender<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Znode, &'a Znode, Place), Error> {
-    let lock = ticket.parent().ok_or(Error::BadArguments)?;
+    let lock = ticket.parent_str().ok_or(Error::BadArguments)?;
     let place = Place::of(ticket.name(), Zxid(0)).ok_or(Error::BadArguments)?;
     let node = state.node(ticket).ok_or(Error::NoNode)?;
-    let parent = state.node(&lock).ok_or(Error::NoNode)?;
+    let parent = state.nodes.get(lock).ok_or(Error::NoNode)?;
     Ok((parent, node, Place { czxid: node.czxid, ..place }))
 }
 

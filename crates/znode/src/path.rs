@@ -58,12 +58,17 @@ impl ZPath {
 
     /// The path without its last name; `None` for the root.
     pub fn parent(&self) -> Option<ZPath> {
+        self.parent_str().map(|parent| ZPath(parent.into()))
+    }
+
+    /// The same as text, for a look at the parent: nothing is allocated.
+    pub(crate) fn parent_str(&self) -> Option<&str> {
         if self.is_root() {
             return None;
         }
         match self.last_slash() {
-            Some(0) | None => Some(ZPath::root()),
-            Some(slash) => Some(ZPath(self.0[..slash].into())),
+            Some(0) | None => Some("/"),
+            Some(slash) => Some(&self.0[..slash]),
         }
     }
 

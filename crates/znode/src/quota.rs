@@ -158,11 +158,10 @@ impl State {
         if subtree_of(path, LIMITS).is_some() { QuotaLimits::parse(data).map(drop) } else { Ok(()) }
     }
 
-    /// A znode has come.
-    pub(crate) fn quota_created(&mut self, path: &ZPath) {
-        let usage = Usage::of(&self.nodes[path]);
-        self.charge(path, |used| Usage { count: used.count + usage.count, bytes: used.bytes + usage.bytes });
-        self.quota_set(path);
+    /// A znode with so much data has come. Whether its data may have changed by that: it tells what a subtree has.
+    pub(crate) fn quota_created(&mut self, path: &ZPath, bytes: u64) -> bool {
+        self.charge(path, |used| Usage { count: used.count + 1, bytes: used.bytes + bytes });
+        self.quota_set(path)
     }
 
     /// A znode has gone.
@@ -175,11 +174,11 @@ impl State {
         }
     }
 
-    /// A znode's data has been replaced.
-    pub(crate) fn quota_changed(&mut self, path: &ZPath, before: u64) {
-        let now = self.nodes[path].data.len() as u64;
+    /// A znode's data has been replaced by so much. Whether it may have changed again by that, as for
+    /// [`State::quota_created`].
+    pub(crate) fn quota_changed(&mut self, path: &ZPath, before: u64, now: u64) -> bool {
         self.charge(path, |used| Usage { bytes: used.bytes - before + now, ..used });
-        self.quota_set(path);
+        self.quota_set(path)
     }
 
     /// Counts all subtrees anew: the tree was read back.
@@ -215,8 +214,11 @@ impl State {
         if all { Ok(()) } else { Err(format!("{limits} znodes with limits, {:?}", self.quotas)) }
     }
 
-    /// Limits were set, or what the subtree has was overwritten.
-    fn quota_set(&mut self, path: &ZPath) {
+    /// Limits were set, or what the subtree has was overwritten. Whether this is such a znode.
+    fn quota_set(&mut self, path: &ZPath) -> bool {
+        if !path.as_str().starts_with(QUOTAS) {
+            return false;
+        }
         if let Some(subtree) = subtree_of(path, LIMITS) {
             let limits = QuotaLimits::parse(&self.nodes[path].data).unwrap_or_default();
             let usage = self.quotas.by_path.get(&subtree).map(|quota| quota.usage);
@@ -227,6 +229,7 @@ impl State {
         if let Some(subtree) = subtree_of(path, STATS) {
             self.tell_usage(&subtree);
         }
+        true
     }
 
     fn charge(&mut self, path: &ZPath, change: impl Fn(Usage) -> Usage) {

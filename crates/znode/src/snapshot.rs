@@ -10,6 +10,7 @@ use crate::ledger_records::{self, LedgerRecord};
 use crate::lock::records::{self, LockRecord};
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
+use crate::tree::shared_acl;
 use crate::znode::{Contender, Family, Kind, Znode};
 use crate::{Acl, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
 
@@ -257,10 +258,17 @@ fn push_session(state: &mut State, session: Session) -> Result<(), DecodeError> 
 
 fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError> {
     let path = record.path;
+    let parent = path.parent();
+    let above = parent.as_ref().and_then(|parent| state.node(parent));
+    let acl = match above {
+        Some(above) => shared_acl(record.acl, above),
+        None => record.acl.into(),
+    };
+    let may_have_children = above.is_some_and(|above| above.owner().is_none());
     let node = Znode {
         kind: record.kind,
         data: record.data.into(),
-        acl: record.acl.into(),
+        acl,
         czxid: record.czxid,
         mzxid: record.mzxid,
         pzxid: record.pzxid,
@@ -285,13 +293,13 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
     if !owned && node.lingers_until_ms().is_none() {
         return Err(damaged("an ephemeral znode of no session"));
     }
-    match path.parent() {
+    match parent {
         None => {
             state.data_bytes += node.data.len() as u64;
             state.nodes.insert(path, Arc::new(node));
         }
-        Some(parent) if state.node(&parent).is_some_and(|parent| parent.owner().is_none()) => {
-            state.link(&path, &parent, node);
+        Some(parent) if may_have_children => {
+            state.link(&path, &parent, node, |_| ());
         }
         Some(_) => return Err(damaged("a znode without a parent that can have it")),
     }

@@ -6,7 +6,9 @@ use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
 use crate::{ADMIN, ReapCandidate, SessionId, ZPath, ZnodeOp};
-use crate::{ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, Refusal, Reply, WRITE, permits};
+use crate::{
+    ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, Refusal, Reply, Stat, WRITE, permits,
+};
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
 const TTL_MS_MAX: u64 = (1 << 40) - 1;
@@ -78,7 +80,8 @@ impl State {
             parent.child(&name).map_err(|error| Refusal::at(error, &parent))?
         };
         let refuse = |error| Refusal::at(error, &path);
-        if sequence_of(path.name()).is_some() && self.ledger(&parent).is_some_and(|ledger| ledger.settings.closed) {
+        let closed = || node.family.ledger.as_ref().is_some_and(|ledger| ledger.settings.closed);
+        if sequence_of(path.name()).is_some() && closed() {
             return Err(Refusal::at(Error::LockClosed, &parent));
         }
         if self.nodes.contains_key(&path) {
@@ -94,21 +97,20 @@ impl State {
         self.check_quota(&path, Growth { count: 1, bytes: data.len() as u64 })?;
         self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
-        let new = NewNode { kind, data: data.into(), acl: acl.into(), contender: None };
-        self.insert(&path, new, changes);
-        let stat = self.nodes[&path].stat();
+        let new = NewNode { kind, data: data.into(), acl: shared_acl(acl, node), contender: None };
+        let stat = self.insert(&path, new, changes);
         Ok(Reply::Created { path, stat })
     }
 
     fn delete(&mut self, path: &ZPath, version: i32, changes: &mut Changes) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
-        let Some(parent) = path.parent() else {
+        let Some(parent) = path.parent_str() else {
             return Err(refuse(Error::BadArguments));
         };
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(&self.nodes[&parent], DELETE, changes).map_err(refuse)?;
+        permit(&self.nodes[parent], DELETE, changes).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
@@ -138,21 +140,22 @@ impl State {
         if data_bytes > self.limits.state_bytes_max && data_bytes > self.data_bytes {
             return Err(refuse(Error::QuotaExceeded));
         }
-        let before = node.data.len() as u64;
-        let bytes = (data.len() as u64).saturating_sub(before);
-        self.check_quota(path, Growth { count: 0, bytes })?;
+        let (before, after) = (node.data.len() as u64, data.len() as u64);
+        self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(refuse)?;
         self.data_bytes = data_bytes;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
-        self.edit(path, |node| {
+        let stat = self.edit(path, |node| {
             node.data = data.into();
             node.version = next_version(node.version);
             node.mzxid = zxid;
             node.mtime_ms = time_ms;
+            node.stat()
         });
-        self.quota_changed(path, before);
         changes.push(EventKind::DataChanged, path);
-        Ok(Reply::Set { stat: self.nodes[path].stat() })
+        let told = self.quota_changed(path, before, after);
+        // What a subtree uses is written into a znode, which may be this one.
+        Ok(Reply::Set { stat: if told { self.nodes[path].stat() } else { stat } })
     }
 
     fn check(&self, path: &ZPath, version: i32, changes: &Changes) -> Result<Reply, Refusal> {
@@ -261,7 +264,7 @@ impl State {
     }
 
     /// Puts a znode into the tree and every index, and tells of it.
-    pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, changes: &mut Changes) {
+    pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, changes: &mut Changes) -> Stat {
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("only the root has no parent, and it is always there");
         let node = Znode {
@@ -281,31 +284,34 @@ impl State {
             family: Family::default(),
             contender: new.contender.map(Arc::new),
         };
-        self.edit(&parent, |parent| {
+        let (stat, bytes) = (node.stat(), node.data.len() as u64);
+        let ledger = self.link(path, &parent, node, |parent| {
             parent.creates += 1;
             parent.pzxid = zxid;
         });
-        self.link(path, &parent, node);
-        self.quota_created(path);
+        let told = self.quota_created(path, bytes);
         if sequence_of(path.name()).is_some() {
             changes.queue_changed(&parent);
-            if self.ledger(&parent).is_some() {
+            if ledger {
                 changes.touch(&parent);
             }
         }
         changes.push(EventKind::Created, path);
         changes.push(EventKind::ChildrenChanged, &parent);
+        if told { self.nodes[path].stat() } else { stat }
     }
 
-    /// Puts a znode where it belongs: its place, its parent's list, its session, the indexes. Counts nothing.
-    pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode) {
+    /// Puts a znode where it belongs: its place, its parent's list, its session, the indexes. What is counted at the parent
+    /// is the caller's. Whether the parent has a ledger.
+    pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) -> bool {
         let name: Arc<str> = path.name().into();
-        let contenders = self.edit(parent, |parent| {
+        let (contenders, ledger) = self.edit(parent, |parent| {
+            count(parent);
             parent.family.insert(&name, node.czxid);
             if node.owner().is_some() && node.lingers_until_ms().is_none() {
                 parent.family.await_grant(&name, node.czxid);
             }
-            parent.family.contenders.len()
+            (parent.family.contenders.len(), parent.family.ledger.is_some())
         });
         if contenders == 1 && sequence_of(&name).is_some() {
             self.locks.insert(parent.clone());
@@ -322,6 +328,7 @@ impl State {
         self.namings.add(parent, &name, &node);
         self.index(path, &node);
         self.nodes.insert(path.clone(), Arc::new(node));
+        ledger
     }
 
     /// Takes a childless znode out of the tree and every index, and tells of it.
@@ -336,17 +343,17 @@ impl State {
         self.data_bytes -= node.data.len() as u64;
         self.quota_deleted(path, &node);
         self.contenders -= u64::from(sequence_of(path.name()).is_some());
-        let contenders = self.edit(&parent, |parent| {
+        let (contenders, ledger) = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;
             parent.family.remove(path.name(), node.czxid);
             parent.emptied_ms = time_ms;
-            parent.family.contenders.len()
+            (parent.family.contenders.len(), parent.family.ledger.is_some())
         });
         if contenders == 0 && sequence_of(path.name()).is_some() {
             self.locks.remove(&parent);
         }
-        if self.ledger(&parent).is_some() {
+        if ledger {
             changes.touch(&parent);
         }
         self.upgrade_ended(&parent, path.name(), contenders);
@@ -395,6 +402,11 @@ impl State {
         timed_at(node).map(|due_ms| self.timed.remove(&(due_ms, path.clone())));
         idle_since(node).map(|emptied_ms| self.idle.remove(&(emptied_ms, path.clone())));
     }
+}
+
+/// An ACL that is the parent's own is kept once: in most trees all znodes have the same.
+pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
+    if *parent.acl == *acl { Arc::clone(&parent.acl) } else { acl.into() }
 }
 
 /// When a znode can be collected for its age: a childless TTL node, a lingering lock node.

@@ -261,6 +261,9 @@ impl Family {
 
     /// A contender has another token from here on.
     pub(crate) fn change_token(&mut self, name: &str, old: Zxid, new: Zxid) {
+        if old == new {
+            return;
+        }
         if let Some((_, name)) = self.tokens.remove(&(old, name.into())) {
             self.tokens.insert((new, name));
         }

@@ -233,6 +233,10 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use tls::Stream;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[tokio::test]
@@ -248,6 +252,38 @@ mod tests {
         outbox.push_event(b"6");
         assert_eq!(outbox.next().await.unwrap(), b"12345");
         assert_eq!(outbox.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn what_the_socket_takes_is_sent_at_once_and_the_rest_is_the_writers() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let (mut client, accepted) = (client.unwrap(), accepted.unwrap().0);
+        accepted.writable().await.unwrap();
+        let (_reading, writing) = Stream::from(accepted).into_split();
+        let outbox = Outbox::new(1 << 30);
+        outbox.attach(writing.direct());
+        assert!(outbox.push_event(b"first") && !outbox.push_event(b","));
+        outbox.send_events();
+        assert_eq!(outbox.unread(), 0);
+        let mut sent = b"first,".to_vec();
+        while outbox.unread() == 0 {
+            outbox.push(vec![sent.len() as u8; 1 << 20]);
+            sent.extend_from_slice(&vec![sent.len() as u8; 1 << 20]);
+            outbox.send_now();
+        }
+        // Nobody overtakes what is left.
+        outbox.push(b"last".to_vec());
+        outbox.send_now();
+        sent.extend_from_slice(b"last");
+        let left = outbox.next().await.unwrap();
+        outbox.push(b"!".to_vec());
+        outbox.send_now();
+        assert_eq!(outbox.next().await.unwrap(), b"!");
+        sent.truncate(sent.len() - left.len());
+        let mut received = vec![0; sent.len()];
+        client.read_exact(&mut received).await.unwrap();
+        assert!(received == sent && left.ends_with(b"last"));
     }
 
     #[tokio::test]

@@ -39,7 +39,7 @@ struct Inner {
 }
 
 /// To how many clients events are sent before others have their turn.
-const SENT_TOGETHER: usize = 16;
+const SENT_TOGETHER: usize = 32;
 
 /// What a look at the state and the watches can do.
 pub(crate) struct Look<'a> {
@@ -260,7 +260,8 @@ impl Inner {
         let Some(frame) = event_frame(zxid, event.kind, &event.path) else { return };
         // Who may not read a znode is not told of it.
         for client in concerned.iter().filter_map(|number| self.clients.get(number)) {
-            if recorded.is_for(Some(&client.identities())) && client.outbox.push_event(&frame) {
+            let may_hear = recorded.acl.is_none() || recorded.is_for(Some(&client.identities()));
+            if may_hear && client.outbox.push_event(&frame) {
                 self.told.push_back(Arc::clone(client));
             }
         }

@@ -124,7 +124,6 @@ impl Connection {
                 Ok(wants) => wants,
                 Err(end) => return end,
             };
-            outbox.send_now();
             // Who is not read from has whole packets that wait, and no memory but theirs.
             if !half.set(if wants == Wants::More { frames.pending() } else { 0 }) {
                 return End::Cut("its packet is not whole, and there is no room for it");
@@ -146,6 +145,8 @@ impl Connection {
                         self.client.pulse.heard(now);
                     }
                 },
+                // All is done that can be done at once: answers that came due together leave together.
+                () = outbox.send_and_wait() => {}
             }
         }
     }

@@ -129,6 +129,12 @@ impl Outbox {
         }
     }
 
+    /// The same, and never resolves: for the last branch of a choice, which is polled when there is nothing else to do.
+    pub(crate) async fn send_and_wait(&self) {
+        self.send_now();
+        std::future::pending().await
+    }
+
     /// What is there, unless somebody else writes it.
     fn take_to_send(&self) -> Option<(Direct, Vec<u8>)> {
         let mut queue = self.lock();

@@ -244,6 +244,7 @@ mod tests {
 
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+    use tokio::sync::Notify;
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -282,18 +283,34 @@ mod tests {
         }
     }
 
+    /// Lets time pass, which is the test's own, and everybody do what there is to do before and after.
+    async fn pass(time: Duration) {
+        let rest = async || {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        };
+        rest().await;
+        tokio::time::advance(time).await;
+        rest().await;
+    }
+
     /// The other end of a connection.
     struct Client {
         stream: DuplexStream,
         asked: Arc<AtomicUsize>,
         stopping: CancellationToken,
+        /// Ends the work on `/slow`.
+        finish: Arc<Notify>,
         served: JoinHandle<()>,
     }
 
     impl Client {
         fn connect() -> Client {
-            let slow = || async {
-                tokio::time::sleep(WHILE).await;
+            let finish = Arc::new(Notify::new());
+            let finished = finish.clone();
+            let slow = async move || {
+                finished.notified().await;
                 "slow"
             };
             let router = Router::new().route("/", get(|| async { "done" })).route("/slow", get(slow));
@@ -303,7 +320,7 @@ mod tests {
             let asked = Arc::new(AtomicUsize::new(0));
             let socket = Asked { stream: theirs, bytes: asked.clone() };
             let served = tokio::spawn(async move { connections.serve(socket, None).await });
-            Client { stream, asked, stopping, served }
+            Client { stream, asked, stopping, finish, served }
         }
 
         async fn send(&mut self, text: &str) {
@@ -318,9 +335,8 @@ mod tests {
             assert!(bytes.starts_with(b"HTTP/1.1 200 OK\r\n") && !bytes.windows(5).any(|five| five == b"close"));
         }
 
-        /// As time goes by, which is the test's own.
         async fn parked_after(&self, time: Duration) -> bool {
-            tokio::time::sleep(time).await;
+            pass(time).await;
             self.asked.load(Ordering::Relaxed) == 1
         }
 
@@ -355,7 +371,8 @@ mod tests {
     async fn a_request_that_is_worked_on_or_half_there_is_not_idle() {
         let mut client = Client::connect();
         client.send(&REQUEST.replace(" / ", " /slow ")).await;
-        assert!(!client.parked_after(WHILE / 2).await);
+        assert!(!client.parked_after(WHILE).await);
+        client.finish.notify_one();
         client.answer("slow").await;
         assert!(client.parked_after(PARK_AFTER + TICK).await);
         client.send(&REQUEST[..20]).await;
@@ -374,7 +391,7 @@ mod tests {
             client.answer("done").await;
             let answered = Instant::now();
             client.send(at_once).await;
-            tokio::time::sleep(WHILE).await;
+            pass(WHILE).await;
             client.send(later).await;
             let closed = client.closed().await - answered;
             assert!(closed >= timeout && closed <= timeout + 2 * TICK, "{closed:?}");
@@ -395,8 +412,10 @@ mod tests {
         }
         let mut working = Client::connect();
         working.send(&REQUEST.replace(" / ", " /slow ")).await;
-        assert!(!working.parked_after(WHILE / 2).await);
+        assert!(!working.parked_after(WHILE).await);
         working.stopping.cancel();
+        pass(WHILE).await;
+        working.finish.notify_one();
         let mut answer = String::new();
         working.stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("\r\n\r\nslow"), "{answer}");

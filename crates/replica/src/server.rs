@@ -76,6 +76,8 @@ async fn connection(node: Arc<Node>, stream: Stream, answering: Option<Answering
         let Some(hello) = welcome(&node.identity, &mut framed, node.silence()).await? else {
             return Ok(());
         };
+        // Who connects can be reached again, most likely.
+        let _ = node.raft.trigger().reset_backoff([hello.from]).await;
         match hello.lane {
             Lane::Append => {
                 drop(answering);

@@ -49,7 +49,7 @@ fn a_member_with_a_name_listens_on_every_interface() {
 fn flags_win_over_the_file() {
     let text = format!("{THREE}heartbeat = \"50ms\"\n");
     assert_eq!(load_text(&text, &[]).unwrap().replica.heartbeat_ms, 50);
-    assert_eq!(load_text(&text, &[("heartbeat", "70")]).unwrap().replica.heartbeat_ms, 70);
+    assert_eq!(load_text(&text, &[("heartbeat", "40")]).unwrap().replica.heartbeat_ms, 40);
 }
 
 #[test]

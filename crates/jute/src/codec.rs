@@ -17,6 +17,9 @@ pub enum DecodeError {
     Op(i32),
 }
 
+/// Most records of an answer are shorter: they are made without moving.
+const RECORD_BYTES: usize = 192;
+
 /// What is left to read.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
@@ -74,7 +77,7 @@ pub trait Record: Sized {
 
     /// The value's bytes.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(RECORD_BYTES);
         self.write(&mut out);
         out
     }

@@ -1,7 +1,5 @@
 //! Packets in a stream: a length, then that many bytes.
 
-use crate::Record;
-
 /// Why a stream is no row of packets. There is no way to go on after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a packet of {0} bytes")]
@@ -9,6 +7,9 @@ pub struct FrameError(pub i32);
 
 /// A buffer of this length is worth keeping, however little is in it.
 const BUFFER_KEPT_BYTES: usize = 64 << 10;
+
+/// Most frames are shorter: they are made without moving.
+const FRAME_BYTES: usize = 256;
 
 /// Cuts a stream into packets, however it comes in pieces. Keeps no more than one packet and what was pushed behind it.
 #[derive(Debug)]
@@ -81,10 +82,11 @@ impl Frames {
 
 /// A packet with its length: what `write` appends.
 pub fn framed(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = vec![0; 4];
+    let mut out = Vec::with_capacity(FRAME_BYTES);
+    out.extend_from_slice(&[0; 4]);
     write(&mut out);
-    let length = i32::try_from(out.len() - 4).expect("no packet is longer than a few MiB").to_bytes();
-    out[..4].copy_from_slice(&length);
+    let length = i32::try_from(out.len() - 4).expect("no packet is longer than a few MiB");
+    out[..4].copy_from_slice(&length.to_be_bytes());
     out
 }
 

@@ -24,4 +24,4 @@ pub use acceptor::{Acceptor, AcceptorConfig, Clients};
 pub use connector::{Connector, ConnectorConfig};
 pub use error::Error;
 pub use listeners::{Incoming, Listeners};
-pub use stream::{ReadHalf, Stream, WriteHalf};
+pub use stream::{Direct, ReadHalf, Stream, WriteHalf};

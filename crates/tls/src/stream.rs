@@ -1,9 +1,12 @@
 //! A connection, with TLS or without.
 
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -40,9 +43,14 @@ pub struct WriteHalf(WriteIo);
 
 #[derive(Debug)]
 enum WriteIo {
-    Plain(OwnedWriteHalf),
+    Plain(Arc<OwnedWriteHalf>),
     Tls(tokio::io::WriteHalf<TlsStream<TcpStream>>),
 }
+
+/// Writes to a connection without TLS from wherever there is something to write, as far as the socket takes it at once. The
+/// connection stays open as long as there is one of these.
+#[derive(Clone, Debug)]
+pub struct Direct(Arc<OwnedWriteHalf>);
 
 impl Stream {
     pub(crate) fn accepted(stream: server::TlsStream<TcpStream>) -> Stream {
@@ -71,7 +79,7 @@ impl Stream {
         match self.io {
             Io::Plain(stream) => {
                 let (reading, writing) = stream.into_split();
-                (ReadHalf(ReadIo::Plain(reading)), WriteHalf(WriteIo::Plain(writing)))
+                (ReadHalf(ReadIo::Plain(reading)), WriteHalf(WriteIo::Plain(Arc::new(writing))))
             }
             Io::Tls(stream) => {
                 let (reading, writing) = tokio::io::split(*stream);
@@ -84,6 +92,26 @@ impl Stream {
 impl From<TcpStream> for Stream {
     fn from(stream: TcpStream) -> Stream {
         Stream { io: Io::Plain(stream), subject: None }
+    }
+}
+
+impl WriteHalf {
+    /// The way past whoever holds this half; `None` with TLS. Two that write at once mix up what they write.
+    pub fn direct(&self) -> Option<Direct> {
+        match &self.0 {
+            WriteIo::Plain(stream) => Some(Direct(Arc::clone(stream))),
+            WriteIo::Tls(_) => None,
+        }
+    }
+}
+
+impl Direct {
+    /// Writes what the socket takes now: how many bytes of it.
+    ///
+    /// # Errors
+    /// `WouldBlock` when it takes nothing. The half that this is of can wait until it does.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
     }
 }
 
@@ -136,15 +164,35 @@ impl AsyncWrite for Stream {
 }
 
 impl AsyncWrite for WriteHalf {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        inside!(&mut self.0, WriteIo, stream => Pin::new(stream).poll_write(cx, bytes))
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        let stream = match &mut self.0 {
+            WriteIo::Plain(stream) => stream,
+            WriteIo::Tls(stream) => return Pin::new(stream).poll_write(cx, buffer),
+        };
+        loop {
+            ready!(AsRef::<TcpStream>::as_ref(&**stream).poll_write_ready(cx))?;
+            match stream.try_write(buffer) {
+                // Readiness was a false alarm; asking again registers for the next one.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inside!(&mut self.0, WriteIo, stream => Pin::new(stream).poll_flush(cx))
+        match &mut self.0 {
+            WriteIo::Plain(_) => Poll::Ready(Ok(())),
+            WriteIo::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inside!(&mut self.0, WriteIo, stream => Pin::new(stream).poll_shutdown(cx))
+        match &mut self.0 {
+            WriteIo::Plain(stream) => {
+                let stream: &TcpStream = (**stream).as_ref();
+                Poll::Ready(SockRef::from(stream).shutdown(Shutdown::Write))
+            }
+            WriteIo::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }

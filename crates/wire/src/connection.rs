@@ -1,5 +1,6 @@
 //! One connection, from its session to its end.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -7,14 +8,16 @@ use std::time::Duration;
 use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op, xid};
 use replica::{Entrance, Error, RequestEnd};
 use tls::{ReadHalf, WriteHalf};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 use znode::{State, Zxid};
 
+use crate::beside::beside;
 use crate::client::Client;
 use crate::door::{Door, wire_zxid};
 use crate::pending::{Pending, Waited, What, is_about_watches};
+use crate::read_into::read_into;
 use crate::requests::{Done, propose, sync};
 use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
@@ -31,6 +34,17 @@ pub(crate) enum End {
     Finished,
     /// At once.
     Cut(&'static str),
+}
+
+/// What a connection needs to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wants {
+    /// Bytes: all that came is taken.
+    More,
+    /// Room in the outbox.
+    Room,
+    /// An answer to what is on its way.
+    Turn,
 }
 
 /// One client's connection.
@@ -50,17 +64,21 @@ impl Connection {
 
     /// Serves the client until it, or this node, has had enough.
     pub(crate) async fn serve(&self, reading: ReadHalf, writing: WriteHalf, frames: Frames) {
-        let mut writer = std::pin::pin!(self.write(writing));
-        let end = tokio::select! {
-            end = self.answer_all(reading, frames) => end,
-            end = self.keep_alive() => end,
-            () = &mut writer => End::Cut("it does not read what it is sent"),
-            () = self.client.closed() => End::Cut("the door or another connection ended it"),
+        self.client.outbox.attach(writing.direct());
+        let mut writer = pin!(self.write(writing));
+        let aside = async {
+            tokio::select! {
+                end = self.keep_alive() => end,
+                () = &mut writer => End::Cut("it does not read what it is sent"),
+                () = self.client.closed() => End::Cut("the door or another connection ended it"),
+            }
         };
+        let end = beside(pin!(self.answer_all(reading, frames)), pin!(aside)).await;
         if end == End::Finished {
             self.client.outbox.finish();
             let _ = timeout(FAREWELL, writer).await;
         }
+        self.client.outbox.abort();
         // The session lives its whole timeout from the last that was heard of the client, although the connection is gone.
         if self.client.pulse.is_owed() {
             self.door.replica.touch_soon(self.client.credential);
@@ -70,7 +88,7 @@ impl Connection {
         debug!(session = %self.client.session(), addr = %self.client.addr, ?end, "a connection ended");
     }
 
-    /// Writes what comes into the outbox, until there is nothing more or the client does not take it.
+    /// Writes what the outbox could not send at once, until there is nothing more or the client does not take it.
     async fn write(&self, mut socket: WriteHalf) {
         let patience = Duration::from_millis(self.door.config.write_timeout_ms);
         while let Some(bytes) = self.client.outbox.next().await {
@@ -93,20 +111,22 @@ impl Connection {
     async fn answer_all(&self, mut socket: ReadHalf, mut frames: Frames) -> End {
         let mut pending = Pending::default();
         let mut half = self.door.half_packets.share(&self.client);
-        let mut buffer = vec![0; 16 << 10];
+        let outbox = &self.client.outbox;
+        let mut now = Instant::now();
         loop {
             // Answers of reads can be long, and all that wait behind a write come due together.
-            while let Some(waited) = pending.take_due(|| self.client.outbox.has_room()) {
+            while let Some(waited) = pending.take_due(|| outbox.has_room()) {
                 if let Some(end) = self.settle(waited) {
                     return end;
                 }
             }
-            let wants_more = match self.take_all(&mut frames, &mut pending) {
-                Ok(wants_more) => wants_more,
+            let wants = match self.take_all(&mut frames, &mut pending, now) {
+                Ok(wants) => wants,
                 Err(end) => return end,
             };
+            outbox.send_now();
             // Who is not read from has whole packets that wait, and no memory but theirs.
-            if !half.set(if wants_more { frames.pending() } else { 0 }) {
+            if !half.set(if wants == Wants::More { frames.pending() } else { 0 }) {
                 return End::Cut("its packet is not whole, and there is no room for it");
             }
             frames.release();
@@ -114,46 +134,53 @@ impl Connection {
             tokio::select! {
                 biased;
                 // It said this before it was our turn to hear it.
-                () = pending.advance(), if waits => self.client.pulse.heard(),
-                () = self.client.outbox.room(), if !self.client.outbox.has_room() => {}
-                read = socket.read(&mut buffer), if wants_more => match read {
+                () = pending.advance(), if waits => {
+                    now = Instant::now();
+                    self.client.pulse.heard(now);
+                }
+                () = outbox.room(), if wants == Wants::Room || pending.is_due() => {}
+                read = read_into(&mut socket, &mut frames), if wants == Wants::More => match read {
                     Ok(0) | Err(_) => return End::Cut("the client closed it"),
-                    Ok(read) => {
-                        self.client.pulse.heard();
-                        frames.push(&buffer[..read]);
+                    Ok(_) => {
+                        now = Instant::now();
+                        self.client.pulse.heard(now);
                     }
                 },
-                // There is room by now.
-                else => {}
             }
         }
     }
 
-    /// Takes the packets that are there, as far as there is room. Whether more should be read.
-    fn take_all<'a>(&'a self, frames: &mut Frames, pending: &mut Pending<'a>) -> Result<bool, End> {
+    /// Takes the packets that are there, as far as there is room.
+    fn take_all<'a>(&'a self, frames: &mut Frames, pending: &mut Pending<'a>, now: Instant) -> Result<Wants, End> {
         let config = &self.door.config;
+        let outbox = &self.client.outbox;
         loop {
-            let room = pending.len() < config.outstanding_max && pending.bytes() < config.outstanding_bytes_max;
-            if !room || !self.client.outbox.has_room() {
-                return Ok(false);
+            if pending.len() >= config.outstanding_max || pending.bytes() >= config.outstanding_bytes_max {
+                return Ok(Wants::Turn);
+            }
+            if !outbox.has_room() {
+                outbox.send_now();
+                if !outbox.has_room() {
+                    return Ok(Wants::Room);
+                }
             }
             let too_long = |_| End::Cut("a packet is too long");
-            let Some(packet) = frames.peek().map_err(too_long)? else { return Ok(true) };
+            let Some(packet) = frames.peek().map_err(too_long)? else { return Ok(Wants::More) };
             // What is looked at in its turn sees what was written before it and nothing that its own client writes after it. So
             // that write is not even proposed while it waits for those before it.
             let header = RequestHeader::from_bytes(packet);
             if pending.holds_writes_back() && header.is_ok_and(|header| writes::is_write(header.op)) {
-                return Ok(false);
+                return Ok(Wants::Turn);
             }
             let packet = frames.next_packet().map_err(too_long)?.unwrap_or_default();
-            if let Some(end) = self.take(packet, pending) {
+            if let Some(end) = self.take(packet, pending, now) {
                 return Err(end);
             }
         }
     }
 
     /// Takes one packet. What cannot be answered at once goes to those that wait.
-    fn take<'a>(&'a self, packet: &[u8], pending: &mut Pending<'a>) -> Option<End> {
+    fn take<'a>(&'a self, packet: &[u8], pending: &mut Pending<'a>, since: Instant) -> Option<End> {
         for counts in [&self.client.counts, &self.door.counts] {
             counts.received();
         }
@@ -162,7 +189,7 @@ impl Connection {
         let body = &packet[packet.len() - input.remaining()..];
         match op {
             op::PING => {
-                self.client.pulse.ping();
+                self.client.pulse.ping(since);
                 return None;
             }
             op::AUTH => return self.prove(xid, body),
@@ -170,7 +197,7 @@ impl Connection {
         }
         self.client.counts.begun(xid, op);
         self.door.counts.begun(xid, op);
-        let (since, bytes) = (Instant::now(), packet.len());
+        let bytes = packet.len();
         let waited = move |what| Waited { xid, bytes, since, is_barrier: false, what };
         let request = match Request::read(op, body) {
             Ok(request) => request,
@@ -285,7 +312,7 @@ impl Connection {
         let (zxid, body) = watched;
         self.count(body.is_ok());
         let frame = client.answer(xid, self.told(zxid), body.map(requests::bytes));
-        client.outbox.release(&frame);
+        client.outbox.release(frame);
         None
     }
 
@@ -295,7 +322,7 @@ impl Connection {
                 self.count(true);
                 let nothing = Ok(requests::bytes(Vec::new()));
                 let frame = self.client.answer(xid, self.told(zxid), nothing);
-                self.client.outbox.release(&frame);
+                self.client.outbox.release(frame);
                 None
             }
             // A client does not look at this answer: only going away tells it that it has no watches here.
@@ -320,7 +347,7 @@ impl Connection {
     fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {
         self.door.counts.sent();
         self.count(body.is_ok());
-        self.client.outbox.push(&self.client.answer(xid, self.told(zxid), body.map(requests::bytes)));
+        self.client.outbox.push(self.client.answer(xid, self.told(zxid), body.map(requests::bytes)));
     }
 
     /// The zxid that an answer tells.
@@ -338,7 +365,7 @@ impl Connection {
         let proven = jute::AuthRequest::from_bytes(body)
             .is_ok_and(|auth| self.client.prove(auth, &self.door.config.super_digest));
         let error = if proven { error::OK } else { error::AUTH_FAILED };
-        self.client.outbox.push(&framed(|out| ReplyHeader { xid, zxid: 0, error }.write(out)));
+        self.client.outbox.push(framed(|out| ReplyHeader { xid, zxid: 0, error }.write(out)));
         if proven { None } else { Some(End::Finished) }
     }
 
@@ -367,8 +394,9 @@ impl Connection {
             }
             for _ in 0..pings {
                 let pong = ReplyHeader { xid: xid::PING, zxid: self.told.load(Ordering::Relaxed), error: 0 };
-                client.outbox.push(&framed(|out| pong.write(out)));
+                client.outbox.push(framed(|out| pong.write(out)));
             }
+            client.outbox.send_now();
             // Requests come by the thousand: their news can wait, pings cannot.
             let next = began + client.timeout / 12;
             while !pulse.is_pinged() && timeout_at(next, pulse.beats()).await.is_ok() {}

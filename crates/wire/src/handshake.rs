@@ -78,7 +78,7 @@ pub(crate) async fn greet(
     };
     let client = Client::new(arrival, door.config.unread_bytes_max, door.stopping.child_token());
     let client = Arc::new(client.certified(stream.subject()));
-    client.outbox.push(&framed(|out| response.write(out)));
+    client.outbox.push(framed(|out| response.write(out)));
     door.hub.join(&client);
     Some(client)
 }

@@ -1,11 +1,13 @@
 //! The connections of one node and their watches, told of every change before anybody can read it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
 use replica::{Observer, Recorded};
+use tokio::sync::Notify;
+use tokio::task::yield_now;
 use znode::{EventKind, InTurn, READ, SessionId, State, ZPath, permits};
 
 use crate::client::Client;
@@ -21,6 +23,8 @@ pub(crate) struct Hub {
     inner: Mutex<Inner>,
     /// Whoever applies entries waits for the guard.
     is_awaited: AtomicBool,
+    /// Somebody has an event to be sent.
+    told: Notify,
 }
 
 struct Inner {
@@ -30,7 +34,12 @@ struct Inner {
     clients: HashMap<u64, Arc<Client>>,
     by_session: HashMap<SessionId, u64>,
     moments: Moments,
+    /// Those who have events that nobody sends yet, each once.
+    told: VecDeque<Arc<Client>>,
 }
+
+/// To how many clients events are sent before others have their turn.
+const SENT_TOGETHER: usize = 32;
 
 /// What a look at the state and the watches can do.
 pub(crate) struct Look<'a> {
@@ -46,8 +55,9 @@ impl Hub {
             clients: HashMap::new(),
             by_session: HashMap::new(),
             moments: Moments::default(),
+            told: VecDeque::new(),
         };
-        Hub { inner: Mutex::new(inner), is_awaited: AtomicBool::new(false) }
+        Hub { inner: Mutex::new(inner), is_awaited: AtomicBool::new(false), told: Notify::new() }
     }
 
     /// A client whose session was opened, or attached to it. Its session's former connection here is closed.
@@ -79,6 +89,27 @@ impl Hub {
     pub(crate) fn step_aside(&self) {
         while self.is_awaited.load(Ordering::Acquire) {
             std::thread::yield_now();
+        }
+    }
+
+    /// Sends events as they come, until it is dropped. A few tasks do that for all connections: to wake each of them for its
+    /// event would cost more than the event.
+    pub(crate) async fn send_events(&self) {
+        loop {
+            self.told.notified().await;
+            loop {
+                let some: Vec<Arc<Client>> = {
+                    let told = &mut self.lock().told;
+                    told.drain(..told.len().min(SENT_TOGETHER)).collect()
+                };
+                if some.is_empty() {
+                    break;
+                }
+                // Another task, if one is idle, goes on behind these.
+                self.told.notify_one();
+                some.iter().for_each(|client| client.outbox.send_events());
+                yield_now().await;
+            }
         }
     }
 
@@ -172,7 +203,7 @@ impl Look<'_> {
             return;
         }
         if let Some(frame) = event_frame(NO_ZXID, kind, path) {
-            self.client.outbox.push(&frame);
+            self.client.outbox.push(frame);
         }
     }
 }
@@ -191,6 +222,9 @@ impl Observer for Hub {
         }
         for recorded in events {
             inner.tell(recorded);
+        }
+        if !inner.told.is_empty() {
+            self.told.notify_one();
         }
     }
 
@@ -226,8 +260,9 @@ impl Inner {
         let Some(frame) = event_frame(zxid, event.kind, &event.path) else { return };
         // Who may not read a znode is not told of it.
         for client in concerned.iter().filter_map(|number| self.clients.get(number)) {
-            if recorded.is_for(Some(&client.identities())) {
-                client.outbox.push_event(&frame);
+            let may_hear = recorded.acl.is_none() || recorded.is_for(Some(&client.identities()));
+            if may_hear && client.outbox.push_event(&frame) {
+                self.told.push_back(Arc::clone(client));
             }
         }
     }
@@ -290,11 +325,11 @@ mod tests {
         for client in [&one, &other] {
             hub.look(client, |look| look.set(WatchKind::Data, &root)).unwrap();
         }
-        other.outbox.release(b"answer");
+        other.outbox.release(b"answer".to_vec());
         // The change comes while the first client's answer is still being made.
         let event = Event { zxid: Zxid(1), kind: EventKind::DataChanged, path: root };
         hub.published(&state(1), &[event.clone().into()]);
-        one.outbox.release(b"answer");
+        one.outbox.release(b"answer".to_vec());
         let expected = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
         assert_eq!(one.outbox.next().await.unwrap(), expected);
         assert_eq!(other.outbox.next().await.unwrap(), expected);
@@ -307,7 +342,7 @@ mod tests {
         let one = client(&hub, 1);
         let path = ZPath::parse("/secret").unwrap();
         hub.look(&one, |look| look.set(WatchKind::Recursive, &ZPath::root())).unwrap();
-        one.outbox.release(b"answer");
+        one.outbox.release(b"answer".to_vec());
         let bobs = znode::Acl { perms: znode::READ, scheme: "digest".into(), id: "bob:x".into() };
         let event = Event { zxid: Zxid(1), kind: EventKind::Created, path };
         hub.published(&state(1), &[Recorded { event: event.clone(), acl: Some([bobs].into()) }, event.clone().into()]);
@@ -334,7 +369,7 @@ mod tests {
         hub.published(&state(1), &[changed(1, "/0")]);
         assert_eq!(comeback.step(&hub, &one), Some(Brought::Back(Zxid(1))));
         hub.published(&state(2), &[changed(2, "/1000")]);
-        one.outbox.release(b"answer");
+        one.outbox.release(b"answer".to_vec());
         let event = |zxid, kind, path: &str| event_frame(zxid, kind, &ZPath::parse(path).unwrap()).unwrap();
         let expected = [
             event(NO_ZXID, EventKind::Deleted, "/missed"),
@@ -352,10 +387,10 @@ mod tests {
         let hub = Hub::new(LIMITS);
         let (watching, other) = (client(&hub, 1), client(&hub, 2));
         hub.look(&watching, |look| look.set(WatchKind::Child, &ZPath::root())).unwrap();
-        watching.outbox.release(b"answer");
+        watching.outbox.release(b"answer".to_vec());
         hub.replaced(&state(9));
-        watching.outbox.push(b"a zxid behind what it missed");
-        other.outbox.push(b"answer");
+        watching.outbox.push(b"a zxid behind what it missed".to_vec());
+        other.outbox.push(b"answer".to_vec());
         assert_eq!(watching.outbox.next().await, None);
         watching.closed().await;
         assert_eq!(other.outbox.next().await.unwrap(), b"answer");

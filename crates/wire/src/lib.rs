@@ -26,9 +26,11 @@
 //! own.rs         /zookeeper                     turns.rs       writes that came too early
 //! moments.rs     states for reads behind writes  pending.rs  requests that wait
 //! half_packets.rs  a bound on packets that are not whole yet
+//! beside.rs      two futures of a connection   read_into.rs  reading from a socket
 //! ```
 
 mod auth;
+mod beside;
 mod client;
 mod codes;
 mod config;
@@ -43,6 +45,7 @@ mod outbox;
 mod own;
 mod pending;
 mod pulse;
+mod read_into;
 mod reads;
 mod requests;
 mod serve;

@@ -2,9 +2,13 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use tls::Direct;
 use tokio::sync::Notify;
 
 /// Frames on their way to one client, in order. Events come from whoever applies entries, answers from the connection.
+///
+/// Whoever has put something in sends it at once, as far as the socket takes it ([`Outbox::send_now`]). The connection's
+/// own writer is woken for what is left, and for all of it with TLS.
 ///
 /// An answer that sets a watch is made outside of the guard under which the watch was set. Events that come in between
 /// are held back behind it ([`Outbox::hold`]), as a client must hear of its watch before it hears from it.
@@ -20,9 +24,23 @@ struct Queue {
     bytes: Vec<u8>,
     /// Events behind an answer that is being made.
     held: Option<Vec<u8>>,
-    /// Being written.
+    /// Being written, by one of the two.
     writing: usize,
+    writer: Option<Writer>,
+    /// The connection's writer knows that there is something for it.
+    is_called: bool,
+    /// Somebody is about to send its events.
+    is_listed: bool,
+    direct: Option<Direct>,
     end: Option<End>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Writer {
+    /// The connection's own, which waits until the socket takes more.
+    Waiting,
+    /// Whoever sends at once.
+    Direct,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -38,23 +56,31 @@ impl Outbox {
         Outbox { queue: Mutex::default(), bytes_max, filled: Notify::new(), drained: Notify::new() }
     }
 
+    /// The connection can be written to. Without a direct way, its writer writes everything.
+    pub(crate) fn attach(&self, direct: Option<Direct>) {
+        self.lock().direct = direct;
+    }
+
     /// Appends an answer.
-    pub(crate) fn push(&self, frame: &[u8]) {
+    pub(crate) fn push(&self, frame: Vec<u8>) {
         let mut queue = self.lock();
         if queue.end.is_none() {
-            queue.bytes.extend_from_slice(frame);
+            queue.append(frame);
             self.check(&mut queue);
         }
     }
 
-    /// Appends an event, or holds it back.
-    pub(crate) fn push_event(&self, frame: &[u8]) {
+    /// Appends an event, or holds it back. Whether the caller is the first to have one to be sent by
+    /// [`Outbox::send_events`].
+    pub(crate) fn push_event(&self, frame: &[u8]) -> bool {
         let mut queue = self.lock();
-        if queue.end.is_none() {
-            let Queue { bytes, held, .. } = &mut *queue;
-            held.as_mut().unwrap_or(bytes).extend_from_slice(frame);
-            self.check(&mut queue);
+        if queue.end.is_some() {
+            return false;
         }
+        let Queue { bytes, held, .. } = &mut *queue;
+        held.as_mut().unwrap_or(bytes).extend_from_slice(frame);
+        self.check(&mut queue);
+        queue.end.is_none() && !std::mem::replace(&mut queue.is_listed, true)
     }
 
     /// Holds events back until [`Outbox::release`].
@@ -63,14 +89,58 @@ impl Outbox {
     }
 
     /// Appends the answer, and behind it the events that were held back.
-    pub(crate) fn release(&self, frame: &[u8]) {
+    pub(crate) fn release(&self, frame: Vec<u8>) {
         let mut queue = self.lock();
         let held = queue.held.take().unwrap_or_default();
         if queue.end.is_none() {
-            queue.bytes.extend_from_slice(frame);
-            queue.bytes.extend_from_slice(&held);
+            queue.append(frame);
+            queue.append(held);
             self.check(&mut queue);
         }
+    }
+
+    /// Sends the events that were pushed.
+    pub(crate) fn send_events(&self) {
+        self.lock().is_listed = false;
+        self.send_now();
+    }
+
+    /// Sends what is there, as far as the socket takes it at once. The connection's writer does the rest.
+    pub(crate) fn send_now(&self) {
+        while let Some((direct, bytes)) = self.take_to_send() {
+            // What is wrong with the socket is found by the writer.
+            let sent = direct.try_write(&bytes).unwrap_or(0);
+            drop(direct);
+            let mut queue = self.lock();
+            if queue.end == Some(End::Aborted) {
+                return;
+            }
+            (queue.writer, queue.writing) = (None, 0);
+            if sent < bytes.len() {
+                let behind = std::mem::replace(&mut queue.bytes, bytes);
+                queue.bytes.drain(..sent);
+                queue.append(behind);
+                queue.is_called = true;
+            }
+            if queue.is_called || queue.end.is_some() {
+                self.filled.notify_one();
+            }
+            self.drained.notify_one();
+        }
+    }
+
+    /// What is there, unless somebody else writes it.
+    fn take_to_send(&self) -> Option<(Direct, Vec<u8>)> {
+        let mut queue = self.lock();
+        if queue.bytes.is_empty() || queue.writer.is_some() || queue.is_called {
+            return None;
+        }
+        let Some(direct) = queue.direct.clone() else {
+            queue.is_called = true;
+            self.filled.notify_one();
+            return None;
+        };
+        Some((direct, queue.take_for(Writer::Direct)))
     }
 
     /// Nothing more comes.
@@ -86,19 +156,23 @@ impl Outbox {
         self.wake();
     }
 
-    /// The next bytes to write; `None` at the end. The bytes before count as written now.
+    /// The next bytes for the connection's writer; `None` at the end. The bytes before count as written now.
     pub(crate) async fn next(&self) -> Option<Vec<u8>> {
         loop {
             {
                 let mut queue = self.lock();
-                queue.writing = 0;
-                self.drained.notify_one();
-                if !queue.bytes.is_empty() {
-                    queue.writing = queue.bytes.len();
-                    return Some(std::mem::take(&mut queue.bytes));
+                if queue.writer == Some(Writer::Waiting) {
+                    (queue.writer, queue.writing) = (None, 0);
+                    self.drained.notify_one();
                 }
-                if queue.end.is_some() {
-                    return None;
+                if queue.writer.is_none() {
+                    queue.is_called = false;
+                    if !queue.bytes.is_empty() {
+                        return Some(queue.take_for(Writer::Waiting));
+                    }
+                    if queue.end.is_some() {
+                        return None;
+                    }
                 }
             }
             self.filled.notified().await;
@@ -128,8 +202,8 @@ impl Outbox {
         let held = queue.held.as_ref().map_or(0, Vec::len);
         if queue.bytes.len() + queue.writing + held > self.bytes_max {
             *queue = Queue { end: Some(End::Aborted), ..Queue::default() };
+            self.wake();
         }
-        self.wake();
     }
 
     fn wake(&self) {
@@ -142,8 +216,27 @@ impl Outbox {
     }
 }
 
+impl Queue {
+    fn append(&mut self, frame: Vec<u8>) {
+        if self.bytes.is_empty() {
+            self.bytes = frame;
+        } else {
+            self.bytes.extend_from_slice(&frame);
+        }
+    }
+
+    fn take_for(&mut self, writer: Writer) -> Vec<u8> {
+        (self.writer, self.writing) = (Some(writer), self.bytes.len());
+        std::mem::take(&mut self.bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use tls::Stream;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[tokio::test]
@@ -152,8 +245,8 @@ mod tests {
         outbox.push_event(b"1");
         outbox.hold();
         outbox.push_event(b"4");
-        outbox.push(b"2");
-        outbox.release(b"3");
+        outbox.push(b"2".to_vec());
+        outbox.release(b"3".to_vec());
         outbox.push_event(b"5");
         outbox.finish();
         outbox.push_event(b"6");
@@ -162,12 +255,44 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_the_socket_takes_is_sent_at_once_and_the_rest_is_the_writers() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let (mut client, accepted) = (client.unwrap(), accepted.unwrap().0);
+        accepted.writable().await.unwrap();
+        let (_reading, writing) = Stream::from(accepted).into_split();
+        let outbox = Outbox::new(1 << 30);
+        outbox.attach(writing.direct());
+        assert!(outbox.push_event(b"first") && !outbox.push_event(b","));
+        outbox.send_events();
+        assert_eq!(outbox.unread(), 0);
+        let mut sent = b"first,".to_vec();
+        while outbox.unread() == 0 {
+            outbox.push(vec![sent.len() as u8; 1 << 20]);
+            sent.extend_from_slice(&vec![sent.len() as u8; 1 << 20]);
+            outbox.send_now();
+        }
+        // Nobody overtakes what is left.
+        outbox.push(b"last".to_vec());
+        outbox.send_now();
+        sent.extend_from_slice(b"last");
+        let left = outbox.next().await.unwrap();
+        outbox.push(b"!".to_vec());
+        outbox.send_now();
+        assert_eq!(outbox.next().await.unwrap(), b"!");
+        sent.truncate(sent.len() - left.len());
+        let mut received = vec![0; sent.len()];
+        client.read_exact(&mut received).await.unwrap();
+        assert!(received == sent && left.ends_with(b"last"));
+    }
+
+    #[tokio::test]
     async fn a_client_that_does_not_read_is_given_up() {
         let outbox = Outbox::new(10);
-        outbox.push(b"12345");
+        outbox.push(b"12345".to_vec());
         assert!(outbox.has_room());
         let writing = outbox.next().await.unwrap();
-        outbox.push(b"6");
+        outbox.push(b"6".to_vec());
         assert!(!outbox.has_room(), "{writing:?} is not written yet");
         outbox.push_event(b"78901");
         assert_eq!(outbox.next().await, None);

@@ -45,6 +45,11 @@ impl<'a> Pending<'a> {
         !self.queue.is_empty()
     }
 
+    /// Whether the turn of one has come that waits for room.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     /// The next one to answer, if its turn has come and there is room for its answer.
     pub(crate) fn take_due(&mut self, has_room: impl FnOnce() -> bool) -> Option<Waited> {
         let is_read = matches!(self.due.front()?.what, What::Now(_) | What::Then(..));

@@ -31,9 +31,9 @@ impl Pulse {
     }
 
     /// A packet came.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn heard(&self, now: Instant) {
         let mut inner = self.lock();
-        inner.heard = Instant::now();
+        inner.heard = now;
         let first = !std::mem::replace(&mut inner.news, true);
         drop(inner);
         if first {
@@ -42,9 +42,9 @@ impl Pulse {
     }
 
     /// A ping came. Its answer says that the session lives, so it waits for the leader's word.
-    pub(crate) fn ping(&self) {
+    pub(crate) fn ping(&self, now: Instant) {
         let mut inner = self.lock();
-        (inner.heard, inner.news) = (Instant::now(), true);
+        (inner.heard, inner.news) = (now, true);
         inner.pings += 1;
         drop(inner);
         self.beat.notify_one();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use jute::Frames;
 use replica::Replica;
 use tls::{Incoming, Listeners};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -51,6 +52,15 @@ pub async fn serve(
             () = own.stopping.cancelled() => {}
         }
     });
+    for _ in 0..Handle::current().metrics().num_workers() {
+        let own = Arc::clone(&door);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = own.hub.send_events() => {}
+                () = own.stopping.cancelled() => {}
+            }
+        });
+    }
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,

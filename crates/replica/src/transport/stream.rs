@@ -1,13 +1,13 @@
 //! The connection below a lane: TCP, or what a simulation takes for it.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
@@ -58,15 +58,14 @@ impl Stream {
     /// Reads something behind what `into` holds. Zero is the end of the connection.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<io::Result<usize>> {
         match self {
-            Stream::Tcp(stream) => loop {
+            Stream::Tcp(stream) => {
+                // No room is made for what is not there.
                 ready!(stream.poll_read_ready(cx))?;
                 into.reserve(READ_BYTES);
-                match stream.try_read_buf(into) {
-                    // Readiness was a false alarm; asking again registers for the next one.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    result => return Poll::Ready(result),
-                }
-            },
+                // Not `try_read_buf`: this one knows that a socket which gave less than there was room for is empty, and saves
+                // the read that says so.
+                pin!(stream.read_buf(into)).poll(cx)
+            }
             Stream::Simulated(stream) => {
                 let mut bytes = [0; SIMULATED_READ_BYTES];
                 let mut read = ReadBuf::new(&mut bytes);

@@ -35,8 +35,9 @@ pub struct Config {
     pub peer_listen: SocketAddr,
     /// How often an idle leader is heard.
     pub heartbeat_ms: u64,
-    /// A follower that heard no leader for this long (up to the maximum, at random) stands for election. Half of the
-    /// maximum is the lease: so long after it heard a leader, a follower votes for no other.
+    /// A follower that heard no leader for this long (up to the maximum, at random) stands for election. Half of it is
+    /// the lease: so long after it heard a leader, a follower votes for no other. When the leader's connection ends, it
+    /// asks whether it would be elected as soon as the lease is over.
     pub election_timeout_min_ms: u64,
     /// See `election_timeout_min_ms`.
     pub election_timeout_max_ms: u64,
@@ -75,16 +76,16 @@ pub struct Config {
 }
 
 impl Config {
-    /// How long a follower that heard a leader votes for no other. Raft knows it as the longest election timeout, which it
-    /// counts from the end of the lease on.
+    /// How long a follower that heard a leader votes for no other: half of the shortest silence, but four heartbeats at
+    /// least. Raft knows it as the longest election timeout, which it counts from the end of the lease on.
     pub(crate) fn lease_ms(&self) -> u64 {
-        (self.election_timeout_max_ms / 2).max(self.heartbeat_ms + 2)
+        (self.election_timeout_min_ms / 2).max(self.heartbeat_ms * 4)
     }
 
-    /// How long behind the end of the lease a follower stays silent at least.
-    pub(crate) fn patience_ms(&self) -> u64 {
-        let earliest = self.election_timeout_min_ms.saturating_sub(self.lease_ms());
-        earliest.clamp(self.heartbeat_ms + 1, self.lease_ms() - 1)
+    /// How long a candidate that was not elected pauses at least, and how long votes may take. With the lease less than
+    /// the shortest silence, so that what `elections` says about that holds.
+    pub(crate) fn pause_ms(&self) -> u64 {
+        self.lease_ms() / 2
     }
 
     /// A leader that a quorum followed so recently is the only one: clearly shorter than the lease, because clocks run at

@@ -160,29 +160,13 @@ async fn set_joined(node: &Arc<Node>) -> bool {
         return false;
     }
     if !node.gate.joined.swap(true, Ordering::AcqRel) {
-        node.stand();
+        node.leader_watch.look_again();
         tracing::info!("this node has a vote now");
     }
     true
 }
 
-/// Keeps what an earlier process of this node may have promised, then lets it stand for election.
-pub(crate) async fn keep_promise(node: Arc<Node>) {
-    let stopped = node.stopped();
-    tokio::select! {
-        () = stopped.wait() => {}
-        () = node.gate.unbound() => node.stand(),
-    }
-}
-
 impl Node {
-    /// Stands for election from now on, if it may.
-    fn stand(&self) {
-        if self.gate.joined() && self.gate.is_unbound() {
-            self.raft.runtime_config().elect(true);
-        }
-    }
-
     /// How far this node is, for those who found or join.
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.metrics();

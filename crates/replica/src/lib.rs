@@ -27,13 +27,14 @@
 //! network.rs        Raft's calls to peers           server.rs           answers to peers
 //! budget.rs         how much may be under way       tries.rs            trying again, without hurry
 //! entry_clock.rs    the time on entries         observer.rs         who hears of everything first
-//! quota_log.rs      subtrees beyond their quota
+//! elections.rs      when a follower asks        quota_log.rs        subtrees beyond their quota
 //! status.rs         what a node tells of itself tally.rs            what has passed through it
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ```
 
 mod budget;
 mod config;
+mod elections;
 mod entry_clock;
 mod error;
 mod event_ring;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use openraft::base::{BoxFuture, BoxStream};
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::RPCOption;
@@ -133,12 +134,14 @@ impl Network {
         }
     }
 
+    fn has_line(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| !line.is_silent(self.silence))
+    }
+
     /// The append connection, opened anew when there is none or when it has been silent too long.
     async fn line(&mut self) -> Result<&mut Option<AppendLine>, RPCError<TypeConfig>> {
-        if self.line.as_ref().is_some_and(|line| line.is_silent(self.silence)) {
+        if !self.has_line() {
             self.line = None;
-        }
-        if self.line.is_none() {
             let framed = self.peer()?.target(Lane::Append).connect(self.silence).await;
             let framed = framed.map_err(|error| unreachable(format!("cannot reach node {}: {error}", self.to)))?;
             let following = Arc::clone(&self.peer()?.following);
@@ -158,7 +161,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
         let input = Box::pin(futures_util::stream::once(async { request }));
         let mut results = self.stream_append(input, option).await?;
-        match futures_util::StreamExt::next(&mut results).await {
+        match results.next().await {
             Some(result) => Ok(result?.into()),
             None => Err(unreachable("the connection was closed".into())),
         }
@@ -176,6 +179,11 @@ impl RaftNetworkV2<TypeConfig> for Network {
         // wait for a slow disk, so a connection counts as lost when the peer says nothing at all for `silence`.
         Box::pin(async move {
             let silence = self.silence;
+            let mut input = input.peekable();
+            // Raft's pauses after errors are in its requests: who connects before it has one tries without a pause.
+            if !self.has_line() && Pin::new(&mut input).peek().await.is_none() {
+                return Ok(Box::pin(futures_util::stream::empty()) as AppendResults<'s>);
+            }
             let line = self.line().await?;
             Ok(Box::pin(AppendStream::new(line, input, silence)) as AppendResults<'s>)
         })
@@ -269,4 +277,37 @@ fn streaming(error: &dyn std::fmt::Display) -> StreamingError<TypeConfig> {
 /// An IO error of a connection, as Raft wants to hear it.
 pub(crate) fn lost(error: &io::Error) -> RPCError<TypeConfig> {
     unreachable(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_is_away_is_not_tried_before_raft_has_something_for_it() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer_addr = listener.local_addr().unwrap().to_string();
+        // Nobody listens any more.
+        drop(listener);
+        let identity = Identity { cluster_id: "c".into(), node_id: 1, members: [1, 2].into() };
+        let members = [crate::Member { id: 2, peer_addr, http_addr: String::new() }];
+        let mut peers = Peers::new(&identity, &members, Duration::from_secs(10), &Stop::default());
+        let mut network = peers.new_client(2, &Member { peer_addr: String::new(), http_addr: String::new() }).await;
+        let option = RPCOption::new(Duration::from_secs(10));
+        let asked = Arc::new(AtomicBool::new(false));
+        let input = Box::pin(futures_util::stream::once({
+            let asked = Arc::clone(&asked);
+            async move {
+                asked.store(true, Ordering::Relaxed);
+                AppendEntriesRequest { vote: Vote::new(1, 1), prev_log_id: None, entries: vec![], leader_commit: None }
+            }
+        }));
+        assert!(network.stream_append(input, option.clone()).await.is_err());
+        assert!(asked.load(Ordering::Relaxed), "Raft pauses where it is asked");
+        // Raft has nothing more to say: the end of a reign.
+        let results = network.stream_append(futures_util::stream::empty(), option).await;
+        assert_eq!(results.expect("nothing was tried").count().await, 0);
+    }
 }

@@ -18,6 +18,7 @@ use tokio::time::{Instant, interval, timeout};
 use znode::{State, Zxid};
 
 use crate::budget::Budget;
+use crate::elections::{self, LeaderWatch};
 use crate::entry_clock::EntryClock;
 use crate::formation::{self, Gate};
 use crate::heartbeats::{self, Heartbeat};
@@ -63,8 +64,7 @@ pub(crate) struct Node {
     pub(crate) disk_low: AtomicBool,
     /// This leader has asked another to take over, and may be the last to hear that it did.
     pub(crate) hands_over: AtomicBool,
-    /// When this node last took something from a leader.
-    pub(crate) leader_heard: Mutex<Option<Instant>>,
+    pub(crate) leader_watch: LeaderWatch,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     /// What must be applied again after a restart before this node knows what it knew.
     pub(crate) recover_to: Zxid,
@@ -174,7 +174,7 @@ impl Node {
             indexes,
             disk_low: AtomicBool::new(false),
             hands_over: AtomicBool::new(false),
-            leader_heard: Mutex::new(None),
+            leader_watch: LeaderWatch::default(),
             recover_to,
             unsaved_bytes,
             stop,
@@ -198,7 +198,7 @@ impl Node {
         self.look_at_disk();
         self.spawn(server::serve(Arc::clone(self), listener));
         self.spawn(formation::form(Arc::clone(self)));
-        self.spawn(formation::keep_promise(Arc::clone(self)));
+        self.spawn(elections::stand(Arc::clone(self)));
         self.spawn(leadership::lead(Arc::clone(self)));
         self.spawn(heartbeats::forward(Arc::clone(self), heartbeats_queue));
         self.spawn(reads::forward(Arc::clone(self), indexes_queue));
@@ -374,7 +374,7 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
     let raft_config = openraft::Config {
         cluster_name: config.cluster_id.clone(),
         heartbeat_interval: config.heartbeat_ms,
-        election_timeout_min: config.patience_ms(),
+        election_timeout_min: config.pause_ms(),
         election_timeout_max: config.lease_ms(),
         install_snapshot_timeout: config.peer_timeout_ms,
         max_payload_entries: 1_024,
@@ -383,7 +383,7 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
         // A follower whose next entry is still in the log gets entries; only one that is further behind a snapshot.
         replication_lag_threshold: config.snapshot_log_entries + config.log_entries_kept + 1_024,
         enable_pre_vote: Some(true),
-        // A node that has not joined must not stand for election, nor one that may have made a promise; see `formation`.
+        // Nobody stands before `elections` says so.
         enable_elect: false,
         // A restarted leader would lead on without asking whether it still may.
         enable_leader_restore: Some(false),

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, VoteRequest};
 use storage::codec::EntryRecord;
@@ -36,6 +36,8 @@ const UNREAD_BYTES_MAX: usize = 16 << 20;
 
 /// Held, as a sender of nothing, by every connection that may owe answers to questions.
 type Answering = mpsc::Sender<Infallible>;
+/// Appends under way on one connection.
+type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<Appended>>>;
 /// Questions under way on one connection, with the answers that they come to.
 type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, Numbered<Answer>>>;
 
@@ -74,10 +76,12 @@ async fn connection(node: Arc<Node>, stream: Stream, answering: Option<Answering
         let Some(hello) = welcome(&node.identity, &mut framed, node.silence()).await? else {
             return Ok(());
         };
+        // Who connects can be reached again, most likely.
+        let _ = node.raft.trigger().reset_backoff([hello.from]).await;
         match hello.lane {
             Lane::Append => {
                 drop(answering);
-                append(&node, framed).await
+                append(&node, framed, hello.from).await
             }
             Lane::Control | Lane::Forward => answer(&node, framed).await,
             Lane::Snapshot => {
@@ -91,13 +95,24 @@ async fn connection(node: Arc<Node>, stream: Stream, answering: Option<Answering
     }
 }
 
+/// Takes what a leader, or one who believes to be it, has to say, and notes the end of it.
+async fn append(node: &Arc<Node>, framed: Framed, from: u64) -> io::Result<()> {
+    let mut under_way = Appends::new();
+    let ended = take_appends(node, framed, &mut under_way).await;
+    if node.leader() == Some(from) {
+        node.leader_watch.note_end(from, Instant::now());
+    }
+    // What has come in counts, though nobody hears the answers.
+    let _ = timeout(node.silence(), under_way.for_each(|_| ready(()))).await;
+    ended
+}
+
 /// Appends are handed to Raft as they come and answered in their order.
 ///
 /// A leader that tells what is committed waits for no answer to that. So behind entries, the answers to frames without
 /// any go with the next answer to some, which spares both ends a packet and a wake-up for each write. Heartbeats, which
 /// somebody waits for, have a connection of their own that never carries entries.
-async fn append(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
-    let mut under_way: FuturesOrdered<BoxFuture<'_, io::Result<Appended>>> = FuturesOrdered::new();
+async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
     let mut carries_entries = false;
     let mut idle = pin!(sleep(Duration::ZERO));
     loop {
@@ -121,7 +136,7 @@ async fn append(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
                 Exchange::Message(frame) => {
                     carries_entries |= !frame.entries.is_empty();
                     let idle = carries_entries && frame.entries.is_empty();
-                    under_way.push_back(Box::pin(append_one(node, frame, idle)));
+                    under_way.push_back(Box::pin(append_one(node, frame, idle, Instant::now())));
                 }
                 Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
@@ -141,8 +156,8 @@ struct Appended {
     idle: bool,
 }
 
-/// `idle` says that nobody waits to hear that it was taken.
-async fn append_one(node: &Node, frame: AppendFrame, idle: bool) -> io::Result<Appended> {
+/// `idle` says that nobody waits to hear that it was taken; it came in at `came`.
+async fn append_one(node: &Node, frame: AppendFrame, idle: bool, came: Instant) -> io::Result<Appended> {
     let sequence = frame.sequence;
     if !node.gate.admits(frame.vote.term) {
         let why = "this node's data directory is new; it first asks a majority of the other members what it may take";
@@ -158,7 +173,7 @@ async fn append_one(node: &Node, frame: AppendFrame, idle: bool) -> io::Result<A
     };
     let response = node.raft.append_entries(request).await;
     if !matches!(response, Ok(AppendEntriesResponse::HigherVote(_)) | Err(_)) {
-        *node.leader_heard.lock().expect("nothing panics under this guard") = Some(Instant::now());
+        node.leader_watch.hear(came);
     }
     let result = match response {
         Ok(AppendEntriesResponse::Success) => AppendResult::Success,
@@ -247,6 +262,9 @@ async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
         leadership_transfer: frame.leadership_transfer,
     };
     let response = if pre_vote { node.raft.pre_vote(request).await } else { node.raft.vote(request).await };
+    if response.as_ref().is_ok_and(|response| response.vote_granted) {
+        node.leader_watch.favour(Instant::now());
+    }
     match response {
         Ok(response) => Answer::Vote(VoteAnswer {
             vote: (&response.vote).into(),

@@ -171,8 +171,7 @@ impl Node {
     /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node followed.
     fn hears_leader(&self) -> bool {
         let silence = Duration::from_millis(2 * self.config.election_timeout_max_ms);
-        let heard = *self.leader_heard.lock().expect("nothing panics under this guard");
-        heard.is_some_and(|heard| heard.elapsed() < silence)
+        self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < silence)
     }
 
     fn role(&self, state: ServerState) -> Role {

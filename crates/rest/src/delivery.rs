@@ -4,20 +4,48 @@
 //! waiter of a grant stays armed until its answer was flushed to the socket, and is dropped, armed, with the connection.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::http::Extensions;
-use hyper::rt::{Read, ReadBufCursor, Write};
+use bytes::{Buf, Bytes, BytesMut};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use tokio::time::{Instant, Sleep};
 
 use crate::waiter::Waiter;
 
-/// The waiters whose answers are being written on one connection: one, unless requests are pipelined.
+/// How far one connection has come: its request, and the waiters whose answers are being written on it (one, unless
+/// requests are pipelined).
 #[derive(Clone, Default)]
 pub(crate) struct Delivery {
-    waiters: Arc<Mutex<Vec<Waiter>>>,
+    progress: Arc<Mutex<Progress>>,
+}
+
+struct Progress {
+    stage: Stage,
+    waiters: Vec<Waiter>,
+}
+
+/// Where a connection is with its request.
+#[derive(Clone, Copy)]
+pub(crate) enum Stage {
+    /// The last answer has left, or there was none yet.
+    Waiting {
+        since: Instant,
+        /// Something was read since.
+        begun: bool,
+    },
+    /// The head of a request was read.
+    Working,
+    /// There is an answer, which has yet to leave.
+    Answered,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress { stage: Stage::Waiting { since: Instant::now(), begun: false }, waiters: Vec::new() }
+    }
 }
 
 impl Delivery {
@@ -26,16 +54,47 @@ impl Delivery {
         extensions.get()
     }
 
+    pub(crate) fn stage(&self) -> Stage {
+        self.progress().stage
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.stage(), Stage::Waiting { .. })
+    }
+
+    pub(crate) fn working(&self) {
+        self.progress().stage = Stage::Working;
+    }
+
+    pub(crate) fn answered(&self) {
+        self.progress().stage = Stage::Answered;
+    }
+
     fn push(&self, waiter: Waiter) {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
+        self.progress().waiters.push(waiter);
+    }
+
+    fn begun(&self) {
+        if let Stage::Waiting { begun, .. } = &mut self.progress().stage {
+            *begun = true;
+        }
     }
 
     /// Everything written so far has left.
     fn arrived(&self) {
-        let waiters = std::mem::take(&mut *self.waiters.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut progress = self.progress();
+        if matches!(progress.stage, Stage::Answered) {
+            progress.stage = Stage::Waiting { since: Instant::now(), begun: false };
+        }
+        let waiters = std::mem::take(&mut progress.waiters);
+        drop(progress);
         for mut waiter in waiters {
             waiter.disarm();
         }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -54,11 +113,19 @@ pub(crate) struct Delivering<T> {
     stall: Duration,
     /// Runs while the socket takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Was read from the socket, and is to be read again.
+    ahead: Bytes,
 }
 
 impl<T> Delivering<T> {
     pub(crate) fn new(io: T, delivery: Delivery, stall: Duration) -> Delivering<T> {
-        Delivering { io, delivery, stall, stalled: None }
+        Delivering { io, delivery, stall, stalled: None, ahead: Bytes::new() }
+    }
+
+    /// Puts back what was read and not used. Nothing else may have been put back.
+    pub(crate) fn read_ahead(&mut self, unused: Bytes) {
+        // An empty one keeps its memory, too.
+        self.ahead = if unused.is_empty() { Bytes::new() } else { unused };
     }
 
     /// Passes a poll of the socket on; pending for too long is an error.
@@ -74,13 +141,36 @@ impl<T> Delivering<T> {
     }
 }
 
+impl<T: Read + Unpin> Delivering<T> {
+    /// Whether there is more to read: reads one byte ahead. False at the end of what the client sends.
+    pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer.unfilled()))?;
+        let read = buffer.filled();
+        if read.is_empty() {
+            return Poll::Ready(Ok(false));
+        }
+        self.ahead = BytesMut::from_iter(self.ahead.iter().chain(read)).freeze();
+        self.delivery.begun();
+        Poll::Ready(Ok(true))
+    }
+}
+
 impl<T: Read + Unpin> Read for Delivering<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        mut buffer: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
+        if self.ahead.has_remaining() {
+            let length = self.ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.ahead.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        self.delivery.begun();
+        Poll::Ready(Ok(()))
     }
 }
 

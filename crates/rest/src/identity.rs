@@ -14,15 +14,14 @@ use znode::{Identity, SUPER};
 
 use crate::problem::Problem;
 
-/// Whom the other end of a connection has proven to be.
+/// Whom the other end of a connection has proven to be, if anybody.
 #[derive(Clone, Debug)]
-pub(crate) struct Peer(Arc<Vec<Identity>>);
+pub(crate) struct Peer(Arc<Identity>);
 
 impl Peer {
     /// By the subject of the certificate that it has shown.
-    pub(crate) fn new(subject: Option<&str>) -> Peer {
-        let identity = |subject: &str| Identity { scheme: "x509".into(), id: subject.to_owned() };
-        Peer(Arc::new(subject.map(identity).into_iter().collect()))
+    pub(crate) fn new(subject: &str) -> Peer {
+        Peer(Arc::new(Identity { scheme: "x509".into(), id: subject.to_owned() }))
     }
 }
 
@@ -36,7 +35,7 @@ pub(crate) fn identities(
     headers: &HeaderMap,
     super_digest: &str,
 ) -> Result<Vec<Identity>, Problem> {
-    let mut identities = extensions.get::<Peer>().map_or_else(Vec::new, |Peer(proven)| proven.to_vec());
+    let mut identities = extensions.get::<Peer>().map_or_else(Vec::new, |Peer(proven)| vec![Identity::clone(proven)]);
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(identities) };
     let bad = |why: &str| Problem::bad("Authorization", why);
@@ -69,7 +68,7 @@ mod tests {
 
     fn proven(values: &[&'static str]) -> Result<Vec<String>, Problem> {
         let (mut extensions, mut headers) = (Extensions::new(), HeaderMap::new());
-        extensions.insert(Peer::new(Some("CN=a")));
+        extensions.insert(Peer::new("CN=a"));
         for value in values {
             headers.append(AUTHORIZATION, HeaderValue::from_static(value));
         }

@@ -1,7 +1,8 @@
 //! The HTTP door: every request becomes one call of a [`replica::Replica`], every answer one JSON document.
 //!
 //! ```text
-//!  connection -> serve.rs      bounds: connections, head, idle, stalled answers
+//!  connection -> serve.rs      their number; handshakes; the end of all
+//!             -> connection.rs bounds: head, idle, stalled answers; parked while idle
 //!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body
 //!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
@@ -18,6 +19,7 @@ mod barriers;
 mod call;
 mod caller;
 mod config;
+mod connection;
 mod delivery;
 mod door;
 mod elections;

@@ -5,22 +5,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use hyper::body::Incoming as RequestBody;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use replica::Replica;
 use tls::{Incoming, Listeners};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 use tracing::{debug, warn};
 
 use crate::RestConfig;
-use crate::delivery::{Delivering, Delivery};
+use crate::connection::Connections;
 use crate::door::Door;
 use crate::identity::Peer;
 use crate::routes::routes;
@@ -68,9 +62,9 @@ pub async fn serve(
 
 struct Server {
     door: Door,
-    router: Router,
+    connections: Connections,
     config: RestConfig,
-    connections: Arc<Semaphore>,
+    places: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
     refusal: String,
@@ -80,13 +74,13 @@ impl Server {
     fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
         let refusal = refusal(&replica);
         let door = Door::new(replica, config.clone(), stopping.clone());
-        let router = routes(door.clone());
-        let connections = Arc::new(Semaphore::new(config.connections_max.min(u32::MAX as usize >> 4)));
+        let connections = Connections::new(routes(door.clone()), &config, stopping.clone());
+        let places = Arc::new(Semaphore::new(config.connections_max.min(u32::MAX as usize >> 4)));
         Server {
             door,
-            router,
-            config,
             connections,
+            config,
+            places,
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             stopping,
             refusal,
@@ -95,7 +89,7 @@ impl Server {
 
     /// Serves a connection, if there is room for it.
     fn take(self: Arc<Self>, incoming: Incoming) {
-        if let Ok(permit) = self.connections.clone().try_acquire_owned() {
+        if let Ok(permit) = self.places.clone().try_acquire_owned() {
             tokio::spawn(async move {
                 self.connection(incoming).await;
                 drop(permit);
@@ -121,44 +115,14 @@ impl Server {
             () = self.stopping.cancelled() => return,
         };
         let Ok(stream) = opened.inspect_err(|error| debug!(%error, "a TLS handshake failed")) else { return };
-        let peer = Peer::new(stream.subject());
-        let delivery = Delivery::default();
-        let stall = Duration::from_millis(self.config.write_timeout_ms);
-        let io = Delivering::new(TokioIo::new(stream), delivery.clone(), stall);
-        let router = self.router.clone();
-        let service = service_fn(move |mut request: hyper::Request<RequestBody>| {
-            request.extensions_mut().insert(delivery.clone());
-            request.extensions_mut().insert(peer.clone());
-            router.clone().oneshot(request)
-        });
-        let mut http = http1::Builder::new();
-        // The door answers 414 and 431 itself; what is larger than these is cut off by hyper with a bare status.
-        http.timer(TokioTimer::new())
-            .header_read_timeout(Duration::from_millis(self.config.header_read_timeout_ms))
-            .max_headers(self.config.headers_max.saturating_mul(4).max(100))
-            .max_buf_size(self.buffer_bytes_max());
-        let mut connection = std::pin::pin!(http.serve_connection(io, service));
-        let served = tokio::select! {
-            served = connection.as_mut() => served,
-            () = self.stopping.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = served {
-            debug!(%error, "a connection ended");
-        }
-    }
-
-    fn buffer_bytes_max(&self) -> usize {
-        let head = self.config.uri_bytes_max.saturating_add(self.config.header_bytes_max);
-        head.saturating_mul(4).max(64 << 10)
+        let peer = stream.subject().map(Peer::new);
+        self.connections.serve(stream, peer).await;
     }
 
     /// Waits until every connection has ended and every waiter whose client has gone is withdrawn, but not for ever.
     async fn drain(&self) {
         let all = u32::try_from(self.config.connections_max).unwrap_or(u32::MAX).min(u32::MAX >> 4);
-        let ended = async { tokio::join!(self.connections.acquire_many(all), self.door.quiet()) };
+        let ended = async { tokio::join!(self.places.acquire_many(all), self.door.quiet()) };
         let timeout = Duration::from_millis(self.config.shutdown_timeout_ms);
         if tokio::time::timeout(timeout, ended).await.is_err() {
             warn!("connections were still open at shutdown");

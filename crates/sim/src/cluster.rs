@@ -100,11 +100,11 @@ pub fn run(plan: Plan) -> Outcome {
 }
 
 fn config(random: &mut fastrand::Rng, nodes: u64) -> Config {
-    let election_timeout_min_ms = random.u64(200..500);
+    let election_timeout_min_ms = random.u64(300..600);
     Config {
         cluster_id: "sim".into(),
         members: Node::members(nodes),
-        heartbeat_ms: random.u64(30..80),
+        heartbeat_ms: random.u64(election_timeout_min_ms / 10..=election_timeout_min_ms / 8),
         election_timeout_min_ms,
         election_timeout_max_ms: election_timeout_min_ms * random.u64(12..=20) / 10,
         peer_timeout_ms: random.u64(500..1_200),

@@ -17,6 +17,8 @@ pub mod call;
 pub mod client;
 pub mod cluster;
 mod dialing;
+#[cfg(test)]
+mod failover;
 pub mod faults;
 pub mod history;
 pub mod hub;

@@ -87,9 +87,9 @@ impl Settings {
         vec![
             (least >= most, format!("election_timeout_min ({least}ms) must be below election_timeout_max ({most}ms)")),
             (
-                replica.heartbeat_ms == 0 || replica.heartbeat_ms * 6 > most,
+                replica.heartbeat_ms == 0 || replica.heartbeat_ms * 8 > least,
                 format!(
-                    "heartbeat ({}ms) must be above 0 and at most a sixth of election_timeout_max ({most}ms), or a leader that lives is not heard in time",
+                    "heartbeat ({}ms) must be above 0 and at most an eighth of election_timeout_min ({least}ms), or a leader that lives is not heard in time",
                     replica.heartbeat_ms
                 ),
             ),

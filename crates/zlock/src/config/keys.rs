@@ -71,8 +71,8 @@ keys! {
         super_digest: text = super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. Nobody unless given.";
     }
     "Raft" {
-        heartbeat: duration = replica.heartbeat_ms, "How often an idle leader is heard.";
-        election_timeout_min: duration = replica.election_timeout_min_ms, "A follower that hears no leader for this long, at the earliest, stands for election.";
+        heartbeat: duration = replica.heartbeat_ms, "How often an idle leader is heard; at most an eighth of election_timeout_min.";
+        election_timeout_min: duration = replica.election_timeout_min_ms, "A follower that hears no leader for this long, at the earliest, stands for election; after half of it when the leader's connection has ended.";
         election_timeout_max: duration = replica.election_timeout_max_ms, "And at the latest; the moment is random between the two.";
         peer_timeout: duration = replica.peer_timeout_ms, "One round trip between peers, connecting included.";
         tick: duration = replica.tick_ms, "How often the leader looks for silent sessions and for znodes to collect.";

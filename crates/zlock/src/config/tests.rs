@@ -49,7 +49,7 @@ fn a_member_with_a_name_listens_on_every_interface() {
 fn flags_win_over_the_file() {
     let text = format!("{THREE}heartbeat = \"50ms\"\n");
     assert_eq!(load_text(&text, &[]).unwrap().replica.heartbeat_ms, 50);
-    assert_eq!(load_text(&text, &[("heartbeat", "70")]).unwrap().replica.heartbeat_ms, 70);
+    assert_eq!(load_text(&text, &[("heartbeat", "40")]).unwrap().replica.heartbeat_ms, 40);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn contradictions_are_refused() {
     refused(&THREE.replace("id = 3", "id = 1"), "the id 1 is 0 or there twice");
     refused(&THREE.replace("10.0.0.2:7101", "10.0.0.1:7101"), "the address 10.0.0.1:7101 is there twice");
     refused(&format!("{THREE}election_timeout_min = \"2s\"\n"), "must be below election_timeout_max");
-    refused(&format!("{THREE}heartbeat = \"150ms\"\n"), "at most a sixth of election_timeout_max");
+    refused(&format!("{THREE}heartbeat = \"63ms\"\n"), "at most an eighth of election_timeout_min");
     refused(&format!("{THREE}session_timeout_min = \"1s\"\n"), "at least twice election_timeout_max");
     refused(&format!("{THREE}session_timeout_max = \"1s\"\n"), "must not be above session_timeout_max");
     refused(&format!("{THREE}children_max = 10\n"), "waiters are children");

@@ -1,0 +1,275 @@
+//! When a follower asks to be elected.
+//!
+//! A leader that says nothing is given the configured time, some of it by chance: it may be a busy machine. A leader
+//! whose connection has ended is most likely dead, and then nobody needs to wait longer than the lease, in which all
+//! who heard it vote for no other. But the end is a hint only: a firewall may have cut the connection. So it moves
+//! nothing but the moment at which this node asks the others whether they would elect it (pre-vote): whoever still
+//! hears the leader says no, and no term moves. What leaders and voters promise each other, the lease, stays whole.
+//!
+//! ```text
+//! heard last      connection ends         lease over, asks, and again ...           asks for want of a word
+//! |-------------------|------------------------|----|-------|-------|------- ... -----------|
+//! |<------------------ lease ----------------->|<-->| margin and turn                       |
+//! |<---------------------------- between election_timeout_min and _max ------------------->|
+//! ```
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::Config;
+use crate::node::Node;
+
+/// So long after its lease a follower waits for the leases of the others, who heard the leader a little later.
+const MARGIN: Duration = Duration::from_millis(5);
+/// Followers ask one after the other, so that not all of them stand at once and none wins. About one election.
+const TURN: Duration = Duration::from_millis(12);
+/// Who has just been told that this node would elect it is given so long to be elected.
+const PRECEDENCE: Duration = Duration::from_millis(50);
+
+/// What this node has seen of its leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// When the last thing came in that this node took from a leader.
+    pub(crate) heard: Option<Instant>,
+    /// The last leader that lost a connection on which it speaks, and when.
+    ended: Option<(u64, Instant)>,
+    /// When this node last told another that it would elect it.
+    favoured: Option<Instant>,
+}
+
+/// The same, kept up to date by those who see it.
+#[derive(Debug, Default)]
+pub(crate) struct LeaderWatch {
+    seen: Mutex<Seen>,
+    changed: Notify,
+}
+
+impl LeaderWatch {
+    pub(crate) fn seen(&self) -> Seen {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This node took something from a leader that came in at this time.
+    pub(crate) fn hear(&self, at: Instant) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.heard = seen.heard.max(Some(at));
+    }
+
+    /// A connection of `leader` for entries and heartbeats is over.
+    pub(crate) fn note_end(&self, leader: u64, at: Instant) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).ended = Some((leader, at));
+        self.changed.notify_one();
+    }
+
+    /// This node told another that it would elect it.
+    pub(crate) fn favour(&self, at: Instant) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).favoured = Some(at);
+    }
+
+    /// What this node may do has changed.
+    pub(crate) fn look_again(&self) {
+        self.changed.notify_one();
+    }
+}
+
+/// When to ask, for a follower of one leader.
+#[derive(Clone, Copy, Debug)]
+struct Timing {
+    leader: u64,
+    lease: Duration,
+    /// How long a leader may be silent whose connections have not ended.
+    patience: Duration,
+    /// How many followers ask before this one.
+    before: u32,
+    followers: u32,
+}
+
+impl Timing {
+    /// When the ordinary timeout is over.
+    fn patient_until(&self, heard: Instant) -> Instant {
+        heard + self.patience
+    }
+
+    /// When to ask because the leader's connection has ended; `asked`: when this node did so last. `None`: not at all.
+    fn ask_at(&self, seen: &Seen, asked: Option<Instant>) -> Option<Instant> {
+        let heard = seen.heard?;
+        // Another connection of the same leader may live, or be new.
+        let (_, ended) = seen.ended.filter(|(leader, ended)| *leader == self.leader && *ended >= heard)?;
+        let first = (heard + self.lease).max(ended) + MARGIN + TURN * self.before;
+        let again = asked.map_or(first, |asked| first.max(asked + TURN * self.followers));
+        let at = seen.favoured.map_or(again, |favoured| again.max(favoured + PRECEDENCE));
+        (at < self.patient_until(heard)).then_some(at)
+    }
+}
+
+/// Runs until the node stops: says when Raft may stand of itself, and when it shall ask at once.
+pub(crate) async fn stand(node: Arc<Node>) {
+    let stopped = node.stopped();
+    let mut changes = node.role_changes();
+    let mut state = State::default();
+    tokio::select! {
+        biased;
+        () = stopped.wait() => return,
+        // Before, an earlier process of this node may have promised not to.
+        () = node.gate.unbound() => {}
+    }
+    loop {
+        let next = state.look(&node).await;
+        tokio::select! {
+            biased;
+            () = stopped.wait() => return,
+            changed = changes.changed() => if changed.is_err() { return },
+            () = node.leader_watch.changed.notified() => {}
+            () = sleep_until(next) => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// The timeout that was drawn when the leader was last found to be there, and when it was heard then.
+    patience: Option<(Instant, Duration)>,
+    /// When this node last asked because a connection had ended.
+    asked: Option<Instant>,
+}
+
+impl State {
+    /// Does what is due. Returns when to look again, if nothing happens before.
+    async fn look(&mut self, node: &Node) -> Instant {
+        let now = Instant::now();
+        let seldom = now + Duration::from_millis(node.config.election_timeout_max_ms);
+        if !node.gate.joined() {
+            return seldom;
+        }
+        let seen = node.leader_watch.seen();
+        let leader = node.leader().filter(|leader| *leader != node.config.node_id);
+        let (Some(leader), Some(heard)) = (leader, seen.heard) else {
+            // Nobody to wait for: candidates and those who have heard none keep to Raft's own pauses.
+            node.raft.runtime_config().elect(true);
+            return seldom;
+        };
+        let timing = Timing { patience: self.patience(&node.config, heard), ..timing(&node.config, leader) };
+        let silent = now >= timing.patient_until(heard);
+        node.raft.runtime_config().elect(silent);
+        if silent {
+            // Until it is heard again.
+            return now + Duration::from_millis(node.config.heartbeat_ms);
+        }
+        if timing.ask_at(&seen, self.asked).is_some_and(|at| at <= now) {
+            tracing::debug!(leader, silent_ms = (now - heard).as_millis(), "the leader's connection has ended: asking");
+            self.asked = Some(now);
+            // Nothing comes of it while the lease lasts, by Raft's own watch.
+            let _ = node.raft.trigger().elect(true).await;
+        }
+        let again = timing.ask_at(&seen, self.asked);
+        again.map_or(timing.patient_until(heard), |at| at.min(timing.patient_until(heard)))
+    }
+
+    fn patience(&mut self, config: &Config, heard: Instant) -> Duration {
+        match self.patience {
+            Some((at, patience)) if at == heard => patience,
+            _ => {
+                let patience = random_patience(config);
+                self.patience = Some((heard, patience));
+                patience
+            }
+        }
+    }
+}
+
+fn timing(config: &Config, leader: u64) -> Timing {
+    let followers = || config.members.iter().map(|member| member.id).filter(|id| *id != leader);
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Timing {
+        leader,
+        lease: Duration::from_millis(config.lease_ms()),
+        patience: Duration::from_millis(config.election_timeout_max_ms),
+        before: count(followers().filter(|id| *id < config.node_id).count()),
+        followers: count(followers().count()),
+    }
+}
+
+/// Between the shortest and the longest election timeout, by Raft's random numbers.
+fn random_patience(config: &Config) -> Duration {
+    let (min, max) = (config.election_timeout_min_ms, config.election_timeout_max_ms);
+    let range =
+        openraft::Config { election_timeout_min: min, election_timeout_max: max.max(min + 1), ..Default::default() };
+    Duration::from_millis(range.new_rand_election_timeout::<storage::Runtime>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const LEASE: Duration = Duration::from_millis(250);
+    const PATIENCE: Duration = Duration::from_millis(600);
+
+    /// The first of two followers of node 1.
+    const FIRST: Timing = Timing { leader: 1, lease: LEASE, patience: PATIENCE, before: 0, followers: 2 };
+    const SECOND: Timing = Timing { before: 1, ..FIRST };
+
+    /// What a follower has seen that heard its leader at `heard`; times in milliseconds from `start`.
+    fn seen(start: Instant, heard: u32, ended: Option<(u64, u32)>, favoured: Option<u32>) -> Seen {
+        let at = |ms: u32| start + MS * ms;
+        Seen { heard: Some(at(heard)), ended: ended.map(|(leader, ms)| (leader, at(ms))), favoured: favoured.map(at) }
+    }
+
+    #[track_caller]
+    fn check(timing: Timing, seen: impl Fn(Instant) -> Seen, asked: Option<u32>, expected: Option<u32>) {
+        let start = Instant::now();
+        let at = timing.ask_at(&seen(start), asked.map(|ms| start + MS * ms));
+        assert_eq!(at.map(|at| at - start), expected.map(|ms| MS * ms));
+    }
+
+    #[test]
+    fn a_follower_asks_behind_its_lease_when_the_leaders_connection_has_ended_and_one_follower_after_the_other() {
+        check(FIRST, |start| seen(start, 100, Some((1, 130)), None), None, Some(355));
+        check(SECOND, |start| seen(start, 100, Some((1, 130)), None), None, Some(367));
+        // The end is known late.
+        check(SECOND, |start| seen(start, 100, Some((1, 400)), None), None, Some(417));
+    }
+
+    #[test]
+    fn it_asks_again_in_turn_with_the_others_until_the_ordinary_timeout() {
+        let cut = |start| seen(start, 100, Some((1, 130)), None);
+        check(FIRST, cut, Some(355), Some(379));
+        check(SECOND, cut, Some(367), Some(391));
+        check(FIRST, cut, Some(675), Some(699));
+        check(FIRST, cut, Some(676), None);
+        // What it asked for want of an earlier leader counts for nothing.
+        check(FIRST, cut, Some(10), Some(355));
+    }
+
+    #[test]
+    fn a_silent_leader_and_one_that_is_heard_again_and_the_end_of_another_change_nothing() {
+        check(FIRST, |start| seen(start, 100, None, None), None, None);
+        check(FIRST, |start| seen(start, 131, Some((1, 130)), None), None, None);
+        check(FIRST, |start| seen(start, 100, Some((2, 130)), None), None, None);
+        check(FIRST, |_| Seen::default(), None, None);
+    }
+
+    #[test]
+    fn another_that_would_be_elected_goes_first() {
+        check(SECOND, |start| seen(start, 100, Some((1, 130)), Some(356)), None, Some(406));
+        check(SECOND, |start| seen(start, 100, Some((1, 130)), Some(140)), None, Some(367));
+    }
+
+    #[test]
+    fn the_lease_is_well_above_what_a_leader_takes_for_granted_and_that_above_three_heartbeats() {
+        let check = |heartbeat_ms, election_timeout_min_ms| {
+            let config = Config { heartbeat_ms, election_timeout_min_ms, ..Config::default() };
+            let (lease, sure) = (config.lease_ms(), config.sure_ms());
+            assert!(sure >= 3 * heartbeat_ms && lease * 3 / 4 >= sure, "{heartbeat_ms} {lease} {sure}");
+            assert!(config.pause_ms() > heartbeat_ms, "Raft takes nothing else");
+        };
+        check(60, 500);
+        check(60, 10);
+        check(1, 3_000);
+        assert_eq!((Config::default().lease_ms(), Config::default().sure_ms()), (250, 187));
+    }
+}

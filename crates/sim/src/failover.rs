@@ -1,0 +1,186 @@
+//! When leaders are followed by others, and when not, on machines that do nothing else.
+
+use replica::{Config, Readiness, Role};
+
+use crate::hub::{Event, Hub, MachineId};
+use crate::machine::{Clock, Node, Stepped};
+use crate::trace::Detail;
+
+/// The lease with the default configuration: half of the shortest election timeout.
+const LEASE_MS: u64 = 250;
+const ELECTION_MIN_MS: u64 = 500;
+const HEARTBEAT_MS: u64 = 60;
+/// Bytes under way and steps of the simulation.
+const LEEWAY_MS: u64 = 30;
+/// Margin, turns, votes and flushes.
+const ELECTION_MS: u64 = 70;
+
+struct Machines {
+    hub: Hub,
+    nodes: Vec<Node>,
+}
+
+impl Machines {
+    fn start(seed: u64) -> Machines {
+        storage::seed_random(Some(seed));
+        let hub = Hub::new(seed, Detail::Last);
+        hub.lock().network.calm();
+        let config = Config { members: Node::members(3), ..Config::default() };
+        let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
+        let node = |id| Node::new(hub.clone(), id, config.clone(), clock, 1);
+        let mut machines = Machines { nodes: (1..=3).map(node).collect(), hub };
+        machines.nodes.iter_mut().for_each(|node| node.start().unwrap());
+        machines.run_until_ready();
+        machines
+    }
+
+    fn step(&mut self) {
+        {
+            let mut shared = self.hub.lock();
+            shared.now_ms += shared.step_ms;
+        }
+        loop {
+            let due = self.hub.lock().due();
+            match due {
+                None => break,
+                Some(Event::Flush { node, boot }) => self.nodes[node as usize - 1].log.flushed(boot),
+                Some(Event::Arrival(pipe)) => self.hub.lock().arrive(pipe),
+                Some(Event::Connect { from, to, dialing }) => crate::dialing::connect(&self.hub, from, to, dialing),
+                Some(Event::Connected { from, to, result, dialing }) => {
+                    if !self.hub.lock().network.is_cut(from, to) {
+                        drop(dialing.send(result));
+                    }
+                }
+                Some(Event::Call { .. } | Event::Reply { .. }) => panic!("there are no clients"),
+            }
+        }
+        for node in &mut self.nodes {
+            assert!(matches!(node.step(), Stepped::Ran | Stepped::Down));
+        }
+    }
+
+    fn run(&mut self, ms: u64) {
+        let end = self.hub.now_ms() + ms;
+        while self.hub.now_ms() < end {
+            self.step();
+        }
+    }
+
+    /// Runs on until every node runs and knows the same leader, who leads.
+    fn run_until_ready(&mut self) {
+        let end = self.hub.now_ms() + 60_000;
+        while self.nodes.iter().any(|node| !node.status.as_ref().is_some_and(|status| status.ready == Readiness::Ready))
+        {
+            assert!(self.hub.now_ms() < end, "not ready in a minute");
+            self.step();
+        }
+    }
+
+    /// The term and who leads in it.
+    fn leader(&self) -> Option<(u64, MachineId)> {
+        let leads = |node: &&Node| node.status.as_ref().is_some_and(|status| status.role == Role::Leader);
+        let term = |node: &Node| node.status.as_ref().map_or(0, |status| status.term.0);
+        self.nodes.iter().filter(leads).map(|node| (term(node), node.id)).max()
+    }
+
+    fn terms(&self) -> Vec<u64> {
+        self.nodes.iter().filter_map(|node| node.status.as_ref().map(|status| status.term.0)).collect()
+    }
+
+    fn node(&mut self, id: MachineId) -> &mut Node {
+        &mut self.nodes[id as usize - 1]
+    }
+
+    /// How long it takes until another leads once a leader is killed; then everything is as before, but for the leader.
+    fn kill_leader(&mut self, after_ms: u64, power: Option<u8>) -> u64 {
+        self.run(after_ms);
+        let (term, leader) = self.leader().unwrap();
+        let killed_ms = self.hub.now_ms();
+        self.node(leader).kill(power);
+        while self.leader().is_none_or(|(newer, _)| newer == term) {
+            assert!(self.hub.now_ms() < killed_ms + 60_000, "nobody leads a minute later");
+            self.step();
+        }
+        let took_ms = self.hub.now_ms() - killed_ms;
+        self.node(leader).start().unwrap();
+        self.run_until_ready();
+        took_ms
+    }
+
+    /// Ends all connections between two machines, for those who chose them to find out.
+    fn break_between(&mut self, one: MachineId, other: MachineId) {
+        self.hub.lock().break_connections(|machines| machines.contains(&one) && machines.contains(&other));
+    }
+
+    /// Ends everything, in an order in which nobody calls upon what is gone.
+    fn end(mut self) {
+        self.nodes.clear();
+        while let Some(event) = self.hub.any() {
+            drop(event);
+        }
+        self.hub.lock().network.presence.clear();
+        storage::seed_random(None);
+    }
+}
+
+/// Kills in different moments between two heartbeats.
+fn kills(seed: u64, power: Option<u8>) -> Vec<u64> {
+    let mut machines = Machines::start(seed);
+    let mut took: Vec<u64> = (0..9).map(|kill| machines.kill_leader(500 + 13 * kill, power)).collect();
+    machines.end();
+    took.sort_unstable();
+    took
+}
+
+#[test]
+fn a_leader_whose_process_ends_is_followed_as_soon_as_the_lease_is_over() {
+    let took = kills(1, None);
+    // The followers may have heard it just before, or almost a heartbeat ago.
+    assert!(took[0] + HEARTBEAT_MS + LEEWAY_MS >= LEASE_MS, "the lease was cut short: {took:?}");
+    // A few bytes in a hundred take long.
+    assert!(took[took.len() / 2] <= LEASE_MS + ELECTION_MS, "{took:?}");
+}
+
+#[test]
+fn a_leader_that_goes_without_a_word_has_the_whole_timeout() {
+    let took = kills(2, Some(255));
+    assert!(took[0] + HEARTBEAT_MS + LEEWAY_MS >= ELECTION_MIN_MS, "{took:?}");
+}
+
+#[test]
+fn connections_that_end_again_and_again_depose_nobody() {
+    let mut machines = Machines::start(3);
+    let (term, leader) = machines.leader().unwrap();
+    let others: Vec<MachineId> = (1..=3).filter(|id| *id != leader).collect();
+    for round in 0..60 {
+        machines.break_between(leader, others[round % 2]);
+        if round % 3 == 0 {
+            machines.break_between(leader, others[(round + 1) % 2]);
+        }
+        machines.run(97);
+        assert_eq!((machines.leader(), machines.terms()), (Some((term, leader)), vec![term; 3]), "round {round}");
+    }
+    machines.end();
+}
+
+#[test]
+fn a_follower_that_alone_cannot_be_reached_by_the_leader_moves_no_term() {
+    let mut machines = Machines::start(4);
+    let (term, leader) = machines.leader().unwrap();
+    let alone = (1..=3).find(|id| *id != leader).unwrap();
+    {
+        let mut shared = machines.hub.lock();
+        shared.network.cut(leader, alone);
+        shared.network.cut(alone, leader);
+    }
+    machines.break_between(leader, alone);
+    machines.run(5_000);
+    let missed = machines.node(alone).status.as_ref().is_some_and(|status| status.ready != Readiness::Ready);
+    assert!(missed, "it hears nobody");
+    assert_eq!((machines.leader(), machines.terms()), (Some((term, leader)), vec![term; 3]));
+    machines.hub.lock().heal();
+    machines.run_until_ready();
+    machines.run(1_000);
+    assert_eq!((machines.leader(), machines.terms()), (Some((term, leader)), vec![term; 3]));
+    machines.end();
+}

@@ -31,15 +31,24 @@ impl FromStr for SessionKey {
         let (id, hex) = text.split_once('.').ok_or(SessionKeyError)?;
         let plain_number = !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit());
         let id = id.parse().ok().filter(|id| plain_number && *id != 0).ok_or(SessionKeyError)?;
-        if hex.len() != 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+        if hex.len() != 32 {
             return Err(SessionKeyError);
         }
+        // This is read with every request over HTTP.
         let mut secret = [0; 16];
-        for (byte, pair) in secret.iter_mut().zip(hex.as_bytes().chunks(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| SessionKeyError)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| SessionKeyError)?;
+        for (byte, pair) in secret.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
         }
         Ok(SessionKey { id, secret })
+    }
+}
+
+fn digit(byte: u8) -> Result<u8, SessionKeyError> {
+    match byte {
+        b'0'..=b'9' => Ok(byte - b'0'),
+        b'a'..=b'f' => Ok(byte - b'a' + 10),
+        b'A'..=b'F' => Ok(byte - b'A' + 10),
+        _ => Err(SessionKeyError),
     }
 }
 

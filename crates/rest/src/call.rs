@@ -7,7 +7,7 @@ use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{StatusCode, request};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use protocol::ProblemType;
@@ -184,7 +184,14 @@ fn too_large(max: usize) -> Problem {
 
 /// An answer in JSON that speaks of `zxid`.
 pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Response {
-    let mut response = (status, axum::Json(body)).into_response();
+    // As long as most are: neither the bytes nor the map of headers, to which the door adds, have to grow.
+    let mut bytes = Vec::with_capacity(512);
+    serde_json::to_writer(&mut bytes, body).expect("the keys of all maps are texts, and memory takes all");
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
     response.extensions_mut().insert(AtZxid(zxid));
     response
 }

@@ -56,7 +56,7 @@ impl Node {
                     request = again;
                     self.propose_here(command, &place, deadline).await
                 }
-                Some(leader) => self.propose_there(leader, &request, deadline).await,
+                Some(leader) => self.propose_there(leader, &request, &place, deadline).await,
                 None => Try::Again("no leader is heard".into()),
             };
             match tried {
@@ -138,8 +138,8 @@ impl Node {
         }
     }
 
-    /// Hands a proposal to the leader.
-    async fn propose_there(&self, leader: u64, request: &Request, deadline: Instant) -> Try {
+    /// Hands a proposal to the leader. It keeps its place until it is on its way.
+    async fn propose_there(&self, leader: u64, request: &Request, place: &Arc<Place>, deadline: Instant) -> Try {
         let Some(peer) = self.peers.get(leader) else {
             return Try::Again(format!("the leader, node {leader}, is not in this node's configuration"));
         };
@@ -155,7 +155,7 @@ impl Node {
         let ask = Ask::Propose { request, within_ms };
         let answer = tokio::select! {
             biased;
-            answer = peer.forward.ask(ask, deadline) => answer,
+            answer = peer.forward.ask_holding(ask, Arc::<Place>::clone(place), deadline) => answer,
             () = self.deposed(leader) => Err(ChannelError::Lost(format!("node {leader} was deposed meanwhile"))),
         };
         match answer {

@@ -212,10 +212,7 @@ impl Cluster {
     }
 
     fn step(&mut self) -> Result<(), String> {
-        {
-            let mut shared = self.hub.lock();
-            shared.now_ms += shared.step_ms;
-        }
+        self.hub.pass_step();
         self.deliver();
         for index in 0..self.nodes.len() {
             let node = &mut self.nodes[index];

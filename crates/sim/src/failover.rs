@@ -35,10 +35,7 @@ impl Machines {
     }
 
     fn step(&mut self) {
-        {
-            let mut shared = self.hub.lock();
-            shared.now_ms += shared.step_ms;
-        }
+        self.hub.pass_step();
         loop {
             let due = self.hub.lock().due();
             match due {

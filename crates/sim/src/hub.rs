@@ -122,6 +122,12 @@ impl Hub {
     pub fn now_ms(&self) -> u64 {
         self.lock().now_ms
     }
+
+    /// Lets the time of one step pass.
+    pub fn pass_step(&self) {
+        let mut shared = self.lock();
+        shared.now_ms += shared.step_ms;
+    }
 }
 
 impl Shared {

@@ -3,8 +3,10 @@
 //! One task owns the connection and opens it when there is something to ask. It tells what the caller must know:
 //! whether a question without an answer was ever sent.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use storage::codec;
@@ -43,7 +45,12 @@ pub(crate) enum ChannelError {
 struct Question {
     ask: Ask,
     reply: oneshot::Sender<Result<Answer, ChannelError>>,
+    /// What it takes up until it is on its way, whether anybody still waits for it or not.
+    _held: Option<Held>,
 }
+
+/// Kept, and let go.
+pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
 /// The asking end. Clones share the connection; the task ends with the last of them, or with the node.
 #[derive(Clone)]
@@ -71,8 +78,17 @@ impl Channel {
 
     /// Asks, and waits for the answer up to `deadline`.
     pub(crate) async fn ask(&self, ask: Ask, deadline: Instant) -> Result<Answer, ChannelError> {
+        self.ask_with(ask, None, deadline).await
+    }
+
+    /// The same, and keeps `held` for as long as the question is in the queue.
+    pub(crate) async fn ask_holding(&self, ask: Ask, held: Held, deadline: Instant) -> Result<Answer, ChannelError> {
+        self.ask_with(ask, Some(held), deadline).await
+    }
+
+    async fn ask_with(&self, ask: Ask, _held: Option<Held>, deadline: Instant) -> Result<Answer, ChannelError> {
         let (reply, answer) = oneshot::channel();
-        match timeout_at(deadline, self.questions.send(Question { ask, reply })).await {
+        match timeout_at(deadline, self.questions.send(Question { ask, reply, _held })).await {
             Err(_) => return Err(ChannelError::NotSent("too many questions to the peer under way".into())),
             Ok(Err(_)) => return Err(ChannelError::NotSent("shutting down".into())),
             Ok(Ok(())) => {}
@@ -246,6 +262,7 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use tokio::net::TcpListener;
 
     use super::super::connect::{Identity, welcome};
@@ -292,6 +309,25 @@ mod tests {
         let asks = async { tokio::join!(channel.ask(Ask::ReadIndex, soon()), channel.ask(Ask::Ping, soon())) };
         let (answers, _framed) = tokio::join!(asks, answering);
         assert_eq!(answers, (Ok(Answer::ReadIndex(5)), Ok(Answer::Pong)));
+    }
+
+    #[tokio::test]
+    async fn a_question_that_nobody_waits_for_keeps_what_it_takes_up_as_long_as_it_is_queued() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stop = Stop::default();
+        let channel = open(&listener, &stop);
+        let held = Arc::new(());
+        // The peer says nothing yet.
+        assert!(channel.ask_holding(Ask::ReadIndex, held.clone(), soon()).now_or_never().is_none());
+        assert_eq!(Arc::strong_count(&held), 2);
+        let answering = async {
+            let mut framed = accept(&listener).await;
+            let question: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            framed.send(&Numbered { number: question.number, body: Answer::Pong }).await.unwrap();
+            framed
+        };
+        let (answer, _framed) = tokio::join!(channel.ask_holding(Ask::Ping, held.clone(), soon()), answering);
+        assert_eq!((answer, Arc::strong_count(&held)), (Ok(Answer::Pong), 1));
     }
 
     #[tokio::test]

@@ -1,9 +1,8 @@
 //! The last events of this node, for those who resume by zxid.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use znode::{Acl, Event, Identity, READ, Zxid, permits};
+use znode::{Event, Identity, Recorded, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
@@ -11,31 +10,6 @@ use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 const BATCH_EVENTS_MAX: usize = 1_000;
 /// Events looked at under one guard.
 const SCAN_MAX: usize = 4_096;
-
-/// An event with who may hear of it.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    /// What happened.
-    pub event: Event,
-    /// The ACL of the znode where not everybody may read it. Of one that is gone, the ACL that it had.
-    pub acl: Option<Arc<[Acl]>>,
-}
-
-impl From<Event> for Recorded {
-    fn from(event: Event) -> Recorded {
-        Recorded { event, acl: None }
-    }
-}
-
-impl Recorded {
-    /// Whether somebody with these identities may hear of it; `None` is one who may hear of everything.
-    pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
-        match (&self.acl, reader) {
-            (Some(acl), Some(identities)) => permits(acl, READ, identities),
-            _ => true,
-        }
-    }
-}
 
 /// Lives under the guard of [`crate::view::View`].
 pub(crate) struct EventRing {
@@ -150,7 +124,7 @@ fn event_bytes(event: &Event) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use znode::{EventKind, ZPath};
+    use znode::{Acl, EventKind, READ, ZPath};
 
     use super::*;
 

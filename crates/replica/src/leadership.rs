@@ -173,8 +173,10 @@ impl Node {
             }
             Duty::Reap => {
                 for _ in 0..REAPS_AT_ONCE {
-                    let state = self.view.state();
-                    let candidates = state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max);
+                    let candidates = {
+                        let state = self.view.state();
+                        state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max)
+                    };
                     if candidates.is_empty() || !self.propose_as_duty(Op::Reap { candidates }).await {
                         break;
                     }

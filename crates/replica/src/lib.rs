@@ -11,7 +11,8 @@
 //! ```
 //!
 //! What always holds:
-//! - A state is published together with its events under one guard, and only then do its proposers hear of it.
+//! - What a batch of entries changed is readable at once, its events are told under the same guard, and only then do its
+//!   proposers hear of it.
 //! - `Unavailable` means that nothing was proposed. Whatever may have reached a leader's Raft is `Unknown`.
 //! - A session is expired by a leader in its own term, after it listened for the whole timeout with a quorum behind it.
 //! - A node with a new data directory has no vote before it knows that it has lost nothing (`formation`).
@@ -65,8 +66,7 @@ mod watches;
 
 pub use config::{Config, Member};
 pub use error::{Error, EventsError, StartError, WaitEnd};
-pub use event_ring::Recorded;
-pub use observer::Observer;
+pub use observer::{Observer, Observing};
 #[cfg(feature = "planted")]
 pub use planted::{Planted, plant, plant_everywhere};
 pub use replica::{Consistency, Replica, Touch, idempotency};

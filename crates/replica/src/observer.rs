@@ -2,22 +2,16 @@
 
 use std::sync::Arc;
 
-use znode::{InTurn, SessionId, State};
-
-use crate::event_ring::Recorded;
+use znode::{InTurn, Recorded, SessionId, State};
 
 /// Hears of everything that this node applies, in order, and before anybody can read it. So who tells clients of events
 /// here has told them before any answer shows them the change.
 ///
 /// Called under the guard that all waits share: an observer is quick and calls nothing of the replica.
 pub trait Observer: Send + Sync {
-    /// A batch of entries was applied: the state after them, and what they changed.
-    fn published(&self, state: &Arc<State>, events: &[Recorded]);
-
-    /// Whether the state right behind this write, which is about to be published with others, is wanted by itself.
-    fn wants(&self, _session: SessionId, _write: &InTurn) -> bool {
-        false
-    }
+    /// The state is about to change. Whoever keeps it lets go of it here: what changes of a state that somebody has is copied
+    /// first. What is returned hears of the changes, and lets nobody look at what the observer knows until then.
+    fn before_change(&self) -> Box<dyn Observing + '_>;
 
     /// The state is another one, and what changed is not known: a snapshot has brought it. Also called once when the
     /// observer is registered.
@@ -27,4 +21,15 @@ pub trait Observer: Send + Sync {
     fn watches(&self) -> usize {
         0
     }
+}
+
+/// An [`Observer`] while the state changes.
+pub trait Observing {
+    /// Whether the state right behind this write, which is about to be published with others, is wanted by itself.
+    fn wants(&self, _session: SessionId, _write: &InTurn) -> bool {
+        false
+    }
+
+    /// A batch of entries was applied: the state after them, and what they changed.
+    fn published(self: Box<Self>, state: &Arc<State>, events: &[Recorded]);
 }

@@ -1,6 +1,6 @@
 //! Between Raft and [`znode::State`]: entries in, published states and answers out; snapshots both ways.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,15 @@ use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use storage::{LogId, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
 use tokio::sync::mpsc;
-use znode::{Applied, EventKind, LogPosition, Op, State, StateBuilder, Term, Zxid, decode_txn};
+use znode::{Applied, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid, decode_txn};
 
 use crate::simulation::world;
-use crate::view::{View, restricted};
+use crate::view::View;
 
 /// Entries that are applied before the state is published and their proposers hear of it.
 const BATCH_MAX: usize = 512;
+/// The same in bytes, as the log has them, of all but the last.
+const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// The snapshot as Raft hands it around, with what it contains.
 pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
@@ -32,7 +34,6 @@ pub(crate) struct Proposed {
 
 /// Raft's state machine. In memory only: after a restart it is read from the newest snapshot and the log behind it.
 pub(crate) struct StateMachine {
-    state: State,
     last_applied: Option<LogId>,
     membership: StoredMembership,
     zxid_base: u64,
@@ -44,10 +45,17 @@ pub(crate) struct StateMachine {
     _alive: mpsc::Sender<()>,
 }
 
-/// An entry that was applied but not yet published.
-struct Unpublished {
-    responder: ApplyResponder<TypeConfig>,
-    outcome: Outcome,
+/// An entry that is committed and read, and not applied yet.
+struct Committed {
+    id: LogId,
+    what: What,
+    responder: Option<ApplyResponder<TypeConfig>>,
+}
+
+enum What {
+    Txn(Box<Txn>),
+    Membership(StoredMembership),
+    Nothing,
 }
 
 impl StateMachine {
@@ -59,7 +67,6 @@ impl StateMachine {
         alive: mpsc::Sender<()>,
     ) -> StateMachine {
         StateMachine {
-            state: State::clone(&view.state()),
             last_applied: None,
             membership: StoredMembership::default(),
             zxid_base,
@@ -70,40 +77,79 @@ impl StateMachine {
         }
     }
 
-    /// Applies one entry to the working state. Also whether that is to be published by itself.
-    fn apply_entry(&mut self, entry: storage::Entry) -> io::Result<(Applied, bool)> {
-        let id = entry.log_id;
-        let at = LogPosition { term: Term(id.committed_leader_id().term), zxid: Zxid(self.zxid_base + id.index) };
-        self.last_applied = Some(id);
-        match entry.payload {
-            EntryPayload::Normal(command) => {
-                self.unsaved_bytes.fetch_add(command.0.len() as u64, Ordering::Relaxed);
-                let txn = decode_txn(&command.0).map_err(|error| {
-                    io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
-                })?;
-                let wanted = self.view.is_wanted(&txn.request);
-                let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
-                let sessions = self.state.session_count();
-                let applied = self.state.apply(at, txn);
-                if expires {
-                    self.view.tally.sessions_expired(at.zxid, sessions - self.state.session_count());
+    /// The next entries, up to the bounds of a batch, and whether more may follow.
+    async fn read_batch<S>(&self, entries: &mut S) -> io::Result<(VecDeque<Committed>, bool)>
+    where
+        S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        let (mut batch, mut bytes, mut more) = (VecDeque::new(), 0, true);
+        while batch.len() < BATCH_MAX && bytes < BATCH_BYTES_MAX {
+            let Some(next) = entries.next().await else {
+                more = false;
+                break;
+            };
+            let (entry, responder) = next?;
+            let id = entry.log_id;
+            let what = match entry.payload {
+                EntryPayload::Normal(command) => {
+                    bytes += command.0.len();
+                    let txn = decode_txn(&command.0).map_err(|error| {
+                        io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
+                    })?;
+                    What::Txn(Box::new(txn))
                 }
-                Ok((applied, wanted))
+                EntryPayload::Membership(membership) => What::Membership(StoredMembership::new(Some(id), membership)),
+                EntryPayload::Blank => What::Nothing,
+            };
+            batch.push_back(Committed { id, what, responder });
+        }
+        self.unsaved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok((batch, more))
+    }
+
+    /// Applies the first entries of a batch: all of them, or up to one behind which the state is wanted by itself.
+    fn apply_first(&mut self, batch: &mut VecDeque<Committed>) {
+        let view = Arc::clone(&self.view);
+        let mut proposed = Vec::with_capacity(batch.len());
+        view.change(|state, is_wanted| {
+            let mut events = Vec::new();
+            while let Some(Committed { id, what, responder }) = batch.pop_front() {
+                let term = Term(id.committed_leader_id().term);
+                let at = LogPosition { term, zxid: Zxid(self.zxid_base + id.index) };
+                self.last_applied = Some(id);
+                let (applied, wanted) = match what {
+                    What::Txn(txn) => {
+                        let wanted = is_wanted(&txn.request);
+                        (self.apply_txn(state, at, *txn, &mut events), wanted)
+                    }
+                    What::Membership(membership) => {
+                        self.membership = membership;
+                        (skip(state, at), false)
+                    }
+                    What::Nothing => (skip(state, at), false),
+                };
+                proposed.extend(responder.map(|responder| (responder, Proposed { at: at.zxid, applied })));
+                if wanted {
+                    break;
+                }
             }
-            EntryPayload::Membership(membership) => {
-                self.membership = StoredMembership::new(Some(id), membership);
-                Ok((self.skip(at), false))
-            }
-            EntryPayload::Blank => Ok((self.skip(at), false)),
+            events
+        });
+        // Only now: a proposer that hears of its entry finds it in the published state.
+        for (responder, proposed) in proposed {
+            responder.send(Outcome(Arc::new(proposed)));
         }
     }
 
-    fn skip(&mut self, at: LogPosition) -> Applied {
-        // The first membership is entry 0, and zxid 0 means "never".
-        if at.zxid > self.state.last_zxid() {
-            self.state.skip(at);
+    fn apply_txn(&self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<Recorded>) -> Applied {
+        let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
+        let sessions = state.session_count();
+        let (applied, mut recorded) = state.apply_recorded(at, txn);
+        events.append(&mut recorded);
+        if expires {
+            self.view.tally.sessions_expired(at.zxid, sessions - state.session_count());
         }
-        Applied { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
+        applied
     }
 
     /// Reads a snapshot's records into a state. Blocking.
@@ -131,37 +177,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     {
         let mut more = true;
         while more {
-            let (mut events, mut made) = (Vec::new(), BTreeMap::new());
-            let mut unpublished: Vec<Unpublished> = Vec::new();
-            let mut count = 0;
-            while count < BATCH_MAX {
-                let Some(next) = entries.next().await else {
-                    more = false;
-                    break;
-                };
-                let (entry, responder) = next?;
-                let at = Zxid(self.zxid_base + entry.log_id.index);
-                let (mut applied, wanted) = self.apply_entry(entry)?;
-                for event in applied.events.iter().filter(|event| event.kind == EventKind::Created) {
-                    let acl = self.state.node(&event.path).and_then(restricted);
-                    made.extend(acl.map(|acl| (event.path.clone(), acl)));
-                }
-                events.append(&mut applied.events);
-                unpublished.extend(responder.map(|responder| {
-                    let outcome = Outcome(Arc::new(Proposed { at, applied }));
-                    Unpublished { responder, outcome }
-                }));
-                count += 1;
-                if wanted {
-                    break;
-                }
-            }
-            if count > 0 {
-                self.view.publish(Arc::new(self.state.clone()), events, &made);
-            }
-            // Only now: a proposer that hears of its entry finds it in the published state.
-            for Unpublished { responder, outcome } in unpublished {
-                responder.send(outcome);
+            let mut batch;
+            (batch, more) = self.read_batch(&mut entries).await?;
+            while !batch.is_empty() {
+                self.apply_first(&mut batch);
             }
         }
         Ok(())
@@ -181,7 +200,6 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.unsaved_bytes.store(0, Ordering::Relaxed);
-        self.state = state.clone();
         self.view.replace(Arc::new(state));
         Ok(())
     }
@@ -195,7 +213,7 @@ impl StateMachine {
     fn builder(&self) -> SnapshotBuilder {
         self.unsaved_bytes.store(0, Ordering::Relaxed);
         SnapshotBuilder {
-            state: self.state.clone(),
+            state: self.view.state(),
             meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
             snapshots: self.snapshots.clone(),
         }
@@ -204,7 +222,7 @@ impl StateMachine {
 
 /// Writes a snapshot of the state as it was when the builder was made.
 pub(crate) struct SnapshotBuilder {
-    state: State,
+    state: Arc<State>,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
 }
@@ -213,7 +231,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     type SnapshotData = Snapshot;
 
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
-        let (state, meta, snapshots) = (self.state.clone(), self.meta.clone(), self.snapshots.clone());
+        let (state, meta, snapshots) = (Arc::clone(&self.state), self.meta.clone(), self.snapshots.clone());
         let snapshot = blocking(move || {
             let mut writer = snapshots.writer()?;
             for record in state.records() {
@@ -226,6 +244,15 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         // What was built, though a newer one that was received meanwhile may be current: Raft must still install that.
         Ok(RaftSnapshot { meta: self.meta.clone(), snapshot })
     }
+}
+
+/// Passes over an entry that is no transaction.
+fn skip(state: &mut State, at: LogPosition) -> Applied {
+    // The first membership is entry 0, and zxid 0 means "never".
+    if at.zxid > state.last_zxid() {
+        state.skip(at);
+    }
+    Applied { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
 }
 
 /// Runs a blocking step on a thread where it disturbs nobody.

@@ -1,17 +1,17 @@
 //! What this node has applied, and everybody who waits for more of it.
 //!
-//! The state is published here after each batch of entries, together with its events, under one guard. Who looks at
-//! the state and finds that it must wait registers under the same guard, so no change falls between look and watch.
+//! A batch of entries changes the state here, and its events are told, under one guard. Who looks at the state and finds
+//! that it must wait registers under the same guard, so no change falls between look and watch.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
-use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-use znode::{Acl, Event, Identity, Op, READ, Request, State, ZPath, Znode, Zxid, permits};
+use znode::{Identity, Op, Recorded, Request, State, Zxid};
 
-use crate::event_ring::{EventRing, Found, Recorded};
+use crate::event_ring::{EventRing, Found};
 use crate::observer::Observer;
 use crate::planted::{self, Planted};
 use crate::tally::Tally;
@@ -20,7 +20,9 @@ use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey
 
 /// The published state and its waiters.
 pub(crate) struct View {
-    state: ArcSwap<State>,
+    state: RwLock<Arc<State>>,
+    /// The last zxid of the state, to be had while that is changed: it is the one before then.
+    applied: AtomicU64,
     guarded: Mutex<Guarded>,
     pub(crate) tally: Tally,
 }
@@ -58,7 +60,8 @@ impl View {
         let ring = EventRing::new(limits.events_max, limits.event_bytes_max, state.last_zxid());
         let watches = WatchTable::new(limits.watches_max);
         View {
-            state: ArcSwap::from_pointee(state),
+            applied: AtomicU64::new(state.last_zxid().0),
+            state: RwLock::new(Arc::new(state)),
             tally: Tally::default(),
             guarded: Mutex::new(Guarded {
                 watches,
@@ -72,43 +75,40 @@ impl View {
 
     /// The state as it is now.
     pub(crate) fn state(&self) -> Arc<State> {
-        self.state.load_full()
+        Arc::clone(&self.state.read().expect("no code panics while it holds this lock"))
     }
 
     /// The last zxid that is applied here.
     pub(crate) fn applied(&self) -> Zxid {
-        self.state.load().last_zxid()
+        Zxid(self.applied.load(Ordering::Acquire))
     }
 
     /// The latest time that an applied entry carried, in milliseconds since 1970.
     pub(crate) fn time_ms(&self) -> u64 {
-        self.state.load().time_ms()
+        self.state().time_ms()
     }
 
-    /// Publishes the state after a batch of entries, and wakes whom their events concern. `made` has the ACLs of the znodes that
-    /// were made in the batch and that not everybody may read: they may be gone by now.
-    pub(crate) fn publish(&self, state: Arc<State>, events: Vec<Event>, made: &BTreeMap<ZPath, Arc<[Acl]>>) {
-        let applied = state.last_zxid();
+    /// Changes the state in place, publishes it, and wakes whom the events concern. Nobody reads between the first change and
+    /// the last. `change` is also given what tells whether the state right behind an entry is to be published by itself.
+    ///
+    /// Whoever has taken the state keeps it as it was: then what changes of it is copied.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<Recorded>) {
         let mut guarded = self.lock();
-        // Of a znode that is gone, the ACL that it had counts.
-        let before = self.state.load_full();
-        let acl = |path: &ZPath| match state.node(path).or_else(|| before.node(path)) {
-            Some(node) => restricted(node),
-            None => made.get(path).cloned(),
+        let observers: Vec<_> = guarded.observers().collect();
+        let observing: Vec<_> = observers.iter().map(|observer| observer.before_change()).collect();
+        let wanted = |request: &Request| {
+            let (Some(credential), Op::InTurn(write)) = (&request.credential, &request.op) else { return false };
+            observing.iter().any(|observing| observing.wants(credential.session, write))
         };
-        let recorded = |event: Event| Recorded { acl: acl(&event.path), event };
-        let events: Vec<Recorded> = events.into_iter().map(recorded).collect();
-        guarded.observers().for_each(|observer| observer.published(&state, &events));
-        self.state.store(state);
+        let mut state = self.state.write().expect("no code panics while it holds this lock");
+        let events = change(Arc::make_mut(&mut state), &wanted);
+        observing.into_iter().for_each(|observing| observing.published(&state, &events));
+        let applied = state.last_zxid();
+        self.applied.store(applied.0, Ordering::Release);
+        drop(state);
         guarded.watches.fire(events.iter().map(|recorded| &recorded.event));
         guarded.ring.push(events, applied);
         guarded.open_gates(applied);
-    }
-
-    /// Whether the state right behind this entry is to be published by itself.
-    pub(crate) fn is_wanted(&self, request: &Request) -> bool {
-        let (Some(credential), Op::InTurn(write)) = (&request.credential, &request.op) else { return false };
-        self.lock().observers().any(|observer| observer.wants(credential.session, write))
     }
 
     /// Publishes a state that a snapshot brought. What happened in between is not known, so everybody looks again.
@@ -116,7 +116,8 @@ impl View {
         let applied = state.last_zxid();
         let mut guarded = self.lock();
         guarded.observers().for_each(|observer| observer.replaced(&state));
-        self.state.store(state);
+        *self.state.write().expect("no code panics while it holds this lock") = state;
+        self.applied.store(applied.0, Ordering::Release);
         guarded.watches.fire_all();
         guarded.ring.reset(applied);
         guarded.open_gates(applied);
@@ -136,7 +137,7 @@ impl View {
         let mut guarded = self.lock();
         guarded.observers.retain(|observer| observer.strong_count() > 0);
         if let Some(observer) = observer.upgrade() {
-            observer.replaced(&self.state.load_full());
+            observer.replaced(&self.state());
         }
         guarded.observers.push(observer);
     }
@@ -182,7 +183,7 @@ impl View {
         let wake = Arc::new(Wake::default());
         loop {
             // The first look needs no guard. If the state is still the same one under the guard, it also counts.
-            let seen = self.state.load_full();
+            let seen = self.state();
             let key = match step(&seen) {
                 Step::Ready(value) => return Ok(value),
                 Step::Watch(key) => key,
@@ -196,16 +197,19 @@ impl View {
                 if guarded.stopped {
                     return Err(WaitEnd::Stopped);
                 }
-                let key = if blind || Arc::ptr_eq(&seen, &self.state.load()) {
+                let now = self.state();
+                let key = if blind || Arc::ptr_eq(&seen, &now) {
                     key
                 } else {
-                    match step(&self.state.load()) {
+                    match step(&now) {
                         Step::Ready(value) => return Ok(value),
                         Step::Watch(key) => key,
                     }
                 };
                 self.register(&mut guarded, key, &wake).ok_or(WaitEnd::TooMany)?
             };
+            // While somebody has it, all that changes is copied.
+            drop(seen);
             let woken = timeout_at(deadline, wake.fired()).await;
             drop(watch);
             if woken.is_err() {
@@ -273,11 +277,6 @@ impl View {
     fn lock(&self) -> MutexGuard<'_, Guarded> {
         self.guarded.lock().expect("no code panics while it holds this guard")
     }
-}
-
-/// The ACL of a znode that not everybody may read.
-pub(crate) fn restricted(node: &Znode) -> Option<Arc<[Acl]>> {
-    (!permits(node.acl(), READ, &[])).then(|| Arc::clone(node.acl()))
 }
 
 /// Takes its place in the table back when the wait is given up.
@@ -348,7 +347,11 @@ impl Drop for Watch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use znode::{EventKind, LogPosition, Term};
+    use std::time::Duration;
+
+    use znode::{Event, EventKind, LogPosition, Term, ZPath};
+
+    use crate::Observing;
 
     use super::*;
 
@@ -359,8 +362,8 @@ mod tests {
     }
 
     impl Observer for Listener {
-        fn published(&self, state: &Arc<State>, events: &[Recorded]) {
-            self.heard.lock().unwrap().push((state.last_zxid(), events.len(), self.view.applied()));
+        fn before_change(&self) -> Box<dyn Observing + '_> {
+            Box::new(self)
         }
 
         fn replaced(&self, state: &Arc<State>) {
@@ -368,26 +371,66 @@ mod tests {
         }
     }
 
-    fn state(zxid: u64) -> Arc<State> {
-        let mut state = State::default();
+    impl Observing for &Listener {
+        fn published(self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
+            self.heard.lock().unwrap().push((state.last_zxid(), events.len(), self.view.applied()));
+        }
+    }
+
+    fn skip(state: &mut State, zxid: u64) {
         state.skip(LogPosition { term: Term(1), zxid: Zxid(zxid) });
-        Arc::new(state)
+    }
+
+    fn view() -> Arc<View> {
+        Arc::new(View::new(State::default(), ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 100 }))
+    }
+
+    fn change(view: &View, zxid: u64, events: Vec<Event>) {
+        view.change(|state, _| {
+            skip(state, zxid);
+            events.into_iter().map(Recorded::from).collect()
+        });
+    }
+
+    #[tokio::test]
+    async fn a_state_that_nobody_has_is_changed_in_place() {
+        let view = view();
+        let at = || Arc::as_ptr(&view.state());
+        let first = at();
+        change(&view, 1, Vec::new());
+        assert_eq!(at(), first);
+        let seen = view.state();
+        change(&view, 2, Vec::new());
+        assert_eq!((seen.last_zxid(), view.applied(), view.state().last_zxid()), (Zxid(1), Zxid(2), Zxid(2)));
+        drop(seen);
+        // Who waits has nothing.
+        let second = at();
+        let wait = view.wait_for(Instant::now() + Duration::from_secs(600), |state| match state.last_zxid() {
+            Zxid(3) => Step::Ready(()),
+            _ => Step::Watch(WatchKey::Node(ZPath::root())),
+        });
+        tokio::pin!(wait);
+        assert!(futures_util::poll!(&mut wait).is_pending());
+        change(&view, 3, vec![Event { zxid: Zxid(3), kind: EventKind::DataChanged, path: ZPath::root() }]);
+        assert_eq!(at(), second);
+        wait.await.unwrap();
     }
 
     #[test]
     fn an_observer_hears_of_everything_before_it_can_be_read() {
-        let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 100 };
-        let view = Arc::new(View::new(State::default(), limits));
-        view.publish(state(1), Vec::new(), &BTreeMap::new());
+        let view = view();
+        change(&view, 1, Vec::new());
         let listener = Arc::new(Listener { view: Arc::clone(&view), heard: Mutex::new(Vec::new()) });
         let observer: Arc<dyn Observer> = Arc::clone(&listener) as _;
         view.observe(Arc::downgrade(&observer));
         let event = Event { zxid: Zxid(2), kind: EventKind::DataChanged, path: ZPath::root() };
-        view.publish(state(2), vec![event], &BTreeMap::new());
-        view.replace(state(5));
+        change(&view, 2, vec![event]);
+        let mut brought = State::default();
+        skip(&mut brought, 5);
+        view.replace(Arc::new(brought));
         let (start, snapshot) = ((Zxid(1), usize::MAX, Zxid(1)), (Zxid(5), usize::MAX, Zxid(2)));
         assert_eq!(*listener.heard.lock().unwrap(), [start, (Zxid(2), 1, Zxid(1)), snapshot]);
         drop((observer, listener));
-        view.publish(state(6), Vec::new(), &BTreeMap::new());
+        change(&view, 6, Vec::new());
     }
 }

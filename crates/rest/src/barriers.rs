@@ -65,7 +65,7 @@ pub(crate) async fn pass(mut call: Call) -> Answer {
         None => Step::Ready(()),
         Some(_) => Step::Watch(WatchKey::Node(path.clone())),
     };
-    let (open, zxid) = wait.until(&call, &state, closed).await?;
+    let (open, zxid) = wait.until(&call, state, closed).await?;
     let now = if open.is_some() { BarrierState::Open } else { BarrierState::Closed };
     Ok(barrier(StatusCode::OK, &path, now, zxid))
 }
@@ -97,8 +97,8 @@ pub(crate) async fn enter(mut call: Call) -> Answer {
     own_znode::make(&call, &own, Vec::new()).await?;
     // What follows is not the client's one write any more.
     call.caller.key = None;
-    let state = own_znode::present(&call).await?;
-    if members(&state, &path) >= count && state.node(&ready).is_none() {
+    let complete = |state: &State| members(state, &path) >= count && state.node(&ready).is_none();
+    if complete(&*own_znode::present(&call).await?) {
         match call.propose(Op::Znode(own_znode::create(&ready, Vec::new(), CreateMode::Persistent)?)).await {
             Err(problem) if !problem.is(Error::NodeExists) => return Err(problem),
             _ => {}
@@ -110,7 +110,7 @@ pub(crate) async fn enter(mut call: Call) -> Answer {
         (None, None) => Step::Ready(false),
         (None, Some(_)) => Step::Watch(WatchKey::Children(path.clone())),
     };
-    let (entered, zxid) = wait.until(&call, &state, step).await?;
+    let (entered, zxid) = wait.until(&call, state, step).await?;
     match entered {
         Some(true) => Ok(gathered(&call, StatusCode::OK, &path, &member, MemberState::Entered, zxid)),
         Some(false) => Err(Problem::ticket_gone(&own, zxid)),
@@ -148,7 +148,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
         0 => Step::Ready(()),
         _ => Step::Watch(WatchKey::Children(path.clone())),
     };
-    let (left, zxid) = wait.until(&call, &state, step).await?;
+    let (left, zxid) = wait.until(&call, state, step).await?;
     if left.is_none() {
         return Ok(gathered(&call, StatusCode::ACCEPTED, &path, &member, MemberState::Leaving, zxid));
     }

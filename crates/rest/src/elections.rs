@@ -86,7 +86,7 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
         Ok(now) if Some(&now.cursor) == after.as_ref() => Step::Watch(to_watch(state, &path)),
         now => Step::Ready(now),
     };
-    let (election, zxid) = match wait.until(&call, &state, step).await? {
+    let (election, zxid) = match wait.until(&call, state, step).await? {
         (Some(election), zxid) => (election?, zxid),
         // Nothing new in time: what the client knows.
         (None, _) => {

@@ -64,10 +64,13 @@ pub(crate) async fn list(mut call: Call) -> Answer {
         true => Step::Watch(WatchKey::Children(path.clone())),
         false => Step::Ready(page(state, &path, &after, limit)),
     };
-    let (group, zxid) = wait.until(&call, &state, step).await?;
-    let group = match group {
-        Some(group) => group?,
-        None => page(&state, &path, &after, limit)?,
+    let (group, zxid) = match wait.until(&call, state, step).await? {
+        (Some(group), zxid) => (group?, zxid),
+        // Nobody has come or gone in time: the list as it is.
+        (None, _) => {
+            let state = call.door.replica().state();
+            (page(&state, &path, &after, limit)?, state.last_zxid())
+        }
     };
     Ok(json(StatusCode::OK, zxid, &group))
 }

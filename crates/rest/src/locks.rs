@@ -146,6 +146,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         znode::Kind::Ephemeral { owner } => Some(owner),
         _ => None,
     });
+    // While somebody has it, all that changes is copied.
+    drop(state);
     let own = call.caller.credential.filter(|credential| Some(credential.session) == owner);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };

@@ -79,7 +79,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
         _ => Step::Ready(()),
     };
-    wait.until(&call, &state, step).await?;
+    wait.until(&call, state, step).await?;
     let safe_for_ms = match heartbeat {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,

@@ -70,6 +70,7 @@ pub(crate) async fn delete(call: &Call, path: &ZPath) -> Result<(Zxid, bool), Pr
     if owner(&state, path) != Some(credential.session) {
         return Err(Problem::from(Error::LockNotHeld).at(path, state.last_zxid()));
     }
+    drop(state);
     delete_if_there(call, path).await
 }
 
@@ -91,6 +92,7 @@ pub(crate) async fn make_directories(call: &Call, path: &ZPath) -> Result<(), Pr
         at = directory.parent();
         missing.push(directory);
     }
+    drop(state);
     for directory in missing.iter().rev() {
         // Not under the client's key, which is for what it asked for.
         let mut request = Request::new(Op::Znode(create(directory, Vec::new(), CreateMode::Container)?));

@@ -46,15 +46,16 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
             break held;
         }
         let state = present(&call).await?;
+        let seen = state.last_zxid();
         let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
         let wait = Wait::ending(deadline);
         let gone = |state: &State| match state.node(&path) {
             None => Step::Ready(()),
             Some(_) => Step::Watch(WatchKey::Node(path.clone())),
         };
-        if left_ms == 0 || wait.until(&call, &state, gone).await?.0.is_none() {
+        if left_ms == 0 || wait.until(&call, state, gone).await?.0.is_none() {
             let detail = "the wait ended while others held the lock";
-            return Err(Problem::not_acquired(&path, state.last_zxid()).because(detail));
+            return Err(Problem::not_acquired(&path, seen).because(detail));
         }
     };
     let (ticket, lock) = (path.as_str().into(), path.as_str().into());
@@ -130,6 +131,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     let Some(token) = holder(&state, &path, credential.session, &id) else {
         return Err(Problem::from(Error::LockNotHeld).at(&path, state.last_zxid()));
     };
+    drop(state);
     Ok(released(delete(&mut call, path, token.into()).await?))
 }
 

@@ -1,5 +1,6 @@
 //! Waiting for something to be true of the state.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use replica::{Step, WaitEnd};
@@ -29,15 +30,17 @@ impl Wait {
     pub(crate) async fn until<T: Send>(
         &self,
         call: &Call,
-        state: &State,
+        state: Arc<State>,
         step: impl Fn(&State) -> Step<T> + Send + Sync,
     ) -> Result<(Option<T>, Zxid), Problem> {
-        if let Step::Ready(now) = step(state) {
+        if let Step::Ready(now) = step(&state) {
             return Ok((Some(now), state.last_zxid()));
         }
         let Some(deadline) = self.deadline else {
             return Ok((None, state.last_zxid()));
         };
+        // While somebody has it, all that changes is copied.
+        drop(state);
         let _permit = call.door.wait_permit()?;
         let deadline = deadline.max(Instant::now());
         let step = |state: &State| match step(state) {

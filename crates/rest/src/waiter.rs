@@ -166,12 +166,10 @@ impl Leave {
     async fn find(&self, deadline: Instant) -> Option<ZPath> {
         loop {
             let read = self.door.replica().read(Consistency::Linearizable, Instant::now() + TRY).await;
-            if let Ok(state) = read {
-                match self.look(&state) {
-                    Look::Found(ticket) => return Some(ticket),
-                    Look::SessionEnded => return None,
-                    Look::NotYet => {}
-                }
+            match read.map(|state| self.look(&state)) {
+                Ok(Look::Found(ticket)) => return Some(ticket),
+                Ok(Look::SessionEnded) => return None,
+                Ok(Look::NotYet) | Err(_) => {}
             }
             if Instant::now() >= deadline {
                 return None;

@@ -306,7 +306,7 @@ impl Connection {
             Request::SetWatches(set) => return self.bring_back(xid, &requests::with_no_persistent_ones(set)),
             Request::SetWatches2(set) => return self.bring_back(xid, set),
             other => {
-                self.read_from(&self.state(), xid, other);
+                self.read_from(&self.door.replica.state(), xid, other);
                 return None;
             }
         };
@@ -336,13 +336,6 @@ impl Connection {
         let reader = reads::Reader { state, identities: &identities };
         let body = requests::read(reader, self.client.session(), request, self.door.config.packet_bytes_max);
         self.reply(xid, state.last_zxid(), body);
-    }
-
-    /// The state as the client may see it: never an older one than before. Who looks under the guard of the watches hears of a
-    /// state before it is published.
-    fn state(&self) -> Arc<State> {
-        let state = self.door.replica.state();
-        if wire_zxid(state.last_zxid()) < self.told.load(Ordering::Relaxed) { self.door.hub.state() } else { state }
     }
 
     fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {

@@ -113,7 +113,7 @@ async fn session(door: &Door, addr: SocketAddr, request: &ConnectRequest) -> Res
     let seen = Zxid(u64::try_from(request.last_zxid_seen).unwrap_or(0));
     if seen > door.replica.state().last_zxid() {
         let deadline = Instant::now() + CATCH_UP;
-        let caught_up = door.replica.read(Consistency::Local { min_zxid: seen }, deadline).await;
+        let caught_up = door.replica.read(Consistency::Local { min_zxid: seen }, deadline).await.map(drop);
         caught_up.map_err(|_| NoSession::Unavailable("it has seen more than this node".into()))?;
     }
     let timeout_ms = u32::try_from(request.timeout_ms).unwrap_or(0);

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
-use replica::{Observer, Recorded};
+use replica::{Observer, Observing};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
-use znode::{EventKind, InTurn, READ, SessionId, State, ZPath, permits};
+use znode::{EventKind, InTurn, READ, Recorded, SessionId, State, ZPath, permits};
 
 use crate::client::Client;
 use crate::moments::{Moment, Moments};
@@ -25,10 +25,12 @@ pub(crate) struct Hub {
     is_awaited: AtomicBool,
     /// Somebody has an event to be sent.
     told: Notify,
+    /// In the place of the state while that changes.
+    no_state: Arc<State>,
 }
 
 struct Inner {
-    /// As published, or about to be.
+    /// As published.
     state: Arc<State>,
     table: WatchTable,
     clients: HashMap<u64, Arc<Client>>,
@@ -49,15 +51,16 @@ pub(crate) struct Look<'a> {
 
 impl Hub {
     pub(crate) fn new(limits: WatchLimits) -> Hub {
+        let no_state = Arc::new(State::default());
         let inner = Inner {
-            state: Arc::new(State::default()),
+            state: Arc::clone(&no_state),
             table: WatchTable::new(limits),
             clients: HashMap::new(),
             by_session: HashMap::new(),
             moments: Moments::default(),
             told: VecDeque::new(),
         };
-        Hub { inner: Mutex::new(inner), is_awaited: AtomicBool::new(false), told: Notify::new() }
+        Hub { inner: Mutex::new(inner), is_awaited: AtomicBool::new(false), told: Notify::new(), no_state }
     }
 
     /// A client whose session was opened, or attached to it. Its session's former connection here is closed.
@@ -128,11 +131,6 @@ impl Hub {
         let mut inner = self.lock();
         let Inner { state, moments, .. } = &mut *inner;
         moments.ask(client.session(), client.connection, client.last_turn(), state)
-    }
-
-    /// The newest state that anybody was told of: not older than that of any look.
-    pub(crate) fn state(&self) -> Arc<State> {
-        Arc::clone(&self.lock().state)
     }
 
     /// How many watches are set.
@@ -213,23 +211,10 @@ impl Observer for Hub {
         Hub::watches(self)
     }
 
-    fn published(&self, state: &Arc<State>, events: &[Recorded]) {
+    fn before_change(&self) -> Box<dyn Observing + '_> {
         let mut inner = self.lock_to_apply();
-        inner.state = Arc::clone(state);
-        inner.moments.tell(state);
-        if inner.table.len() == 0 {
-            return;
-        }
-        for recorded in events {
-            inner.tell(recorded);
-        }
-        if !inner.told.is_empty() {
-            self.told.notify_one();
-        }
-    }
-
-    fn wants(&self, session: SessionId, write: &InTurn) -> bool {
-        self.lock_to_apply().moments.wants(session, write.connection, write.turn)
+        inner.state = Arc::clone(&self.no_state);
+        Box::new(Changing { inner, told: &self.told })
     }
 
     fn replaced(&self, state: &Arc<State>) {
@@ -241,6 +226,32 @@ impl Observer for Hub {
         for client in inner.clients.values().filter(|client| inner.table.has_any(client.number)) {
             client.outbox.abort();
             client.close();
+        }
+    }
+}
+
+/// The hub while the state changes: nobody looks at it.
+struct Changing<'a> {
+    inner: MutexGuard<'a, Inner>,
+    told: &'a Notify,
+}
+
+impl Observing for Changing<'_> {
+    fn wants(&self, session: SessionId, write: &InTurn) -> bool {
+        self.inner.moments.wants(session, write.connection, write.turn)
+    }
+
+    fn published(mut self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
+        self.inner.state = Arc::clone(state);
+        self.inner.moments.tell(state);
+        if self.inner.table.len() == 0 {
+            return;
+        }
+        for recorded in events {
+            self.inner.tell(recorded);
+        }
+        if !self.inner.told.is_empty() {
+            self.told.notify_one();
         }
     }
 }
@@ -317,6 +328,10 @@ mod tests {
         Arc::new(state)
     }
 
+    fn publish(hub: &Hub, state: &Arc<State>, events: &[Recorded]) {
+        hub.before_change().published(state, events);
+    }
+
     #[tokio::test]
     async fn an_event_waits_for_the_answer_that_sets_its_watch() {
         let hub = Hub::new(LIMITS);
@@ -328,7 +343,7 @@ mod tests {
         other.outbox.release(b"answer".to_vec());
         // The change comes while the first client's answer is still being made.
         let event = Event { zxid: Zxid(1), kind: EventKind::DataChanged, path: root };
-        hub.published(&state(1), &[event.clone().into()]);
+        publish(&hub, &state(1), &[event.clone().into()]);
         one.outbox.release(b"answer".to_vec());
         let expected = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
         assert_eq!(one.outbox.next().await.unwrap(), expected);
@@ -345,7 +360,7 @@ mod tests {
         one.outbox.release(b"answer".to_vec());
         let bobs = znode::Acl { perms: znode::READ, scheme: "digest".into(), id: "bob:x".into() };
         let event = Event { zxid: Zxid(1), kind: EventKind::Created, path };
-        hub.published(&state(1), &[Recorded { event: event.clone(), acl: Some([bobs].into()) }, event.clone().into()]);
+        publish(&hub, &state(1), &[Recorded { event: event.clone(), acl: Some([bobs].into()) }, event.clone().into()]);
         let once = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
         assert_eq!(one.outbox.next().await.unwrap(), once);
     }
@@ -366,9 +381,9 @@ mod tests {
         let mut comeback = Comeback::new(&watches);
         assert_eq!(comeback.step(&hub, &one), None);
         assert_eq!(hub.watches(), TOGETHER);
-        hub.published(&state(1), &[changed(1, "/0")]);
+        publish(&hub, &state(1), &[changed(1, "/0")]);
         assert_eq!(comeback.step(&hub, &one), Some(Brought::Back(Zxid(1))));
-        hub.published(&state(2), &[changed(2, "/1000")]);
+        publish(&hub, &state(2), &[changed(2, "/1000")]);
         one.outbox.release(b"answer".to_vec());
         let event = |zxid, kind, path: &str| event_frame(zxid, kind, &ZPath::parse(path).unwrap()).unwrap();
         let expected = [

@@ -1,11 +1,13 @@
 //! What comes out of the state machine: a reply to the one who asked, events for those who watch.
 
+use std::sync::Arc;
+
 use bincode::de::{BorrowDecoder, Decoder};
 use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Decode, Encode};
 
 use crate::lock::{LockStatus, WaitsFor};
-use crate::{Refusal, SessionId, Stat, ZPath, Zxid};
+use crate::{Acl, Identity, READ, Refusal, SessionId, Stat, ZPath, Zxid, permits};
 
 /// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -138,6 +140,31 @@ pub struct Event {
     pub kind: EventKind,
     /// Where.
     pub path: ZPath,
+}
+
+/// An event, and who may hear of it.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// What happened.
+    pub event: Event,
+    /// The ACL that the znode had when it happened, where not everybody might read it.
+    pub acl: Option<Arc<[Acl]>>,
+}
+
+impl From<Event> for Recorded {
+    fn from(event: Event) -> Recorded {
+        Recorded { event, acl: None }
+    }
+}
+
+impl Recorded {
+    /// Whether somebody with these identities may hear of it; `None` is one who may hear of everything.
+    pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
+        match (&self.acl, reader) {
+            (Some(acl), Some(identities)) => permits(acl, READ, identities),
+            _ => true,
+        }
+    }
 }
 
 /// ZooKeeper's event types.

@@ -42,7 +42,7 @@ mod txn;
 mod znode;
 
 pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, READ, SUPER, WRITE, permits};
-pub use applied::{Applied, Event, EventKind, Reply};
+pub use applied::{Applied, Event, EventKind, Recorded, Reply};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};

@@ -112,7 +112,7 @@ impl State {
                 let token = if ledger.passed { zxid } else { place.czxid };
                 ledger.grant(&place, demand, FencingToken::from(token));
             });
-            changes.push(EventKind::Granted, &ticket);
+            changes.push(EventKind::Granted, &ticket, self.nodes[&ticket].restricted_acl());
             changes.granted(&ticket);
             locks.push(lock);
         }

@@ -17,7 +17,8 @@ use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
     Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition,
-    Op, Proven, ReapCandidate, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath, Zxid, lock,
+    Op, Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath,
+    Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -112,13 +113,22 @@ impl State {
     /// # Panics
     /// When zxids do not rise: entries apply once and in order.
     pub fn apply(&mut self, at: LogPosition, txn: Txn) -> Applied {
+        let (applied, recorded) = self.apply_recorded(at, txn);
+        Applied { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
+    }
+
+    /// The same for whoever tells others of it: the events are apart, each with who may hear of it.
+    ///
+    /// # Panics
+    /// When zxids do not rise.
+    pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (Applied, Vec<Recorded>) {
         self.advance(at);
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut changes = Changes::new(at);
         let (zxid, reply) = self.answer(txn.request, &mut changes);
         self.settle(&mut changes);
         self.settle_grants(&changes);
-        Applied { zxid, reply, events: changes.events }
+        (Applied { zxid, reply, events: Vec::new() }, changes.events)
     }
 
     /// Passes over an entry of the log that is no transaction.
@@ -395,7 +405,7 @@ pub(crate) struct Changes {
     pub(crate) term: Term,
     /// Whom the one who asks has proven to be, besides anyone.
     pub(crate) identities: Vec<Identity>,
-    events: Vec<Event>,
+    events: Vec<Recorded>,
     /// Parents that have their event: one for a transaction is enough.
     parents: BTreeSet<ZPath>,
     /// Locks with a ledger whose queues have changed since they were settled.
@@ -426,11 +436,12 @@ impl Changes {
         self.queues.iter()
     }
 
-    pub(crate) fn push(&mut self, kind: EventKind, path: &ZPath) {
+    /// `acl` is the znode's, where not everybody may read it.
+    pub(crate) fn push(&mut self, kind: EventKind, path: &ZPath, acl: Option<Arc<[Acl]>>) {
         if kind == EventKind::ChildrenChanged && !self.parents.insert(path.clone()) {
             return;
         }
-        self.events.push(Event { zxid: self.zxid, kind, path: path.clone() });
+        self.events.push(Recorded { event: Event { zxid: self.zxid, kind, path: path.clone() }, acl });
     }
 
     /// Takes back everything: a multi was refused.

@@ -145,14 +145,14 @@ impl State {
         self.check_quota_text(path, &data).map_err(refuse)?;
         self.data_bytes = data_bytes;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
-        let stat = self.edit(path, |node| {
+        let (stat, acl) = self.edit(path, |node| {
             node.data = data.into();
             node.version = next_version(node.version);
             node.mzxid = zxid;
             node.mtime_ms = time_ms;
-            node.stat()
+            (node.stat(), node.restricted_acl())
         });
-        changes.push(EventKind::DataChanged, path);
+        changes.push(EventKind::DataChanged, path, acl);
         let told = self.quota_changed(path, before, after);
         // What a subtree uses is written into a znode, which may be this one.
         Ok(Reply::Set { stat: if told { self.nodes[path].stat() } else { stat } })
@@ -284,7 +284,7 @@ impl State {
             family: Family::default(),
             contender: new.contender.map(Arc::new),
         };
-        let (stat, bytes) = (node.stat(), node.data.len() as u64);
+        let (stat, bytes, acl) = (node.stat(), node.data.len() as u64, node.restricted_acl());
         let ledger = self.link(path, &parent, node, |parent| {
             parent.creates += 1;
             parent.pzxid = zxid;
@@ -296,8 +296,8 @@ impl State {
                 changes.touch(&parent);
             }
         }
-        changes.push(EventKind::Created, path);
-        changes.push(EventKind::ChildrenChanged, &parent);
+        changes.push(EventKind::Created, path, acl);
+        changes.push(EventKind::ChildrenChanged, &parent, self.nodes[&parent].restricted_acl());
         if told { self.nodes[path].stat() } else { stat }
     }
 
@@ -343,12 +343,12 @@ impl State {
         self.data_bytes -= node.data.len() as u64;
         self.quota_deleted(path, &node);
         self.contenders -= u64::from(sequence_of(path.name()).is_some());
-        let (contenders, ledger) = self.edit(&parent, |parent| {
+        let (contenders, ledger, parent_acl) = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;
             parent.family.remove(path.name(), node.czxid);
             parent.emptied_ms = time_ms;
-            (parent.family.contenders.len(), parent.family.ledger.is_some())
+            (parent.family.contenders.len(), parent.family.ledger.is_some(), parent.restricted_acl())
         });
         if contenders == 0 && sequence_of(path.name()).is_some() {
             self.locks.remove(&parent);
@@ -371,8 +371,8 @@ impl State {
         if sequence_of(path.name()).is_some() {
             changes.queue_changed(&parent);
         }
-        changes.push(EventKind::Deleted, path);
-        changes.push(EventKind::ChildrenChanged, &parent);
+        changes.push(EventKind::Deleted, path, node.restricted_acl());
+        changes.push(EventKind::ChildrenChanged, &parent, parent_acl);
         for part in self.take_multi(path, node.czxid) {
             self.remove(&part, changes);
         }

@@ -6,7 +6,7 @@ use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
 use crate::ledger::Ledger;
-use crate::{Acl, Attempt, CreateMode, LockMode, RequestKey, SessionId, Stat, Zxid};
+use crate::{Acl, Attempt, CreateMode, LockMode, READ, RequestKey, SessionId, Stat, Zxid, permits};
 
 /// How long a znode stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -88,6 +88,11 @@ impl Znode {
     /// Who may do what with it.
     pub fn acl(&self) -> &Arc<[Acl]> {
         &self.acl
+    }
+
+    /// Its ACL, where not everybody may read it.
+    pub(crate) fn restricted_acl(&self) -> Option<Arc<[Acl]>> {
+        (!permits(&self.acl, READ, &[])).then(|| Arc::clone(&self.acl))
     }
 
     /// What the acquires that made it said; `None` when it was not made by [`crate::Op::Acquire`].

@@ -1,5 +1,7 @@
 //! How a wait can end: granted, over, left, expired.
 
+use std::sync::Arc;
+
 use axum::http::Method;
 use futures_util::FutureExt;
 use rest::RestConfig;
@@ -188,4 +190,39 @@ async fn many_waiters_get_the_lock_one_after_another() {
     };
     assert_eq!(tokens, sorted, "tokens rise from holder to holder");
     node.until_contenders("/l", 0).await;
+}
+
+/// The state is changed in place while nobody has it. A wait may last for hours.
+#[tokio::test]
+async fn who_waits_does_not_keep_the_state() {
+    let node = Node::start().await;
+    let (holder, waiter) = (node.session().await, node.session().await);
+    let held = node.acquire(&holder, "/l").await.expect(200);
+    let kept = node.acquire(&waiter, "/l?keep").await.expect(202);
+    node.in_session(&holder, Method::POST, "/v1/simple-locks/s?owner=a").await.expect(200);
+    node.put("/v1/barriers/b", "").await.expect(201);
+    let election = node.get("/v1/elections/e").await.expect(200);
+    let group = node.get("/v1/groups/g").await.expect(200);
+    let uris = [
+        (Method::POST, "/v1/locks/l?wait=20s&owner=o".into()),
+        (Method::POST, "/v1/simple-locks/s?owner=b&wait=20s".into()),
+        (Method::POST, "/v1/double-barriers/d?count=2&member=a&wait=20s".into()),
+        (Method::GET, format!("/v1/tickets{}?wait=20s", text(&kept, "ticket"))),
+        (Method::GET, format!("/v1/tickets{}?wait=20s&until=revoked", text(&held, "ticket"))),
+        (Method::GET, format!("/v1/elections/e?after={}&wait=20s", text(&election, "cursor"))),
+        (Method::GET, format!("/v1/groups/g?since={}&wait=20s", number(&group, "changed"))),
+        (Method::GET, "/v1/barriers/b?wait=20s".into()),
+        (Method::GET, "/v1/znodes/?watch=data&wait=20s".into()),
+    ];
+    for (method, uri) in &uris {
+        let before = node.replica.status().watches;
+        let waiting = node.in_session(&waiter, method.clone(), uri);
+        tokio::pin!(waiting);
+        while node.replica.status().watches == before {
+            assert!(waiting.as_mut().now_or_never().is_none(), "{uri} does not wait");
+            tokio::task::yield_now().await;
+        }
+        // The node's own, and this one.
+        assert_eq!(Arc::strong_count(&node.replica.state()), 2, "{uri}");
+    }
 }

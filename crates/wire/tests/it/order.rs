@@ -4,10 +4,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use jute::{Buffer, DataStat, PathOnly, PathWatch, Record, Request, SetWatches, SetWatches2, Stat, event, xid};
-use replica::{Observer, Recorded};
+use replica::{Observer, Observing};
 use tokio::time::timeout;
 use wire::WireConfig;
-use znode::{EventKind, State};
+use znode::{EventKind, Recorded, State};
 
 use crate::client::{Client, create, set};
 use crate::node::{Node, PATIENCE};
@@ -259,21 +259,23 @@ struct Between {
 }
 
 impl Observer for Between {
-    fn published(&self, _: &Arc<State>, events: &[Recorded]) {
+    fn before_change(&self) -> Box<dyn Observing + '_> {
+        Box::new(self)
+    }
+
+    fn replaced(&self, _: &Arc<State>) {}
+}
+
+impl Observing for &Between {
+    fn published(self: Box<Self>, _: &Arc<State>, events: &[Recorded]) {
         if events.iter().any(|recorded| recorded.event.kind == EventKind::DataChanged) {
             let _ = self.come.send(());
             let _ = self.go_on.lock().unwrap().recv();
         }
     }
-
-    fn replaced(&self, _: &Arc<State>) {}
-
-    fn watches(&self) -> usize {
-        0
-    }
 }
 
-/// A read that sets a watch looks at the state under the guard of the watches, which hears of it first.
+/// A read that sets a watch looks at the state under the guard of the watches, which is free before the state is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_never_sees_less_than_the_one_before_it() {
     let node = Node::start().await;
@@ -285,10 +287,27 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     node.replica.observe(&between);
     writing.send(&set("/a", "y")).await;
     tokio::task::spawn_blocking(move || coming.recv().unwrap()).await.unwrap();
+    // The door knows the change already; whoever reads waits until the state may be read.
     for watch in [true, false, true, false] {
-        assert_eq!(reading.get("/a", watch).await.unwrap().stat.version, 1);
+        reading.send(&Request::GetData(PathWatch { path: "/a".into(), watch })).await;
     }
-    assert!(reading.children("/a", false).await.is_ok());
     go.send(()).unwrap();
+    for _ in 0..4 {
+        assert_eq!(DataStat::from_bytes(&reading.answer().await.body).unwrap().stat.version, 1);
+    }
     assert_eq!(writing.answer().await.error, 0);
+}
+
+/// The state is changed in place while nobody has it: the door knows it, and lets go of it in time.
+#[tokio::test]
+async fn a_write_copies_nothing_of_the_state() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("/a", 0).await.unwrap();
+    for _ in 0..10 {
+        client.get("/a", true).await.unwrap();
+        let before = Arc::as_ptr(&node.replica.state());
+        client.set("/a", "y").await.unwrap();
+        assert_eq!(Arc::as_ptr(&node.replica.state()), before);
+    }
 }

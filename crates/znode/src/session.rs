@@ -76,9 +76,8 @@ impl Requests {
         while self.kept.len() > max.replies_max as usize {
             let (zxid, key) = *self.kept.get_min().expect("it is not empty");
             self.kept.remove(&zxid);
-            let old = self.by_key.get(&key).expect("every kept key has an answer");
-            let fingerprint = old.fingerprint;
-            self.by_key.insert(key, Arc::new(Answered { zxid, fingerprint, answer: None }));
+            let old = self.by_key.get_mut(&key).expect("every kept key has an answer");
+            Arc::make_mut(old).answer = None;
             self.used.insert(zxid, key);
         }
         while self.used.len() > max.used_keys_max as usize {

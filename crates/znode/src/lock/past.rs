@@ -100,6 +100,17 @@ pub(crate) struct History {
     pub(crate) waits: VecDeque<Arc<PastTicket>>,
 }
 
+impl History {
+    fn add(&mut self, ticket: PastTicket, max: usize) {
+        self.newest = ticket.ended.zxid;
+        let row = if ticket.grant.is_some() { &mut self.grants } else { &mut self.waits };
+        row.push_back(Arc::new(ticket));
+        for row in [&mut self.grants, &mut self.waits] {
+            row.drain(..row.len().saturating_sub(max));
+        }
+    }
+}
+
 /// Everything that is remembered about the past, with its bounds kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past {
@@ -117,15 +128,15 @@ impl Past {
         if max == 0 {
             return;
         }
-        let mut history = self.histories.get(lock).map(|history| (**history).clone()).unwrap_or_default();
-        self.by_age.remove(&(history.newest, lock.clone()));
-        history.newest = ticket.ended.zxid;
-        let row = if ticket.grant.is_some() { &mut history.grants } else { &mut history.waits };
-        row.push_back(Arc::new(ticket));
-        for row in [&mut history.grants, &mut history.waits] {
-            row.drain(..row.len().saturating_sub(max));
+        if let Some(history) = self.histories.get_mut(lock) {
+            self.by_age.remove(&(history.newest, lock.clone()));
+            self.by_age.insert((ticket.ended.zxid, lock.clone()));
+            Arc::make_mut(history).add(ticket, max);
+        } else {
+            let mut history = History::default();
+            history.add(ticket, max);
+            self.restore_history(lock.clone(), history);
         }
-        self.restore_history(lock.clone(), history);
         while self.histories.len() > limits.histories_max as usize {
             let (newest, lock) = self.by_age.get_min().expect("each history is in the index").clone();
             self.by_age.remove(&(newest, lock.clone()));

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use rustix::process::{getpriority_process, setpriority_process};
 use storage::{LogId, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use znode::{Applied, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid, decode_txn};
 
 use crate::simulation::world;
@@ -18,7 +19,13 @@ use crate::view::View;
 /// Entries that are applied before the state is published and their proposers hear of it.
 const BATCH_MAX: usize = 512;
 /// The same in bytes, as the log has them, of all but the last.
-const BATCH_BYTES_MAX: usize = 4 << 20;
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// After so many events the state is published before the next entry: readers wait meanwhile, and an entry that expires sessions is
+/// small and does much.
+const EVENTS_ENOUGH: usize = 1_000;
+
+/// Of a thread that writes a snapshot: where all want the processor, it gets a ninth of what another one gets.
+const BACKGROUND_NICE: i32 = 10;
 
 /// The snapshot as Raft hands it around, with what it contains.
 pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
@@ -107,7 +114,8 @@ impl StateMachine {
         Ok((batch, more))
     }
 
-    /// Applies the first entries of a batch: all of them, or up to one behind which the state is wanted by itself.
+    /// Applies the first entries of a batch: all of them, or up to one behind which the state is wanted by itself, or which
+    /// made many events.
     fn apply_first(&mut self, batch: &mut VecDeque<Committed>) {
         let view = Arc::clone(&self.view);
         let mut proposed = Vec::with_capacity(batch.len());
@@ -129,7 +137,7 @@ impl StateMachine {
                     What::Nothing => (skip(state, at), false),
                 };
                 proposed.extend(responder.map(|responder| (responder, Proposed { at: at.zxid, applied })));
-                if wanted {
+                if wanted || events.len() >= EVENTS_ENOUGH {
                     break;
                 }
             }
@@ -213,7 +221,7 @@ impl StateMachine {
     fn builder(&self) -> SnapshotBuilder {
         self.unsaved_bytes.store(0, Ordering::Relaxed);
         SnapshotBuilder {
-            state: self.view.state(),
+            state: Some(self.view.state()),
             meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
             snapshots: self.snapshots.clone(),
         }
@@ -222,7 +230,8 @@ impl StateMachine {
 
 /// Writes a snapshot of the state as it was when the builder was made.
 pub(crate) struct SnapshotBuilder {
-    state: Arc<State>,
+    /// Until it is written.
+    state: Option<Arc<State>>,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
 }
@@ -231,12 +240,15 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     type SnapshotData = Snapshot;
 
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
-        let (state, meta, snapshots) = (Arc::clone(&self.state), self.meta.clone(), self.snapshots.clone());
-        let snapshot = blocking(move || {
+        let state = self.state.take().ok_or_else(|| io::Error::other("a builder builds one snapshot"))?;
+        let (meta, snapshots) = (self.meta.clone(), self.snapshots.clone());
+        let snapshot = in_background(move || {
             let mut writer = snapshots.writer()?;
             for record in state.records() {
                 writer.push(&record)?;
             }
+            // Freeing all that has changed since takes a while as well.
+            drop(state);
             writer.finish(&meta)
         });
         let snapshot = snapshot.await?;
@@ -268,21 +280,66 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
+/// Runs a long step on a thread of its own that leaves the processor to the others. Where no core is free, a request would
+/// wait for its turn behind it otherwise.
+async fn in_background<T: Send + 'static>(step: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    if world().is_some() {
+        return step();
+    }
+    let (done, ended) = oneshot::channel();
+    let work = move || {
+        // Linux keeps this for each thread. Without it, it is only a worse neighbour.
+        let own = getpriority_process(None).unwrap_or_default();
+        let _ = setpriority_process(None, own.max(BACKGROUND_NICE));
+        let _ = done.send(step());
+    };
+    std::thread::Builder::new().name("zlock-snapshot".into()).spawn(work)?;
+    ended.await.map_err(|_| io::Error::other("a snapshot's thread has ended without a result"))?
+}
+
 #[cfg(test)]
 mod tests {
     use storage::memory::MemoryDisk;
+    use znode::{Acl, Create, CreateMode, Limits, Request, ZPath, ZnodeOp};
 
     use super::*;
     use crate::view::ViewLimits;
 
-    #[tokio::test]
-    async fn a_snapshot_that_came_meanwhile_does_not_count_as_built_here() {
+    fn machine() -> (StateMachine, SnapshotStore) {
         let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };
         let snapshots = MemoryDisk::default().open(identity).unwrap().snapshots;
         let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 1 };
-        let view = Arc::new(View::new(State::default(), limits));
+        let state = State::new(Limits { ops_max: 4_096, ..Limits::default() });
+        let view = Arc::new(View::new(state, limits));
         let (alive, _gone) = mpsc::channel(1);
-        let machine = StateMachine::new(view, snapshots.clone(), 0, Arc::default(), alive);
+        (StateMachine::new(view, snapshots.clone(), 0, Arc::default(), alive), snapshots)
+    }
+
+    #[test]
+    fn readers_have_a_turn_after_an_entry_that_changed_much() {
+        let (mut machine, _) = machine();
+        let create = |name: String| {
+            let (parent, data, acl) = (ZPath::root(), Vec::new(), Acl::open());
+            ZnodeOp::Create(Create { parent, name, data, mode: CreateMode::Persistent, acl })
+        };
+        let entry = |index: u64, count: usize| {
+            let creates = (0..count).map(|number| create(format!("{index}-{number}")));
+            let txn = Txn { time_ms: 0, request: Request::new(Op::Multi(creates.collect())) };
+            Committed { id: LogId::new_term_index(1, index), what: What::Txn(Box::new(txn)), responder: None }
+        };
+        let mut batch = VecDeque::from([entry(1, 1), entry(2, EVENTS_ENOUGH), entry(3, 1), entry(4, 1)]);
+        let mut applied = Vec::new();
+        while !batch.is_empty() {
+            machine.apply_first(&mut batch);
+            applied.push(machine.view.applied().0);
+        }
+        assert_eq!(applied, [2, 4]);
+        assert_eq!(machine.view.state().znode_count(), EVENTS_ENOUGH + 4);
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_came_meanwhile_does_not_count_as_built_here() {
+        let (machine, snapshots) = machine();
         let mut builder = machine.builder();
         // The leader's is received and current, but not installed, while this node still writes its own.
         let newer = SnapshotMeta { last_log_id: Some(LogId::new_term_index(2, 5)), ..SnapshotMeta::default() };
@@ -291,5 +348,15 @@ mod tests {
         // Raft would take the leader's for one that needs no installing, and this node would never apply it.
         assert_eq!(built.meta.last_log_id, None);
         assert_eq!(snapshots.current().unwrap().meta(), &newer);
+    }
+
+    #[tokio::test]
+    async fn what_is_in_the_background_leaves_the_processor_to_others() {
+        let nice = || Ok(getpriority_process(None).unwrap());
+        let own = nice().unwrap();
+        assert_eq!(in_background(nice).await.unwrap(), own.max(BACKGROUND_NICE));
+        assert_eq!(nice().unwrap(), own);
+        let died = in_background(|| -> io::Result<()> { panic!("on purpose") }).await;
+        assert_eq!(died.unwrap_err().kind(), io::ErrorKind::Other);
     }
 }

@@ -115,12 +115,17 @@ impl View {
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
         let mut guarded = self.lock();
+        let mut published = self.state.write().expect("no code panics while it holds this lock");
         guarded.observers().for_each(|observer| observer.replaced(&state));
-        *self.state.write().expect("no code panics while it holds this lock") = state;
         self.applied.store(applied.0, Ordering::Release);
+        let before = std::mem::replace(&mut *published, state);
+        drop(published);
         guarded.watches.fire_all();
         guarded.ring.reset(applied);
         guarded.open_gates(applied);
+        drop(guarded);
+        // Freeing a large tree takes a while, for which nobody else should wait.
+        drop(before);
     }
 
     /// Ends all waits, now and from now on.
@@ -359,6 +364,15 @@ mod tests {
     struct Listener {
         view: Arc<View>,
         heard: Mutex<Vec<(Zxid, usize, Zxid)>>,
+        /// Whether it can be read at that moment.
+        readable: Mutex<Vec<bool>>,
+    }
+
+    impl Listener {
+        fn hear(&self, zxid: Zxid, events: usize) {
+            self.heard.lock().unwrap().push((zxid, events, self.view.applied()));
+            self.readable.lock().unwrap().push(self.view.state.try_read().is_ok());
+        }
     }
 
     impl Observer for Listener {
@@ -367,13 +381,13 @@ mod tests {
         }
 
         fn replaced(&self, state: &Arc<State>) {
-            self.heard.lock().unwrap().push((state.last_zxid(), usize::MAX, self.view.applied()));
+            self.hear(state.last_zxid(), usize::MAX);
         }
     }
 
     impl Observing for &Listener {
         fn published(self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
-            self.heard.lock().unwrap().push((state.last_zxid(), events.len(), self.view.applied()));
+            self.hear(state.last_zxid(), events.len());
         }
     }
 
@@ -420,7 +434,8 @@ mod tests {
     fn an_observer_hears_of_everything_before_it_can_be_read() {
         let view = view();
         change(&view, 1, Vec::new());
-        let listener = Arc::new(Listener { view: Arc::clone(&view), heard: Mutex::new(Vec::new()) });
+        let listener =
+            Arc::new(Listener { view: Arc::clone(&view), heard: Mutex::default(), readable: Mutex::default() });
         let observer: Arc<dyn Observer> = Arc::clone(&listener) as _;
         view.observe(Arc::downgrade(&observer));
         let event = Event { zxid: Zxid(2), kind: EventKind::DataChanged, path: ZPath::root() };
@@ -430,6 +445,7 @@ mod tests {
         view.replace(Arc::new(brought));
         let (start, snapshot) = ((Zxid(1), usize::MAX, Zxid(1)), (Zxid(5), usize::MAX, Zxid(2)));
         assert_eq!(*listener.heard.lock().unwrap(), [start, (Zxid(2), 1, Zxid(1)), snapshot]);
+        assert_eq!(*listener.readable.lock().unwrap(), [true, false, false]);
         drop((observer, listener));
         change(&view, 6, Vec::new());
     }

@@ -24,10 +24,9 @@ use crate::wal::{self, Done, WalCallback, WalLogId, WalOwner, WalTypes, WalVote}
 
 /// A chunk is the unit in which purged log is given back to the disk.
 const CHUNK_BYTES_MAX: usize = 64 << 20;
-/// The newest entries stay in memory up to this size and number, so that a follower that keeps up costs no reads. More of
-/// them would cost each append a page of fresh memory, or one that has left the processor's caches.
-const CACHE_BYTES_MAX: usize = 32 << 20;
-const CACHE_ENTRIES_MAX: usize = 16_384;
+/// The newest entries stay in memory up to this size, so that a follower that keeps up costs no reads. raft-log lets go of
+/// none that is in the chunk it writes, so it is more by up to that.
+const CACHE_BYTES_MAX: usize = 64 << 20;
 /// The flush thread never waits for company; see [`crate::flushes`].
 const FLUSH_WAIT: Duration = Duration::ZERO;
 /// Nobody waits for room in the queue to the flush thread; see [`crate::flushes`].
@@ -62,7 +61,6 @@ impl LogStore {
         config.wal.flush_queue_max_bytes = Some(FLUSH_QUEUE_BYTES_MAX);
         config.wal.read_buffer_size = Some(1 << 20);
         config.log_cache_capacity = Some(CACHE_BYTES_MAX);
-        config.log_cache_max_items = Some(CACHE_ENTRIES_MAX);
         let log = RaftLog::open(Arc::new(config))?;
         let log = SharedLog::new(log, fatal.clone());
         Ok(LogStore { log, committed_waits: Arc::default(), fatal })

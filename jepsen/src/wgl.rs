@@ -2,20 +2,26 @@
 //!
 //! The search keeps a list of calls and returns in real-time order. It takes any pending call whose effect the model
 //! permits, lifts the operation out of the list and goes on from the front; at the return of an operation that was not taken
-//! it goes back. A configuration, the set of taken operations with the model's state, is looked at once. An operation of
-//! unknown outcome has no return: it may be taken at any time after its call, or never.
+//! it goes back. A configuration, the set of taken operations with the model's state, is looked at once.
+//!
+//! An operation of unknown outcome has no return: it may be taken at any time after its call, or never. A history with many
+//! of them has more subsets of them than any search can look at, and nearly all say nothing new. So it is taken
+//! - only when it changes the state, because not to take it leaves at least as much open;
+//! - before those that mean the same and were invoked later, because from then on nothing tells them apart;
+//! - and only to a configuration that no other one covers: the same state and the same operations with an answer, reached
+//!   with fewer operations of unknown outcome, can go on in every way that this one can.
 //!
 //! The search can take exponential time, so it has a bound on configurations. At the bound the verdict is unknown.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::Hash;
 
 /// What the operations mean when they run one after the other.
 pub trait Model {
     /// What there is between two operations.
     type State: Clone + Eq + Hash;
-    /// An operation with its answer; an unknown answer is part of the operation.
-    type Op;
+    /// An operation with its answer; an unknown answer is part of the operation. Equal ones have equal effects.
+    type Op: PartialEq;
 
     /// The state before the first operation.
     fn initial(&self) -> Self::State;
@@ -57,7 +63,8 @@ pub enum Verdict {
 
 const NONE: usize = usize::MAX;
 
-/// The doubly linked list of calls and returns; node `2 * i` is the call of operation `i`, `2 * i + 1` its return.
+/// The doubly linked list of the calls and returns of completed operations; node `2 * i` is the call of operation `i`,
+/// `2 * i + 1` its return.
 struct EventList {
     next: Vec<usize>,
     prev: Vec<usize>,
@@ -68,9 +75,8 @@ impl EventList {
     fn new<O>(calls: &[Call<O>]) -> EventList {
         let mut events: Vec<(u64, usize)> = Vec::with_capacity(calls.len() * 2);
         for (i, call) in calls.iter().enumerate() {
-            events.push((call.call, 2 * i));
             if let Some(complete) = call.complete {
-                events.push((complete, 2 * i + 1));
+                events.extend([(call.call, 2 * i), (complete, 2 * i + 1)]);
             }
         }
         events.sort_unstable();
@@ -85,6 +91,15 @@ impl EventList {
             last = node;
         }
         list
+    }
+
+    /// The first return: of the operation that has to be taken next at the latest.
+    fn first_return(&self) -> usize {
+        let mut node = self.head;
+        while node.is_multiple_of(2) {
+            node = self.next[node];
+        }
+        node / 2
     }
 
     fn unlink(&mut self, node: usize) {
@@ -111,61 +126,208 @@ impl EventList {
     }
 }
 
+/// A set of small numbers.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Bits(Box<[u64]>);
+
+impl Bits {
+    fn new(len: usize) -> Bits {
+        Bits(vec![0; len.div_ceil(64)].into_boxed_slice())
+    }
+
+    fn has(&self, i: usize) -> bool {
+        self.0[i / 64] & (1 << (i % 64)) != 0
+    }
+
+    fn flip(&mut self, i: usize) {
+        self.0[i / 64] ^= 1 << (i % 64);
+    }
+
+    fn is_subset(&self, of: &Bits) -> bool {
+        self.0.iter().zip(&of.0).all(|(ours, theirs)| ours & !theirs == 0)
+    }
+}
+
+/// Operations of unknown outcome.
+struct Unknowns {
+    /// Their positions in the history, by the time of their calls.
+    positions: Vec<usize>,
+    /// For each of them the one before it that means the same.
+    same_before: Vec<Option<usize>>,
+}
+
+impl Unknowns {
+    fn new<O: PartialEq>(calls: &[Call<O>]) -> Unknowns {
+        let mut positions: Vec<usize> = (0..calls.len()).filter(|i| calls[*i].complete.is_none()).collect();
+        positions.sort_unstable_by_key(|i| calls[*i].call);
+        let same = |i: usize| positions[..i].iter().rposition(|before| calls[*before].op == calls[positions[i]].op);
+        let same_before = (0..positions.len()).map(same).collect();
+        Unknowns { positions, same_before }
+    }
+}
+
+/// The configurations that were looked at: by taken completed operations and state, the smallest sets of taken operations
+/// of unknown outcome.
+struct Seen<S> {
+    smallest: HashMap<(Bits, S), Vec<Bits>>,
+    configurations: usize,
+}
+
+impl<S: Eq + Hash> Seen<S> {
+    /// Says whether nothing that was looked at covers this configuration, and notes it.
+    fn is_new(&mut self, completed: &Bits, state: S, unknown: &Bits) -> bool {
+        let smallest = self.smallest.entry((completed.clone(), state)).or_default();
+        if smallest.iter().any(|fewer| fewer.is_subset(unknown)) {
+            return false;
+        }
+        smallest.retain(|more| !unknown.is_subset(more));
+        smallest.push(unknown.clone());
+        self.configurations += 1;
+        true
+    }
+}
+
+/// Where the search looks next for an operation to take.
+#[derive(Clone, Copy)]
+enum Place {
+    /// At this node of the list of completed operations, which come first.
+    Node(usize),
+    /// At this one of those of unknown outcome.
+    Unknown(usize),
+}
+
+/// A search on its way: what it has taken so far, and what it knows to lead nowhere.
+struct Search<'a, M: Model> {
+    model: &'a M,
+    calls: &'a [Call<M::Op>],
+    /// The completed operations that are not taken.
+    events: EventList,
+    unknowns: Unknowns,
+    completed: Bits,
+    unknown: Bits,
+    state: M::State,
+    seen: Seen<M::State>,
+    /// What was taken, each with the state before.
+    stack: Vec<(Place, M::State)>,
+}
+
+impl<'a, M: Model> Search<'a, M> {
+    fn new(model: &'a M, calls: &'a [Call<M::Op>]) -> Search<'a, M> {
+        let unknowns = Unknowns::new(calls);
+        Search {
+            model,
+            calls,
+            events: EventList::new(calls),
+            completed: Bits::new(calls.len()),
+            unknown: Bits::new(unknowns.positions.len()),
+            unknowns,
+            state: model.initial(),
+            seen: Seen { smallest: HashMap::new(), configurations: 0 },
+            stack: Vec::new(),
+        }
+    }
+
+    /// Takes the next operation from `place` on that leads to a new configuration. False when there is none before the first
+    /// return.
+    fn take(&mut self, mut place: Place) -> bool {
+        loop {
+            match place {
+                Place::Node(node) if node % 2 == 1 => place = Place::Unknown(0),
+                Place::Node(node) => {
+                    self.completed.flip(node / 2);
+                    if self.go_to_new(place) {
+                        self.events.unlink(node + 1);
+                        self.events.unlink(node);
+                        return true;
+                    }
+                    self.completed.flip(node / 2);
+                    place = Place::Node(self.events.next[node]);
+                }
+                Place::Unknown(i) => {
+                    let by = self.calls[self.events.first_return()].complete;
+                    let at = self.unknowns.positions.get(i).map(|i| self.calls[*i].call);
+                    if at.is_none() || at > by {
+                        return false;
+                    }
+                    let in_turn = self.unknowns.same_before[i].is_none_or(|before| self.unknown.has(before));
+                    if in_turn && !self.unknown.has(i) {
+                        self.unknown.flip(i);
+                        if self.go_to_new(place) {
+                            return true;
+                        }
+                        self.unknown.flip(i);
+                    }
+                    place = Place::Unknown(i + 1);
+                }
+            }
+        }
+    }
+
+    /// Goes to the state behind the operation, if there is one and nothing that was looked at covers it.
+    fn go_to_new(&mut self, place: Place) -> bool {
+        let Some(after) = self.model.step(&self.state, &self.calls[self.position(place)].op) else { return false };
+        let idle = matches!(place, Place::Unknown(_)) && after == self.state;
+        if idle || !self.seen.is_new(&self.completed, after.clone(), &self.unknown) {
+            return false;
+        }
+        self.stack.push((place, std::mem::replace(&mut self.state, after)));
+        true
+    }
+
+    /// Takes the last operation back, and says where the search goes on.
+    fn take_back(&mut self) -> Option<Place> {
+        let (last, before) = self.stack.pop()?;
+        self.state = before;
+        Some(match last {
+            Place::Node(node) => {
+                self.completed.flip(node / 2);
+                self.events.relink(node);
+                self.events.relink(node + 1);
+                Place::Node(self.events.next[node])
+            }
+            Place::Unknown(i) => {
+                self.unknown.flip(i);
+                Place::Unknown(i + 1)
+            }
+        })
+    }
+
+    fn position(&self, place: Place) -> usize {
+        match place {
+            Place::Node(node) => node / 2,
+            Place::Unknown(i) => self.unknowns.positions[i],
+        }
+    }
+
+    /// The positions of what is taken.
+    fn explained(&self) -> Vec<usize> {
+        self.stack.iter().map(|(place, _)| self.position(*place)).collect()
+    }
+}
+
 /// Looks for an order of the operations that explains every answer.
 ///
 /// `configurations_max` bounds time and memory: each configuration takes one bit an operation and a state.
 pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usize) -> Verdict {
-    let mut events = EventList::new(calls);
-    let mut completed_left = calls.iter().filter(|call| call.complete.is_some()).count();
-    let mut taken = vec![0u64; calls.len().div_ceil(64)];
-    let mut seen: HashSet<(Box<[u64]>, M::State)> = HashSet::new();
-    let mut state = model.initial();
-    let mut stack: Vec<(usize, M::State)> = Vec::new();
+    let mut search = Search::new(model, calls);
     let mut deepest: (usize, Vec<usize>, usize) = (0, Vec::new(), 0);
-    let mut node = events.head;
-    while completed_left > 0 {
-        let at_return = node == NONE || node % 2 == 1;
-        if !at_return {
-            let op = node / 2;
-            let after = model.step(&state, &calls[op].op).filter(|after| {
-                taken[op / 64] |= 1 << (op % 64);
-                let new = seen.insert((taken.clone().into_boxed_slice(), after.clone()));
-                if !new {
-                    taken[op / 64] &= !(1 << (op % 64));
-                }
-                new
-            });
-            if seen.len() > configurations_max {
-                return Verdict::Unknown { configurations: seen.len() };
+    let mut place = Place::Node(search.events.head);
+    while search.events.head != NONE {
+        if search.take(place) {
+            place = Place::Node(search.events.head);
+        } else {
+            // The operation that returns first had to be taken before, and nothing that was tried allows it.
+            if search.stack.len() >= deepest.0 {
+                deepest = (search.stack.len(), search.explained(), search.events.first_return());
             }
-            let Some(after) = after else {
-                node = events.next[node];
-                continue;
-            };
-            stack.push((op, std::mem::replace(&mut state, after)));
-            if calls[op].complete.is_some() {
-                completed_left -= 1;
-                events.unlink(2 * op + 1);
+            match search.take_back() {
+                Some(next) => place = next,
+                None => return Verdict::NotLinearizable { explained: deepest.1, stuck_at: deepest.2 },
             }
-            events.unlink(2 * op);
-            node = events.head;
-            continue;
         }
-        // The front is a return: its operation had to be taken before, and nothing that was tried allows it.
-        if node != NONE && stack.len() >= deepest.0 {
-            deepest = (stack.len(), stack.iter().map(|(op, _)| *op).collect(), node / 2);
+        if search.seen.configurations > configurations_max {
+            return Verdict::Unknown { configurations: search.seen.configurations };
         }
-        let Some((op, before)) = stack.pop() else {
-            return Verdict::NotLinearizable { explained: deepest.1, stuck_at: deepest.2 };
-        };
-        state = before;
-        taken[op / 64] &= !(1 << (op % 64));
-        events.relink(2 * op);
-        if calls[op].complete.is_some() {
-            completed_left += 1;
-            events.relink(2 * op + 1);
-        }
-        node = events.next[2 * op];
     }
     Verdict::Linearizable
 }

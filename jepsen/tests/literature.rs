@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// A queue as Herlihy and Wing specify it.
 struct Fifo;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum FifoOp {
     Enqueue(char),
     Dequeue(char),

@@ -18,6 +18,9 @@ use crate::tally::Tally;
 use crate::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
+/// What a panic while a batch is applied breaks: whoever comes behind it must not go on with a part of the batch.
+const NOT_HALF_CHANGED: &str = "applying ended without a panic";
+
 /// The published state and its waiters.
 pub(crate) struct View {
     state: RwLock<Arc<State>>,
@@ -75,7 +78,7 @@ impl View {
 
     /// The state as it is now.
     pub(crate) fn state(&self) -> Arc<State> {
-        Arc::clone(&self.state.read().expect("no code panics while it holds this lock"))
+        Arc::clone(&self.state.read().expect(NOT_HALF_CHANGED))
     }
 
     /// The last zxid that is applied here.
@@ -100,7 +103,7 @@ impl View {
             let (Some(credential), Op::InTurn(write)) = (&request.credential, &request.op) else { return false };
             observing.iter().any(|observing| observing.wants(credential.session, write))
         };
-        let mut state = self.state.write().expect("no code panics while it holds this lock");
+        let mut state = self.state.write().expect(NOT_HALF_CHANGED);
         let events = change(Arc::make_mut(&mut state), &wanted);
         observing.into_iter().for_each(|observing| observing.published(&state, &events));
         let applied = state.last_zxid();
@@ -115,7 +118,7 @@ impl View {
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
         let mut guarded = self.lock();
-        let mut published = self.state.write().expect("no code panics while it holds this lock");
+        let mut published = self.state.write().expect(NOT_HALF_CHANGED);
         guarded.observers().for_each(|observer| observer.replaced(&state));
         self.applied.store(applied.0, Ordering::Release);
         let before = std::mem::replace(&mut *published, state);
@@ -280,7 +283,7 @@ impl View {
     }
 
     fn lock(&self) -> MutexGuard<'_, Guarded> {
-        self.guarded.lock().expect("no code panics while it holds this guard")
+        self.guarded.lock().expect(NOT_HALF_CHANGED)
     }
 }
 

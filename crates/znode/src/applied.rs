@@ -143,7 +143,7 @@ pub struct Event {
 }
 
 /// An event, and who may hear of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// What happened.
     pub event: Event,

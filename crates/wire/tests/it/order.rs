@@ -3,7 +3,9 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use jute::{Buffer, DataStat, PathOnly, PathWatch, Record, Request, SetWatches, SetWatches2, Stat, event, xid};
+use jute::{
+    Buffer, DataStat, NamesStat, PathOnly, PathWatch, Record, Request, SetWatches, SetWatches2, Stat, event, xid,
+};
 use replica::{Observer, Observing};
 use tokio::time::timeout;
 use wire::WireConfig;
@@ -291,10 +293,12 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     for watch in [true, false, true, false] {
         reading.send(&Request::GetData(PathWatch { path: "/a".into(), watch })).await;
     }
+    reading.send(&Request::GetChildren2(PathWatch { path: "/a".into(), watch: false })).await;
     go.send(()).unwrap();
     for _ in 0..4 {
         assert_eq!(DataStat::from_bytes(&reading.answer().await.body).unwrap().stat.version, 1);
     }
+    assert_eq!(NamesStat::from_bytes(&reading.answer().await.body).unwrap().stat.version, 1);
     assert_eq!(writing.answer().await.error, 0);
 }
 

@@ -8,8 +8,8 @@ use std::error::Error;
 
 use goldenscript::{Command, Context, Runner};
 use znode::{
-    Applied, Credential, Idempotency, Identity, InTurn, LogPosition, Op, Reply, Request, RequestKey, SessionId, State,
-    StateBuilder, Term, TurnOp, Txn, Upgrade, ZPath, Zxid, fingerprint_bytes, lock,
+    Applied, Credential, Idempotency, Identity, InTurn, LogPosition, Op, Recorded, Reply, Request, RequestKey,
+    SessionId, State, StateBuilder, Term, TurnOp, Txn, Upgrade, ZPath, Zxid, fingerprint_bytes, lock,
 };
 
 use parse::Words;
@@ -148,7 +148,7 @@ impl Script {
         let mut request = Request { credential, idempotency: None, guard, op };
         request.idempotency = key.map(|key| Idempotency { key: request_key(key), fingerprint: fingerprint(&request) });
         let opens = matches!(request.op, Op::OpenSession { .. });
-        let applied = self.apply(request);
+        let (applied, events) = self.apply(request);
         match &applied.reply {
             Ok(Reply::SessionOpened { session, .. }) if opens => {
                 self.secrets.insert(*session, secret);
@@ -158,7 +158,7 @@ impl Script {
             }
             _ => {}
         }
-        Ok(show::applied(&applied))
+        Ok(show::applied(&applied, &events))
     }
 
     fn op(&mut self, name: &str, words: &mut Words, session: Option<SessionId>) -> Result<Op, Box<dyn Error>> {
@@ -252,14 +252,14 @@ impl Script {
         }
     }
 
-    fn apply(&mut self, request: Request) -> Applied {
+    fn apply(&mut self, request: Request) -> (Applied, Vec<Recorded>) {
         self.zxid.0 += 1;
         let at = LogPosition { term: self.term, zxid: self.zxid };
         let txn = Txn { time_ms: self.time_ms, request };
         let bytes = znode::encode_txn(&txn);
         assert_eq!(znode::decode_txn(&bytes).as_ref(), Ok(&txn));
-        let applied = self.state.apply(at, txn.clone());
-        assert_eq!(self.twin.apply(at, txn), applied, "a replica from a snapshot answers otherwise");
+        let applied = self.state.apply_recorded(at, txn.clone());
+        assert_eq!(self.twin.apply_recorded(at, txn), applied, "a replica from a snapshot answers otherwise");
         applied
     }
 

@@ -6,10 +6,12 @@ use znode::lock::{
     BlindSpot, EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation, WaitsFor,
 };
 use znode::{
-    Applied, Error, EventKind, Kind, LockSettings, ReapCandidate, Refusal, Reply, SessionId, Stat, State, ZPath,
+    Acl, Applied, Error, EventKind, Kind, LockSettings, ReapCandidate, Recorded, Refusal, Reply, SessionId, Stat,
+    State, ZPath,
 };
 
-pub(crate) fn applied(applied: &Applied) -> String {
+/// The answer and the events; those that not everybody may hear of say for whom they are.
+pub(crate) fn applied(applied: &Applied, events: &[Recorded]) -> String {
     let answer = match &applied.reply {
         Ok(answer) => reply(answer),
         Err(Refusal { error, path, op_index }) => {
@@ -19,7 +21,7 @@ pub(crate) fn applied(applied: &Applied) -> String {
         }
     };
     let mut output = format!("zxid={} {answer}", applied.zxid);
-    for event in &applied.events {
+    for Recorded { event, acl: readers } in events {
         let kind = match event.kind {
             EventKind::Created => "created",
             EventKind::Deleted => "deleted",
@@ -29,6 +31,9 @@ pub(crate) fn applied(applied: &Applied) -> String {
         };
         assert_eq!(event.zxid, applied.zxid, "an event of another transaction");
         write!(output, "\n  {kind} {}", event.path).unwrap();
+        if let Some(readers) = readers {
+            write!(output, " for {}", entries(readers).join(",")).unwrap();
+        }
     }
     output
 }
@@ -185,7 +190,11 @@ pub(crate) fn acl(state: &State, path: &ZPath) -> String {
     let Some(node) = state.node(path) else {
         return "NoNode".into();
     };
-    some(node.acl().iter().map(|entry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms)).collect())
+    some(entries(node.acl()))
+}
+
+fn entries(acl: &[Acl]) -> Vec<String> {
+    acl.iter().map(|entry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms)).collect()
 }
 
 pub(crate) fn children(state: &State, path: &ZPath, after: Option<&str>) -> String {

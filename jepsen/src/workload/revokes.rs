@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::{LockHistory, Revoked, Ticket};
 use serde_json::{Value, json};
@@ -19,9 +19,11 @@ use crate::http::Call;
 const EPOCH: Duration = Duration::from_secs(15);
 /// How long a holder waits at a time until it is asked for its lock.
 const WAIT: Duration = Duration::from_millis(500);
-/// What a holder does before it gives the lock back by itself; one that does not listen goes on for longer.
+/// What a holder does before it gives the lock back by itself.
 const DEEDS: u32 = 4;
-const STUBBORN_DEEDS: u32 = 40;
+/// One that does not listen goes on for so long, however fast the cluster answers: beyond the longest deadline and what the
+/// checker grants to one that acts late.
+const STUBBORN: Duration = Duration::from_secs(6);
 /// One worker in so many asks for locks.
 const REVOKER_ONE_IN: usize = 5;
 
@@ -39,7 +41,8 @@ pub struct Revokes {
 pub struct Holder {
     asks: bool,
     waiter: Waiter,
-    stubborn: bool,
+    /// Until when it goes on, if it is one that does not listen.
+    stubborn_until: Option<Instant>,
     deeds_left: u32,
     /// The ticket was lost: its past is to be looked up.
     lost: Option<Value>,
@@ -65,8 +68,8 @@ impl Revokes {
         let lock = self.any(client);
         self.made.ensure(client, &guarded::path(&lock), "").await?;
         self.used.note(&lock);
-        holder.stubborn = client.rng.bool();
-        holder.deeds_left = if holder.stubborn { STUBBORN_DEEDS } else { DEEDS };
+        holder.stubborn_until = client.rng.bool().then(|| Instant::now() + STUBBORN);
+        holder.deeds_left = DEEDS;
         let call = Call::post(format!("/v1/locks{lock}?keep=true"));
         holder.waiter.enqueue(session, Tickets::One, json!({"lock": lock}), call, client).await;
         Ok(())
@@ -74,10 +77,13 @@ impl Revokes {
 
     /// Writes under the lock, or listens whether somebody wants it.
     async fn hold(&self, holder: &mut Holder, session: Session, place: Place, client: &mut Client) {
-        holder.deeds_left -= 1;
+        match holder.stubborn_until {
+            Some(until) if Instant::now() < until => {}
+            _ => holder.deeds_left -= 1,
+        }
         let mut value = owned(&place.value, &session);
         let mut asked = false;
-        let answer = if holder.stubborn || client.rng.u8(..3) == 0 {
+        let answer = if holder.stubborn_until.is_some() || client.rng.u8(..3) == 0 {
             let token = value["token"].as_u64();
             value["element"] = self.next_element.fetch_add(1, Ordering::Relaxed).into();
             guarded::append(value, token, &session, u32::MAX, client).await
@@ -106,12 +112,14 @@ impl Revokes {
 
     /// Asks for whoever holds a lock, or for a moment from now on.
     async fn ask(&self, client: &mut Client) {
+        let lock = self.any(client);
+        // Nobody is late where somebody else soon asks for the same lock at once.
+        let at_once = lock.ends_with(['0', '2', '4', '6', '8']);
         let deadline_ms = match client.rng.u8(..6) {
             0 => None,
-            1 => Some(0),
+            1 if at_once => Some(0),
             _ => Some(client.rng.u64(200..1_500)),
         };
-        let lock = self.any(client);
         revoke(&lock, deadline_ms, client).await;
     }
 }
@@ -161,7 +169,7 @@ impl Work for Revokes {
 
     fn worker(&self, index: usize) -> Holder {
         let asks = index % REVOKER_ONE_IN == REVOKER_ONE_IN - 1;
-        Holder { asks, waiter: Waiter::default(), stubborn: false, deeds_left: 0, lost: None }
+        Holder { asks, waiter: Waiter::default(), stubborn_until: None, deeds_left: 0, lost: None }
     }
 
     async fn step(&self, holder: &mut Holder, client: &mut Client) -> Result<(), String> {

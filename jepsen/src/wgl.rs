@@ -166,6 +166,9 @@ impl Unknowns {
     }
 }
 
+/// Sets that are kept for each of [`Seen`]'s keys. Beyond, the oldest is forgotten and may be looked at again, which counts.
+const SMALLEST_MAX: usize = 128;
+
 /// The configurations that were looked at: by taken completed operations and state, the smallest sets of taken operations
 /// of unknown outcome.
 struct Seen<S> {
@@ -181,6 +184,9 @@ impl<S: Eq + Hash> Seen<S> {
             return false;
         }
         smallest.retain(|more| !unknown.is_subset(more));
+        if smallest.len() == SMALLEST_MAX {
+            smallest.remove(0);
+        }
         smallest.push(unknown.clone());
         self.configurations += 1;
         true
@@ -307,7 +313,8 @@ impl<'a, M: Model> Search<'a, M> {
 
 /// Looks for an order of the operations that explains every answer.
 ///
-/// `configurations_max` bounds time and memory: each configuration takes one bit an operation and a state.
+/// `configurations_max` bounds time and memory: each configuration takes one bit an operation and a state, and is compared
+/// with `SMALLEST_MAX` others at most.
 pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usize) -> Verdict {
     let mut search = Search::new(model, calls);
     let mut deepest: (usize, Vec<usize>, usize) = (0, Vec::new(), 0);

@@ -41,8 +41,9 @@ pub struct Revokes {
 pub struct Holder {
     asks: bool,
     waiter: Waiter,
-    /// Until when it goes on, if it is one that does not listen.
-    stubborn_until: Option<Instant>,
+    stubborn: bool,
+    /// When it first did something as a holder.
+    holds_since: Option<Instant>,
     deeds_left: u32,
     /// The ticket was lost: its past is to be looked up.
     lost: Option<Value>,
@@ -60,15 +61,18 @@ impl Revokes {
         }
     }
 
-    fn any(&self, client: &mut Client) -> String {
-        format!("{}/revoke/{}-{}", super::ROOT, epoch(client, EPOCH), client.rng.u64(..self.count))
+    /// A lock, and whether it is one that somebody may ask for at once. The others show who is late: nobody would be where
+    /// the next one soon asks at once.
+    fn any(&self, client: &mut Client) -> (String, bool) {
+        let (epoch, number) = (epoch(client, EPOCH), client.rng.u64(..self.count));
+        (format!("{}/revoke/{epoch}-{number}", super::ROOT), (epoch + number) % 2 == 1)
     }
 
     async fn enqueue(&self, holder: &mut Holder, session: Session, client: &mut Client) -> Result<(), String> {
-        let lock = self.any(client);
+        let (lock, _) = self.any(client);
         self.made.ensure(client, &guarded::path(&lock), "").await?;
         self.used.note(&lock);
-        holder.stubborn_until = client.rng.bool().then(|| Instant::now() + STUBBORN);
+        (holder.stubborn, holder.holds_since) = (client.rng.bool(), None);
         holder.deeds_left = DEEDS;
         let call = Call::post(format!("/v1/locks{lock}?keep=true"));
         holder.waiter.enqueue(session, Tickets::One, json!({"lock": lock}), call, client).await;
@@ -77,13 +81,13 @@ impl Revokes {
 
     /// Writes under the lock, or listens whether somebody wants it.
     async fn hold(&self, holder: &mut Holder, session: Session, place: Place, client: &mut Client) {
-        match holder.stubborn_until {
-            Some(until) if Instant::now() < until => {}
-            _ => holder.deeds_left -= 1,
+        let held_for = holder.holds_since.get_or_insert_with(Instant::now).elapsed();
+        if !holder.stubborn || held_for > STUBBORN {
+            holder.deeds_left -= 1;
         }
         let mut value = owned(&place.value, &session);
         let mut asked = false;
-        let answer = if holder.stubborn_until.is_some() || client.rng.u8(..3) == 0 {
+        let answer = if holder.stubborn || client.rng.u8(..3) == 0 {
             let token = value["token"].as_u64();
             value["element"] = self.next_element.fetch_add(1, Ordering::Relaxed).into();
             guarded::append(value, token, &session, u32::MAX, client).await
@@ -112,9 +116,7 @@ impl Revokes {
 
     /// Asks for whoever holds a lock, or for a moment from now on.
     async fn ask(&self, client: &mut Client) {
-        let lock = self.any(client);
-        // Nobody is late where somebody else soon asks for the same lock at once.
-        let at_once = lock.ends_with(['0', '2', '4', '6', '8']);
+        let (lock, at_once) = self.any(client);
         let deadline_ms = match client.rng.u8(..6) {
             0 => None,
             1 if at_once => Some(0),
@@ -169,7 +171,7 @@ impl Work for Revokes {
 
     fn worker(&self, index: usize) -> Holder {
         let asks = index % REVOKER_ONE_IN == REVOKER_ONE_IN - 1;
-        Holder { asks, waiter: Waiter::default(), stubborn_until: None, deeds_left: 0, lost: None }
+        Holder { asks, waiter: Waiter::default(), stubborn: false, holds_since: None, deeds_left: 0, lost: None }
     }
 
     async fn step(&self, holder: &mut Holder, client: &mut Client) -> Result<(), String> {

@@ -11,6 +11,7 @@ fetched. The last line says which: "NOT RUN: ...".
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -185,6 +186,17 @@ class Cluster:
         return [node.wait(30) for node in self.nodes]
 
 
+@contextlib.contextmanager
+def started(command, **more):
+    """A client. However this ends, it is gone afterwards."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 def told(process, word):
     """The words behind this one, once the process says it."""
     for line in process.stdout:
@@ -198,14 +210,14 @@ def kill_what_they_are_attached_to(clients, cluster):
     """Each client's node is killed with kill -9. Meanwhile what it watches changes. Its session goes on elsewhere, and it hears of it."""
     for name, command in clients.commands("attached", ",".join(cluster.zookeeper)).items():
         say("kill -9 of the node that", name, "is attached to")
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        port, watched = told(process, "ATTACHED")
-        at = [addr.rsplit(":")[-1] for addr in cluster.zookeeper].index(port)
-        cluster.kill(at)
-        cluster.change(watched)
-        out, _ = process.communicate("killed\n", timeout=120)
-        print(out, end="")
-        assert process.returncode == 0, "the session of %s did not go on" % name
+        with started(command, stdin=subprocess.PIPE) as process:
+            port, watched = told(process, "ATTACHED")
+            at = [addr.rsplit(":")[-1] for addr in cluster.zookeeper].index(port)
+            cluster.kill(at)
+            cluster.change(watched)
+            out, _ = process.communicate("killed\n", timeout=120)
+            print(out, end="")
+            assert process.returncode == 0, "the session of %s did not go on" % name
         cluster.start(at)
         cluster.wait_for_leader()
 
@@ -214,13 +226,10 @@ def expire(clients, cluster):
     """A client that is killed says nothing more: its ephemeral znode goes with its session, and not before its timeout."""
     if "kazoo" in clients.missing:
         return
-    process = subprocess.Popen(
-        clients.kazoo("kazoo_check.py", "silent", ",".join(cluster.zookeeper)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    (path,) = told(process, "SILENT")
-    assert cluster.is_there(path)
-    process.kill()
-    process.wait()
+    with started(clients.kazoo("kazoo_check.py", "silent", ",".join(cluster.zookeeper)), stdin=subprocess.PIPE) as process:
+        # It is killed on the way out.
+        (path,) = told(process, "SILENT")
+        assert cluster.is_there(path)
     began = time.monotonic()
     while cluster.is_there(path):
         assert time.monotonic() < began + 60, "a session does not expire"
@@ -253,20 +262,21 @@ def contend(clients, cluster, seconds, each):
         commands["curator"] = clients.curator("contend", hosts, LOCK, seconds, each)
     if "kazoo" not in clients.missing:
         commands["kazoo"] = clients.kazoo("kazoo_contend.py", hosts, LOCK, seconds, each)
-    running = {name: subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for name, command in commands.items()}
-    until, kills = time.monotonic() + seconds, 0
-    while time.monotonic() < until - 5:
-        time.sleep(4)
-        leader = cluster.wait_for_leader()
-        cluster.kill(leader)
-        kills += 1
-        time.sleep(1)
-        cluster.start(leader)
-    grants = []
-    for name, process in running.items():
-        out, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, "the %s clients failed" % name
-        grants += [line.split()[1:] for line in out.splitlines() if line.startswith("GRANT ")]
+    grants, kills = [], 0
+    with contextlib.ExitStack() as stack:
+        running = {name: stack.enter_context(started(command)) for name, command in commands.items()}
+        until = time.monotonic() + seconds
+        while time.monotonic() < until - 5:
+            time.sleep(4)
+            leader = cluster.wait_for_leader()
+            cluster.kill(leader)
+            kills += 1
+            time.sleep(1)
+            cluster.start(leader)
+        for name, process in running.items():
+            out, _ = process.communicate(timeout=120)
+            assert process.returncode == 0, "the %s clients failed" % name
+            grants += [line.split()[1:] for line in out.splitlines() if line.startswith("GRANT ")]
     grants = sorted((int(begin), int(end), int(token), who) for begin, end, token, who in grants)
     for (_, end, token, who), (begin, _, next_token, next_who) in zip(grants, grants[1:]):
         assert end <= begin, "%s and %s held the lock at the same time" % (who, next_who)

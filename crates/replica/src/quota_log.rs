@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use znode::{Quota, State, ZPath};
 
-/// Subtrees that are told of at once and remembered; with more than these, some are told of again.
+/// Subtrees that are remembered. More than these are told of when others of them have come below their quota again.
 const TOLD_MAX: usize = 1_000;
 
 /// What a leader has told.
@@ -16,17 +16,22 @@ pub(crate) struct QuotaLog {
 impl QuotaLog {
     /// Tells of each subtree once when it has come to have too much, and once when it has not any more.
     pub(crate) fn look(&mut self, state: &State) {
-        let exceeded: Vec<_> = state.exceeded_quotas().take(TOLD_MAX).collect();
-        for (path, Quota { limits, usage }) in &exceeded {
-            if !self.told.contains(*path) {
+        self.told.retain(|path| {
+            let still = state.exceeds_quota(path);
+            if !still {
+                tracing::info!(%path, "a subtree has no more than its quota again");
+            }
+            still
+        });
+        // All that are remembered are among these: it ends after as many as may be remembered.
+        for (path, Quota { limits, usage }) in state.exceeded_quotas() {
+            if self.told.len() >= TOLD_MAX {
+                break;
+            }
+            if self.told.insert(path.clone()) {
                 tracing::warn!(%path, %usage, ?limits, "a subtree has more than its quota");
             }
         }
-        let now: BTreeSet<ZPath> = exceeded.into_iter().map(|(path, _)| path.clone()).collect();
-        for path in self.told.difference(&now) {
-            tracing::info!(%path, "a subtree has no more than its quota again");
-        }
-        self.told = now;
     }
 
     /// Another leader tells from here on.
@@ -41,24 +46,47 @@ mod tests {
 
     use super::*;
 
+    struct Replica {
+        state: State,
+        zxid: u64,
+    }
+
+    impl Default for Replica {
+        fn default() -> Replica {
+            let mut replica = Replica { state: State::default(), zxid: 0 };
+            replica.create("/", "zookeeper", "");
+            replica.create("/zookeeper", "quota", "");
+            replica
+        }
+    }
+
+    impl Replica {
+        fn apply(&mut self, op: ZnodeOp) {
+            self.zxid += 1;
+            let at = LogPosition { term: Term(1), zxid: Zxid(self.zxid) };
+            let applied = self.state.apply(at, Txn { time_ms: 0, request: Request::new(Op::Znode(op)) });
+            assert!(applied.reply.is_ok(), "{applied:?}");
+        }
+
+        fn create(&mut self, parent: &str, name: &str, data: &str) {
+            let (parent, name, data) = (ZPath::parse(parent).unwrap(), name.to_owned(), data.as_bytes().to_vec());
+            self.apply(ZnodeOp::Create(Create { parent, name, data, mode: CreateMode::Persistent, acl: Acl::open() }));
+        }
+
+        /// The subtree of this name may have nothing.
+        fn set_quota(&mut self, name: &str) {
+            self.create("/zookeeper/quota", name, "");
+            self.create(&format!("/zookeeper/quota/{name}"), "zookeeper_limits", "count=0,bytes=-1");
+        }
+    }
+
     #[test]
     fn a_subtree_is_told_of_once_each_time() {
-        let mut state = State::default();
-        let mut apply = |zxid: u64, op: ZnodeOp| {
-            let txn = Txn { time_ms: 0, request: Request::new(Op::Znode(op)) };
-            let applied = state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, txn);
-            assert!(applied.reply.is_ok(), "{applied:?}");
-            state.clone()
-        };
-        let create = |parent: &str, name: &str, data: &str| {
-            let (parent, name, data) = (ZPath::parse(parent).unwrap(), name.to_owned(), data.as_bytes().to_vec());
-            ZnodeOp::Create(Create { parent, name, data, mode: CreateMode::Persistent, acl: Acl::open() })
-        };
-        apply(1, create("/", "zookeeper", ""));
-        apply(2, create("/zookeeper", "quota", ""));
-        apply(3, create("/zookeeper/quota", "a", ""));
-        let within = apply(4, create("/zookeeper/quota/a", "zookeeper_limits", "count=0,bytes=-1"));
-        let beyond = apply(5, create("/", "a", ""));
+        let mut replica = Replica::default();
+        replica.set_quota("a");
+        let within = replica.state.clone();
+        replica.create("/", "a", "");
+        let beyond = replica.state;
         let mut log = QuotaLog::default();
         log.look(&within);
         assert!(log.told.is_empty());
@@ -69,5 +97,31 @@ mod tests {
         log.look(&beyond);
         log.forget();
         assert!(log.told.is_empty());
+    }
+
+    #[test]
+    fn of_more_subtrees_than_are_remembered_none_is_told_of_as_mended() {
+        let mut replica = Replica::default();
+        let names: Vec<_> = (0..=TOLD_MAX).map(|number| format!("a{number:04}")).collect();
+        for name in &names[1..] {
+            replica.set_quota(name);
+            replica.create("/", name, "");
+        }
+        let mut log = QuotaLog::default();
+        log.look(&replica.state);
+        let told = log.told.clone();
+        assert_eq!(told.len(), TOLD_MAX);
+        // One more that stands before all of them takes nobody's place.
+        replica.set_quota(&names[0]);
+        replica.create("/", &names[0], "");
+        log.look(&replica.state);
+        assert_eq!(log.told, told);
+        // When one of them is below its quota again, there is room.
+        let path = ZPath::parse("/a0500").unwrap();
+        replica.apply(ZnodeOp::Delete { path: path.clone(), version: -1 });
+        log.look(&replica.state);
+        assert!(!log.told.contains(&path));
+        assert!(log.told.contains(&ZPath::parse("/a0000").unwrap()));
+        assert_eq!(log.told.len(), TOLD_MAX);
     }
 }

@@ -135,6 +135,11 @@ impl State {
         self.quotas.exceeded.iter().filter_map(|path| self.quotas.by_path.get_key_value(path))
     }
 
+    /// Whether it is one of those.
+    pub fn exceeds_quota(&self, subtree: &ZPath) -> bool {
+        self.quotas.exceeded.contains(subtree)
+    }
+
     /// Refuses what would bring a subtree beyond a hard limit. What does not grow is always let through: it is the way out.
     ///
     /// # Errors

@@ -4,17 +4,22 @@
 //! write two task switches and a timer. Here the disk's own slowness is what gathers: nothing ever waits for company.
 //!
 //! The next flush is sent by the flush thread, from the callback of the one before. So that thread takes the log's
-//! guard, and nobody may wait for it under that guard: the queue to it has no bound in bytes that an append could wait
-//! at. What waits is bounded by those who append: the proposals under way at a leader, the frames at a follower.
+//! guard, and nobody may wait for it under that guard. Its queue has room for 1,024 requests and waits when it is full: so
+//! there is never more than one flush of ours in it, synced or not, and a call or two of [`crate::LogStore`].
+//!
+//! Others may commit what this disk has not got, so those who append do not bound what waits for a slow one: [`Flushes::room`]
+//! does.
 
 use std::fmt;
 use std::io;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use openraft::storage::IOFlushed;
 use raft_log::RaftLog;
 use raft_log::api::raft_log_writer::RaftLogWriter;
+use tokio::sync::Notify;
 
 use crate::fatal::Fatal;
 use crate::types::TypeConfig;
@@ -34,7 +39,7 @@ pub(crate) struct SharedLog {
 impl SharedLog {
     pub(crate) fn new(log: RaftLog<WalTypes>, fatal: Fatal) -> SharedLog {
         let log = Arc::new(RwLock::new(log));
-        let flushes = Flushes { log: Mutex::new(Arc::downgrade(&log)), fatal, gathered: Mutex::default() };
+        let flushes = Flushes::new(Arc::downgrade(&log), fatal);
         SharedLog { log: Some(log), flushes: Arc::new(flushes) }
     }
 }
@@ -65,21 +70,39 @@ impl Drop for SharedLog {
     }
 }
 
+/// Appends wait while so much of the log is not on disk: a leader whose disk is that late hears of nothing any more, and another
+/// one is elected.
+const UNFLUSHED_BYTES_MAX: u64 = 64 << 20;
+
 /// Who waits for which flush.
 pub(crate) struct Flushes {
     /// Taken hold of under this guard only, and let go under it.
     log: Mutex<Weak<Log>>,
     fatal: Fatal,
     gathered: Mutex<Gathered>,
+    /// Bytes of entries that are waiting or in the flush under way. Not under the guard: what a flush that cannot be sent drops
+    /// counts it too.
+    unflushed: AtomicU64,
+    /// Told after every flush.
+    flushed: Notify,
 }
 
 #[derive(Default)]
 struct Gathered {
     under_way: bool,
+    /// Something is to be written that nobody waits for.
+    owed: bool,
     waiting: Vec<IOFlushed<TypeConfig>>,
+    /// Of the entries that are waiting.
+    bytes: u64,
 }
 
 impl Flushes {
+    fn new(log: Weak<Log>, fatal: Fatal) -> Flushes {
+        let (gathered, unflushed, flushed) = (Mutex::default(), AtomicU64::default(), Notify::new());
+        Flushes { log: Mutex::new(log), fatal, gathered, unflushed, flushed }
+    }
+
     fn gate(&self) -> MutexGuard<'_, Weak<Log>> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,24 +111,45 @@ impl Flushes {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells `flushed` when all that is in the log by now is on disk.
-    pub(crate) fn add(self: &Arc<Self>, log: &mut RaftLog<WalTypes>, flushed: IOFlushed<TypeConfig>) -> io::Result<()> {
+    /// Waits until there is room for an append, which may then be of any size; at once after an error.
+    pub(crate) async fn room(&self) {
+        loop {
+            let flushed = self.flushed.notified();
+            if self.unflushed.load(Ordering::Acquire) < UNFLUSHED_BYTES_MAX || self.fatal.check().is_err() {
+                return;
+            }
+            flushed.await;
+        }
+    }
+
+    /// Tells `flushed` when all that is in the log by now is on disk; the last `bytes` of it came with this append.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        log: &mut RaftLog<WalTypes>,
+        bytes: u64,
+        flushed: IOFlushed<TypeConfig>,
+    ) -> io::Result<()> {
         let mut gathered = self.gathered();
         gathered.waiting.push(flushed);
+        gathered.bytes += bytes;
+        self.unflushed.fetch_add(bytes, Ordering::AcqRel);
         if gathered.under_way { Ok(()) } else { self.flush(log, &mut gathered) }
     }
 
+    /// Sends what is not written yet, synced when somebody waits for it.
     fn flush(self: &Arc<Self>, log: &mut RaftLog<WalTypes>, gathered: &mut Gathered) -> io::Result<()> {
         gathered.under_way = true;
-        let flushed = std::mem::take(&mut gathered.waiting);
-        let done = Done::Gathered(Together { flushes: Arc::clone(self), flushed });
-        log.flush(true, Some(WalCallback { fatal: self.fatal.clone(), done }))
+        gathered.owed = false;
+        let (waiting, bytes) = (std::mem::take(&mut gathered.waiting), std::mem::take(&mut gathered.bytes));
+        let sync = !waiting.is_empty();
+        let done = Done::Gathered(Together { flushes: Arc::clone(self), waiting: Some(waiting), bytes });
+        log.flush(sync, Some(WalCallback { fatal: self.fatal.clone(), done }))
     }
 
-    /// After a flush: the next one, if somebody waits for it. Called by the flush thread.
+    /// After a flush: the next one, if there is something to flush. Called by the flush thread.
     fn go_on(self: &Arc<Self>) {
         let mut gathered = self.gathered();
-        if gathered.waiting.is_empty() {
+        if gathered.waiting.is_empty() && !gathered.owed {
             gathered.under_way = false;
             return;
         }
@@ -117,9 +161,16 @@ impl Flushes {
         });
     }
 
-    /// Sends what is not written yet to the disk, without waiting for anything.
-    pub(crate) fn write_out(&self) {
-        self.hold(|log| drop(self.fatal.note("writing the Raft log", log.flush(false, None))));
+    /// Sends what is not written yet to the disk, without waiting for anything: behind the flush that is under way, if one is.
+    pub(crate) fn write_out(self: &Arc<Self>) {
+        self.hold(|log| {
+            let mut gathered = self.gathered();
+            if gathered.under_way {
+                gathered.owed = true;
+                return;
+            }
+            drop(self.fatal.note("writing the Raft log", self.flush(log, &mut gathered)));
+        });
     }
 
     /// Does something with the log, unless it is closed by now or has failed.
@@ -139,13 +190,15 @@ impl Flushes {
 /// Appends that one flush brings to the disk.
 pub(crate) struct Together {
     flushes: Arc<Flushes>,
-    flushed: Vec<IOFlushed<TypeConfig>>,
+    /// `None` when they have been told.
+    waiting: Option<Vec<IOFlushed<TypeConfig>>>,
+    bytes: u64,
 }
 
 impl Together {
     /// The flush came to its end. Called by the flush thread.
     pub(crate) fn done(mut self, result: &io::Result<()>) {
-        tell(std::mem::take(&mut self.flushed), result);
+        self.tell(result);
         // After an error the flush thread ends, and the node: nothing is retried.
         if result.is_ok() {
             self.flushes.go_on();
@@ -153,22 +206,26 @@ impl Together {
     }
 }
 
-impl Drop for Together {
-    fn drop(&mut self) {
-        if !self.flushed.is_empty() {
-            let gone =
-                self.flushes.fatal.note("flushing the Raft log", Err(io::Error::other("the flush thread is gone")));
-            tell(std::mem::take(&mut self.flushed), &gone);
+impl Together {
+    fn tell(&mut self, result: &io::Result<()>) {
+        for flushed in self.waiting.take().into_iter().flatten() {
+            flushed.io_completed(match result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            });
         }
+        self.flushes.unflushed.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.flushes.flushed.notify_waiters();
     }
 }
 
-fn tell(waiting: Vec<IOFlushed<TypeConfig>>, result: &io::Result<()>) {
-    for flushed in waiting {
-        flushed.io_completed(match result {
-            Ok(()) => Ok(()),
-            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-        });
+impl Drop for Together {
+    fn drop(&mut self) {
+        if self.waiting.is_some() {
+            let gone = Err(io::Error::other("the flush thread is gone"));
+            let gone = self.flushes.fatal.note("flushing the Raft log", gone);
+            self.tell(&gone);
+        }
     }
 }
 
@@ -181,8 +238,8 @@ mod tests {
     fn a_flush_thread_that_is_gone_stops_the_node() {
         let (fatal, runtime) = (Fatal::new(), tokio::runtime::Builder::new_current_thread().build().unwrap());
         let (done, told) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
-        let flushes = Arc::new(Flushes { log: Mutex::default(), fatal: fatal.clone(), gathered: Mutex::default() });
-        drop(Together { flushes, flushed: vec![IOFlushed::signal(done)] });
+        let flushes = Arc::new(Flushes::new(Weak::new(), fatal.clone()));
+        drop(Together { flushes, waiting: Some(vec![IOFlushed::signal(done)]), bytes: 0 });
         assert!(runtime.block_on(told).unwrap().is_err());
         assert!(fatal.reason().unwrap().contains("the flush thread is gone"));
     }

@@ -29,7 +29,7 @@ const CHUNK_BYTES_MAX: usize = 64 << 20;
 const CACHE_BYTES_MAX: usize = 64 << 20;
 /// The flush thread never waits for company; see [`crate::flushes`].
 const FLUSH_WAIT: Duration = Duration::ZERO;
-/// Nobody waits for room in the queue to the flush thread; see [`crate::flushes`].
+/// Nobody waits for room in bytes in the queue to the flush thread; see [`crate::flushes`].
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
 /// A committed position that no append took along is written after this time.
 const COMMITTED_WAIT: Duration = Duration::from_millis(20);
@@ -263,8 +263,14 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
+        self.log.flushes.room().await;
         let mut log = self.write()?;
-        let entries = entries.into_iter().map(|entry| wal::split(EntryRecord::from(&entry)));
+        let mut bytes = 0;
+        let entries = entries.into_iter().map(|entry| {
+            let (id, payload) = wal::split(EntryRecord::from(&entry));
+            bytes += <WalTypes as raft_log::Types>::payload_size(&payload);
+            (id, payload)
+        });
         let result = failpoint::pass("log.append")
             .and_then(|()| log.append(entries))
             .and_then(|_| failpoint::pass("log.flush"))
@@ -274,7 +280,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
                     flushed.io_completed(Ok(()));
                     return Ok(());
                 }
-                self.log.flushes.add(&mut log, flushed)
+                self.log.flushes.add(&mut log, bytes, flushed)
             });
         self.fatal.note("appending to the Raft log", result)
     }
@@ -380,6 +386,69 @@ mod tests {
         assert_eq!(reopened(&zeros, name).unwrap().1.len(), 6);
         // Bytes that nobody wrote.
         assert!(reopened(&[bytes, vec![0x5a; 50]].concat(), name).is_err());
+    }
+
+    /// Others commit what this disk has not got yet, so that its committed position goes on.
+    #[test]
+    fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
+        let dir = memory();
+        let store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let append = |entry| {
+            let (done, flushed) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
+            runtime.block_on(store.clone().append([entry], IOFlushed::signal(done))).unwrap();
+            flushed
+        };
+        let mut entries = entries().into_iter();
+        // The flush thread stays in this callback until somebody listens.
+        let (opener, opened) = std::sync::mpsc::sync_channel(0);
+        store.write().unwrap().flush(true, Some(store.callback(Done::Opener(opener)))).unwrap();
+        let (first, second) = (append(entries.next().unwrap()), append(entries.next().unwrap()));
+        // More than the queue to the flush thread takes.
+        let (flushes, (over, was_over)) = (Arc::clone(&store.log.flushes), std::sync::mpsc::channel());
+        std::thread::spawn(move || {
+            (0..2_000).for_each(|_| flushes.write_out());
+            over.send(()).unwrap();
+        });
+        was_over.recv_timeout(Duration::from_secs(20)).expect("nobody waits for a flush that is under way");
+        opened.recv().unwrap().unwrap();
+        runtime.block_on(async {
+            first.await.unwrap().unwrap();
+            second.await.unwrap().unwrap();
+        });
+        // And what was not written out meanwhile is now.
+        let queued = append(entries.next().unwrap());
+        runtime.block_on(queued).unwrap().unwrap();
+        assert_eq!(store.fatal().reason(), None);
+    }
+
+    #[test]
+    fn what_waits_for_a_slow_disk_has_a_bound() {
+        let dir = memory();
+        let mut store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+        let (opener, opened) = std::sync::mpsc::sync_channel(0);
+        store.write().unwrap().flush(true, Some(store.callback(Done::Opener(opener)))).unwrap();
+        let long = |index| {
+            let payload = Payload::Normal(Command(vec![7; 8 << 20].into()));
+            [Entry { log_id: LogId::new_term_index(2, index), payload }]
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            for index in 0..8 {
+                store.append(long(index), IOFlushed::noop()).await.unwrap();
+            }
+            let mut other = store.clone();
+            let mut more = std::pin::pin!(other.append(long(8), IOFlushed::noop()));
+            tokio::select! {
+                biased;
+                _ = &mut more => panic!("64 MiB are under way already"),
+                () = std::future::ready(()) => {}
+            }
+            opened.recv().unwrap().unwrap();
+            more.await.unwrap();
+            store.save_vote(&Vote::new_committed(3, 1)).await.unwrap();
+        });
+        assert_eq!(store.last().unwrap().index, 8);
     }
 
     #[test]

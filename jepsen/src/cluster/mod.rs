@@ -7,7 +7,6 @@ mod network;
 mod process;
 
 use std::io;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -225,12 +224,6 @@ async fn views(endpoints: &[String]) -> Vec<Option<View>> {
         views.push(http.send(id, Call::get("/v1/cluster")).await.read(Effect::Read));
     }
     views
-}
-
-/// Ports that are free just now.
-fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<io::Result<Vec<_>>>()?;
-    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
 /// The program `zlock` of the same build as this one.

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::TcpListener;
+use std::ops::Range;
 
-use super::free_ports;
 use super::links::{LinkRule, Links};
 use super::namespaces::{self, Namespaces};
+
+/// Where nodes on loopback listen.
+const PORTS: Range<u16> = 10_000..30_800;
 
 /// Which way to break links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,5 +101,37 @@ impl Network {
             Network::Namespaces(namespaces) => namespaces.set(&rules)?,
         }
         Ok(())
+    }
+}
+
+/// Ports that are free just now, all different. They lie below the range that the kernel gives to outgoing connections, which could
+/// otherwise take the port of a node that is down; runs at the same time begin to look at different ones.
+fn free_ports(count: usize) -> io::Result<Vec<u16>> {
+    let mut held = Vec::new();
+    let first = fastrand::Rng::new().u16(PORTS);
+    for port in (first..PORTS.end).chain(PORTS.start..first) {
+        if held.len() == count {
+            break;
+        }
+        held.extend(TcpListener::bind(("127.0.0.1", port)));
+    }
+    if held.len() < count {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("no {count} ports of {PORTS:?} are free")));
+    }
+    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_free_and_out_of_the_way_of_outgoing_connections() {
+        let ports = free_ports(9).unwrap();
+        let held: Vec<_> = ports.iter().map(|port| TcpListener::bind(("127.0.0.1", *port)).unwrap()).collect();
+        assert_eq!(held.len(), 9);
+        assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
+        // Those that are taken are passed over.
+        assert!(free_ports(9).unwrap().iter().all(|port| !ports.contains(port)));
     }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
-use znode::{Identity, Op, Reply, State, ZPath, Zxid};
+use znode::{Acl, Error, Identity, Op, Reply, State, ZPath, Zxid};
 
 use crate::caller::{Arrival, Caller};
 use crate::door::{AtZxid, Door};
@@ -120,6 +120,15 @@ impl Call {
             return Ok(T::default());
         }
         serde_json::from_slice(&bytes).map_err(|error| Problem::bad("body", error))
+    }
+
+    /// An ACL as the request gives it, `auth` standing for what the request has proven.
+    ///
+    /// # Errors
+    /// 400 `invalid-acl`.
+    pub(crate) fn fixed_acl(&self, acl: Vec<Acl>) -> Result<Vec<Acl>, Problem> {
+        let max = self.door.replica().state().limits().acl_entries_max as usize;
+        znode::fixed_acl(acl, &self.identities, max).ok_or_else(|| Problem::from(Error::InvalidAcl))
     }
 
     /// JSON is what it says, or says nothing, or is what `curl -d` says of everything.

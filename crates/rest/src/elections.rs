@@ -7,12 +7,14 @@
 use axum::http::StatusCode;
 use bytes::Bytes;
 use protocol::{Election, Leader, NodeSet, Released};
-use replica::{Step, WatchKey};
-use znode::lock::{self, QueueEntry};
-use znode::{Error, FencingToken, LockGuard, LockMode, Op, Reply, State, ZPath, ZnodeOp};
+use replica::{Consistency, Step, WatchKey};
+use znode::lock::{self, LockStatus, QueueEntry};
+use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
 
+use crate::access::check_readable;
 use crate::acquire::enter;
 use crate::call::{Answer, Call, json};
+use crate::own_znode::owner;
 use crate::problem::Problem;
 use crate::wait::Wait;
 use crate::words;
@@ -46,8 +48,20 @@ pub(crate) async fn proclaim(mut call: Call) -> Answer {
     let data_max = call.door.replica().state().limits().data_bytes_max as usize;
     let (data, _permit): (Bytes, _) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
     // The log decides whether it still leads.
-    let guard = LockGuard { lock: path, token };
-    call.caller.guard.get_or_insert(guard);
+    let leads = LockGuard { lock: path, token };
+    match call.caller.guard.replace(leads.clone()) {
+        Some(given) if given.lock != leads.lock => {
+            return Err(Problem::bad(
+                "If-Lock",
+                "a leader's value depends on its own leadership, and on no other lock",
+            ));
+        }
+        Some(given) if given.token != leads.token => {
+            let zxid = call.door.replica().state().last_zxid();
+            return Err(Problem::from(Error::LockNotHeld).at(&leads.lock, zxid));
+        }
+        _ => {}
+    }
     let set = ZnodeOp::SetData { path: ticket.clone(), data: data.into(), version: -1 };
     let (zxid, Reply::Set { stat }) = call.propose(Op::Znode(set)).await? else {
         return Err(Problem::internal("a set was not answered as one"));
@@ -82,7 +96,8 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
     // Not older than what the client has seen, on whichever node it was.
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
-    let step = |state: &State| match view(state, &path) {
+    let view = |state: &State| view(&call.identities, state, &path);
+    let step = |state: &State| match view(state) {
         Ok(now) if Some(&now.cursor) == after.as_ref() => Step::Watch(to_watch(state, &path)),
         now => Step::Ready(now),
     };
@@ -91,20 +106,22 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
         // Nothing new in time: what the client knows.
         (None, _) => {
             let state = call.door.replica().state();
-            (view(&state, &path)?, state.last_zxid())
+            (view(&state)?, state.last_zxid())
         }
     };
     Ok(json(StatusCode::OK, zxid, &election))
 }
 
-fn view(state: &State, path: &ZPath) -> Result<Election, Error> {
+fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election, Problem> {
+    // Again at each look: a wait may have begun before the znode was there.
+    check_readable(identities, state, path)?;
     let contenders = lock::queue(state, path, 0, 0).map_or(0, |queue| queue.contenders);
     let Some(leader) = lock::holder(state, path)? else {
         let cursor = "0.0".into();
         return Ok(Election { election: path.as_str().into(), candidates: contenders, leader: None, cursor });
     };
     let node = state.node(&leader.ticket).ok_or(Error::NoNode)?;
-    let said = words::znode_info(&leader.ticket, node);
+    let said = words::shown_info(&leader.ticket, node, identities);
     Ok(Election {
         election: path.as_str().into(),
         candidates: contenders,
@@ -135,13 +152,25 @@ async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), P
         (None, None) => own_leadership(call, path).await.map(|leader| (leader.ticket, leader.token)),
         (Some(ticket), Some(token)) => {
             std::mem::take(&mut call.query).finish()?;
-            call.caller.session()?;
+            let session = call.caller.session()?.session;
             let ticket = ZPath::parse(&ticket).ok().filter(|ticket| ticket.parent().as_ref() == Some(path));
             let ticket = ticket.ok_or_else(|| Problem::bad("ticket", "not a lock node of this election"))?;
-            Ok((ticket, FencingToken(token)))
+            let token = FencingToken(token);
+            // A lock node has one owner and one token for as long as it is there, so who is refused here never led with it. One
+            // that is gone is left to the log: this may be a retry.
+            let state = call.door.replica().read(Consistency::Linearizable, call.door.read_deadline()).await?;
+            if state.node(&ticket).is_some() && !leads(&state, &ticket, session, token) {
+                return Err(Problem::from(Error::LockNotHeld).at(path, state.last_zxid()));
+            }
+            Ok((ticket, token))
         }
         _ => Err(Problem::bad("ticket", "ticket and fencing_token go together")),
     }
+}
+
+fn leads(state: &State, ticket: &ZPath, session: SessionId, token: FencingToken) -> bool {
+    let holds = matches!(lock::status(state, ticket), Ok(LockStatus::Held { token: held, .. }) if held == token);
+    holds && owner(state, ticket) == Some(session)
 }
 
 /// The leader, if it is of the session that asks.

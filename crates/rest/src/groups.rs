@@ -3,8 +3,9 @@
 use axum::http::StatusCode;
 use protocol::{Deleted, Group, GroupMember};
 use replica::{Step, WatchKey};
-use znode::{Error, State, ZPath};
+use znode::{Identity, State, ZPath};
 
+use crate::access::check_readable;
 use crate::call::{Answer, Call, json};
 use crate::own_znode::{self, child, owner};
 use crate::problem::Problem;
@@ -28,7 +29,7 @@ pub(crate) async fn join(mut call: Call) -> Answer {
     let (data, _permit) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
     let made = own_znode::make(&call, &own, data.into()).await?;
     let state = own_znode::present(&call).await?;
-    let member = info(&state, &own).ok_or_else(|| Problem::ticket_gone(&own, state.last_zxid()))?;
+    let member = info(&call.identities, &state, &own).ok_or_else(|| Problem::ticket_gone(&own, state.last_zxid()))?;
     Ok(json(made.status(), made.zxid(), &member))
 }
 
@@ -60,16 +61,17 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let after = call.query.take("after").unwrap_or_default();
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
+    let page = |state: &State| page(&call.identities, state, &path, &after, limit);
     let step = |state: &State| match since == Some(changed(state, &path)) {
         true => Step::Watch(WatchKey::Children(path.clone())),
-        false => Step::Ready(page(state, &path, &after, limit)),
+        false => Step::Ready(page(state)),
     };
     let (group, zxid) = match wait.until(&call, state, step).await? {
         (Some(group), zxid) => (group?, zxid),
         // Nobody has come or gone in time: the list as it is.
         (None, _) => {
             let state = call.door.replica().state();
-            (page(&state, &path, &after, limit)?, state.last_zxid())
+            (page(&state)?, state.last_zxid())
         }
     };
     Ok(json(StatusCode::OK, zxid, &group))
@@ -86,7 +88,9 @@ fn changed(state: &State, path: &ZPath) -> u64 {
     state.node(path).map_or(0, |node| node.stat().pzxid.0)
 }
 
-fn page(state: &State, path: &ZPath, after: &str, limit: usize) -> Result<Group, Error> {
+fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, limit: usize) -> Result<Group, Problem> {
+    // Again at each look: a wait may have begun before the znode was there.
+    check_readable(identities, state, path)?;
     let mut group = Group {
         group: path.as_str().into(),
         count: state.node(path).map_or(0, |node| node.stat().num_children),
@@ -101,14 +105,14 @@ fn page(state: &State, path: &ZPath, after: &str, limit: usize) -> Result<Group,
             group.next = group.members.last().map(|member| member.member.clone());
             break;
         }
-        group.members.extend(info(state, &path.child(name)?));
+        group.members.extend(info(identities, state, &path.child(name)?));
     }
     Ok(group)
 }
 
-fn info(state: &State, path: &ZPath) -> Option<GroupMember> {
-    let node = state.node(path)?;
-    let said = words::znode_info(path, node);
+/// A member, and what it says of itself if the request may read that.
+fn info(identities: &[Identity], state: &State, path: &ZPath) -> Option<GroupMember> {
+    let said = words::shown_info(path, state.node(path)?, identities);
     Some(GroupMember {
         member: path.name().into(),
         session: owner(state, path).map(|session| session.0),

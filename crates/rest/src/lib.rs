@@ -4,7 +4,7 @@
 //!  connection -> serve.rs      their number; handshakes; the end of all
 //!             -> connection.rs bounds: head, idle, stalled answers; parked while idle
 //!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
-//!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body
+//!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body; what it may read (access.rs)
 //!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
 //!                elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs  metrics.rs
 //!             -> problem.rs    the only place where an error meets HTTP
@@ -14,6 +14,7 @@
 //! The door translates and waits, and decides nothing: whether a wait ended with or without the lock is decided by the
 //! log. What an acquire leaves in a queue is guarded by `waiter.rs` until the client has its answer (`delivery.rs`).
 
+mod access;
 mod acquire;
 mod barriers;
 mod call;

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use protocol::{LockList, LockQueue, LockSet, LockSummary, Released, TokenCheck};
+use protocol::{Contender, LockList, LockQueue, LockSet, LockSummary, Released, TokenCheck};
 use tokio::time::Instant;
-use znode::lock::{self, LockStatus};
-use znode::{Error, FencingToken, LockSettings, Op, Reply, State, ZPath};
+use znode::lock::{self, LockStatus, QueueEntry};
+use znode::{Error, FencingToken, Identity, LockSettings, Op, Reply, State, ZPath};
 
+use crate::access::{check_readable, shows};
 use crate::acquire::{Standing, held, standing, wait};
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
 use crate::lint;
+use crate::own_znode::owner;
 use crate::past;
 use crate::problem::Problem;
 use crate::revoke;
@@ -37,6 +39,7 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
         let check = TokenCheck { lock: path.as_str().into(), fencing_token: token, held, zxid: zxid.0 };
         return Ok(json(StatusCode::OK, zxid, &check));
     }
+    check_readable(&call.identities, &state, &path)?;
     let limit = call.query.limit(call.door.config().page_max)?;
     if wants_history {
         call.query.finish()?;
@@ -44,11 +47,12 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
     }
     let from = call.query.get("from")?.unwrap_or(0);
     call.query.finish()?;
-    let page = page(&state, &path, from, limit).map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;
+    let page = page(&call.identities, &state, &path, from, limit)
+        .map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;
     Ok(lint::warn(json(StatusCode::OK, state.last_zxid(), &page), &state, &path))
 }
 
-fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
+fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
     let queue = match lock::queue(state, path, from, limit) {
         // A lock's directory comes with its first contender and goes some time after the last: it is free.
         Err(Error::NoNode) => {
@@ -60,7 +64,8 @@ fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQu
     let next = (end < queue.contenders as usize && !queue.entries.is_empty()).then_some(end);
     let (holders, others): (Vec<_>, Vec<_>) = queue.entries.into_iter().partition(|entry| entry.held);
     let (lingering, waiters): (Vec<_>, Vec<_>) = others.into_iter().partition(|entry| entry.lingers_until_ms.is_some());
-    let words = |entries: Vec<lock::QueueEntry>| entries.into_iter().map(words::contender).collect();
+    let words =
+        |entries: Vec<QueueEntry>| entries.into_iter().map(|entry| contender(identities, state, entry)).collect();
     Ok(LockQueue {
         lock: path.as_str().into(),
         contenders: queue.contenders,
@@ -72,6 +77,12 @@ fn page(state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQu
         blind_spots: lint::blind_spots(state, path),
         next,
     })
+}
+
+/// A contender, and its label if the request may read that: it is what the lock node holds.
+fn contender(identities: &[Identity], state: &State, mut entry: QueueEntry) -> Contender {
+    entry.label.take_if(|_| !shows(identities, state, &entry.ticket));
+    words::contender(entry)
 }
 
 fn settings(settings: LockSettings) -> protocol::LockSettings {
@@ -109,10 +120,12 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let more = locks.len() > limit;
     locks.truncate(limit);
     let next = if more { locks.last().map(|summary| summary.lock.as_str().into()) } else { None };
-    let locks = locks.into_iter().map(|summary| LockSummary {
+    // Those that the request may not read are passed over, but count for the page: it ends after so many looks.
+    let locks = locks.into_iter().filter(|summary| shows(&call.identities, &state, &summary.lock));
+    let locks = locks.map(|summary| LockSummary {
         lock: summary.lock.as_str().into(),
         contenders: summary.contenders,
-        first: words::contender(summary.first),
+        first: contender(&call.identities, &state, summary.first),
     });
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks: locks.collect(), next }))
 }
@@ -142,13 +155,12 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     };
     let status = lock::status(&state, &ticket).map_err(problem)?;
     // How long the lock is safe is said to its owner only: nobody else keeps the session alive.
-    let owner = state.node(&ticket).and_then(|node| match node.kind() {
-        znode::Kind::Ephemeral { owner } => Some(owner),
-        _ => None,
-    });
+    let own = call.caller.credential.filter(|credential| Some(credential.session) == owner(&state, &ticket));
+    if own.is_none() {
+        check_readable(&call.identities, &state, &lock)?;
+    }
     // While somebody has it, all that changes is copied.
     drop(state);
-    let own = call.caller.credential.filter(|credential| Some(credential.session) == owner);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
     let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());

@@ -10,10 +10,12 @@ use uuid::Uuid;
 use znode::lock::{self, LockStatus};
 use znode::{AcquireAll, Attempt, Error, Op, Policy, RequestKey, State, ZPath, Zxid};
 
+use crate::access::check_readable;
 use crate::acquire::{enqueue, wait, wait_or_leave};
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
 use crate::heartbeat::Heartbeat;
+use crate::own_znode::owner;
 use crate::problem::Problem;
 use crate::wait::Wait;
 use crate::waiter::Waiter;
@@ -74,7 +76,14 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     if lock::parts(&state, &ticket).is_none() {
         return Err(gone(&ticket, &state));
     }
-    let heartbeat = call.caller.credential.map(|credential| Heartbeat::send(&call.door, credential));
+    // As for a single ticket: how long it is safe is said to its owner only.
+    let own = call.caller.credential.filter(|credential| Some(credential.session) == owner(&state, &ticket));
+    if own.is_none()
+        && let Some(lock) = ticket.parent()
+    {
+        check_readable(&call.identities, &state, &lock)?;
+    }
+    let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let step = |state: &State| match lock::status(state, &ticket) {
         Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
         _ => Step::Ready(()),

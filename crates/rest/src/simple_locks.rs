@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use znode::{CreateMode, Error, FencingToken, LockGuard, Op, SessionId, State, ZPath, ZnodeOp, Zxid};
 
+use crate::access::check_readable;
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
 use crate::own_znode::{create, make_directories, owner, present};
@@ -39,6 +40,11 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let id = call.query.take("owner").filter(|owner| !owner.is_empty());
     std::mem::take(&mut call.query).finish()?;
     let id = id.or(key).unwrap_or_else(|| Uuid::new_v4().to_string());
+    let owner_max = call.door.replica().state().limits().label_bytes_max as usize;
+    if id.len() > owner_max {
+        let detail = format!("owner: {} bytes, and at most {owner_max} are taken", id.len());
+        return Err(Problem::from(Error::DataTooLarge).because(&detail));
+    }
     let heartbeat = Heartbeat::send(&call.door, credential);
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let (token, zxid) = loop {
@@ -98,6 +104,7 @@ pub(crate) async fn look(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
+    check_readable(&call.identities, &state, &path)?;
     let holder = state.node(&path).map(|node| protocol::SimpleHolder {
         session: owner(&state, &path).map(|session| session.0),
         owner: String::from_utf8_lossy(node.data()).into_owned(),

@@ -16,7 +16,8 @@ pub(crate) async fn apply(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let (txn, _permit) = call.json::<Txn>().await?;
     let ops = txn.ops.into_iter().enumerate();
-    let ops = ops.map(|(index, op)| self::op(op).map_err(|problem| problem.of_op(index))).collect::<Result<_, _>>()?;
+    let ops =
+        ops.map(|(index, op)| self::op(&call, op).map_err(|problem| problem.of_op(index))).collect::<Result<_, _>>()?;
     let (zxid, Reply::Multi(replies)) = call.propose(Op::Multi(ops)).await? else {
         return Err(Problem::internal("a multi was not answered as one"));
     };
@@ -24,11 +25,11 @@ pub(crate) async fn apply(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &TxnDone { zxid: zxid.0, results }))
 }
 
-fn op(op: TxnOp) -> Result<ZnodeOp, Problem> {
+fn op(call: &Call, op: TxnOp) -> Result<ZnodeOp, Problem> {
     Ok(match op {
         TxnOp::Create { path, data, data_base64, mode, ttl, acl } => {
             let mode = words::create_mode(mode, ttl.map(|Millis(ms)| ms))?;
-            let acl = acl.map_or_else(|| Ok(Acl::open()), words::acl)?;
+            let acl = acl.map_or_else(|| Ok(Acl::open()), |acl| call.fixed_acl(words::acl(acl)?))?;
             let place = paths::parse_new(&path, mode)?;
             ZnodeOp::Create(paths::create(place, words::data(data, data_base64)?, mode, acl))
         }

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::{AclEntry, EventInfo, EventKind, Mode, Stat, ZnodeInfo};
-use znode::{Acl, CreateMode, LockMode, ZPath, Znode};
+use znode::{Acl, CreateMode, Identity, LockMode, ZPath, Znode};
 
 use crate::problem::Problem;
 use crate::query::Query;
@@ -30,6 +30,14 @@ pub(crate) fn znode_info(path: &ZPath, node: &Znode) -> ZnodeInfo {
         Err(_) => (None, Some(STANDARD.encode(node.data()))),
     };
     ZnodeInfo { path: path.as_str().into(), data, data_base64, stat: stat(node.stat()) }
+}
+
+/// The same, without the data when whom the request comes from may not read it.
+pub(crate) fn shown_info(path: &ZPath, node: &Znode, identities: &[Identity]) -> ZnodeInfo {
+    if znode::permits(node.acl(), znode::READ, identities) {
+        return znode_info(path, node);
+    }
+    ZnodeInfo { path: path.as_str().into(), data: None, data_base64: None, stat: stat(node.stat()) }
 }
 
 /// The data of an operation in a body: as text or in base64.
@@ -150,9 +158,9 @@ pub(crate) fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
 const PERMS: [(char, u32); 5] =
     [('c', znode::CREATE), ('d', znode::DELETE), ('r', znode::READ), ('w', znode::WRITE), ('a', znode::ADMIN)];
 
-pub(crate) fn acl_entry(acl: &Acl) -> AclEntry {
+pub(crate) fn acl_entry(acl: &Acl, may_set: bool) -> AclEntry {
     let perms = PERMS.iter().filter(|(_, bit)| acl.perms & bit != 0).map(|(letter, _)| *letter).collect();
-    AclEntry { perms, scheme: acl.scheme.clone(), id: acl.id.clone() }
+    AclEntry { perms, scheme: acl.scheme.clone(), id: acl.shown_id(may_set) }
 }
 
 pub(crate) fn acl(entries: Vec<AclEntry>) -> Result<Vec<Acl>, Problem> {
@@ -190,7 +198,7 @@ mod tests {
         let acl = parse_acl("world:anyone:r,digest:bob:aGFzaA==:cdrwa").unwrap();
         assert_eq!(acl[0], Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() });
         assert_eq!(acl[1], Acl { perms: znode::ALL, scheme: "digest".into(), id: "bob:aGFzaA==".into() });
-        assert_eq!(acl_entry(&acl[1]).perms, "cdrwa");
+        assert_eq!(acl_entry(&acl[1], true).perms, "cdrwa");
         for bad in ["", "world", "world:anyone", "world:anyone:x", "world:anyone:r,"] {
             assert!(parse_acl(bad).is_err(), "{bad:?}");
         }

@@ -7,8 +7,9 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, LOCATION, VARY};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use protocol::{AclEntry, AclInfo, Children, Created, Deleted, NamedStat, NodeSet};
-use znode::{ADMIN, Acl, Error, Identity, Op, READ, Reply, State, ZPath, Znode, ZnodeOp, permits};
+use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp, permits};
 
+use crate::access::readable;
 use crate::call::{Answer, Call, json, with_header};
 use crate::door::AtZxid;
 use crate::long_answers::OfTheState;
@@ -31,7 +32,8 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     let mode = call.query.take("mode").map_or(Ok(protocol::Mode::default()), |text| words::parse_mode(&text))?;
     let ttl_ms = call.query.duration_ms("ttl", u64::MAX)?;
     let mode = words::create_mode(mode, ttl_ms)?;
-    let acl = call.query.take("acl").map_or_else(|| Ok(Acl::open()), |text| words::parse_acl(&text))?;
+    let acl = call.query.take("acl").map(|text| words::parse_acl(&text)).transpose()?;
+    let acl = acl.map_or_else(|| Ok(Acl::open()), |acl| call.fixed_acl(acl))?;
     std::mem::take(&mut call.query).finish()?;
     let place = paths::decode_new(call.raw_path(ROUTE), mode)?;
     let (data, _permit) = data(&mut call).await?;
@@ -124,9 +126,10 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
     let state = call.read().await?;
     call.query.finish()?;
     let node = readable(&call.identities, &state, &path, READ | ADMIN)?;
+    let may_set = permits(node.acl(), ADMIN, &call.identities);
     let info = AclInfo {
         path: path.as_str().into(),
-        acl: node.acl().iter().map(words::acl_entry).collect(),
+        acl: node.acl().iter().map(|entry| words::acl_entry(entry, may_set)).collect(),
         stat: words::stat(node.stat()),
     };
     let response = json(StatusCode::OK, state.last_zxid(), &info);
@@ -147,7 +150,8 @@ pub(crate) async fn set(mut call: Call) -> Answer {
     let version = call.caller.version;
     let (op, _permit) = if is_acl {
         let (entries, permit) = call.json::<Vec<AclEntry>>().await?;
-        (Op::SetAcl { path: path.clone(), acl: words::acl(entries)?, version }, permit)
+        let acl = call.fixed_acl(words::acl(entries)?)?;
+        (Op::SetAcl { path: path.clone(), acl, version }, permit)
     } else {
         let (data, permit) = data(&mut call).await?;
         (Op::Znode(ZnodeOp::SetData { path: path.clone(), data: data.into(), version }), permit)
@@ -175,15 +179,6 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
 /// A znode that must be there.
 pub(crate) fn node<'a>(state: &'a State, path: &ZPath) -> Result<&'a Znode, Problem> {
     state.node(path).ok_or_else(|| Problem::from(Error::NoNode).at(path, state.last_zxid()))
-}
-
-/// A znode that must be there, and whose ACL grants whom the request comes from one of the permissions.
-fn readable<'a>(identities: &[Identity], state: &'a State, path: &ZPath, perms: u32) -> Result<&'a Znode, Problem> {
-    let node = node(state, path)?;
-    if permits(node.acl(), perms, identities) {
-        return Ok(node);
-    }
-    Err(Problem::from(Error::NoAuth).at(path, state.last_zxid()))
 }
 
 /// The body as data: no longer than data may be.

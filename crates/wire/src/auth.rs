@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jute::{Acl as WireAcl, AuthRequest, ClientInfo};
 use sha1::{Digest, Sha1};
-use znode::{Acl, Identity, SUPER};
+use znode::{Acl, Identity, SUPER, user};
 
 /// Identities of one connection. More proofs are refused.
 const IDENTITIES_MAX: usize = 64;
@@ -60,63 +60,17 @@ pub(crate) fn who(identities: &[Identity]) -> Vec<ClientInfo> {
     identities.iter().map(one).collect()
 }
 
-/// The part of a digest before its colon.
-pub(crate) fn user(id: &str) -> &str {
-    id.split(':').next().unwrap_or_default()
-}
-
-/// An ACL as a client wrote it, with `auth` replaced by what the client has proven, and without repetitions. `None` when
-/// it is empty or malformed (PrepRequestProcessor.fixupACL), or has more than `max` entries: `auth` may stand for many.
+/// An ACL as a client wrote it, as [`znode::fixed_acl`] makes it one.
 pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
-    let mut fixed: Vec<Acl> = Vec::new();
-    for WireAcl { perms, scheme, id } in acl {
-        let mut add = |entry: Acl| {
-            if !fixed.contains(&entry) {
-                fixed.push(entry);
-            }
-        };
-        // Unknown bits stay; the state machine refuses them.
-        let perms = perms as u32;
-        match scheme.as_str() {
-            "world" if id == "anyone" => add(Acl { perms, scheme, id }),
-            "digest" if id.matches(':').count() == 1 => add(Acl { perms, scheme, id }),
-            "ip" if is_network(&id) => add(Acl { perms, scheme, id }),
-            "x509" if is_subject(&id) => add(Acl { perms, scheme, id }),
-            "auth" => {
-                let proof = |identity: &&Identity| identity.scheme != "ip" && identity.scheme != SUPER;
-                let mut proven = identities.iter().filter(proof).peekable();
-                proven.peek()?;
-                proven.for_each(|one| add(Acl { perms, scheme: one.scheme.clone(), id: one.id.clone() }));
-            }
-            _ => return None,
-        }
-        if fixed.len() > max {
-            return None;
-        }
-    }
-    if fixed.is_empty() { None } else { Some(fixed) }
+    // Unknown bits stay; the state machine refuses them.
+    let entry = |WireAcl { perms, scheme, id }| Acl { perms: perms as u32, scheme, id };
+    znode::fixed_acl(acl.into_iter().map(entry), identities, max)
 }
 
-/// A name in the form of RFC 2253, as far as one can tell without knowing all its words.
-fn is_subject(id: &str) -> bool {
-    id.split_once('=').is_some_and(|(kind, _)| {
-        !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
-    })
-}
-
-/// An address, or `address/bits`.
-fn is_network(id: &str) -> bool {
-    let (addr, bits) = id.split_once('/').map_or((id, None), |(addr, bits)| (addr, Some(bits)));
-    let Ok(addr) = addr.parse::<IpAddr>() else { return false };
-    bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= if addr.is_ipv4() { 32 } else { 128 }))
-}
-
-/// An ACL for a client to read. Who may not set it sees no digests (FinalRequestProcessor, getACL).
+/// An ACL for a client to read.
 pub(crate) fn shown_acl(acl: &[Acl], may_set: bool) -> Vec<WireAcl> {
-    let id = |entry: &Acl| {
-        if entry.scheme == "digest" && !may_set { format!("{}:x", user(&entry.id)) } else { entry.id.clone() }
-    };
-    acl.iter().map(|one| WireAcl { perms: one.perms as i32, scheme: one.scheme.clone(), id: id(one) }).collect()
+    let entry = |one: &Acl| WireAcl { perms: one.perms as i32, scheme: one.scheme.clone(), id: one.shown_id(may_set) };
+    acl.iter().map(entry).collect()
 }
 
 #[cfg(test)]

@@ -35,6 +35,64 @@ impl Acl {
     }
 }
 
+impl Acl {
+    /// Its id for a client to read: who may not set the ACL sees no digests (FinalRequestProcessor, getACL).
+    pub fn shown_id(&self, may_set: bool) -> String {
+        if self.scheme == "digest" && !may_set { format!("{}:x", user(&self.id)) } else { self.id.clone() }
+    }
+}
+
+/// The part of a digest before its colon.
+pub fn user(id: &str) -> &str {
+    id.split(':').next().unwrap_or_default()
+}
+
+/// An ACL as a client wrote it, with `auth` replaced by what the client has proven, and without repetitions. `None` when
+/// it is empty or malformed (PrepRequestProcessor.fixupACL), or has more than `max` entries: `auth` may stand for many.
+pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
+    let mut fixed: Vec<Acl> = Vec::new();
+    for entry in acl {
+        let mut add = |entry: Acl| {
+            if !fixed.contains(&entry) {
+                fixed.push(entry);
+            }
+        };
+        let id = &*entry.id;
+        match entry.scheme.as_str() {
+            "world" if id == "anyone" => add(entry),
+            "digest" if id.matches(':').count() == 1 => add(entry),
+            "ip" if is_network(id) => add(entry),
+            "x509" if is_subject(id) => add(entry),
+            "auth" => {
+                let proof = |identity: &&Identity| identity.scheme != "ip" && identity.scheme != SUPER;
+                let mut proven = identities.iter().filter(proof).peekable();
+                proven.peek()?;
+                let perms = entry.perms;
+                proven.for_each(|one| add(Acl { perms, scheme: one.scheme.clone(), id: one.id.clone() }));
+            }
+            _ => return None,
+        }
+        if fixed.len() > max {
+            return None;
+        }
+    }
+    if fixed.is_empty() { None } else { Some(fixed) }
+}
+
+/// A name in the form of RFC 2253, as far as one can tell without knowing all its words.
+fn is_subject(id: &str) -> bool {
+    id.split_once('=').is_some_and(|(kind, _)| {
+        !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+    })
+}
+
+/// An address, or `address/bits`.
+fn is_network(id: &str) -> bool {
+    let (addr, bits) = id.split_once('/').map_or((id, None), |(addr, bits)| (addr, Some(bits)));
+    let Ok(addr) = addr.parse::<IpAddr>() else { return false };
+    bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= if addr.is_ipv4() { 32 } else { 128 }))
+}
+
 /// Whom a client has proven to be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Identity {

@@ -41,7 +41,7 @@ mod tree;
 mod txn;
 mod znode;
 
-pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, READ, SUPER, WRITE, permits};
+pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, READ, SUPER, WRITE, fixed_acl, permits, user};
 pub use applied::{Applied, Event, EventKind, Recorded, Reply};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};

@@ -50,7 +50,7 @@ async fn only_the_leader_proclaims() {
     proclaim(&node, &first, "tcp://a:1").await.expect(200);
     let leader = node.get("/v1/elections/e").await.expect(200);
     assert_eq!(leader.body["leader"]["data"], "tcp://a:1");
-    // Whoever's guard it is, the log looks at it.
+    // A guard of the client's own is looked at too.
     let stale = [("zlock-session", &*first), ("if-lock", "/e;1")];
     node.call(Method::PUT, "/v1/elections/e", &stale, b"x").await.expect_problem(412, "lock-not-held");
 }
@@ -122,4 +122,39 @@ async fn a_leader_latch_of_curator_stands_in_the_same_election() {
     let leads = leads.expect(200);
     let number = |path: &str| path.rsplit_once("latch-").unwrap().1.to_owned();
     assert!(number(text(&leads, "ticket")) > number(text(&made, "path")));
+}
+
+#[tokio::test]
+async fn nobody_proclaims_for_a_leader_but_itself() {
+    let node = Node::start().await;
+    let (leader, other) = (node.session().await, node.session().await);
+    let leads = campaign(&node, &leader, "").await.expect(200);
+    let (ticket, token) = (text(&leads, "ticket").to_owned(), number(&leads, "fencing_token"));
+    let waits = campaign(&node, &other, "?keep=true&wait=1ms").await.expect(202);
+    let waits = text(&waits, "ticket").to_owned();
+    let proclaim = |session: &str, ticket: &str, more: &[(&str, &str)]| {
+        let uri = format!("/v1/elections/e?ticket={ticket}&fencing_token={token}");
+        let headers = [&[("zlock-session", session)], more].concat();
+        let node = &node;
+        let headers: Vec<_> = headers.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        async move {
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+            node.call(Method::PUT, &uri, &headers, b"x").await
+        }
+    };
+    // Ticket and token of a leader are no secret; a candidate's own ticket is not that of the leader.
+    proclaim(&other, &ticket, &[]).await.expect_problem(412, "lock-not-held");
+    proclaim(&other, &waits, &[]).await.expect_problem(412, "lock-not-held");
+    proclaim(&leader, &waits, &[]).await.expect_problem(412, "lock-not-held");
+    // Another lock does not stand for leadership.
+    let lock = node.acquire(&other, "/l").await.expect(200);
+    let held = format!("/l;{}", number(&lock, "fencing_token"));
+    proclaim(&leader, &ticket, &[("if-lock", &held)]).await.expect_problem(400, "bad-request");
+    let key = ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8");
+    let said = proclaim(&leader, &ticket, &[key]).await.expect(200);
+    node.close(&leader).await;
+    // Nobody leads with it any more, and what was asked before is answered as it was.
+    proclaim(&leader, &ticket, &[]).await;
+    assert_eq!(node.get("/v1/elections/e").await.expect(200).body["leader"]["ticket"], *waits);
+    drop(said);
 }

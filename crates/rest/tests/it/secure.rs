@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::node::{Node, PATIENCE};
+use crate::node::{Node, PATIENCE, text};
 
 /// `super:test`, `bob:x` and `bob:y` as HTTP's Basic authentication writes them.
 const SUPER: (&str, &str) = ("authorization", "Basic c3VwZXI6dGVzdA==");
@@ -58,6 +58,84 @@ async fn a_digest_is_proven_by_basic_authentication() {
     let again = node.call(Method::POST, "/v1/locks/a/lock", &headers, b"").await.expect(200);
     assert!(held.body["fencing_token"].as_u64() > Some(0));
     assert_eq!(held.body["fencing_token"], again.body["fencing_token"]);
+}
+
+/// Locks, elections and groups are znodes too: their views show nothing that reading the znodes would not.
+#[tokio::test]
+async fn views_show_only_what_the_request_may_read() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let acl = BOBS_DIGEST.replace('=', "%3D").replace('/', "%2F");
+    let create = |uri: &'static str| {
+        let (node, session, uri) = (&node, &session, format!("{uri}acl={acl}:cdrwa"));
+        async move { node.call(Method::POST, &uri, &[("zlock-session", session), BOB], b"secret").await.expect(201) }
+    };
+    // A znode of bob's, with a contender in it, and one of bob's in a directory that anyone may list.
+    create("/v1/znodes/bobs?").await;
+    create("/v1/znodes/bobs/lock-0000000001?").await;
+    node.post("/v1/znodes/open", "").await.expect(201);
+    create("/v1/znodes/open/lock-?mode=ephemeral-sequential&").await;
+    let ticket = "/v1/tickets/bobs/lock-0000000001";
+    let look = |uri: &'static str, who: (&'static str, &'static str)| {
+        let node = &node;
+        async move { node.call(Method::GET, uri, &[who], b"").await }
+    };
+    for uri in [
+        "/v1/simple-locks/bobs",
+        "/v1/groups/bobs",
+        "/v1/elections/bobs",
+        "/v1/locks/bobs",
+        "/v1/locks/bobs?history=true",
+        ticket,
+    ] {
+        look(uri, NOT_BOB).await.expect_problem(403, "no-auth");
+        look(uri, BOB).await.expect(200);
+    }
+    let holder =
+        |who| async move { look("/v1/simple-locks/bobs", who).await.expect(200).body["holder"]["owner"].clone() };
+    assert_eq!(holder(BOB).await, "secret");
+    for (who, shown) in [(NOT_BOB, false), (BOB, true)] {
+        let group = look("/v1/groups/open", who).await.expect(200);
+        assert_eq!(group.body["members"][0]["data"] == "secret", shown, "{}", group.body);
+        assert_eq!(group.body["count"], 1);
+        let election = look("/v1/elections/open", who).await.expect(200);
+        assert_eq!(election.body["leader"]["data"] == "secret", shown, "{}", election.body);
+        let queue = look("/v1/locks/open", who).await.expect(200);
+        assert_eq!(queue.body["holders"][0]["label"] == "secret", shown, "{}", queue.body);
+        let list = look("/v1/locks", who).await.expect(200);
+        let locks = list.body["locks"].as_array().unwrap();
+        assert_eq!(locks.iter().any(|lock| lock["lock"] == "/bobs"), shown, "{locks:?}");
+        let open = locks.iter().find(|lock| lock["lock"] == "/open").unwrap();
+        assert_eq!(open["first"]["label"] == "secret", shown, "{open}");
+    }
+    // Whose ticket it is asks for it with its session.
+    node.in_session(&session, Method::GET, ticket).await.expect_problem(403, "no-auth");
+    let own = node.acquire(&session, "/mine").await.expect(200);
+    node.put("/v1/znodes/mine?acl", r#"[{"perms":"cdwa","scheme":"world","id":"anyone"}]"#).await.expect(200);
+    let own = format!("/v1/tickets{}", text(&own, "ticket"));
+    node.in_session(&session, Method::GET, &own).await.expect(200);
+    node.get(&own).await.expect_problem(403, "no-auth");
+}
+
+#[tokio::test]
+async fn an_acl_means_what_it_means_at_the_zookeeper_door() {
+    let node = Node::start().await;
+    for bad in ["world:bob:r", "digest:bob:r", "x:y:r", "super::cdrwa", "ip:host:r", "x509:bob:r", "auth::cdrwa"] {
+        node.post(&format!("/v1/znodes/a?acl={bad}"), "").await.expect_problem(400, "invalid-acl");
+        let (who, perms) = bad.rsplit_once(':').unwrap();
+        let (scheme, id) = who.split_once(':').unwrap();
+        let acl = json!([{"perms": perms, "scheme": scheme, "id": id}]);
+        node.put("/v1/znodes?acl", &acl.to_string()).await.expect_problem(400, "invalid-acl");
+        let txn = json!({"ops": [{"op": "create", "path": "/a", "acl": acl}]});
+        node.post("/v1/txn", &txn.to_string()).await.expect_problem(400, "invalid-acl");
+    }
+    // `auth` is whoever asks.
+    node.call(Method::POST, "/v1/znodes/a?acl=auth::cdwa,world:anyone:r", &[BOB], b"").await.expect(201);
+    let shown = node.call(Method::GET, "/v1/znodes/a?acl", &[BOB], b"").await.expect(200);
+    assert_eq!(shown.body["acl"][0]["id"], BOBS_DIGEST.strip_prefix("digest:").unwrap());
+    // Who may not set it sees no digest.
+    let shown = node.get("/v1/znodes/a?acl").await.expect(200);
+    assert_eq!(shown.body["acl"][0]["id"], "bob:x");
 }
 
 #[tokio::test]

@@ -120,3 +120,16 @@ async fn all_who_wait_try_again_when_the_znode_goes() {
     acquire(&node, &second, "owner=a").await.expect(200);
     acquire(&node, &second, "owner=b&wait=50ms").await.expect_problem(409, "not-acquired");
 }
+
+#[tokio::test]
+async fn an_owner_is_no_longer_than_a_label() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let take = |owner: String| {
+        let (node, session) = (&node, &session);
+        async move { node.in_session(session, Method::POST, &format!("/v1/simple-locks/s?owner={owner}")).await }
+    };
+    let long = take("x".repeat(257)).await.expect_problem(413, "body-too-large");
+    assert!(text(&long, "detail").contains("owner: 257 bytes"), "{}", long.body);
+    take("x".repeat(256)).await.expect(200);
+}

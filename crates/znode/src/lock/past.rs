@@ -259,7 +259,11 @@ impl State {
             mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
             session,
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
-            label: short(&label(self, node).unwrap_or_default()),
+            // What not everybody might read is not remembered for everybody.
+            label: match node.restricted_acl() {
+                None => short(&label(self, node).unwrap_or_default()),
+                Some(_) => short(""),
+            },
             enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
             grant,
             ended: self.moment(changes),

@@ -48,12 +48,14 @@ impl Model {
         self.revocations.remove(path);
         let by_owner = if self.asking == Some(session) { TicketEnd::Released } else { TicketEnd::Admin };
         let text = String::from_utf8(node.data).unwrap();
+        let is_label = text.len() <= self.limits.label_bytes_max as usize;
+        let everybodys = znode::permits(&node.acl, znode::READ, &[]);
         let ticket = PastTicket {
             name: name_of(path).into(),
             mode: node.lock.as_ref().map_or_else(|| mode(path), |lock| lock.mode),
             session,
             owner: node.lock.map_or_else(String::new, |lock| lock.owner),
-            label: if text.len() > self.limits.label_bytes_max as usize { String::new() } else { text },
+            label: if is_label && everybodys { text } else { String::new() },
             enqueued: Moment { zxid: node.created.0, time_ms: node.created.1 },
             grant: self.grants.remove(path),
             ended: self.moment(),

@@ -1,0 +1,31 @@
+//! What a request may read: ACLs mean here what they mean at the ZooKeeper door.
+
+use znode::{Error, Identity, READ, State, ZPath, Znode, permits};
+
+use crate::problem::Problem;
+use crate::znodes::node;
+
+/// A znode that must be there, and whose ACL grants whom the request comes from one of the permissions.
+pub(crate) fn readable<'a>(
+    identities: &[Identity],
+    state: &'a State,
+    path: &ZPath,
+    perms: u32,
+) -> Result<&'a Znode, Problem> {
+    let node = node(state, path)?;
+    if permits(node.acl(), perms, identities) { Ok(node) } else { Err(forbidden(state, path)) }
+}
+
+/// The same for a view of what may not be there: nothing is as readable as anything.
+pub(crate) fn check_readable(identities: &[Identity], state: &State, path: &ZPath) -> Result<(), Problem> {
+    if state.node(path).is_none() || shows(identities, state, path) { Ok(()) } else { Err(forbidden(state, path)) }
+}
+
+/// Whether the request may see what a znode holds.
+pub(crate) fn shows(identities: &[Identity], state: &State, path: &ZPath) -> bool {
+    state.node(path).is_some_and(|node| permits(node.acl(), READ, identities))
+}
+
+fn forbidden(state: &State, path: &ZPath) -> Problem {
+    Problem::from(Error::NoAuth).at(path, state.last_zxid())
+}

@@ -77,6 +77,7 @@ pub(crate) fn run(name: &str, matches: &ArgMatches, whole: impl Fn() -> Command)
         "man" => man::run(matches, whole()),
         lock::WATCHDOG => return Some(lock::run_watchdog(matches)),
         lock::EXEC => return Some(lock::run_exec(matches)),
+        "lock" | "semaphore" | "elect" => with_client(name, matches).map_err(Failure::of_a_run),
         _ if commands().iter().any(|command| command.get_name() == name) => with_client(name, matches),
         _ => return None,
     };

@@ -172,6 +172,16 @@ async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() 
     let locks = done(&cluster, &["locks"]).await;
     assert!(locks.contains("/l ") && locks.contains("holds"), "{locks}");
     assert!(done(&cluster, &["revoke", "l"]).await.starts_with("asked /l/_c_"));
+    done(&cluster, &["create", "none"]).await;
+    for args in [["release", "none"], ["release", "none/x"]] {
+        let (code, _, stderr) = run(zlock(&cluster, &args)).await;
+        assert!(code == 1 && stderr.starts_with("zlock: nobody holds /none"), "{args:?}: {code}: {stderr}");
+    }
+    for (json, said) in [(&[][..], ""), (&["--json"], "{\"tickets\":[],")] {
+        let (code, stdout, stderr) = run(zlock(&cluster, &[&["revoke", "none"], json].concat())).await;
+        assert!(code == 1 && stderr.contains("nobody holds /none"), "{code}: {stderr}");
+        assert!(stdout.starts_with(said) && stdout.is_empty() == json.is_empty(), "{stdout}");
+    }
     assert!(done(&cluster, &["locks", "l", "--history"]).await.contains("exclusive"));
     // Who is told to end while waiting leaves the queue.
     let mut waiting = zlock(&cluster, &["lock", "l", "--", "true"]).spawn().unwrap();
@@ -273,6 +283,30 @@ async fn commands_run_under_permits_and_as_leaders() {
     assert_eq!(run(elect("100ms")).await.0, 124);
     leads.resign().await.unwrap();
     assert_eq!(run(elect("30s")).await.0, 5);
+}
+
+#[tokio::test]
+async fn what_runs_a_command_fails_with_a_code_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("client.toml");
+    std::fs::write(&file, "endpoint = []").unwrap();
+    for args in [&["lock", "l"][..], &["semaphore", "l", "--limit", "1"], &["elect", "l"]] {
+        let with = |more: &[&str]| {
+            let mut command = Command::new(PROGRAM);
+            command.args(args).args(more).args(["--", "true"]).stdin(Stdio::null());
+            command
+        };
+        let (code, _, stderr) = run(with(&["--client-config", file.to_str().unwrap()])).await;
+        assert!(
+            code == 125 && stderr.contains("endpoint") && stderr.lines().count() == 1,
+            "{args:?}: {code}: {stderr}"
+        );
+        // Nobody listens there.
+        let (code, _, stderr) = run(with(&["--endpoints", "127.0.0.1:1", "--timeout", "100ms"])).await;
+        assert!(code == 125 && stderr.starts_with("zlock: nothing was done"), "{args:?}: {code}: {stderr}");
+        let (code, _, stderr) = run(with(&["--wiat", "1s"])).await;
+        assert!(code == 2 && stderr.contains("--wiat"), "{args:?}: {code}: {stderr}");
+    }
 }
 
 #[tokio::test]

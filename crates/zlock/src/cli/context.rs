@@ -50,7 +50,7 @@ pub(crate) fn with_options(command: Command) -> Command {
                 .env("ZLOCK_CLIENT_CONFIG")
                 .value_parser(clap::value_parser!(PathBuf))
                 .help_heading("Connection")
-                .help("A TOML file with `endpoints = [...]` and, for https, `ca`, `certificate`, `key` [default: ~/.config/zlock/client.toml, if it is there]"),
+                .help("A TOML file with `endpoints = [...]` and, for https, `ca`, `certificate`, `key` [default: zlock/client.toml in $XDG_CONFIG_HOME or ~/.config, if it is there and no endpoints are given]"),
         )
         .args(tls_options())
         .arg(

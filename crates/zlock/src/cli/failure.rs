@@ -8,6 +8,8 @@ use zlock_client::{Error, ProblemType};
 const REFUSED: u8 = 1;
 /// No node could be asked, or what came of it is unknown.
 const UNCLEAR: u8 = 3;
+/// Both, of a command that runs another one.
+const CANNOT: u8 = 125;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
@@ -35,6 +37,12 @@ impl Failure {
     /// The same failure with another exit code.
     pub(crate) fn with_code(self, code: u8) -> Failure {
         Failure { code, ..self }
+    }
+
+    /// The same of a command that runs another one: 1 and 3 are what that one may end with.
+    pub(crate) fn of_a_run(self) -> Failure {
+        let code = if matches!(self.code, REFUSED | UNCLEAR) { CANNOT } else { self.code };
+        self.with_code(code)
     }
 
     /// Prints the line, and answers the exit code.
@@ -98,5 +106,14 @@ mod tests {
         let failure = Failure::from(Error::Unknown { reason: "lost".into() });
         assert_eq!(failure.code, UNCLEAR);
         assert_eq!(Failure::refused("no").code, REFUSED);
+    }
+
+    #[test]
+    fn what_zlock_fails_at_is_told_from_what_its_command_fails_at() {
+        let after = |failure: Failure| failure.of_a_run().code;
+        assert_eq!(after(Failure::refused("no")), CANNOT);
+        assert_eq!(after(Failure::from(Error::Unknown { reason: "lost".into() })), CANNOT);
+        assert_eq!(after(Failure::refused("not free").with_code(124)), 124);
+        assert_eq!(after(Failure::silent(143)), 143);
     }
 }

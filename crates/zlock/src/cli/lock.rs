@@ -42,8 +42,6 @@ pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watc
 const LOST: u8 = 121;
 /// The lock was not free in time.
 const NOT_ACQUIRED: u8 = 124;
-/// `zlock` itself could not do what it should.
-const CANNOT: u8 = 125;
 
 /// How long to try to tell the cluster of a lock that is lost.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -144,10 +142,10 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         return run_under(context, matches, acquired).await;
     }
     if matches.contains_id("hand-over") {
-        let settings = context.client.lock_queue(&path).await.map_err(cannot)?.settings;
+        let settings = context.client.lock_queue(&path).await?.settings;
         if !settings.is_some_and(|settings| settings.closed) {
             let line = format!("--hand-over: {path} is not closed; `zlock settings {path} --closed` makes it so");
-            return Err(Failure::refused(line).with_code(CANNOT));
+            return Err(Failure::refused(line));
         }
     }
     let lock = match matches.get_flag("shared") {
@@ -218,7 +216,7 @@ pub(crate) async fn run_under(
         let held = Held { lock: guard.lock(), ticket: guard.ticket(), fencing_token: guard.fencing_token() };
         say(&serde_json::to_string(&held).unwrap_or_default());
     }
-    let timeout = context.client.session_timeout().await.map_err(cannot)?;
+    let timeout = context.client.session_timeout().await?;
     let plan = deadline::Plan::new(
         deadline::OnLoss::parse(matches.get_one::<String>("on-loss").expect("it has a default")),
         *matches.get_one::<Duration>("grace").expect("it has a default"),
@@ -265,7 +263,7 @@ async fn acquire(
     let simple = matches.try_get_one::<bool>("simple").ok().flatten().is_some_and(|simple| *simple);
     let look = if simple { "get" } else { "locks" };
     let free = || format!("{path} was not free in time; `zlock {look} {path}` shows who holds it");
-    acquired.map_err(cannot)?.ok_or_else(|| Failure::refused(free()).with_code(NOT_ACQUIRED))
+    acquired?.ok_or_else(|| Failure::refused(free()).with_code(NOT_ACQUIRED))
 }
 
 /// Tells a person, once.
@@ -281,10 +279,6 @@ async fn say_what_it_waits_for(client: &Client, path: &str) {
         }
     }
     std::future::pending().await
-}
-
-fn cannot(error: Error) -> Failure {
-    Failure::from(error).with_code(CANNOT)
 }
 
 /// A line on stderr.

@@ -48,11 +48,10 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
 
 /// The path, if it is a contender in its parent's queue. Nothing else is deleted: it may be somebody's data.
 async fn ticket(context: &Context, path: &str) -> Result<String, Failure> {
-    let lock = path.rsplit_once('/').map_or("/", |(lock, _)| lock);
-    let queue = context.client.lock_queue(if lock.is_empty() { "/" } else { lock }).await?;
+    let nobody = || Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"));
+    // The root is no lock, and has no queue to look at.
+    let lock = path.rsplit_once('/').map(|(lock, _)| lock).filter(|lock| !lock.is_empty()).ok_or_else(nobody)?;
+    let queue = context.client.lock_queue(lock).await?;
     let mut contenders = queue.holders.iter().chain(&queue.lingering).chain(&queue.waiters);
-    match contenders.find(|one| one.ticket == path) {
-        Some(one) => Ok(one.ticket.clone()),
-        None => Err(Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))),
-    }
+    contenders.find(|one| one.ticket == path).map(|one| one.ticket.clone()).ok_or_else(nobody)
 }

@@ -25,11 +25,11 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     let revoked = context.client.revoke(&path, matches.get_one::<Duration>("deadline").copied()).await?;
     if context.out.json {
         context.out.document(&revoked)?;
-        return Ok(0);
+    } else {
+        revoked.tickets.iter().try_for_each(|ticket| context.out.line(&format!("asked {ticket}")))?;
     }
     if revoked.tickets.is_empty() {
         return Err(Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what")));
     }
-    revoked.tickets.iter().try_for_each(|ticket| context.out.line(&format!("asked {ticket}")))?;
     Ok(0)
 }

@@ -113,7 +113,7 @@ keys! {
         session_timeout_default: duration = rest.session_timeout_default_ms, "The timeout of a session whose client named none.";
     }
     "ZooKeeper" {
-        zookeeper_addr: text = wire.addr, "What ZooKeeper clients are told to connect to, in `/zookeeper/config`; `none` tells nothing; zookeeper_listen with the host of http_addr where it names none, unless given.";
+        zookeeper_addr: text = wire.addr, "What ZooKeeper clients are told to connect to, in `/zookeeper/config`; `none` tells nothing; unless given, zookeeper_listen, or zookeeper_tls_listen where only that is, with the host of http_addr where it names none.";
         zookeeper_connections_max: count = wire.connections_max, "Connections of ZooKeeper clients at once.";
         zookeeper_packet_max: size = wire.packet_bytes_max, "A packet: ZooKeeper's `jute.maxbuffer`.";
         zookeeper_half_packets_max: size = wire.half_packets_bytes_max, "Packets of all ZooKeeper clients that are not whole yet.";

@@ -19,7 +19,7 @@ use super::deadline::{OnLoss, Plan};
 use super::process_tree::{descendants, end_all, signal_all};
 use super::signals::Signals;
 use super::watchdog::WATCHDOG;
-use super::{CANNOT, LOST, say};
+use super::{LOST, say};
 
 /// How often the watchdog is told of a later deadline, if there is one.
 const TELL: Duration = Duration::from_millis(50);
@@ -39,7 +39,7 @@ pub(super) async fn supervise(
     let _ = set_child_subreaper(Some(getpid()));
     let spared = descendants(std::process::id(), &[]);
     let (mut watchdog, socket) = start(guard, plan, command, shares_group)
-        .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")).with_code(CANNOT))?;
+        .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")))?;
     let mut supervisor =
         Supervisor { guard, plan, socket, watchdog: watchdog.id().unwrap_or(0), spared, told: Duration::ZERO };
     let ended = supervisor.run(signals, shares_group).await;

@@ -103,10 +103,28 @@ impl LogStore {
 
     /// Writes the owner into the log. Durable on return. Blocking.
     pub(crate) fn begin(&self, owner: String) -> io::Result<()> {
+        self.durably_at_start(|log| log.save_user_data(Some(WalOwner(owner))).map(drop))
+    }
+
+    /// Cuts what a snapshot with this last entry refutes: entries of an older term, where others committed a newer one. A kill
+    /// between the arrival of a snapshot and Raft's own cut leaves them. Durable on return; true when there was something.
+    /// Blocking.
+    pub(crate) fn cut_refuted(&self, contained: LogId) -> io::Result<bool> {
+        let index = contained.index;
+        let found = self.entries(index, index.saturating_add(1), u64::MAX)?.pop();
+        if found.is_none_or(|entry| entry.log_id >= contained) {
+            return Ok(false);
+        }
+        self.durably_at_start(|log| log.truncate(index).map(drop))?;
+        Ok(true)
+    }
+
+    /// Runs `write` and waits until it is on disk. Blocking.
+    fn durably_at_start(&self, write: impl FnOnce(&mut RaftLog<WalTypes>) -> io::Result<()>) -> io::Result<()> {
         let (opener, flushed) = std::sync::mpsc::sync_channel(1);
         {
             let mut log = self.write()?;
-            log.save_user_data(Some(WalOwner(owner)))?;
+            write(&mut log)?;
             log.flush(true, Some(self.callback(Done::Opener(opener))))?;
         }
         flushed.recv().map_err(|_| io::Error::other("the flush thread is gone"))?

@@ -122,6 +122,11 @@ fn open_parts(layout: &Layout, identity: &Identity) -> Result<Parts, Error> {
     let log = LogStore::open(&layout.log(), fatal.clone()).map_err(|error| describe(dir, "opening the log", error))?;
     own_log(layout, &log, &meta)?;
     check_log_follows_snapshot(dir, &log, &snapshots)?;
+    let contained = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
+    let refuted = contained.map_or(Ok(false), |contained| log.cut_refuted(contained));
+    if refuted.map_err(|error| describe(dir, "cutting the log", error))? {
+        tracing::warn!("the end of the log was none that the others committed, as the snapshot says; it was cut");
+    }
     meta.set_pristine(log.is_blank() && snapshots.current().is_none() && !meta.joined());
     Ok(Parts { fatal, meta, snapshots, log })
 }

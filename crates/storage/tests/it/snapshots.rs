@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::harness::{data_dir, meta, open, read_snapshot, records, write_snapshot};
+use crate::harness::{append, block_on, data_dir, entry, log_id, meta, open, read_snapshot, records, write_snapshot};
 
 #[test]
 fn a_snapshot_comes_back_as_it_was_pushed() {
@@ -122,4 +122,20 @@ fn space_stays_bounded_under_many_snapshots() {
     }
     let (live, disk) = bytes[14];
     assert!(disk < 8 * live + (16 << 20), "live and disk bytes after each snapshot: {bytes:?}");
+}
+
+/// A kill between the arrival of a snapshot and Raft's cut of the log that it refutes.
+#[test]
+fn entries_that_a_snapshot_refutes_are_cut_at_the_next_start() {
+    for (snapshot, last) in [((2, 5), (1, 4)), ((1, 5), (1, 9)), ((2, 12), (1, 9))] {
+        let (_parent, dir) = data_dir();
+        {
+            let storage = open(&dir).unwrap();
+            block_on(append(&storage, (0..10).map(|index| entry(1, index, b"x")).collect())).unwrap();
+            write_snapshot(&storage, &[], &meta(snapshot.0, snapshot.1)).unwrap();
+        }
+        for _ in 0..2 {
+            assert_eq!(open(&dir).unwrap().log.last(), Some(log_id(last.0, last.1)), "{snapshot:?}");
+        }
+    }
 }

@@ -3,8 +3,7 @@
 //! Time is counted on a listening clock: it stands still while the leader could not have heard heartbeats, because its
 //! process was paused or no quorum followed it. So a silence that was the leader's own is never held against a session.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -18,16 +17,26 @@ pub(crate) struct SessionTracker {
     /// The listening clock at `ticked_at`.
     listened: Duration,
     sessions: HashMap<SessionId, Heard>,
-    /// When to look at a session next, by the listening clock. Heartbeats leave it alone: a session that turns out to
-    /// have been heard is put back with its new due time. One entry for each session.
-    due: BinaryHeap<Reverse<(Duration, SessionId)>>,
+    /// When to look at a session next, by the listening clock: never after it is due. Heartbeats leave it alone unless
+    /// they bring a shorter timeout: a session that turns out to have been heard is put back with its new due time. One
+    /// entry for each session, none while it is expiring.
+    due: BTreeSet<(Duration, SessionId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     at: Duration,
     timeout: Duration,
+    /// Its entry in `due`; the last one while it is expiring.
+    look: Duration,
     expiring: bool,
+}
+
+impl Heard {
+    /// When it will have been silent for its whole timeout.
+    fn due(&self) -> Duration {
+        self.at + self.timeout
+    }
 }
 
 /// What a heartbeat came to.
@@ -47,7 +56,7 @@ impl SessionTracker {
             ticked_at: now,
             listened: Duration::ZERO,
             sessions: HashMap::new(),
-            due: BinaryHeap::new(),
+            due: BTreeSet::new(),
         }
     }
 
@@ -62,8 +71,9 @@ impl SessionTracker {
         let at = self.clock(now);
         let timeout = Duration::from_millis(timeout_ms.into());
         self.sessions.entry(session).or_insert_with(|| {
-            self.due.push(Reverse((at + timeout, session)));
-            Heard { at, timeout, expiring: false }
+            let look = at + timeout;
+            self.due.insert((look, session));
+            Heard { at, timeout, look, expiring: false }
         });
     }
 
@@ -78,6 +88,12 @@ impl SessionTracker {
         }
         // A session that moved to another connection may have agreed on another timeout.
         (heard.at, heard.timeout) = (at, timeout);
+        // A shorter one must not wait for the look that the longer one asked for.
+        if heard.due() < heard.look {
+            self.due.remove(&(heard.look, session));
+            heard.look = heard.due();
+            self.due.insert((heard.look, session));
+        }
         Noted::Alive
     }
 
@@ -94,17 +110,14 @@ impl SessionTracker {
     pub(crate) fn expire(&mut self, max: usize) -> Vec<SessionId> {
         let mut expired = Vec::new();
         while expired.len() < max {
-            let Some(Reverse((due, session))) = self.due.peek().copied().filter(|next| next.0.0 <= self.listened)
-            else {
+            let Some((look, session)) = self.due.first().copied().filter(|(look, _)| *look <= self.listened) else {
                 break;
             };
-            self.due.pop();
-            let Some(heard) = self.sessions.get_mut(&session) else {
-                continue;
-            };
-            let really = heard.at + heard.timeout;
-            if really > due {
-                self.due.push(Reverse((really, session)));
+            self.due.pop_first();
+            let heard = self.sessions.get_mut(&session).expect("an entry is of a session that is watched");
+            if heard.due() > look {
+                heard.look = heard.due();
+                self.due.insert((heard.look, session));
                 continue;
             }
             heard.expiring = true;
@@ -116,19 +129,30 @@ impl SessionTracker {
     /// What became of expiries: sessions that are gone are forgotten, the others may be expired again.
     pub(crate) fn settle(&mut self, expired: &[SessionId], exists: impl Fn(SessionId) -> bool) {
         for session in expired {
-            match self.sessions.get_mut(session) {
-                Some(heard) if exists(*session) => {
-                    heard.expiring = false;
-                    self.due.push(Reverse((heard.at + heard.timeout, *session)));
-                }
-                _ => drop(self.sessions.remove(session)),
+            let Some(heard) = self.sessions.get_mut(session) else {
+                continue;
+            };
+            // There is none, unless a tracker before this one began the expiry.
+            self.due.remove(&(heard.look, *session));
+            if exists(*session) {
+                heard.expiring = false;
+                heard.look = heard.due();
+                self.due.insert((heard.look, *session));
+            } else {
+                self.sessions.remove(session);
             }
         }
     }
 
-    /// Forgets sessions that were closed. Their entries in `due` go when they come up.
+    /// Forgets sessions that were closed.
     pub(crate) fn retain(&mut self, exists: impl Fn(SessionId) -> bool) {
-        self.sessions.retain(|session, heard| heard.expiring || exists(*session));
+        self.sessions.retain(|session, heard| {
+            let stays = heard.expiring || exists(*session);
+            if !stays {
+                self.due.remove(&(heard.look, *session));
+            }
+            stays
+        });
     }
 
     /// The listening clock.
@@ -180,12 +204,31 @@ mod tests {
         let (mut tracker, mut now) = tracker();
         assert_eq!(tracker.heard(A, 3_000, now), Noted::Alive);
         assert_eq!(tracker.heard(B, 500, now), Noted::Alive);
-        run(&mut tracker, &mut now, 1_000, true);
+        run(&mut tracker, &mut now, 400, true);
+        assert_eq!(tracker.expire(10), []);
+        run(&mut tracker, &mut now, 100, true);
         assert_eq!(tracker.expire(10), [B]);
-        run(&mut tracker, &mut now, 1_900, true);
+        run(&mut tracker, &mut now, 2_400, true);
         assert_eq!(tracker.expire(10), []);
         run(&mut tracker, &mut now, 100, true);
         assert_eq!(tracker.expire(10), [A]);
+    }
+
+    #[test]
+    fn a_session_that_agrees_on_other_timeouts_again_and_again_is_queued_once() {
+        let (mut tracker, mut now) = tracker();
+        for timeout_ms in [300_000, 2_000, 100_000, 1_500].into_iter().cycle().take(1_000) {
+            assert_eq!(tracker.heard(A, timeout_ms, now), Noted::Alive);
+            assert_eq!(tracker.heard(B, 300_000, now), Noted::Alive);
+            run(&mut tracker, &mut now, 1_400, true);
+            assert_eq!(tracker.expire(10), []);
+            assert_eq!((tracker.len(), tracker.due.len()), (2, 2));
+        }
+        // It agreed on the shortest one last.
+        run(&mut tracker, &mut now, 100, true);
+        assert_eq!(tracker.expire(10), [A]);
+        tracker.settle(&[A], |_| false);
+        assert_eq!((tracker.len(), tracker.due.len()), (1, 1));
     }
 
     #[test]
@@ -226,9 +269,20 @@ mod tests {
     }
 
     #[test]
+    fn expiries_that_another_tracker_began_leave_one_entry_or_none() {
+        let (mut tracker, mut now) = tracker();
+        run(&mut tracker, &mut now, 500, true);
+        tracker.settle(&[A, B, SessionId(3)], |session| session == B);
+        assert_eq!((tracker.len(), tracker.due.len()), (1, 1));
+        run(&mut tracker, &mut now, 500, true);
+        assert_eq!(tracker.expire(10), [B]);
+    }
+
+    #[test]
     fn closed_sessions_are_forgotten() {
         let (mut tracker, mut now) = tracker();
         tracker.retain(|session| session == B);
+        assert_eq!((tracker.len(), tracker.due.len()), (1, 1));
         run(&mut tracker, &mut now, 1_000, true);
         assert_eq!(tracker.expire(10), [B]);
         tracker.settle(&[B], |_| false);

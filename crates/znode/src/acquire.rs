@@ -187,6 +187,7 @@ impl State {
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         let parent = &self.nodes[&base];
         permit(parent, CREATE, changes).map_err(refuse)?;
+        self.check_closed_on_the_way(&base, &missing)?;
         let written_by = self.written_by(id, acquire);
         let held_at_once = written_by.is_some();
         // A ledger knows by itself whom it passes.

@@ -9,7 +9,7 @@ use crate::ledger::demand_of;
 use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, permit};
-use crate::znode::{Kind, Place};
+use crate::znode::{Kind, Place, sequence_of};
 use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, WRITE, ZPath};
 
 impl State {
@@ -29,6 +29,7 @@ impl State {
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         let perm = if missing.is_empty() { WRITE } else { CREATE };
         permit(&self.nodes[&base], perm, changes).map_err(refuse)?;
+        self.check_closed_on_the_way(&base, &missing)?;
         if missing.is_empty() {
             let node = &self.nodes[lock];
             if node.owner().is_some() {
@@ -111,6 +112,18 @@ impl State {
         let waiters = ledger.waiters();
         let full = ledger.settings.waiters_max.is_some_and(|max| waiters >= max as usize);
         if full && (waiters > 0 || !ledger.fits(demand)) { Err(Error::TooManyWaiters) } else { Ok(()) }
+    }
+
+    /// Whether a name may be made below a znode otherwise than as the lock node of an acquire.
+    pub(crate) fn check_closed(&self, parent: &ZPath, name: &str) -> Result<(), Refusal> {
+        let closed = || self.ledger(parent).is_some_and(|ledger| ledger.settings.closed);
+        if sequence_of(name).is_some() && closed() { Err(Refusal::at(Error::LockClosed, parent)) } else { Ok(()) }
+    }
+
+    /// The same for directories that are missing below `base`, given deepest first. Only the uppermost can be in a queue:
+    /// what is made with it has no settings.
+    pub(crate) fn check_closed_on_the_way(&self, base: &ZPath, missing: &[ZPath]) -> Result<(), Refusal> {
+        missing.last().map_or(Ok(()), |first| self.check_closed(base, first.name()))
     }
 
     /// Makes directories that are missing, given deepest first, as containers.

@@ -80,10 +80,7 @@ impl State {
             parent.child(&name).map_err(|error| Refusal::at(error, &parent))?
         };
         let refuse = |error| Refusal::at(error, &path);
-        let closed = || node.family.ledger.as_ref().is_some_and(|ledger| ledger.settings.closed);
-        if sequence_of(path.name()).is_some() && closed() {
-            return Err(Refusal::at(Error::LockClosed, &parent));
-        }
+        self.check_closed(&parent, path.name())?;
         if self.nodes.contains_key(&path) {
             return Err(refuse(Error::NodeExists));
         }

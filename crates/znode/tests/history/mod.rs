@@ -12,6 +12,8 @@ use crate::model::{Model, number, reads, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
+/// A lock that is a contender itself.
+const NUMBERED: &str = "/l/n-0000000001";
 const NAMES: [&str; 13] = [
     "_c_2-lease-",
     "a",
@@ -196,7 +198,7 @@ impl History {
             94..97 => Op::Reap { candidates: self.candidates(model) },
             97 if self.rng.bool() => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
             97 => self.set_lock(),
-            98 => Op::HandOver { ticket: self.ticket(model), to: self.ticket(model) },
+            98 => self.hand_over(model),
             _ if self.rng.bool() => Op::SetLockLimits(self.lock_limits()),
             _ => Op::SetLimits(self.limits()),
         }
@@ -238,7 +240,7 @@ impl History {
             45..50 => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
             50 => Op::Znode(ZnodeOp::Create(self.create(model))),
             51 => self.set_lock(),
-            96.. => Op::HandOver { ticket: self.ticket(model), to: self.ticket(model) },
+            96.. => self.hand_over(model),
             52..55 => {
                 let back = self.rng.u64(0..6);
                 let attempt = Attempt(self.attempts.saturating_sub(back));
@@ -252,7 +254,12 @@ impl History {
         let limit = (self.rng.u8(..5) == 0).then(|| self.rng.u32(0..4));
         let waiters_max = self.rng.bool().then(|| self.rng.u32(0..3));
         let settings = LockSettings { limit, closed: self.rng.u8(..4) > 0, waiters_max };
-        Op::SetLock { lock: zpath(if self.rng.u8(..20) == 0 { "/" } else { self.pick(&LOCKS) }), settings }
+        let lock = match self.rng.u8(..20) {
+            0 => "/",
+            1 => NUMBERED,
+            _ => self.pick(&LOCKS),
+        };
+        Op::SetLock { lock: zpath(lock), settings }
     }
 
     fn znode_op(&mut self, model: &Model) -> ZnodeOp {
@@ -290,7 +297,11 @@ impl History {
     fn acquire(&mut self) -> Acquire {
         self.attempts += 1;
         Acquire {
-            lock: zpath(if self.rng.u8(..30) == 0 { "/" } else { self.pick(&LOCKS) }),
+            lock: zpath(match self.rng.u8(..30) {
+                0 => "/",
+                1 => NUMBERED,
+                _ => self.pick(&LOCKS),
+            }),
             mode: self.mode(),
             owner: self.pick(&["", "o", "o", "p"]).into(),
             label: if self.rng.bool() { String::new() } else { self.word() },
@@ -381,6 +392,16 @@ impl History {
             _ if tickets.is_empty() => zpath("/l/gone-0000000000"),
             _ => zpath(tickets[self.rng.usize(..tickets.len())]),
         }
+    }
+
+    /// In a closed lock, if there is one in use.
+    fn hand_over(&mut self, model: &Model) -> Op {
+        let tickets: Vec<&String> = model.nodes.keys().filter(|path| model.is_kept_out(path)).collect();
+        if tickets.is_empty() || self.rng.u8(..8) == 0 {
+            return Op::HandOver { ticket: self.ticket(model), to: self.ticket(model) };
+        }
+        let [ticket, to] = [(); 2].map(|()| zpath(tickets[self.rng.usize(..tickets.len())]));
+        Op::HandOver { ticket, to }
     }
 
     /// A reader's lock node, if there is one.

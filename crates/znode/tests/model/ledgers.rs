@@ -283,6 +283,9 @@ impl Model {
         if !self.may(&base, if to_make.is_empty() { WRITE } else { CREATE }) {
             return refused(Error::NoAuth, lock);
         }
+        if to_make.iter().any(|directory| self.is_kept_out(directory)) {
+            return refused(Error::LockClosed, &base);
+        }
         let none = LockSettings::default();
         if to_make.is_empty() {
             let directory = &self.nodes[lock];

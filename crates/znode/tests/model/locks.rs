@@ -78,6 +78,9 @@ impl Model {
         if !self.may(&base, CREATE) {
             return Err(Refusal::at(Error::NoAuth, &acquire.lock));
         }
+        if to_make.iter().any(|directory| self.is_kept_out(directory)) {
+            return Err(Refusal::at(Error::LockClosed, &zpath(&base)));
+        }
         let family = match acquire.mode {
             LockMode::Exclusive => "lock-",
             LockMode::Read => "__READ__",

@@ -76,7 +76,7 @@ impl Model {
             return refused(Error::BadArguments, parent);
         }
         let path = join(parent, &name);
-        if number(&path).is_some() && over.ledger.as_ref().is_some_and(|ledger| ledger.settings.closed) {
+        if self.is_kept_out(&path) {
             return refused(Error::LockClosed, parent);
         }
         if self.nodes.contains_key(&path) {
@@ -226,6 +226,12 @@ impl Model {
             base = parent_of(&base).unwrap().to_string();
         }
         Ok((base, to_make))
+    }
+
+    /// Whether a path is that of a lock node of a closed lock: only an acquire makes it.
+    pub(crate) fn is_kept_out(&self, path: &str) -> bool {
+        let over = parent_of(path).and_then(|parent| self.nodes.get(parent)?.ledger.as_ref());
+        number(path).is_some() && over.is_some_and(|ledger| ledger.settings.closed)
     }
 
     fn good_acl(&self, acl: &[Acl]) -> bool {

@@ -9,7 +9,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::{LockLimits, LockStatus, label, status};
 use crate::state::{Changes, State};
 use crate::znode::{Znode, mode_of, sequence_of};
-use crate::{FencingToken, LockMode, Op, Session, SessionId, ZPath, Zxid};
+use crate::{FencingToken, InTurn, LockMode, Op, Session, SessionId, TurnOp, ZPath, Zxid};
 
 /// Why a ticket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -208,7 +208,7 @@ pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
 /// What an entry means for the tickets that end in it.
 pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
     match op {
-        Op::CloseSession { .. } => Some(TicketEnd::Closed),
+        Op::CloseSession { .. } | Op::InTurn(InTurn { op: TurnOp::CloseSession, .. }) => Some(TicketEnd::Closed),
         Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
         Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
         Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),

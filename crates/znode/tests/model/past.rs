@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use znode::lock::{EndedSession, Grant, LockStatus, Moment, PastTicket, TicketEnd};
-use znode::{FencingToken, LockMode, Op, SessionId};
+use znode::{FencingToken, LockMode, Op, SessionId, TurnOp};
 
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
@@ -13,6 +13,7 @@ impl Model {
         self.asking = session;
         self.end = match op {
             Op::CloseSession { .. } => Some(TicketEnd::Closed),
+            Op::InTurn(write) if write.op == TurnOp::CloseSession => Some(TicketEnd::Closed),
             Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
             Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
             Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),

@@ -1,7 +1,9 @@
 //! What a request may read: ACLs mean here what they mean at the ZooKeeper door.
 
-use znode::{Error, Identity, READ, State, ZPath, Znode, permits};
+use znode::{Credential, Error, Identity, READ, State, ZPath, Znode, permits};
 
+use crate::call::Call;
+use crate::own_znode::owner;
 use crate::problem::Problem;
 use crate::znodes::node;
 
@@ -24,6 +26,13 @@ pub(crate) fn check_readable(identities: &[Identity], state: &State, path: &ZPat
 /// Whether the request may see what a znode holds.
 pub(crate) fn shows(identities: &[Identity], state: &State, path: &ZPath) -> bool {
     state.node(path).is_some_and(|node| permits(node.acl(), READ, identities))
+}
+
+/// The credential of the request's session, if it owns the znode and has proven to be itself.
+pub(crate) fn own_credential(call: &Call, state: &State, path: &ZPath) -> Option<Credential> {
+    let credential = call.caller.credential?;
+    let own = owner(state, path) == Some(credential.session) && state.authenticate(&credential).is_ok();
+    own.then_some(credential)
 }
 
 fn forbidden(state: &State, path: &ZPath) -> Problem {

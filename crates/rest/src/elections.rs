@@ -39,7 +39,7 @@ pub(crate) async fn campaign(call: Call) -> Answer {
 #[utoipa::path(put, path = "/v1/elections/{path}", tag = "elections",
     params(("path" = String, Path, description = "slashes included"),
         ("ticket" = Option<String>, Query, description = "the leader's lock node, with its fencing_token"),
-        ("fencing_token" = Option<u64>, Query, description = "with ticket: nothing is looked up, so a retry is the same request")),
+        ("fencing_token" = Option<u64>, Query, description = "with ticket: a retry is the same request")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, description = "Proclaimed", body = NodeSet)))]
 pub(crate) async fn proclaim(mut call: Call) -> Answer {

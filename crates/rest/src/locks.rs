@@ -8,12 +8,11 @@ use tokio::time::Instant;
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Identity, LockSettings, Op, Reply, State, ZPath};
 
-use crate::access::{check_readable, shows};
+use crate::access::{check_readable, own_credential, shows};
 use crate::acquire::{Standing, held, standing, wait};
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
 use crate::lint;
-use crate::own_znode::owner;
 use crate::past;
 use crate::problem::Problem;
 use crate::revoke;
@@ -150,12 +149,16 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let zxid = state.last_zxid();
     let lock = ticket.parent().ok_or_else(|| Problem::bad("ticket", "the root is no lock node"))?;
     let problem = |error| match error {
-        Error::NoNode => past::ticket_gone(&state, &ticket, zxid),
+        // How it ended is a part of the lock's past.
+        Error::NoNode if check_readable(&call.identities, &state, &lock).is_ok() => {
+            past::ticket_gone(&state, &ticket, zxid)
+        }
+        Error::NoNode => Problem::ticket_gone(&ticket, zxid),
         error => Problem::from(error).at(&ticket, zxid),
     };
     let status = lock::status(&state, &ticket).map_err(problem)?;
     // How long the lock is safe is said to its owner only: nobody else keeps the session alive.
-    let own = call.caller.credential.filter(|credential| Some(credential.session) == owner(&state, &ticket));
+    let own = own_credential(&call, &state, &ticket);
     if own.is_none() {
         check_readable(&call.identities, &state, &lock)?;
     }

@@ -10,12 +10,11 @@ use uuid::Uuid;
 use znode::lock::{self, LockStatus};
 use znode::{AcquireAll, Attempt, Error, Op, Policy, RequestKey, State, ZPath, Zxid};
 
-use crate::access::check_readable;
+use crate::access::{check_readable, own_credential};
 use crate::acquire::{enqueue, wait, wait_or_leave};
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
 use crate::heartbeat::Heartbeat;
-use crate::own_znode::owner;
 use crate::problem::Problem;
 use crate::wait::Wait;
 use crate::waiter::Waiter;
@@ -73,15 +72,14 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let wait = Wait::take(&mut call)?;
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
-    if lock::parts(&state, &ticket).is_none() {
+    let Some(parts) = lock::parts(&state, &ticket) else {
         return Err(gone(&ticket, &state));
-    }
-    // As for a single ticket: how long it is safe is said to its owner only.
-    let own = call.caller.credential.filter(|credential| Some(credential.session) == owner(&state, &ticket));
-    if own.is_none()
-        && let Some(lock) = ticket.parent()
-    {
-        check_readable(&call.identities, &state, &lock)?;
+    };
+    // As for a single ticket: how long it is safe is said to its owner only, and others see what they may read.
+    let own = own_credential(&call, &state, &ticket);
+    if own.is_none() {
+        let mut locks = parts.iter().filter_map(ZPath::parent);
+        locks.try_for_each(|lock| check_readable(&call.identities, &state, &lock))?;
     }
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let step = |state: &State| match lock::status(state, &ticket) {

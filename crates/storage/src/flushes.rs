@@ -163,14 +163,17 @@ impl Flushes {
 
     /// Sends what is not written yet to the disk, without waiting for anything: behind the flush that is under way, if one is.
     pub(crate) fn write_out(self: &Arc<Self>) {
-        self.hold(|log| {
-            let mut gathered = self.gathered();
-            if gathered.under_way {
-                gathered.owed = true;
-                return;
-            }
-            drop(self.fatal.note("writing the Raft log", self.flush(log, &mut gathered)));
-        });
+        self.hold(|log| drop(self.fatal.note("writing the Raft log", self.write(log))));
+    }
+
+    /// The same for whoever has the log.
+    pub(crate) fn write(self: &Arc<Self>, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
+        let mut gathered = self.gathered();
+        if gathered.under_way {
+            gathered.owed = true;
+            return Ok(());
+        }
+        self.flush(log, &mut gathered)
     }
 
     /// Does something with the log, unless it is closed by now or has failed.

@@ -294,7 +294,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             .and_then(|_| failpoint::pass("log.flush"))
             .and_then(|()| {
                 if planted::acks_before_fsync() {
-                    log.flush(false, None)?;
+                    self.log.flushes.write(&mut log)?;
                     flushed.io_completed(Ok(()));
                     return Ok(());
                 }
@@ -434,10 +434,31 @@ mod tests {
             first.await.unwrap().unwrap();
             second.await.unwrap().unwrap();
         });
-        // And what was not written out meanwhile is now.
-        let queued = append(entries.next().unwrap());
-        runtime.block_on(queued).unwrap().unwrap();
+        let next = append(entries.next().unwrap());
+        runtime.block_on(next).unwrap().unwrap();
         assert_eq!(store.fatal().reason(), None);
+    }
+
+    #[test]
+    fn what_was_to_be_written_out_during_a_flush_is_written_behind_it() {
+        let dir = memory();
+        let store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (opener, opened) = std::sync::mpsc::sync_channel(0);
+        store.write().unwrap().flush(true, Some(store.callback(Done::Opener(opener)))).unwrap();
+        let (done, flushed) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
+        runtime.block_on(store.clone().append(entries(), IOFlushed::signal(done))).unwrap();
+        let committed = WalLogId((&entries()[0].log_id).into());
+        store.write().unwrap().commit(committed).unwrap();
+        store.log.flushes.write_out();
+        opened.recv().unwrap().unwrap();
+        runtime.block_on(flushed).unwrap().unwrap();
+        let files = || fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while files().filter(|file| file.is_file()).map(|file| file.len()).sum::<u64>() < store.disk_bytes() {
+            assert!(std::time::Instant::now() < deadline, "the committed position is not written");
+            std::thread::yield_now();
+        }
     }
 
     #[test]

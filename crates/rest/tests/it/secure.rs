@@ -115,6 +115,22 @@ async fn views_show_only_what_the_request_may_read() {
     let own = format!("/v1/tickets{}", text(&own, "ticket"));
     node.in_session(&session, Method::GET, &own).await.expect(200);
     node.get(&own).await.expect_problem(403, "no-auth");
+    // Who it is has to be proven: sessions' numbers are no secret.
+    let forged = format!("{}.{}", session.split_once('.').unwrap().0, "0".repeat(32));
+    node.in_session(&forged, Method::GET, &own).await.expect_problem(403, "no-auth");
+    node.release(&session, own.strip_prefix("/v1/tickets").unwrap()).await.expect(200);
+    let gone = node.get(&own).await.expect_problem(410, "ticket-gone");
+    assert_eq!(gone.body.get("end"), None);
+
+    // Of a multi-lock, all of its locks.
+    let body = json!({"locks": [{"path": "/open2"}, {"path": "/shut"}]}).to_string();
+    let headers = [("zlock-session", &*session), ("content-type", "application/json")];
+    let both = node.call(Method::POST, "/v1/multilocks", &headers, body.as_bytes()).await.expect(200);
+    let both = format!("/v1/multilocks{}", text(&both, "ticket"));
+    node.get(&both).await.expect(200);
+    node.put("/v1/znodes/shut?acl", r#"[{"perms":"cdwa","scheme":"world","id":"anyone"}]"#).await.expect(200);
+    node.get(&both).await.expect_problem(403, "no-auth");
+    node.in_session(&session, Method::GET, &both).await.expect(200);
 }
 
 #[tokio::test]

@@ -150,6 +150,7 @@ impl Task {
             Ok(()) => self.exchange(&mut line, &mut tick).await,
             Err(error) => error,
         };
+        line.hear_out(&error, self.silence).await;
         for (_, reply) in line.pending {
             let _ = reply.send(Err(ChannelError::Lost(format!("lost node {}: {error}", self.target.to))));
         }
@@ -238,6 +239,23 @@ impl Line {
         Ok(())
     }
 
+    /// After an error of sending: what the peer had said before it closed the connection, that it leaves above all, may not
+    /// have been read yet.
+    async fn hear_out(&mut self, error: &io::Error, silence: Duration) {
+        if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
+            return;
+        }
+        let rest = async {
+            while let Ok(Some(answer)) = self.framed.next().await {
+                if self.take(Exchange::Message(answer)).is_err() {
+                    break;
+                }
+            }
+        };
+        // The connection is closed, so this comes to its end at once.
+        let _ = timeout_at(Instant::now() + silence, rest).await;
+    }
+
     /// A connection whose peer has left is over with the last answer.
     fn look_whether_over(&self) -> io::Result<()> {
         if self.left && self.pending.is_empty() { Err(io::Error::other(LEFT)) } else { Ok(()) }
@@ -263,7 +281,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::super::connect::{Identity, welcome};
     use super::super::messages::Lane;
@@ -390,5 +408,34 @@ mod tests {
         };
         let (answer, _framed) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), slow);
         assert_eq!(answer, Ok(Answer::ReadIndex(1)));
+    }
+
+    #[tokio::test]
+    async fn what_a_peer_said_before_it_left_is_heard_when_sending_to_it_fails() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (ours, theirs) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let framed = Framed::new(ours.unwrap()).unwrap();
+        let mut line =
+            Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now(), left: false };
+        let (mut ask, mut answers) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let (reply, answer) = oneshot::channel();
+            ask.push(Question { ask: Ask::ReadIndex, reply, _held: None });
+            answers.push(answer);
+        }
+        ask.into_iter().for_each(|question| line.put(question).unwrap());
+        let mut peer = Framed::new(theirs.unwrap().0).unwrap();
+        peer.send(&Numbered { number: PING, body: Answer::Leaving { taken: 1 } }).await.unwrap();
+        peer.send(&Numbered { number: 1, body: Answer::ReadIndex(5) }).await.unwrap();
+        drop(peer);
+        let error = loop {
+            line.framed.queue(&Numbered { number: PING, body: Ask::Ping }).unwrap();
+            if let Err(error) = line.framed.flush().await {
+                break error;
+            }
+        };
+        line.hear_out(&error, SILENCE * 100).await;
+        assert_eq!(answers.remove(0).await.unwrap(), Ok(Answer::ReadIndex(5)));
+        assert_eq!(answers.remove(0).await.unwrap(), Err(ChannelError::NotSent(LEFT.into())));
     }
 }

@@ -40,11 +40,11 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let id = call.query.take("owner").filter(|owner| !owner.is_empty());
     std::mem::take(&mut call.query).finish()?;
     let id = id.or(key).unwrap_or_else(|| Uuid::new_v4().to_string());
-    let owner_max = call.door.replica().state().limits().label_bytes_max as usize;
-    if id.len() > owner_max {
-        let detail = format!("owner: {} bytes, and at most {owner_max} are taken", id.len());
-        return Err(Problem::from(Error::DataTooLarge).because(&detail));
+    let state = call.door.replica().state();
+    if id.len() > state.limits().label_bytes_max as usize {
+        return Err(Problem::from(Error::DataTooLarge).naming(&state, &[("owner", id.len())]));
     }
+    drop(state);
     let heartbeat = Heartbeat::send(&call.door, credential);
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let (token, zxid) = loop {

@@ -1,0 +1,196 @@
+//! Damage, and what waits for the disk.
+
+use std::fs;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
+
+use crate::types::{Command, Payload};
+
+use super::*;
+
+fn entries() -> Vec<Entry> {
+    let payload = |index: u64| Payload::Normal(Command(vec![index as u8; 9].into()));
+    (0..6).map(|index| Entry { log_id: LogId::new_term_index(2, index), payload: payload(index) }).collect()
+}
+
+/// A log of a vote, six entries and a purge of none, and its one file.
+fn written(dir: &Path) -> std::path::PathBuf {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut log = LogStore::open(dir, Fatal::new()).unwrap();
+    log.begin("test/1".into()).unwrap();
+    runtime.block_on(async {
+        log.save_vote(&Vote::new_committed(2, 1)).await.unwrap();
+        log.append(entries(), IOFlushed::noop()).await.unwrap();
+        // Durable, so that what was appended before is as well.
+        log.save_vote(&Vote::new_committed(3, 1)).await.unwrap();
+    });
+    let mut files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.extension().is_some_and(|extension| extension == "wal")).unwrap()
+}
+
+fn memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Keeps the flush thread in a callback until somebody listens.
+fn parked(store: &LogStore) -> Receiver<io::Result<()>> {
+    let (opener, opened) = sync_channel(0);
+    store.write().unwrap().flush(true, Some(store.callback(Done::Opener(opener)))).unwrap();
+    opened
+}
+
+/// Opens the log with `bytes` in the place of its file: what it holds, or that it is refused.
+fn reopened(bytes: &[u8], name: &std::ffi::OsStr) -> io::Result<(Option<Vote>, Vec<Entry>, Option<String>)> {
+    let dir = memory();
+    fs::write(dir.path().join(name), bytes).unwrap();
+    let log = LogStore::open(dir.path(), Fatal::new())?;
+    Ok((log.vote(), log.entries(0, u64::MAX, u64::MAX)?, log.owner()))
+}
+
+#[test]
+fn no_flipped_bit_goes_unnoticed() {
+    let dir = memory();
+    let path = written(dir.path());
+    let name = path.file_name().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let whole = (Some(Vote::new_committed(3, 1)), entries(), Some("test/1".to_string()));
+    assert_eq!(reopened(&bytes, name).unwrap(), whole);
+    for bit in 0..bytes.len() * 8 {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        let error = reopened(&damaged, name).err().unwrap_or_else(|| panic!("bit {bit} of {}", bytes.len() * 8));
+        assert_eq!(error.raw_os_error(), None, "bit {bit}: {error}");
+    }
+}
+
+#[test]
+fn a_torn_tail_costs_no_more_than_the_torn_record() {
+    let dir = memory();
+    let path = written(dir.path());
+    let name = path.file_name().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let mut held = 0;
+    for cut in 1..bytes.len() {
+        let (vote, entries, _) = reopened(&bytes[..cut], name).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        assert!(entries.len() >= held, "cut {cut}");
+        held = entries.len();
+        assert_eq!(entries[..], self::entries()[..held]);
+        assert!(held == 0 || vote.is_some(), "cut {cut}: what was written before an entry is there with it");
+    }
+    assert_eq!(held, 6);
+    // Blocks that were given to the file but never written.
+    let zeros = [bytes.clone(), vec![0; 5_000]].concat();
+    assert_eq!(reopened(&zeros, name).unwrap().1.len(), 6);
+    // Bytes that nobody wrote.
+    assert!(reopened(&[bytes, vec![0x5a; 50]].concat(), name).is_err());
+}
+
+/// Others commit what this disk has not got yet, so that its committed position goes on.
+#[test]
+fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
+    let dir = memory();
+    let store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let append = |entry| {
+        let (done, flushed) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
+        runtime.block_on(store.clone().append([entry], IOFlushed::signal(done))).unwrap();
+        flushed
+    };
+    let mut entries = entries().into_iter();
+    let opened = parked(&store);
+    let (first, second) = (append(entries.next().unwrap()), append(entries.next().unwrap()));
+    // More than the queue to the flush thread takes.
+    let (flushes, (over, was_over)) = (Arc::clone(&store.log.flushes), sync_channel(1));
+    std::thread::spawn(move || {
+        (0..2_000).for_each(|_| flushes.write_out());
+        over.send(()).unwrap();
+    });
+    if was_over.recv_timeout(Duration::from_secs(20)).is_err() {
+        // It could not be closed.
+        std::mem::forget(store);
+        panic!("somebody waits for a flush that is under way");
+    }
+    opened.recv().unwrap().unwrap();
+    runtime.block_on(async {
+        first.await.unwrap().unwrap();
+        second.await.unwrap().unwrap();
+    });
+    let next = append(entries.next().unwrap());
+    runtime.block_on(next).unwrap().unwrap();
+    assert_eq!(store.fatal().reason(), None);
+}
+
+#[test]
+fn what_was_to_be_written_out_during_a_flush_is_written_behind_it() {
+    let dir = memory();
+    let store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let opened = parked(&store);
+    let (done, flushed) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
+    runtime.block_on(store.clone().append(entries(), IOFlushed::signal(done))).unwrap();
+    let committed = WalLogId((&entries()[0].log_id).into());
+    store.write().unwrap().commit(committed).unwrap();
+    store.log.flushes.write_out();
+    opened.recv().unwrap().unwrap();
+    runtime.block_on(flushed).unwrap().unwrap();
+    let files = || fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while files().filter(|file| file.is_file()).map(|file| file.len()).sum::<u64>() < store.disk_bytes() {
+        assert!(Instant::now() < deadline, "the committed position is not written");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_waits_for_a_slow_disk_has_a_bound() {
+    let dir = memory();
+    let mut store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+    let opened = parked(&store);
+    let long = |index| {
+        let payload = Payload::Normal(Command(vec![7; 8 << 20].into()));
+        [Entry { log_id: LogId::new_term_index(2, index), payload }]
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        for index in 0..8 {
+            store.append(long(index), IOFlushed::noop()).await.unwrap();
+        }
+        let mut other = store.clone();
+        let mut more = std::pin::pin!(other.append(long(8), IOFlushed::noop()));
+        tokio::select! {
+            biased;
+            _ = &mut more => panic!("64 MiB are under way already"),
+            () = std::future::ready(()) => {}
+        }
+        opened.recv().unwrap().unwrap();
+        more.await.unwrap();
+        store.save_vote(&Vote::new_committed(3, 1)).await.unwrap();
+    });
+    assert_eq!(store.last().unwrap().index, 8);
+}
+
+#[test]
+fn appends_that_come_during_a_flush_share_the_next_one() {
+    let dir = memory();
+    let store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+    let syncs = || store.read().stat().flush_metrics.sync_batch_count;
+    let before = syncs();
+    let opened = parked(&store);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut told = Vec::new();
+        for entry in entries() {
+            let (done, flushed) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
+            store.clone().append([entry], IOFlushed::signal(done)).await.unwrap();
+            told.push(flushed);
+        }
+        opened.recv().unwrap().unwrap();
+        for flushed in told {
+            flushed.await.unwrap().unwrap();
+        }
+    });
+    // That of the opener, that of the first append, and one for all others.
+    assert_eq!(syncs() - before, 3);
+    drop(store);
+    assert_eq!(LogStore::open(dir.path(), Fatal::new()).unwrap().entries(0, u64::MAX, u64::MAX).unwrap(), entries());
+}

@@ -104,22 +104,29 @@ impl Call {
         }
     }
 
-    /// A body of JSON; an empty one when `T` has a default is the caller's to see.
+    /// A body of JSON: an object.
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<(T, OwnedSemaphorePermit), Problem> {
         self.check_json_type()?;
         let (bytes, permit) = self.body(self.door.config().body_bytes_max).await?;
-        let value = serde_json::from_slice(&bytes).map_err(|error| Problem::bad("body", error))?;
-        Ok((value, permit))
+        Ok((object(&bytes)?, permit))
     }
 
-    /// The same, where nothing at all means the default.
+    /// A body of JSON: a list.
+    pub(crate) async fn json_list<T: DeserializeOwned>(&mut self) -> Result<(Vec<T>, OwnedSemaphorePermit), Problem> {
+        self.check_json_type()?;
+        let (bytes, permit) = self.body(self.door.config().body_bytes_max).await?;
+        let list = serde_json::from_slice(&bytes).map_err(|error| Problem::bad("body", error))?;
+        Ok((list, permit))
+    }
+
+    /// An object, where nothing at all means the default.
     pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T, Problem> {
         self.check_json_type()?;
         let (bytes, _permit) = self.body(self.door.config().body_bytes_max).await?;
         if bytes.is_empty() {
             return Ok(T::default());
         }
-        serde_json::from_slice(&bytes).map_err(|error| Problem::bad("body", error))
+        object(&bytes)
     }
 
     /// An ACL as the request gives it, `auth` standing for what the request has proven.
@@ -184,6 +191,14 @@ async fn pass_over(mut body: Body) {
     };
     // However it ends, the answer is the same.
     let _ = tokio::time::timeout(TIME_MAX, read).await;
+}
+
+/// serde would take a list as well, its values in the order of our fields, which is nobody's business.
+fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(Problem::bad("body", "an object is expected, not a list"));
+    }
+    serde_json::from_slice(body).map_err(|error| Problem::bad("body", error))
 }
 
 fn too_large(max: usize) -> Problem {

@@ -149,7 +149,7 @@ pub(crate) async fn set(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let version = call.caller.version;
     let (op, _permit) = if is_acl {
-        let (entries, permit) = call.json::<Vec<AclEntry>>().await?;
+        let (entries, permit) = call.json_list::<AclEntry>().await?;
         let acl = call.fixed_acl(words::acl(entries)?)?;
         (Op::SetAcl { path: path.clone(), acl, version }, permit)
     } else {

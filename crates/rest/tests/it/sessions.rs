@@ -45,7 +45,7 @@ async fn timeouts_are_agreed_within_the_bounds() {
         let opened = node.post("/v1/sessions", wish).await.expect(201);
         assert_eq!(number(&opened, "timeout_ms"), agreed, "{wish}");
     }
-    for bad in ["{", r#"{"timeout_ms":-1}"#, r#"{"timeout_ms":"soon"}"#, r#"{"timeuot_ms":1}"#] {
+    for bad in ["{", r#"{"timeout_ms":-1}"#, r#"{"timeout_ms":"soon"}"#, r#"{"timeuot_ms":1}"#, " [5000]"] {
         node.post("/v1/sessions", bad).await.expect_problem(400, "bad-request");
     }
 }

@@ -90,8 +90,8 @@ pub fn read_multi(input: &mut Input<'_>) -> Result<Vec<MultiOp>, DecodeError> {
 pub enum MultiResult {
     /// Of create.
     Created(String),
-    /// Of create2, createContainer and createTTL, with the op.
-    CreatedStat(i32, PathStat),
+    /// Of create2, createContainer and createTTL: all of them are answered as create2.
+    CreatedStat(PathStat),
     /// Of delete.
     Deleted,
     /// Of setData.
@@ -115,8 +115,8 @@ impl MultiResult {
                 header(op::CREATE, 0).write(out);
                 path.write(out);
             }
-            MultiResult::CreatedStat(op, created) => {
-                header(*op, 0).write(out);
+            MultiResult::CreatedStat(created) => {
+                header(op::CREATE2, 0).write(out);
                 created.write(out);
             }
             MultiResult::Deleted => header(op::DELETE, 0).write(out),
@@ -160,7 +160,7 @@ pub fn read_multi_results(input: &mut Input<'_>) -> Result<Vec<MultiResult>, Dec
         }
         results.push(match header.op {
             op::CREATE => MultiResult::Created(input.read::<PathOnly>()?.path),
-            op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => MultiResult::CreatedStat(header.op, input.read()?),
+            op::CREATE2 => MultiResult::CreatedStat(input.read()?),
             op::DELETE => MultiResult::Deleted,
             op::SET_DATA => MultiResult::Set(input.read()?),
             op::CHECK => MultiResult::Checked,

@@ -222,7 +222,7 @@ fn replies_have_zookeepers_bytes() {
 fn results_of_a_multi_have_zookeepers_bytes() {
     let results = vec![
         MultiResult::Created(path()),
-        MultiResult::CreatedStat(op::CREATE2, PathStat { path: path(), stat: stat() }),
+        MultiResult::CreatedStat(PathStat { path: path(), stat: stat() }),
         MultiResult::Deleted,
         MultiResult::Set(stat()),
         MultiResult::Checked,

@@ -1,7 +1,7 @@
 //! What a connection is known by, to itself and to those who tell it of events.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub(crate) struct Client {
     pub(crate) since: Instant,
     closed: CancellationToken,
     turn: AtomicU64,
+    /// It has asked for events.
+    watches: AtomicBool,
     identities: Mutex<Arc<Vec<Identity>>>,
 }
 
@@ -57,6 +59,7 @@ impl Client {
             since: Instant::now(),
             closed,
             turn: AtomicU64::new(0),
+            watches: AtomicBool::new(false),
             identities: Mutex::new(Arc::new(auth::known(addr.ip(), None))),
         }
     }
@@ -69,6 +72,16 @@ impl Client {
 
     pub(crate) fn session(&self) -> SessionId {
         self.credential.session
+    }
+
+    /// From now on no answer may show a state before an event that it has been sent.
+    pub(crate) fn watches_from_now_on(&self) {
+        self.watches.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has ever asked for events. Known to the connection that takes its requests, in their order.
+    pub(crate) fn watches(&self) -> bool {
+        self.watches.load(Ordering::Relaxed)
     }
 
     /// Whom the client has proven to be.

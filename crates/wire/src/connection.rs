@@ -156,6 +156,9 @@ impl Connection {
         let config = &self.door.config;
         let outbox = &self.client.outbox;
         loop {
+            if outbox.is_aborted() {
+                return Err(End::Cut("it does not read what it is sent"));
+            }
             if pending.len() >= config.outstanding_max || pending.bytes() >= config.outstanding_bytes_max {
                 return Ok(Wants::Turn);
             }
@@ -207,6 +210,9 @@ impl Connection {
                 return self.in_order(waited(What::Done(refused)), pending);
             }
         };
+        if is_about_watches(&request) {
+            self.client.watches_from_now_on();
+        }
         let (identities, state) = (self.client.identities(), self.door.replica.state());
         let asker = Asker { identities: &identities, limits: state.limits() };
         match writes::prepare(&request, asker) {
@@ -231,7 +237,7 @@ impl Connection {
                     pending.push(bytes, true, Box::pin(sync));
                     None
                 }
-                request if !pending.is_empty() && !pending.holds_writes_back() && !is_about_watches(&request) => {
+                request if !pending.is_empty() && !pending.holds_writes_back() && !self.client.watches() => {
                     let moment = self.door.hub.moment(&self.client);
                     let read = async move {
                         waited(match moment.await {
@@ -305,25 +311,25 @@ impl Connection {
             Request::RemoveWatches(which) => watches::check(hub, client, which, true),
             Request::SetWatches(set) => return self.bring_back(xid, &requests::with_no_persistent_ones(set)),
             Request::SetWatches2(set) => return self.bring_back(xid, set),
+            // An event may be on its way to it while the state is read.
+            other if client.watches() => {
+                let state = hub.look(client, |look| look.state().clone());
+                (state.last_zxid(), self.body_from(&state, other))
+            }
             other => {
                 self.read_from(&self.door.replica.state(), xid, other);
                 return None;
             }
         };
         let (zxid, body) = watched;
-        self.count(body.is_ok());
-        let frame = client.answer(xid, self.told(zxid), body.map(requests::bytes));
-        client.outbox.release(frame);
+        self.release(xid, zxid, body);
         None
     }
 
     fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
         match watches::bring_back(&self.door.hub, &self.client, set) {
             Brought::Back(zxid) => {
-                self.count(true);
-                let nothing = Ok(requests::bytes(Vec::new()));
-                let frame = self.client.answer(xid, self.told(zxid), nothing);
-                self.client.outbox.release(frame);
+                self.release(xid, zxid, Ok(Vec::new()));
                 None
             }
             // A client does not look at this answer: only going away tells it that it has no watches here.
@@ -332,16 +338,28 @@ impl Connection {
     }
 
     fn read_from(&self, state: &State, xid: i32, request: &Request) {
+        self.reply(xid, state.last_zxid(), self.body_from(state, request));
+    }
+
+    fn body_from(&self, state: &State, request: &Request) -> Result<Vec<u8>, i32> {
         let identities = self.client.identities();
         let reader = reads::Reader { state, identities: &identities };
-        let body = requests::read(reader, self.client.session(), request, self.door.config.packet_bytes_max);
-        self.reply(xid, state.last_zxid(), body);
+        requests::read(reader, self.client.session(), request, self.door.config.packet_bytes_max)
     }
 
     fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {
+        self.client.outbox.push(self.frame(xid, zxid, body));
+    }
+
+    /// The same before events that are held back.
+    fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {
+        self.client.outbox.release(self.frame(xid, zxid, body));
+    }
+
+    fn frame(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) -> Vec<u8> {
         self.door.counts.sent();
         self.count(body.is_ok());
-        self.client.outbox.push(self.client.answer(xid, self.told(zxid), body.map(requests::bytes)));
+        self.client.answer(xid, self.told(zxid), body.map(requests::bytes))
     }
 
     /// The zxid that an answer tells.

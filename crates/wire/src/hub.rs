@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(comeback.step(&hub, &one), None);
         assert_eq!(hub.watches(), TOGETHER);
         publish(&hub, &state(1), &[changed(1, "/0")]);
-        assert_eq!(comeback.step(&hub, &one), Some(Brought::Back(Zxid(1))));
+        assert_eq!(comeback.step(&hub, &one), Some(Brought::Back(Zxid(0))));
         publish(&hub, &state(2), &[changed(2, "/1000")]);
         one.outbox.release(b"answer".to_vec());
         let event = |zxid, kind, path: &str| event_frame(zxid, kind, &ZPath::parse(path).unwrap()).unwrap();

@@ -33,6 +33,10 @@ impl Moments {
             let _ = tell.send(Arc::clone(state));
             return moment;
         }
+        // What is left of a former connection must not take the place of the one that has the session now.
+        if there.is_some_and(|(now, _)| now != connection) {
+            return moment;
+        }
         let waiting = self.sessions.entry(session).or_insert_with(|| Waiting::new(connection));
         if waiting.connection != connection {
             *waiting = Waiting::new(connection);
@@ -77,5 +81,32 @@ impl Moments {
 impl Waiting {
     fn new(connection: u64) -> Waiting {
         Waiting { connection, turns: BTreeMap::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot::error::TryRecvError;
+    use znode::{Credential, LogPosition, Op, Request, Term, Txn, Zxid};
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_former_connection_takes_nothing_from_the_one_that_has_the_session() {
+        let mut state = State::default();
+        let mut apply = |zxid, request| {
+            state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { time_ms: zxid, request });
+        };
+        let secret_hash = [0; 32];
+        apply(1, Request::new(Op::OpenSession { secret_hash, timeout_ms: 5_000, label: String::new() }));
+        let (session, connection) = (SessionId(1), 7);
+        let credential = Some(Credential { session, secret_hash });
+        apply(2, Request { credential, ..Request::new(Op::AttachSession { connection, timeout_ms: 5_000 }) });
+        let (state, mut moments) = (Arc::new(state), Moments::default());
+        let mut waits = moments.ask(session, connection, 1, &state);
+        let mut former = moments.ask(session, 0, 1, &state);
+        assert_eq!(former.try_recv().unwrap_err(), TryRecvError::Closed);
+        assert_eq!(waits.try_recv().unwrap_err(), TryRecvError::Empty);
+        assert!(moments.wants(session, connection, 1));
     }
 }

@@ -191,6 +191,11 @@ impl Outbox {
         queue.end.is_some() || queue.bytes.len() + queue.writing <= self.bytes_max / 2
     }
 
+    /// Whether nothing is written any more.
+    pub(crate) fn is_aborted(&self) -> bool {
+        matches!(self.lock().end, Some(End::Aborted))
+    }
+
     /// Waits for it.
     pub(crate) async fn room(&self) {
         while !self.has_room() {

@@ -35,6 +35,9 @@ pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
     let identities = client.identities();
     let (state, set) = hub.look(client, |look| {
         let Ok(path) = ZPath::parse(&which.path) else { return (look.state().clone(), Ok(())) };
+        if is_too_long(&path, look) {
+            return (look.state().clone(), Err(error::BAD_ARGUMENTS));
+        }
         let node = look.state().node(&path);
         let readable = node.is_some_and(|node| permits(node.acl(), znode::READ, &identities));
         let set = match what {
@@ -44,17 +47,22 @@ pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
             Watching::Children { .. } if readable => look.set(WatchKind::Child, &path),
             Watching::Data | Watching::Children { .. } => Ok(()),
         };
-        (look.state().clone(), set)
+        (look.state().clone(), set.map_err(|Full| error::QUOTA_EXCEEDED))
     });
     // Outside of the guard: the answer may be long.
     let reader = Reader { state: &state, identities: &identities };
     let body = match (set, what) {
-        (Err(Full), _) => Err(error::QUOTA_EXCEEDED),
+        (Err(refused), _) => Err(refused),
         (Ok(()), Watching::Exists) => reader.exists(&which.path),
         (Ok(()), Watching::Data) => reader.data(&which.path),
         (Ok(()), Watching::Children { with_stat }) => reader.children(&which.path, with_stat),
     };
     (state.last_zxid(), body)
+}
+
+/// No znode can be there, and what strangers wait for has a bound, too.
+fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
+    path.as_str().len() > look.state().limits().path_bytes_max as usize
 }
 
 /// addWatch. The outbox is held.
@@ -65,7 +73,7 @@ pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> Answered
             watcher::MODE_PERSISTENT_RECURSIVE => Ok(WatchKind::Recursive),
             _ => Err(error::MARSHALLING),
         };
-        let path = ZPath::parse(&add.path).map_err(|_| error::BAD_ARGUMENTS);
+        let path = ZPath::parse(&add.path).ok().filter(|path| !is_too_long(path, look)).ok_or(error::BAD_ARGUMENTS);
         let set = kind.and_then(|kind| look.set(kind, &path?).map_err(|Full| error::QUOTA_EXCEEDED));
         (look.state().last_zxid(), set.map(|()| Number { number: 0 }.to_bytes()))
     })
@@ -129,6 +137,9 @@ enum List {
 /// shows it.
 pub(crate) struct Comeback<'a> {
     seen: Zxid,
+    /// Of the first look. The answer says no more: what came between the looks is told behind it, and is missed again when the
+    /// connection ends before that.
+    since: Option<Zxid>,
     left: Peekable<Box<dyn Iterator<Item = (List, &'a str)> + 'a>>,
 }
 
@@ -143,14 +154,16 @@ impl<'a> Comeback<'a> {
         ];
         let left = lists.into_iter().flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
         let left: Box<dyn Iterator<Item = _>> = Box::new(left);
-        Comeback { seen: Zxid(u64::try_from(watches.relative_zxid).unwrap_or(0)), left: left.peekable() }
+        let seen = Zxid(u64::try_from(watches.relative_zxid).unwrap_or(0));
+        Comeback { seen, since: None, left: left.peekable() }
     }
 
     /// Brings some of them back; the outcome when there are no more.
     pub(crate) fn step(&mut self, hub: &Hub, client: &Client) -> Option<Brought> {
         hub.look(client, |look| {
+            let since = *self.since.get_or_insert_with(|| look.state().last_zxid());
             for (list, path) in self.left.by_ref().take(TOGETHER) {
-                let Ok(path) = ZPath::parse(path) else { continue };
+                let Some(path) = ZPath::parse(path).ok().filter(|path| !is_too_long(path, look)) else { continue };
                 let set = match list {
                     List::Data => data(look, &path, self.seen),
                     List::Exist => exist(look, &path),
@@ -162,7 +175,7 @@ impl<'a> Comeback<'a> {
                     return Some(Brought::TooMany);
                 }
             }
-            self.left.peek().is_none().then(|| Brought::Back(look.state().last_zxid()))
+            self.left.peek().is_none().then(|| Brought::Back(since))
         })
     }
 }

@@ -142,6 +142,10 @@ fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode:
         "/" => return Err(error::BAD_ARGUMENTS),
         parent => self::path(parent)?,
     };
+    // The root is there; in the sequential modes there is a name behind the slash.
+    if path == "/" && !mode.is_sequential() {
+        return Err(error::NODE_EXISTS);
+    }
     Ok(ZnodeOp::Create(Create { parent, name: name.to_owned(), data, mode, acl }))
 }
 
@@ -216,7 +220,7 @@ fn result(op: i32, reply: &Reply) -> MultiResult {
         Reply::Created { path, .. } if op == op::CREATE => MultiResult::Created(path.as_str().into()),
         // Also to a create2, which ZooKeeper takes for a create before 3.8.2 (ZOOKEEPER-4026).
         Reply::Created { path, stat } => {
-            MultiResult::CreatedStat(op, PathStat { path: path.as_str().into(), stat: wire_stat(stat) })
+            MultiResult::CreatedStat(PathStat { path: path.as_str().into(), stat: wire_stat(stat) })
         }
         Reply::Set { stat } => MultiResult::Set(wire_stat(stat)),
         _ if op == op::CHECK => MultiResult::Checked,

@@ -114,11 +114,20 @@ impl Client {
     }
 
     pub(crate) async fn send_raw(&mut self, xid: i32, op: i32, body: &[u8]) {
-        let frame = framed(|out| {
-            RequestHeader { xid, op }.write(out);
-            out.extend_from_slice(body);
-        });
-        self.stream.write_all(&frame).await.unwrap();
+        self.stream.write_all(&frame(xid, op, body)).await.unwrap();
+    }
+
+    /// Sends requests at once, so that they are taken together; the last one's xid.
+    pub(crate) async fn send_together(&mut self, requests: &[Request]) -> i32 {
+        let mut frames = Vec::new();
+        for request in requests {
+            self.next_xid += 1;
+            let mut body = Vec::new();
+            request.write(&mut body);
+            frames.extend(frame(self.next_xid, request.op(), &body));
+        }
+        self.stream.write_all(&frames).await.unwrap();
+        self.next_xid
     }
 
     /// The next packet, an event or an answer; `None` when the server has closed.
@@ -225,6 +234,13 @@ fn event(packet: &Packet) -> (i32, String) {
     let event = WatcherEvent::from_bytes(&packet.body).unwrap();
     assert_eq!((packet.error, event.state), (0, jute::event::SYNC_CONNECTED));
     (event.kind, event.path)
+}
+
+fn frame(xid: i32, op: i32, body: &[u8]) -> Vec<u8> {
+    framed(|out| {
+        RequestHeader { xid, op }.write(out);
+        out.extend_from_slice(body);
+    })
 }
 
 pub(crate) fn open_acl() -> Vec<Acl> {

@@ -70,6 +70,34 @@ async fn an_event_comes_before_the_answer_that_shows_the_change() {
     }
 }
 
+/// Reads behind a write come due all at once and wait until there is room for their answers; events do not wait.
+#[tokio::test]
+async fn an_answer_never_shows_less_than_an_event_before_it() {
+    let config = WireConfig { unread_bytes_max: 400_000, ..WireConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let (mut watching, mut other) = (node.client().await, node.client().await);
+    other.create("/a", 0).await.unwrap();
+    other.set("/a", &"x".repeat(100_000)).await.unwrap();
+    other.create("/k", 0).await.unwrap();
+    other.create("/written", 0).await.unwrap();
+    let recursive = jute::AddWatchRequest { path: "/k".into(), mode: 1 };
+    watching.call(Request::AddWatch(recursive)).await.unwrap();
+    let read = |path: &str| Request::GetData(PathWatch { path: path.into(), watch: false });
+    let mut requests = vec![set("/written", "y")];
+    requests.extend((0..300).map(|_| read("/a")));
+    requests.push(read("/k"));
+    let last = watching.send_together(&requests).await;
+    while other.get("/written", false).await.unwrap().stat.version == 0 {}
+    other.delete("/k").await.unwrap();
+    let answer = loop {
+        let answer = watching.answer().await;
+        if answer.xid == last {
+            break answer;
+        }
+    };
+    assert!(watching.events.is_empty() || answer.error == -101, "{:?}, and then it is there", watching.events);
+}
+
 /// A watch that fires as soon as it is set: the client must hear of it first, or it knows no watch to fire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_never_comes_before_the_answer_that_sets_its_watch() {

@@ -2,7 +2,7 @@
 
 use zookeeper_client::{CheckWriteError, Client, Error, MultiReadResult, MultiWriteError, MultiWriteResult};
 
-use super::scene::{PERSISTENT, Scene, answered, create, set, stat};
+use super::scene::{CONTAINER, LONG, PERSISTENT, Scene, answered, create, set, stat};
 use crate::harness::until;
 
 /// Commits a multi that is refused whenever it is done.
@@ -19,7 +19,7 @@ async fn a_multi_is_done_in_one_transaction() {
     let scene = Scene::set().await;
     let client = scene.client().await;
     let multi = async |dir: &str| {
-        let [a, b, old] = ["a", "b", "old"].map(|name| format!("{dir}/{name}"));
+        let [a, b, old, chest, ttl] = ["a", "b", "old", "chest", "ttl"].map(|name| format!("{dir}/{name}"));
         create(&client, dir, "", &PERSISTENT).await;
         create(&client, &old, "", &PERSISTENT).await;
         let mut writer = client.new_multi_writer();
@@ -28,6 +28,8 @@ async fn a_multi_is_done_in_one_transaction() {
         writer.add_create(&b, b"", &PERSISTENT).unwrap();
         writer.add_set_data(&a, b"2", Some(0)).unwrap();
         writer.add_delete(&old, None).unwrap();
+        writer.add_create(&chest, b"", &CONTAINER).unwrap();
+        writer.add_create(&ttl, b"", &PERSISTENT.with_ttl(LONG)).unwrap();
         writer.commit().await
     };
     let mut round = 0;
@@ -42,7 +44,8 @@ async fn a_multi_is_done_in_one_transaction() {
         }
     })
     .await;
-    let [a, b, old] = ["a", "b", "old"].map(|name| format!("{dir}/{name}"));
+    let [a, b, old, chest, ttl] = ["a", "b", "old", "chest", "ttl"].map(|name| format!("{dir}/{name}"));
+    let (cheststat, ttl_stat) = (stat(&client, &chest).await.unwrap(), stat(&client, &ttl).await.unwrap());
     let (a_stat, b_stat) = (stat(&client, &a).await.unwrap(), stat(&client, &b).await.unwrap());
     assert_eq!((a_stat.mzxid, b_stat.czxid), (a_stat.czxid, a_stat.czxid), "one zxid for all");
     assert_eq!(stat(&client, &old).await, None);
@@ -53,6 +56,8 @@ async fn a_multi_is_done_in_one_transaction() {
         MultiWriteResult::Create { path: b, stat: b_stat },
         MultiWriteResult::SetData { stat: a_stat },
         MultiWriteResult::Delete,
+        MultiWriteResult::Create { path: chest, stat: cheststat },
+        MultiWriteResult::Create { path: ttl, stat: ttl_stat },
     ];
     assert_eq!(results, expected);
 }

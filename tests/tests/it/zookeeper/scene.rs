@@ -22,6 +22,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
+pub(crate) const CONTAINER: CreateOptions<'static> = CreateMode::Container.with_acls(Acls::anyone_all());
 pub(crate) const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 
 /// Three nodes.

@@ -365,6 +365,8 @@ const LISTENS: &str = r#"0 listen {"lock":"l","owner":1,"token":10,"ticket":"t1"
 const LOST: &str =
     r#"0 append {"lock":"l","owner":1,"token":10,"ticket":"t1","element":2} -> fail error=lock-not-held"#;
 
+const RELEASES: &str = r#"0 release {"lock":"l","owner":1,"token":10,"ticket":"t1"} -> ok zxid=14"#;
+
 fn append(zxid: u64) -> String {
     format!(r#"0 append {{"lock":"l","owner":1,"token":10,"element":1}} -> ok +"version":1 zxid={zxid}"#)
 }
@@ -420,7 +422,7 @@ fn a_deadline_that_acts_late_is_found_where_the_cluster_worked_all_the_time() {
 
 #[test]
 fn a_holder_that_is_not_asked_or_not_told_is_found() {
-    let hears = |asked: bool| format!("{LISTENS}+\"asked\":{asked} zxid=13\n{}", append(13));
+    let hears = |asked: bool| format!("{LISTENS}+\"asked\":{asked} zxid=13\n{}\n{RELEASES}", append(13));
     good(Workload::Revoke, &a_revocation(&hears(true), &past("released", 14, 1_500)));
     bad(Workload::Revoke, "not-told", &a_revocation(&hears(false), &past("released", 14, 1_500)));
     let nobody = a_revocation(&hears(true), &past("released", 14, 1_500)).replace(r#"["t1"]"#, "[]");

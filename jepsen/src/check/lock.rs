@@ -60,6 +60,7 @@ fn check<M: Model<Op: Clone + From<CloseOf>>>(
         tenure::check_exclusion(&tenures, &mut verdict);
     }
     tenure::check_tokens(&tenures, &mut verdict);
+    tenure::check_kept(operations, &mut verdict);
     verdict.figure("grants", tenures.len());
     let ends = Ends::new(operations);
     verdict.figure("sessions-lost", ends.lost.len());
@@ -95,7 +96,8 @@ fn check<M: Model<Op: Clone + From<CloseOf>>>(
         for (owner, lost) in ends.lost.iter().filter(|(owner, _)| owners.contains(owner)) {
             let begin = subjects.iter().filter(|op| op.number("owner") == Some(*owner)).map(|op| op.call).min();
             let op = M::Op::from(CloseOf(*owner));
-            calls.push(Call { op, call: begin.unwrap_or(lost.call), complete: None });
+            let from = ends.over_from(*owner).or(begin).unwrap_or(lost.call);
+            calls.push(Call { op, call: from, complete: None });
             subjects.push(lost);
         }
         search(lock, model, &spread(calls), &subjects, &mut verdict);

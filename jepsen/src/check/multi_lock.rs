@@ -15,6 +15,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let tenures = tenure::tenures(&parts);
     tenure::check_exclusion(&tenures, &mut verdict);
     tenure::check_rising_tokens(&tenures, &mut verdict);
+    tenure::check_kept(&parts, &mut verdict);
     let stays = stay::check_holders(&parts, &mut verdict);
     let waits = stay::waits(&parts);
     queue::check_places(&parts, &mut verdict);

@@ -32,6 +32,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let tenures = tenure::tenures(operations);
     tenure::check_exclusion(&tenures, &mut verdict);
     tenure::check_tokens(&tenures, &mut verdict);
+    tenure::check_kept(operations, &mut verdict);
     verdict.figure("grants", tenures.len());
     let locks = places(operations);
     verdict.figure("enqueued", locks.values().map(Vec::len).sum::<usize>());
@@ -107,8 +108,7 @@ fn places(operations: &[Operation]) -> BTreeMap<&str, Vec<Place<'_>>> {
         match operation.f.as_str() {
             "enqueue" => {
                 let end = ends.first_after(owner, lock, operation.text("mode"), operation.call);
-                let lost = ends.lost.contains_key(&owner);
-                let until = if lost { operation.complete } else { end.map_or(u64::MAX, |end| end.call) };
+                let until = ends.until(owner, operation, end);
                 open.insert((owner, lock), places.len());
                 let shared = operation.text("mode") == Some("read");
                 let strict = operation.text("policy") != Some("backfill");

@@ -1,8 +1,11 @@
 //! `revoke`: a lock that was taken away is gone, its token is dead, its holder hears of it, and the next one gets it.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::stay::Stay;
+use super::tenure::Ends;
 use super::{again, guarded};
 use crate::history::Operation;
 use crate::verdict::Verdict;
@@ -22,6 +25,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict.figure("revocations", revokes.iter().filter(|revoke| revoke.is_ok()).count());
     check_asked(operations, &revokes, &stays, &mut verdict);
     check_pasts(operations, &revokes, &mut verdict);
+    check_ends(operations, &mut verdict);
     check_late(operations, &revokes, &mut verdict);
     again::check(operations, &mut verdict);
     verdict
@@ -81,6 +85,23 @@ fn check_asked(operations: &[Operation], revokes: &[&Operation], stays: &[Stay<'
         let deaf = |op: &&Operation| op.field("asked") != Some(&Value::Bool(true));
         if let Some(listens) = operations.iter().filter(hears).filter(is_asked).find(deaf) {
             verdict.found("not-told", format!("{lock}: a holder was asked and did not hear of it"), &[revoke, listens]);
+        }
+    }
+}
+
+/// A ticket that was lost, and not taken away: its holder or its session must have given it back.
+fn check_ends(operations: &[Operation], verdict: &mut Verdict) {
+    let ends = Ends::new(operations);
+    let of = |operation: &Operation| Some((operation.text("ticket")?.to_owned(), operation.number("owner")?));
+    let owners: BTreeMap<String, u64> = operations.iter().filter_map(of).collect();
+    for past in operations.iter().filter(|operation| operation.f == "past" && operation.is_ok()) {
+        let (Some(lock), Some(ticket), Some(end)) = (past.text("lock"), past.text("ticket"), past.text("end")) else {
+            continue;
+        };
+        let Some(owner) = owners.get(ticket).filter(|_| end != "revoked") else { continue };
+        if !ends.lost.contains_key(owner) && !ends.before(*owner, lock, past.complete) {
+            let detail = format!("is remembered as {end}, and session {owner} lives and had not given it back");
+            verdict.found("lost-ticket", told_of(past, &detail), &[past]);
         }
     }
 }

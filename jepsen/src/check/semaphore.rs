@@ -13,6 +13,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let tenures = tenure::tenures(operations);
     tenure::check_tokens(&tenures, &mut verdict);
+    tenure::check_kept(operations, &mut verdict);
     stay::check_limit(&stay::of_tenures(&tenures), Clock::History, &mut verdict);
     verdict.figure("grants", tenures.len());
     stay::check_limit(&stay::stays(operations, Clock::History), Clock::History, &mut verdict);

@@ -7,7 +7,11 @@ use crate::history::Operation;
 use crate::verdict::Verdict;
 
 /// Refusals that say that the session, and with it the lock, had been lost at some time before.
-const LOSSES: [&str; 5] = ["session-expired", "auth-failed", "ticket-gone", "lock-not-held", "superseded"];
+const LOSSES: [&str; 2] = ["session-expired", "auth-failed"];
+/// Refusals that say that a lock is not held, or not waited for, any more, whatever became of the session.
+const TICKET_LOSSES: [&str; 2] = ["ticket-gone", "lock-not-held"];
+/// What the log does only in a session that lives.
+const DONE_IN_SESSION: [&str; 5] = ["acquire", "enqueue", "upgrade", "downgrade", "release"];
 
 /// The time in which a client held a lock for sure: from the answer that said so to the request that gave it back.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +32,8 @@ pub struct Tenure<'a> {
     pub until: u64,
     /// The operation that may have given it back.
     pub end: Option<&'a Operation>,
+    /// The release that gave it back for sure.
+    given_back: Option<&'a Operation>,
 }
 
 /// Finds the tenures in grants (`acquire` and `await` with a token) and what ends them (`release`, `close`, a loss).
@@ -43,7 +49,6 @@ pub fn tenures(operations: &[Operation]) -> Vec<Tenure<'_>> {
         let grants = ["acquire", "enqueue", "await", "upgrade", "downgrade"].contains(&operation.f.as_str());
         let Some(token) = operation.number("token").filter(|_| grants && operation.is_ok()) else { continue };
         let end = ends.first_after(owner, lock, operation.text("mode"), operation.call);
-        let lost = ends.lost.contains_key(&owner);
         tenures.push(Tenure {
             lock,
             owner,
@@ -51,30 +56,55 @@ pub fn tenures(operations: &[Operation]) -> Vec<Tenure<'_>> {
             shared: operation.text("mode") == Some("read"),
             grant: operation,
             asked: asked.get(&(owner, lock)).copied().unwrap_or(operation.call),
-            until: if lost { operation.complete } else { end.map_or(u64::MAX, |end| end.call) },
+            until: ends.until(owner, operation, end),
             end,
+            given_back: ends.given_back(owner, lock, operation.text("mode"), operation.call),
         });
     }
     tenures
 }
 
+/// A session that lives loses no lock: one is gone only after an operation that may have given it back.
+pub fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
+    let ends = Ends::new(operations);
+    for operation in operations {
+        let (Some(owner), Some(lock)) = (operation.number("owner"), operation.text("lock")) else { continue };
+        let error = operation.error.as_deref().unwrap_or_default();
+        let gone = TICKET_LOSSES.contains(&error) || (operation.f == "release" && error == "no-node");
+        if !gone || ends.lost.contains_key(&owner) {
+            continue;
+        }
+        if !ends.before(owner, lock, operation.call) {
+            let detail = format!("{lock}: session {owner} lives and has lost it");
+            verdict.found("lost-ticket", detail, &[operation]);
+        }
+    }
+}
+
 /// What may end tenures.
+#[derive(Default)]
 pub struct Ends<'a> {
     releases: BTreeMap<(u64, &'a str), Vec<&'a Operation>>,
     closes: BTreeMap<u64, Vec<&'a Operation>>,
-    /// Sessions that were lost, with the operation that was told so.
+    /// Sessions that were lost, with the operation that was told so. One that was over after a close of its own is not.
     pub lost: BTreeMap<u64, &'a Operation>,
+    /// When each session last did something, in which it lived then.
+    lived: BTreeMap<u64, u64>,
 }
 
 impl<'a> Ends<'a> {
     /// Looks through a history.
     pub fn new(operations: &'a [Operation]) -> Ends<'a> {
-        let mut ends = Ends { releases: BTreeMap::new(), closes: BTreeMap::new(), lost: BTreeMap::new() };
+        let mut ends = Ends::default();
         for operation in operations {
             let Some(owner) = operation.number("owner") else { continue };
-            let no_ticket = operation.f == "release" && operation.error.as_deref() == Some("no-node");
-            if no_ticket || operation.error.as_deref().is_some_and(|error| LOSSES.contains(&error)) {
+            let is_over = operation.error.as_deref().is_some_and(|error| LOSSES.contains(&error));
+            if is_over && !ends.closes.contains_key(&owner) {
                 ends.lost.entry(owner).or_insert(operation);
+            }
+            if operation.is_ok() && DONE_IN_SESSION.contains(&operation.f.as_str()) {
+                let lived = ends.lived.entry(owner).or_default();
+                *lived = operation.call.max(*lived);
             }
             match (operation.f.as_str(), operation.text("lock")) {
                 ("release", Some(lock)) if operation.is_possible() => {
@@ -87,19 +117,46 @@ impl<'a> Ends<'a> {
         ends
     }
 
+    /// From when on a lost session may have been over: when it last did something; never before it did anything.
+    pub fn over_from(&self, owner: u64) -> Option<u64> {
+        self.lived.get(&owner).copied()
+    }
+
+    /// The index from which on the owner may have lost what it was granted, with what may have given it back.
+    pub fn until(&self, owner: u64, grant: &Operation, end: Option<&Operation>) -> u64 {
+        let given_back = end.map_or(u64::MAX, |end| end.call);
+        if !self.lost.contains_key(&owner) {
+            return given_back;
+        }
+        given_back.min(self.over_from(owner).unwrap_or(0).max(grant.complete))
+    }
+
+    /// Whether something invoked before `at` may have taken the lock from the owner.
+    pub fn before(&self, owner: u64, lock: &str, at: u64) -> bool {
+        let earlier = |ends: Option<&Vec<&Operation>>| ends.is_some_and(|ends| ends.iter().any(|end| end.call < at));
+        earlier(self.releases.get(&(owner, lock))) || earlier(self.closes.get(&owner))
+    }
+
     /// The first operation, invoked after `after`, that may have taken the lock from the owner. One who reads and writes
     /// gives one of both back at a time: a release that says its mode ends no other.
     pub fn first_after(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
-        let first = |ends: Option<&Vec<&'a Operation>>| {
-            let ends = ends?;
-            let later = &ends[ends.partition_point(|end| end.call <= after)..];
-            let other = |end: &Operation| mode.is_some() && end.text("mode").is_some_and(|its| Some(its) != mode);
-            later.iter().copied().find(|end| !other(end))
-        };
-        let release = first(self.releases.get(&(owner, lock)));
-        let close = first(self.closes.get(&owner));
+        let release = later(self.releases.get(&(owner, lock)), mode, after).next();
+        let close = later(self.closes.get(&owner), mode, after).next();
         release.into_iter().chain(close).min_by_key(|end| end.call)
     }
+
+    /// The first release, invoked after `after`, that left nothing of the lock to the owner.
+    fn given_back(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
+        let whole = |end: &&Operation| end.is_ok() && end.number("holds").is_none_or(|holds| holds == 0);
+        later(self.releases.get(&(owner, lock)), mode, after).find(whole)
+    }
+}
+
+/// Those of `ends` that were invoked after `after` and do not name another mode.
+fn later<'a>(ends: Option<&Vec<&'a Operation>>, mode: Option<&str>, after: u64) -> impl Iterator<Item = &'a Operation> {
+    let ends = ends.map(Vec::as_slice).unwrap_or_default();
+    let other = move |end: &Operation| mode.is_some() && end.text("mode").is_some_and(|its| Some(its) != mode);
+    ends[ends.partition_point(|end| end.call <= after)..].iter().copied().filter(move |end| !other(end))
 }
 
 /// No two clients hold one lock at once, but for readers.
@@ -119,7 +176,7 @@ fn by_lock<'a>(tenures: &[Tenure<'a>]) -> BTreeMap<&'a str, Vec<Tenure<'a>>> {
     locks
 }
 
-/// Tokens of one lock rise from grant to later grant, and no two grants to different sessions share one.
+/// Tokens of one lock rise from grant to later grant, and no two grants share one, but for those of one ticket.
 pub fn check_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     check_own_tokens(tenures, verdict);
     check_rising_tokens(tenures, verdict);
@@ -141,7 +198,7 @@ fn check_own_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// Tokens of one lock do not fall from grant to later grant.
+/// Tokens of one lock do not fall from grant to later grant, and do not stay once a lock was given back.
 pub fn check_rising_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     for (lock, tenures) in by_lock(tenures) {
         let mut asked = tenures.clone();
@@ -153,6 +210,14 @@ pub fn check_rising_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
                 if highest.is_none_or(|highest| highest.token < before.token) {
                     highest = Some(*before);
                 }
+            }
+            let again = |before: &Tenure<'_>| {
+                before.token == tenure.token && before.given_back.is_some_and(|end| end.complete < tenure.asked)
+            };
+            if let Some((before, end)) = highest.filter(again).and_then(|before| Some((before, before.given_back?))) {
+                let detail =
+                    format!("{lock}: token {} was given again after it had been given back", before.token.unwrap_or(0));
+                verdict.found("token-given-twice", detail, &[before.grant, end, tenure.grant]);
             }
             if let Some(before) = highest.filter(|before| before.token > tenure.token) {
                 let (old, new) = (before.token.unwrap_or(0), tenure.token.unwrap_or(0));

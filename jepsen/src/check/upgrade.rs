@@ -14,6 +14,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     let tenures = tenure::tenures(operations);
     tenure::check_exclusion(&tenures, &mut verdict);
     tenure::check_rising_tokens(&tenures, &mut verdict);
+    tenure::check_kept(operations, &mut verdict);
     let stays = stay::check_holders(operations, &mut verdict);
     stay::check_looks(operations, &stays, &stay::waits(operations), &mut verdict);
     guarded::check_znode(operations, &mut verdict);

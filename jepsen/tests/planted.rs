@@ -256,6 +256,46 @@ fn a_znode_that_outlives_its_session_is_found() {
 }
 
 #[test]
+fn a_znode_whose_session_ended_nobody_knows_how_is_gone_at_the_last_look() {
+    let history = |end: &str, exists: bool| {
+        format!(
+            r#"
+            0 open {{}} -> ok +"owner":1,"safe_for_ms":20
+            0 create {{"owner":1,"path":"/e"}} -> ok
+            0 {end}
+            1 final-look {{"owner":1,"path":"/e"}} -> ok +"exists":{exists}"#
+        )
+    };
+    let ends = ["info", "fail error=unavailable"].map(|end| format!(r#"close {{"owner":1}} -> {end}"#));
+    for end in [&ends[0], &ends[1], r#"abandon {"owner":1} -> ok"#] {
+        good(Workload::Ephemeral, &history(end, false));
+        bad(Workload::Ephemeral, "outlives-its-session", &history(end, true));
+    }
+}
+
+#[test]
+fn a_znode_that_was_seen_was_created_whatever_its_answer() {
+    let history = |safe_for_ms: u64, first: bool, last: bool| {
+        let look = |exists: bool| format!(r#"1 look {{"owner":1,"path":"/e"}} -> ok +"exists":{exists}"#);
+        format!(
+            r#"
+            0 open {{}} -> ok +"owner":1,"safe_for_ms":{safe_for_ms}
+            0 create {{"owner":1,"path":"/e"}} -> info
+            {}
+            {}
+            {}"#,
+            look(first),
+            look(false),
+            look(last)
+        )
+    };
+    good(Workload::Ephemeral, &history(2000, false, true));
+    good(Workload::Ephemeral, &history(20, true, false));
+    bad(Workload::Ephemeral, "early-expiry", &history(2000, true, false));
+    bad(Workload::Ephemeral, "came-back", &history(20, true, true));
+}
+
+#[test]
 fn a_lost_a_double_and_an_invented_event_are_found() {
     let history = |events: &str| {
         format!(

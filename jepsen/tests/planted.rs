@@ -226,6 +226,29 @@ fn a_request_that_happened_twice_or_not_is_found() {
 }
 
 #[test]
+fn one_of_unknown_outcome_excuses_none_that_happened_twice_before_it() {
+    let history = |first: u64, last: u64| {
+        format!(
+            r#"
+            0 add {{"counter":"/c","element":1}} -> ok +"version":{first}
+            1 add {{"counter":"/c","element":2}} -> info
+            2 add {{"counter":"/c","element":3}} -> fail error=unavailable
+            0 add {{"counter":"/c","element":4}} -> ok +"version":{last}
+            3 add {{"counter":"/c","element":5}} -> info
+            0 count {{"counter":"/c"}} -> ok +"version":3"#
+        )
+    };
+    good(Workload::ExactlyOnce, &history(1, 2));
+    good(Workload::ExactlyOnce, &history(1, 3));
+    bad(Workload::ExactlyOnce, "applied-twice", &history(2, 3));
+    bad(Workload::ExactlyOnce, "applied-twice", &history(1, 4));
+    bad(Workload::ExactlyOnce, "falling-version", &history(1, 4));
+    bad(Workload::ExactlyOnce, "falling-version", &history(2, 1));
+    bad(Workload::ExactlyOnce, "lost-update", &history(1, 1));
+    bad(Workload::ExactlyOnce, "lost-update", &history(0, 3));
+}
+
+#[test]
 fn a_session_that_ends_early_is_found() {
     let history = |safe_for_ms: u64, exists: bool| {
         format!(

@@ -4,9 +4,9 @@
 
 mod written;
 
-use jepsen::check::Workload;
+use jepsen::check::{Workload, check_worth};
 use jepsen::verdict::Validity;
-use written::{bad, good, judge};
+use written::{bad, doubtful, good, judge};
 
 #[test]
 fn a_stale_read_is_found() {
@@ -189,8 +189,8 @@ fn a_duplicated_create_is_found() {
     let history = |names: &str, number: u64| {
         format!(
             r#"
-            0 create {{"parent":"/p","element":1}} -> ok +"number":4
-            0 create {{"parent":"/p","element":2}} -> ok +"number":{number}
+            0 create {{"parent":"/p","element":1}} -> ok +"number":4 zxid=10
+            0 create {{"parent":"/p","element":2}} -> ok +"number":{number} zxid=11
             0 list {{"parent":"/p"}} -> ok +"names":{names}"#
         )
     };
@@ -371,4 +371,68 @@ fn a_client_that_goes_back_in_time_is_found() {
     bad(Workload::Session, "older-than-asked", &history(r#"{"key":"k","element":0,"mzxid":3} zxid=4"#));
     bad(Workload::Session, "stale-read", &history(r#"{"key":"k","element":1,"mzxid":5} zxid=6"#));
     bad(Workload::Session, "wrong-value", &history(r#"{"key":"k","element":1,"mzxid":6} zxid=6"#));
+}
+
+#[test]
+fn an_answer_without_the_zxid_that_it_is_judged_by_is_in_doubt() {
+    let table = [
+        (
+            Workload::Register,
+            r#"
+            0 write ["k",1] -> ok zxid=10
+            1 read ["k",null] -> ok ["k",1]"#,
+        ),
+        (
+            Workload::Sequential,
+            r#"
+            0 create {"parent":"/p","element":1} -> ok +"number":0
+            0 list {"parent":"/p"} -> ok +"names":["e1-0000000000"]"#,
+        ),
+        (
+            Workload::Watch,
+            r#"
+            0 write {"path":"/w/a"} -> ok
+            1 poll {"watcher":1,"since":4} -> ok +"events":[[5,"data_changed","/w/a"]],"upto":5"#,
+        ),
+        (
+            Workload::Multi,
+            r#"
+            0 open-accounts {} -> ok +"accounts":2,"initial":10
+            0 read {} -> ok {"balances":[10,10],"versions":[0,0]}"#,
+        ),
+        (
+            Workload::Session,
+            r#"
+            0 write {"key":"k","element":1} -> ok zxid=5
+            0 local-read {"key":"k","min_zxid":5} -> ok {"key":"k","element":0,"mzxid":3}"#,
+        ),
+    ];
+    for (workload, history) in table {
+        doubtful(workload, "no zxid to judge them by", history);
+    }
+}
+
+#[test]
+fn a_run_in_which_nothing_was_judged_is_in_doubt() {
+    for workload in Workload::ALL {
+        let mut verdict = judge(workload, "");
+        check_worth(workload, &mut verdict);
+        assert_eq!(verdict.valid, Validity::Unknown, "{workload:?}: {verdict:#?}");
+        assert!(verdict.doubts.iter().any(|doubt| doubt.contains("nothing was judged")), "{workload:?}: {verdict:#?}");
+    }
+    // A node that has events for nobody.
+    let history = |poll: &str| {
+        format!(
+            r#"
+            1 reset {{"watcher":1}} -> ok +"since":4
+            0 write {{"path":"/w/a"}} -> ok zxid=5
+            1 poll {{"watcher":1,"since":4}} -> {poll}"#
+        )
+    };
+    let told = history(r#"ok +"events":[[5,"data_changed","/w/a"]],"upto":5"#);
+    for (history, valid) in [(told, Validity::Valid), (history("fail error=events-gone"), Validity::Unknown)] {
+        let mut verdict = judge(Workload::Watch, &history);
+        check_worth(Workload::Watch, &mut verdict);
+        assert_eq!(verdict.valid, valid, "{verdict:#?}");
+    }
 }

@@ -357,6 +357,21 @@ fn money_that_appears_or_a_snapshot_that_never_was_is_found() {
 }
 
 #[test]
+fn accounts_that_nobody_reads_behind_the_last_transfer_are_in_doubt() {
+    let history = |read: &str| {
+        format!(
+            r#"
+            0 open-accounts {{}} -> ok +"accounts":2,"initial":10 zxid=1
+            2 read {{}} -> ok {{"balances":[10,10],"versions":[0,0]}} zxid=2
+            0 transfer {{"from":0,"to":1,"amount":3}} -> ok {{"sides":[[0,7,1],[1,13,1]]}} zxid=3
+            2 read {{}} -> {read}"#
+        )
+    };
+    good(Workload::Multi, &history(r#"ok {"balances":[7,13],"versions":[1,1]} zxid=4"#));
+    doubtful(Workload::Multi, "behind the last transfer", &history("fail error=bad-version"));
+}
+
+#[test]
 fn a_client_that_goes_back_in_time_is_found() {
     let history = |read: &str| {
         format!(

@@ -161,7 +161,8 @@ fn check_stored(dir: &Path, workload: Option<&str>) -> ExitCode {
         Ok(entries) => entries,
         Err(why) => return harness_failed(&why),
     };
-    let verdict = check::check(workload, &entries);
+    let mut verdict = check::check(workload, &entries);
+    check::check_worth(workload, &mut verdict);
     show_verdict("checker", &verdict);
     if let Err(error) = report::plots(dir, &entries) {
         say(&format!("the plots could not be written: {error}"));

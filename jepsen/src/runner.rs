@@ -384,6 +384,7 @@ impl Run {
 
     /// A run in which hardly anything happened proves nothing.
     fn check_worth(&self, faults: &Injected, counts: Counts, checker: &mut Verdict) {
+        check::check_worth(self.options.workload, checker);
         let wanted = self.options.time.as_secs().min(20);
         if counts.ok < wanted {
             checker.doubt(format!("only {} operations were acknowledged", counts.ok));

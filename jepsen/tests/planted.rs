@@ -4,9 +4,9 @@
 
 mod written;
 
-use jepsen::check::Workload;
+use jepsen::check::{Workload, check_worth};
 use jepsen::verdict::Validity;
-use written::{bad, good, judge};
+use written::{bad, doubtful, good, judge};
 
 #[test]
 fn a_stale_read_is_found() {
@@ -189,8 +189,8 @@ fn a_duplicated_create_is_found() {
     let history = |names: &str, number: u64| {
         format!(
             r#"
-            0 create {{"parent":"/p","element":1}} -> ok +"number":4
-            0 create {{"parent":"/p","element":2}} -> ok +"number":{number}
+            0 create {{"parent":"/p","element":1}} -> ok +"number":4 zxid=10
+            0 create {{"parent":"/p","element":2}} -> ok +"number":{number} zxid=11
             0 list {{"parent":"/p"}} -> ok +"names":{names}"#
         )
     };
@@ -226,6 +226,29 @@ fn a_request_that_happened_twice_or_not_is_found() {
 }
 
 #[test]
+fn one_of_unknown_outcome_excuses_none_that_happened_twice_before_it() {
+    let history = |first: u64, last: u64| {
+        format!(
+            r#"
+            0 add {{"counter":"/c","element":1}} -> ok +"version":{first}
+            1 add {{"counter":"/c","element":2}} -> info
+            2 add {{"counter":"/c","element":3}} -> fail error=unavailable
+            0 add {{"counter":"/c","element":4}} -> ok +"version":{last}
+            3 add {{"counter":"/c","element":5}} -> info
+            0 count {{"counter":"/c"}} -> ok +"version":3"#
+        )
+    };
+    good(Workload::ExactlyOnce, &history(1, 2));
+    good(Workload::ExactlyOnce, &history(1, 3));
+    bad(Workload::ExactlyOnce, "applied-twice", &history(2, 3));
+    bad(Workload::ExactlyOnce, "applied-twice", &history(1, 4));
+    bad(Workload::ExactlyOnce, "falling-version", &history(1, 4));
+    bad(Workload::ExactlyOnce, "falling-version", &history(2, 1));
+    bad(Workload::ExactlyOnce, "lost-update", &history(1, 1));
+    bad(Workload::ExactlyOnce, "lost-update", &history(0, 3));
+}
+
+#[test]
 fn a_session_that_ends_early_is_found() {
     let history = |safe_for_ms: u64, exists: bool| {
         format!(
@@ -253,6 +276,46 @@ fn a_znode_that_outlives_its_session_is_found() {
     };
     good(Workload::Ephemeral, &history(false));
     bad(Workload::Ephemeral, "outlives-its-session", &history(true));
+}
+
+#[test]
+fn a_znode_whose_session_ended_nobody_knows_how_is_gone_at_the_last_look() {
+    let history = |end: &str, exists: bool| {
+        format!(
+            r#"
+            0 open {{}} -> ok +"owner":1,"safe_for_ms":20
+            0 create {{"owner":1,"path":"/e"}} -> ok
+            0 {end}
+            1 final-look {{"owner":1,"path":"/e"}} -> ok +"exists":{exists}"#
+        )
+    };
+    let ends = ["info", "fail error=unavailable"].map(|end| format!(r#"close {{"owner":1}} -> {end}"#));
+    for end in [&ends[0], &ends[1], r#"abandon {"owner":1} -> ok"#] {
+        good(Workload::Ephemeral, &history(end, false));
+        bad(Workload::Ephemeral, "outlives-its-session", &history(end, true));
+    }
+}
+
+#[test]
+fn a_znode_that_was_seen_was_created_whatever_its_answer() {
+    let history = |safe_for_ms: u64, first: bool, last: bool| {
+        let look = |exists: bool| format!(r#"1 look {{"owner":1,"path":"/e"}} -> ok +"exists":{exists}"#);
+        format!(
+            r#"
+            0 open {{}} -> ok +"owner":1,"safe_for_ms":{safe_for_ms}
+            0 create {{"owner":1,"path":"/e"}} -> info
+            {}
+            {}
+            {}"#,
+            look(first),
+            look(false),
+            look(last)
+        )
+    };
+    good(Workload::Ephemeral, &history(2000, false, true));
+    good(Workload::Ephemeral, &history(20, true, false));
+    bad(Workload::Ephemeral, "early-expiry", &history(2000, true, false));
+    bad(Workload::Ephemeral, "came-back", &history(20, true, true));
 }
 
 #[test]
@@ -294,6 +357,21 @@ fn money_that_appears_or_a_snapshot_that_never_was_is_found() {
 }
 
 #[test]
+fn accounts_that_nobody_reads_behind_the_last_transfer_are_in_doubt() {
+    let history = |read: &str| {
+        format!(
+            r#"
+            0 open-accounts {{}} -> ok +"accounts":2,"initial":10 zxid=1
+            2 read {{}} -> ok {{"balances":[10,10],"versions":[0,0]}} zxid=2
+            0 transfer {{"from":0,"to":1,"amount":3}} -> ok {{"sides":[[0,7,1],[1,13,1]]}} zxid=3
+            2 read {{}} -> {read}"#
+        )
+    };
+    good(Workload::Multi, &history(r#"ok {"balances":[7,13],"versions":[1,1]} zxid=4"#));
+    doubtful(Workload::Multi, "behind the last transfer", &history("fail error=bad-version"));
+}
+
+#[test]
 fn a_client_that_goes_back_in_time_is_found() {
     let history = |read: &str| {
         format!(
@@ -308,4 +386,68 @@ fn a_client_that_goes_back_in_time_is_found() {
     bad(Workload::Session, "older-than-asked", &history(r#"{"key":"k","element":0,"mzxid":3} zxid=4"#));
     bad(Workload::Session, "stale-read", &history(r#"{"key":"k","element":1,"mzxid":5} zxid=6"#));
     bad(Workload::Session, "wrong-value", &history(r#"{"key":"k","element":1,"mzxid":6} zxid=6"#));
+}
+
+#[test]
+fn an_answer_without_the_zxid_that_it_is_judged_by_is_in_doubt() {
+    let table = [
+        (
+            Workload::Register,
+            r#"
+            0 write ["k",1] -> ok zxid=10
+            1 read ["k",null] -> ok ["k",1]"#,
+        ),
+        (
+            Workload::Sequential,
+            r#"
+            0 create {"parent":"/p","element":1} -> ok +"number":0
+            0 list {"parent":"/p"} -> ok +"names":["e1-0000000000"]"#,
+        ),
+        (
+            Workload::Watch,
+            r#"
+            0 write {"path":"/w/a"} -> ok
+            1 poll {"watcher":1,"since":4} -> ok +"events":[[5,"data_changed","/w/a"]],"upto":5"#,
+        ),
+        (
+            Workload::Multi,
+            r#"
+            0 open-accounts {} -> ok +"accounts":2,"initial":10
+            0 read {} -> ok {"balances":[10,10],"versions":[0,0]}"#,
+        ),
+        (
+            Workload::Session,
+            r#"
+            0 write {"key":"k","element":1} -> ok zxid=5
+            0 local-read {"key":"k","min_zxid":5} -> ok {"key":"k","element":0,"mzxid":3}"#,
+        ),
+    ];
+    for (workload, history) in table {
+        doubtful(workload, "no zxid to judge them by", history);
+    }
+}
+
+#[test]
+fn a_run_in_which_nothing_was_judged_is_in_doubt() {
+    for workload in Workload::ALL {
+        let mut verdict = judge(workload, "");
+        check_worth(workload, &mut verdict);
+        assert_eq!(verdict.valid, Validity::Unknown, "{workload:?}: {verdict:#?}");
+        assert!(verdict.doubts.iter().any(|doubt| doubt.contains("nothing was judged")), "{workload:?}: {verdict:#?}");
+    }
+    // A node that has events for nobody.
+    let history = |poll: &str| {
+        format!(
+            r#"
+            1 reset {{"watcher":1}} -> ok +"since":4
+            0 write {{"path":"/w/a"}} -> ok zxid=5
+            1 poll {{"watcher":1,"since":4}} -> {poll}"#
+        )
+    };
+    let told = history(r#"ok +"events":[[5,"data_changed","/w/a"]],"upto":5"#);
+    for (history, valid) in [(told, Validity::Valid), (history("fail error=events-gone"), Validity::Unknown)] {
+        let mut verdict = judge(Workload::Watch, &history);
+        check_worth(Workload::Watch, &mut verdict);
+        assert_eq!(verdict.valid, valid, "{verdict:#?}");
+    }
 }

@@ -21,7 +21,8 @@ struct Life<'a> {
     abandoned: bool,
 }
 
-/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and, after everything has settled, `final-look`.
+/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and `final-look`: by then every session was closed, left alone
+/// or lost, however the requests to close them ended, and had time enough to expire.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lives = lives(operations, &mut verdict);
@@ -34,6 +35,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict.figure("sessions", lives.len());
     verdict.figure("sessions-abandoned", lives.values().filter(|life| life.abandoned).count());
     verdict.figure("ephemerals", nodes.len());
+    verdict.figure("looks", operations.iter().filter(is_look).count());
     for (path, operations) in nodes {
         let owner = operations.iter().find_map(|operation| operation.number("owner"));
         if let Some(life) = owner.and_then(|owner| lives.get(&owner)) {
@@ -84,35 +86,45 @@ fn check_node(path: &str, operations: &[&Operation], life: &Life<'_>, verdict: &
     let Some(create) = operations.iter().find(|op| op.f == "create") else { return };
     let delete = operations.iter().find(|op| op.f == "delete" && op.is_possible());
     let asked_away = [delete.copied(), life.close_asked].into_iter().flatten().map(|op| op.call).min();
+    // What a look has seen was created, whatever became of the answer.
+    let mut created = Some(*create).filter(|create| create.is_ok());
     let mut gone: Option<&Operation> = None;
-    for look in operations.iter().filter(|op| matches!(op.f.as_str(), "look" | "final-look") && op.is_ok()) {
+    for look in operations.iter().copied().filter(is_look) {
         let exists = look.result.get("exists").and_then(serde_json::Value::as_bool).unwrap_or(false);
         if exists {
             let over = life.over.filter(|over| over.complete < look.call);
             let deleted = delete.filter(|delete| delete.is_ok() && delete.complete < look.call).copied();
             if let Some(end) = over.or(deleted) {
                 verdict.found("outlives-its-session", format!("{path} is there after its end"), &[create, end, look]);
-            } else if look.f == "final-look" && life.abandoned {
-                let detail = format!("{path} is there long after its session was left alone");
-                verdict.found("outlives-its-session", detail, &[create, look]);
+            } else if look.f == "final-look" {
+                let detail = format!("{path} is there long after its session was closed or left alone");
+                let part = [Some(*create), life.close_asked, Some(look)];
+                verdict.found("outlives-its-session", detail, &part.into_iter().flatten().collect::<Vec<_>>());
             }
             if let Some(gone) = gone.filter(|gone| gone.complete < look.call) {
                 verdict.found("came-back", format!("{path} was gone and is there again"), &[create, gone, look]);
             }
+            created = earlier(created, look);
             continue;
         }
-        let created = create.is_ok() && create.complete < look.call;
-        if !created {
-            continue;
-        }
-        gone.get_or_insert(look);
+        let Some(created) = created.filter(|created| created.complete < look.call) else { continue };
+        gone = earlier(gone, look);
         let was_asked = asked_away.is_some_and(|asked| asked < look.complete);
         if let (false, Some(promise)) = (was_asked, life.safe_until.1)
             && look.time.1 < life.safe_until.0
         {
             let early_ms = (life.safe_until.0 - look.time.1) / MS;
             let detail = format!("{path} went {early_ms} ms before its session could have expired");
-            verdict.found("early-expiry", detail, &[create, promise, look]);
+            verdict.found("early-expiry", detail, &[create, created, promise, look]);
         }
     }
+}
+
+fn is_look(operation: &&Operation) -> bool {
+    matches!(operation.f.as_str(), "look" | "final-look") && operation.is_ok()
+}
+
+/// The one that was answered first.
+fn earlier<'a>(known: Option<&'a Operation>, other: &'a Operation) -> Option<&'a Operation> {
+    known.into_iter().chain([other]).min_by_key(|operation| operation.complete)
 }

@@ -20,11 +20,14 @@ pub mod stay;
 pub mod tenure;
 mod upgrade;
 mod watch;
+mod worth;
 pub mod zones;
 
 use crate::history::{self, Entry, Operation};
 use crate::verdict::Verdict;
 use crate::zookeeper::WRONG;
+
+pub use worth::check_worth;
 
 /// What the harness can do to a cluster, and judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,6 +144,12 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
 
 /// The same for operations that are paired already.
 pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict {
+    let mut verdict = check_promise(workload, operations);
+    worth::check_zxids(workload, operations, &mut verdict);
+    verdict
+}
+
+fn check_promise(workload: Workload, operations: &[Operation]) -> Verdict {
     match workload {
         Workload::Register => {
             let mut verdict = register::check(operations);

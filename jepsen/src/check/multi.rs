@@ -53,6 +53,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     }
     order::check_zxids(operations, |f| matches!(f, "transfer" | "read").then_some(false), &mut verdict);
     replay(operations, &transfers, accounts, &mut verdict);
+    check_last(operations, &mut verdict);
     verdict.figure("transfers", transfers.iter().filter(|transfer| transfer.operation.is_ok()).count());
     verdict
 }
@@ -73,6 +74,15 @@ fn transfer(operation: &Operation) -> Option<Transfer<'_>> {
         Some(Side { account, balance: side.get(1)?.as_i64()?, version: side.get(2)?.as_i64()? })
     };
     Some(Transfer { operation, sides: [side(0)?, side(1)?] })
+}
+
+/// What the last acknowledged transfer has made is lost unseen, unless all accounts were read behind it.
+fn check_last(operations: &[Operation], verdict: &mut Verdict) {
+    let acknowledged = |f: &'static str| operations.iter().filter(move |op| op.f == f && op.is_ok());
+    let Some(last) = acknowledged("transfer").max_by_key(|transfer| transfer.complete) else { return };
+    if !acknowledged("read").any(|read| read.call > last.complete) {
+        verdict.doubt(format!("the accounts were not read behind the last transfer: {}", last.describe()));
+    }
 }
 
 /// A version of an account is made once.

@@ -40,6 +40,7 @@ fn check_creates(operations: &[Operation], verdict: &mut Verdict) {
     for operation in operations.iter().filter(|operation| matches!(operation.f.as_str(), "create" | "delete")) {
         parents.entry(operation.text("parent").unwrap_or_default()).or_default().push(operation);
     }
+    let mut children = 0;
     for (parent, operations_of) in parents {
         let mut numbers: BTreeMap<u64, &Operation> = BTreeMap::new();
         let mut rising = Vec::new();
@@ -54,19 +55,20 @@ fn check_creates(operations: &[Operation], verdict: &mut Verdict) {
         order::check_rising("falling-number", "sequence number", &rising, verdict);
         let is_list = |op: &&Operation| op.f == "list" && op.is_ok() && op.text("parent") == Some(parent);
         match operations.iter().rev().find(is_list) {
-            Some(list) => check_children(parent, &operations_of, list, verdict),
+            Some(list) => children += check_children(parent, &operations_of, list, verdict),
             None => verdict.doubt(format!("{parent}: the children were not listed at the end")),
         }
     }
+    verdict.figure("children", children);
 }
 
-fn check_children(parent: &str, operations: &[&Operation], list: &Operation, verdict: &mut Verdict) {
+/// Compares the creates of a parent with its children at the end. Answers how many elements have a child.
+fn check_children(parent: &str, operations: &[&Operation], list: &Operation, verdict: &mut Verdict) -> usize {
     let names = list.result.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let mut there: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (element, number) in names.filter_map(parse_name) {
         there.entry(element).or_default().push(number);
     }
-    verdict.figure("children", there.len());
     let deletes: BTreeMap<u64, &Operation> =
         operations.iter().filter(|op| op.f == "delete").filter_map(|op| Some((op.number("element")?, *op))).collect();
     let mut known = BTreeMap::new();
@@ -102,29 +104,27 @@ fn check_children(parent: &str, operations: &[&Operation], list: &Operation, ver
     for element in there.keys().filter(|element| !known.contains_key(element)) {
         verdict.found("child-from-nowhere", format!("{parent}: nobody created element {element}"), &[list]);
     }
+    there.len()
 }
 
-/// A counter is a znode's version: every `add` sets the znode once.
+/// A counter is a znode's version: it begins at 0, and every `add` sets the znode once.
 fn check_counters(operations: &[Operation], verdict: &mut Verdict) {
     let mut counters: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.f == "add") {
         counters.entry(operation.text("counter").unwrap_or_default()).or_default().push(operation);
     }
+    let mut acknowledged = 0;
     for (counter, adds) in counters {
-        let mut versions: BTreeMap<u64, &Operation> = BTreeMap::new();
-        for add in adds.iter().filter(|add| add.is_ok()) {
-            let Some(version) = add.number("version") else { continue };
-            if let Some(other) = versions.insert(version, add) {
-                verdict.found("version-given-twice", format!("{counter}: version {version}"), &[other, add]);
-            }
-        }
         let is_count = |op: &&Operation| op.f == "count" && op.is_ok() && op.text("counter") == Some(counter);
-        let Some(count) = operations.iter().rev().find(is_count) else {
+        let count = operations.iter().rev().find(is_count);
+        check_versions(counter, &adds, count, verdict);
+        let sure = adds.iter().filter(|add| add.is_ok()).count();
+        acknowledged += sure;
+        let Some(count) = count else {
             verdict.doubt(format!("{counter}: the version was not read at the end"));
             continue;
         };
         let version = count.number("version").unwrap_or(0) as usize;
-        let sure = adds.iter().filter(|add| add.is_ok()).count();
         let possible = adds.iter().filter(|add| add.is_possible()).count();
         if version < sure || version > possible {
             let kind = if version < sure { "lost-update" } else { "applied-twice" };
@@ -132,11 +132,50 @@ fn check_counters(operations: &[Operation], verdict: &mut Verdict) {
             verdict.found(kind, detail, &[count]);
         }
     }
+    verdict.figure("adds", acknowledged);
+}
+
+/// Versions are given once and follow real time, and none is higher than the number of sets that can have made it.
+///
+/// At the end a set of unknown outcome may excuse one that happened twice. It excuses none that was answered before it began.
+fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>, verdict: &mut Verdict) {
+    let mut versions: BTreeMap<u64, &Operation> = BTreeMap::new();
+    let mut rising = Vec::new();
+    let begun: Vec<u64> = adds.iter().filter(|add| add.is_possible()).map(|add| add.call).collect();
+    let mut answered: Vec<u64> = adds.iter().filter(|add| add.is_ok()).map(|add| add.complete).collect();
+    answered.sort_unstable();
+    let mut surplus = None;
+    for add in adds.iter().copied().filter(|add| add.is_ok()) {
+        let Some(version) = add.number("version") else { continue };
+        if let Some(other) = versions.insert(version, add) {
+            verdict.found("version-given-twice", format!("{counter}: version {version}"), &[other, add]);
+        }
+        rising.push(Numbered { operation: add, number: version, may_repeat: false });
+        let possible = begun.partition_point(|call| *call < add.complete) as u64;
+        let sure = answered.partition_point(|complete| *complete < add.call) as u64 + 1;
+        if version < sure {
+            let detail = format!("{counter}: {sure} sets acknowledged, version {version}");
+            verdict.found("lost-update", detail, &[add]);
+        }
+        if version > possible {
+            surplus.get_or_insert((add, version, possible));
+        }
+    }
+    // All later ones are too high as well.
+    if let Some((add, version, possible)) = surplus {
+        let detail = format!("{counter}: {possible} sets had begun when version {version} was answered");
+        verdict.found("applied-twice", detail, &[add]);
+    }
+    let last = count.and_then(|operation| Some((operation, operation.number("version")?)));
+    rising.extend(last.map(|(operation, number)| Numbered { operation, number, may_repeat: true }));
+    order::check_rising("falling-version", &format!("{counter}: version"), &rising, verdict);
 }
 
 /// An acquire that was sent several times holds once, and a release that was sent several times is answered as the first.
 fn check_cycles(operations: &[Operation], verdict: &mut Verdict) {
     let lost = tenure::Ends::new(operations).lost;
+    let acquires = operations.iter().filter(|operation| operation.f == "acquire" && operation.is_ok());
+    verdict.figure("acquires", acquires.count());
     for operation in operations {
         let owner = operation.number("owner").unwrap_or(0);
         if operation.error.as_deref() == Some("idempotency-key-reused") {

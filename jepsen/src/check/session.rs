@@ -11,7 +11,8 @@ use crate::verdict::Verdict;
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut writes: BTreeMap<&str, BTreeMap<u64, &Operation>> = BTreeMap::new();
-    for write in operations.iter().filter(|operation| operation.f == "write" && operation.is_ok()) {
+    let is_write = |operation: &&Operation| operation.f == "write" && operation.is_ok();
+    for write in operations.iter().filter(is_write) {
         if let (Some(key), Some(zxid)) = (write.text("key"), write.zxid) {
             writes.entry(key).or_default().insert(zxid, write);
         }
@@ -43,6 +44,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
         }
     }
     verdict.figure("local-reads", reads);
+    verdict.figure("writes", operations.iter().filter(is_write).count());
     verdict
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use protocol::{KeptAlive, Millis, OpenSession, SessionOpened};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::{Work, make_root};
 use crate::answer::{Answer, Effect};
@@ -14,7 +13,8 @@ use crate::history::Kind;
 use crate::http::Call;
 
 const SESSION_TIMEOUT_MS: u64 = 3_000;
-/// After the last fault a session that is left alone may live for two timeouts and an election.
+/// After the last fault a session that is left alone may live for two timeouts and an election. So may one whose request to be
+/// closed was refused or got no answer: its worker has left it as well.
 const GONE_WITHIN: Duration = Duration::from_millis(2 * SESSION_TIMEOUT_MS + 4_000);
 /// How many znodes are looked at again and again.
 const RECENT: usize = 40;
@@ -146,18 +146,10 @@ impl Work for Ephemerals {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        let deadline = Instant::now() + GONE_WITHIN;
+        // No worker keeps a session alive any more, so what is there after this time has outlived its session.
+        tokio::time::sleep(GONE_WITHIN).await;
         let nodes = self.nodes().clone();
         for (path, owner) in nodes {
-            loop {
-                // Looked at again until it is gone or had time enough; only the last look is part of the history.
-                let answer =
-                    client.insist(Call::get(format!("/v1/znodes{path}")), |it| it.is_problem("no-node")).await?;
-                if !answer.is_ok() || Instant::now() > deadline {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
             while self.look("final-look", &path, owner, client).await.is_none() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

@@ -2,21 +2,17 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use protocol::ZnodeInfo;
 use serde_json::{Value, json};
 
-use super::{Work, epoch, make_root};
+use super::patience::Patience;
+use super::stretches::{Stretches, keys};
+use super::{Work, make_root};
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::history::Kind;
 use crate::http::Call;
-
-/// Keys in use at the same time.
-const KEYS: u64 = 5;
-/// How long a key is in use.
-const EPOCH: Duration = Duration::from_secs(5);
 
 /// Registers that are empty at first. Every value is written once.
 pub struct Registers {
@@ -25,8 +21,7 @@ pub struct Registers {
     next_value: AtomicU64,
     /// A value that a key may have now, for compare-and-sets that have a chance.
     last: Mutex<std::collections::BTreeMap<String, i64>>,
-    /// The newest stretch whose keys are all there.
-    newest: AtomicU64,
+    stretches: Stretches,
     /// Held by the one worker that makes the next keys.
     making: tokio::sync::Mutex<()>,
 }
@@ -40,7 +35,7 @@ impl Registers {
             local_reads: negative,
             next_value: AtomicU64::new(1),
             last: Mutex::default(),
-            newest: AtomicU64::new(0),
+            stretches: Stretches::new(),
             making: tokio::sync::Mutex::new(()),
         }
     }
@@ -55,32 +50,34 @@ impl Registers {
     }
 
     /// Makes the keys of a new stretch, in one try. When the cluster is broken just then, the old keys go on in use.
-    async fn renew(&self, epoch: u64, client: &mut Client) {
+    async fn renew(&self, stretch: u64, client: &mut Client) {
         let Ok(_making) = self.making.try_lock() else { return };
-        for key in 0..KEYS {
+        for key in keys(stretch) {
             let node = client.any_node();
-            let call = Call::post(format!("/v1/znodes{}/register/{epoch}-{key}", super::ROOT));
+            let call = Call::post(url(&key));
             let answer = client.http.send(node, call).await;
             if !answer.is_ok() && !answer.is_problem("node-exists") {
                 return;
             }
         }
-        self.newest.store(epoch, Ordering::SeqCst);
+        self.stretches.add(stretch);
     }
 
-    async fn read(&self, client: &mut Client, key: &str, url: &str) {
+    async fn read(&self, client: &mut Client, key: &str) -> Answer {
         let value = json!([key, null]);
         let result = |answer: &mut Answer| register(answer).map(|(value, _)| json!([key, value]));
-        let target = if self.local_reads { format!("{url}?consistency=local") } else { url.to_owned() };
-        let (_, value) = client.operate("read", value, Call::get(target), result).await;
+        let call = Call::get(url(key));
+        let call = if self.local_reads { call.query("consistency=local") } else { call };
+        let (answer, value) = client.operate("read", value, call, result).await;
         if let Some(seen) = value.get(1).and_then(Value::as_i64) {
             self.note(key, seen);
         }
+        answer
     }
 
-    async fn write(&self, client: &mut Client, key: &str, url: &str) {
+    async fn write(&self, client: &mut Client, key: &str) {
         let new = self.fresh();
-        let call = Call::put(url).body(new.to_string());
+        let call = Call::put(url(key)).body(new.to_string());
         let (answer, _) = client.operate("write", json!([key, new]), call, |_| None).await;
         if answer.is_ok() {
             self.note(key, new);
@@ -88,12 +85,12 @@ impl Registers {
     }
 
     /// Looks, and sets under the condition that the version is still the one that was looked at.
-    async fn cas(&self, client: &mut Client, key: &str, url: &str, old: i64) {
+    async fn cas(&self, client: &mut Client, key: &str, old: i64) {
         let new = self.fresh();
         let value = json!([key, [old, new]]);
         client.invoke("cas", value.clone());
         let node = client.any_node();
-        let mut look = client.http.send(node, Call::get(url)).await;
+        let mut look = client.http.send(node, Call::get(url(key))).await;
         let Some((seen, version)) = register(&mut look) else {
             return client.end(Kind::Fail, "cas", value, look.error.clone(), None);
         };
@@ -101,7 +98,7 @@ impl Registers {
             return client.end(Kind::Fail, "cas", value, Some("another-value".into()), None);
         }
         let node = client.any_node();
-        let call = Call::put(url).header("if-match", version).body(new.to_string());
+        let call = Call::put(url(key)).header("if-match", version).body(new.to_string());
         let answer = client.http.send(node, call).await;
         client.end_as(&answer, "cas", value);
         if answer.is_ok() {
@@ -112,6 +109,14 @@ impl Registers {
     fn fresh(&self) -> i64 {
         i64::try_from(self.next_value.fetch_add(1, Ordering::Relaxed)).unwrap_or(i64::MAX)
     }
+}
+
+fn path(key: &str) -> String {
+    format!("{}/register/{key}", super::ROOT)
+}
+
+fn url(key: &str) -> String {
+    format!("/v1/znodes{}", path(key))
 }
 
 /// The value of a register and its version.
@@ -125,9 +130,9 @@ impl Work for Registers {
     type Worker = ();
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        let root = make_root(client, "register").await?;
-        for key in 0..KEYS {
-            client.ensure(&format!("{root}/0-{key}"), "").await?;
+        make_root(client, "register").await?;
+        for key in keys(0) {
+            client.ensure(&path(&key), "").await?;
         }
         Ok(())
     }
@@ -135,16 +140,30 @@ impl Work for Registers {
     fn worker(&self, _index: usize) {}
 
     async fn step(&self, (): &mut (), client: &mut Client) -> Result<(), String> {
-        let now = epoch(client, EPOCH);
-        if now > self.newest.load(Ordering::SeqCst) {
-            self.renew(now, client).await;
+        if let Some(stretch) = self.stretches.next(client) {
+            self.renew(stretch, client).await;
         }
-        let key = format!("{}-{}", self.newest.load(Ordering::SeqCst), client.rng.u64(..KEYS));
-        let url = format!("/v1/znodes{}/register/{key}", super::ROOT);
+        let key = self.stretches.any_key(client);
         match (client.rng.u8(..10), self.guess(&key)) {
-            (0..4, _) => self.read(client, &key, &url).await,
-            (4..7, Some(old)) => self.cas(client, &key, &url, old).await,
-            _ => self.write(client, &key, &url).await,
+            (0..4, _) => _ = self.read(client, &key).await,
+            (4..7, Some(old)) => self.cas(client, &key, old).await,
+            _ => self.write(client, &key).await,
+        }
+        Ok(())
+    }
+
+    /// Reads every key once more: what was acknowledged last to a key may be lost long after its stretch.
+    async fn finish(&self, client: &mut Client) -> Result<(), String> {
+        for key in self.stretches.all_keys() {
+            let patience = Patience::new();
+            loop {
+                let answer = self.read(client, &key).await;
+                // A key that is gone was answered as well: the checker knows what that means.
+                if answer.is_ok() || answer.is_problem("no-node") {
+                    break;
+                }
+                patience.after(&format!("key {key}"), &answer).await?;
+            }
         }
         Ok(())
     }

@@ -66,3 +66,11 @@ pub(crate) fn bad(workload: Workload, kind: &str, history: &str) {
     assert_eq!(verdict.valid, Validity::Invalid, "{verdict:#?}");
     assert!(verdict.has(kind), "no {kind} in {verdict:#?}");
 }
+
+/// Nobody can tell whether the promise was kept, for this reason.
+#[track_caller]
+pub(crate) fn doubtful(workload: Workload, why: &str, history: &str) {
+    let verdict = judge(workload, history);
+    assert_eq!(verdict.valid, Validity::Unknown, "{verdict:#?}");
+    assert!(verdict.doubts.iter().any(|doubt| doubt.contains(why)), "no {why} in {verdict:#?}");
+}

@@ -7,6 +7,7 @@ use super::{Seat, at, end, marked, set, transact, zxid};
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::history::Kind;
+use crate::workload::patience::Patience;
 use crate::workload::{ROOT, Work, make_root};
 use crate::zookeeper::{Failure, Reply, Zk};
 
@@ -134,9 +135,15 @@ impl Work for Bank {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        let mut seat = Seat::default();
-        let zk = seat.zk(&self.doors, client).await?;
-        self.read(client, zk).await;
-        Ok(())
+        let (mut seat, patience) = (Seat::default(), Patience::new());
+        loop {
+            let zk = seat.zk(&self.doors, client).await?;
+            let answer = self.read(client, zk).await;
+            seat.after(&answer);
+            if answer.is_ok() {
+                return Ok(());
+            }
+            patience.after("the accounts", &answer).await?;
+        }
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use jute::{DataStat, PathOnly, Request, Stat};
 use serde_json::{Value, json};
@@ -11,13 +10,10 @@ use serde_json::{Value, json};
 use super::{Seat, at, end, ensure, set, zxid};
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
-use crate::workload::{ROOT, Work, epoch, make_root};
+use crate::workload::patience::Patience;
+use crate::workload::stretches::{Stretches, keys};
+use crate::workload::{ROOT, Work, make_root};
 use crate::zookeeper::{Failure, Reply, Zk};
-
-/// Keys in use at the same time.
-const KEYS: u64 = 5;
-/// How long a key is in use.
-const EPOCH: Duration = Duration::from_secs(5);
 
 /// Registers that are empty at first. Every value is written once.
 pub struct Registers {
@@ -27,8 +23,7 @@ pub struct Registers {
     next_value: AtomicU64,
     /// A value that a key may have now, for compare-and-sets that have a chance.
     last: Mutex<BTreeMap<String, i64>>,
-    /// The newest stretch whose keys are all there.
-    newest: AtomicU64,
+    stretches: Stretches,
 }
 
 impl Registers {
@@ -41,7 +36,7 @@ impl Registers {
             local_reads: negative,
             next_value: AtomicU64::new(1),
             last: Mutex::default(),
-            newest: AtomicU64::new(0),
+            stretches: Stretches::new(),
         }
     }
 
@@ -59,13 +54,13 @@ impl Registers {
     }
 
     /// Makes the keys of a new stretch. When the cluster is broken just then, the old keys go on in use.
-    async fn renew(&self, epoch: u64, zk: &Zk) {
-        for key in 0..KEYS {
-            if ensure(zk, &path(&format!("{epoch}-{key}"))).await.is_err() {
+    async fn renew(&self, stretch: u64, zk: &Zk) {
+        for key in keys(stretch) {
+            if ensure(zk, &path(&key)).await.is_err() {
                 return;
             }
         }
-        self.newest.fetch_max(epoch, Ordering::SeqCst);
+        self.stretches.add(stretch);
     }
 
     async fn read(&self, client: &mut Client, zk: &Zk, key: &str) -> Answer {
@@ -135,8 +130,8 @@ impl Work for Registers {
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
         make_root(client, "register").await?;
-        for key in 0..KEYS {
-            client.ensure(&path(&format!("0-{key}")), "").await?;
+        for key in keys(0) {
+            client.ensure(&path(&key), "").await?;
         }
         Ok(())
     }
@@ -147,17 +142,35 @@ impl Work for Registers {
 
     async fn step(&self, seat: &mut Seat, client: &mut Client) -> Result<(), String> {
         let zk = seat.zk(&self.doors, client).await?;
-        let now = epoch(client, EPOCH);
-        if now > self.newest.load(Ordering::SeqCst) {
-            self.renew(now, zk).await;
+        if let Some(stretch) = self.stretches.next(client) {
+            self.renew(stretch, zk).await;
         }
-        let key = format!("{}-{}", self.newest.load(Ordering::SeqCst), client.rng.u64(..KEYS));
+        let key = self.stretches.any_key(client);
         let answer = match (client.rng.u8(..10), self.guess(&key)) {
             (0..4, _) => self.read(client, zk, &key).await,
             (4..7, Some(old)) => self.cas(client, zk, &key, old).await,
             _ => self.write(client, zk, &key).await,
         };
         seat.after(&answer);
+        Ok(())
+    }
+
+    /// Reads every key once more: what was acknowledged last to a key may be lost long after its stretch.
+    async fn finish(&self, client: &mut Client) -> Result<(), String> {
+        let mut seat = Seat::default();
+        for key in self.stretches.all_keys() {
+            let patience = Patience::new();
+            loop {
+                let zk = seat.zk(&self.doors, client).await?;
+                let answer = self.read(client, zk, &key).await;
+                seat.after(&answer);
+                // A key that is gone was answered as well: the checker knows what that means.
+                if answer.is_ok() || answer.is_problem("no-node") {
+                    break;
+                }
+                patience.after(&format!("key {key}"), &answer).await?;
+            }
+        }
         Ok(())
     }
 }

@@ -1,0 +1,50 @@
+//! The last reads of a run are tried until they are answered, or for so long that something is wrong.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+
+/// How long one last read may be tried, as in [`crate::client::Client::insist`].
+const TRIED_MAX: Duration = Duration::from_secs(60);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The time that is left for the tries of one read. Each try is an operation of the history.
+pub(super) struct Patience {
+    deadline: Instant,
+}
+
+impl Patience {
+    pub(super) fn new() -> Patience {
+        Patience { deadline: Instant::now() + TRIED_MAX }
+    }
+
+    /// Waits for the next try after one that failed so.
+    ///
+    /// # Errors
+    /// The try's error, when a minute was not enough.
+    pub(super) async fn after(&self, what: &str, answer: &Answer) -> Result<(), String> {
+        if Instant::now() > self.deadline {
+            return Err(format!("{what} was not read at the end: {}", answer.error.as_deref().unwrap_or_default()));
+        }
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::{Effect, Ending, judge};
+
+    #[tokio::test]
+    async fn a_read_that_is_never_answered_is_told_of() {
+        let answer = judge(Effect::Read, Ending::TimedOut, None, 1);
+        assert_eq!(Patience::new().after("key 0-1", &answer).await, Ok(()));
+        let over = Patience { deadline: Instant::now().checked_sub(PAUSE).expect("the machine runs for longer") };
+        let told = "key 0-1 was not read at the end: timed-out";
+        assert_eq!(over.after("key 0-1", &answer).await, Err(told.to_owned()));
+    }
+}

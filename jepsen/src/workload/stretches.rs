@@ -1,0 +1,76 @@
+//! The keys of `register`: a few at a time, each for a short while, so that the history of each is short.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::epoch;
+use crate::client::Client;
+
+/// Keys in use at the same time.
+const KEYS: u64 = 5;
+/// How long a key is in use.
+const EPOCH: Duration = Duration::from_secs(5);
+
+/// The stretches of a run whose keys are all there.
+pub(super) struct Stretches {
+    there: Mutex<BTreeSet<u64>>,
+}
+
+impl Stretches {
+    /// The first one, whose keys are there before the run begins.
+    pub(super) fn new() -> Stretches {
+        Stretches { there: Mutex::new(BTreeSet::from([0])) }
+    }
+
+    fn there(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn newest(&self) -> u64 {
+        self.there().last().copied().unwrap_or(0)
+    }
+
+    /// The stretch that the run is in, unless its keys are there already.
+    pub(super) fn next(&self, client: &Client) -> Option<u64> {
+        Some(epoch(client, EPOCH)).filter(|now| *now > self.newest())
+    }
+
+    /// Notes that all keys of a stretch are there.
+    pub(super) fn add(&self, stretch: u64) {
+        self.there().insert(stretch);
+    }
+
+    /// A key that is in use.
+    pub(super) fn any_key(&self, client: &mut Client) -> String {
+        key(self.newest(), client.rng.u64(..KEYS))
+    }
+
+    /// Every key that was ever in use.
+    pub(super) fn all_keys(&self) -> Vec<String> {
+        self.there().iter().flat_map(|stretch| keys(*stretch)).collect()
+    }
+}
+
+fn key(stretch: u64, number: u64) -> String {
+    format!("{stretch}-{number}")
+}
+
+/// The keys of a stretch.
+pub(super) fn keys(stretch: u64) -> impl Iterator<Item = String> {
+    (0..KEYS).map(move |number| key(stretch, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stay_known_after_their_stretch() {
+        let stretches = Stretches::new();
+        stretches.add(2);
+        let both: Vec<String> = keys(0).chain(keys(2)).collect();
+        assert_eq!(stretches.all_keys(), both);
+        assert_eq!(stretches.newest(), 2);
+    }
+}

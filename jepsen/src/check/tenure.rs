@@ -179,7 +179,14 @@ fn by_lock<'a>(tenures: &[Tenure<'a>]) -> BTreeMap<&'a str, Vec<Tenure<'a>>> {
 /// Tokens of one lock rise from grant to later grant, and no two grants share one, but for those of one ticket.
 pub fn check_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     check_own_tokens(tenures, verdict);
-    check_rising_tokens(tenures, verdict);
+    check_falling_tokens(tenures, verdict);
+    check_dead_tokens(tenures, |_| true, verdict);
+}
+
+/// The same where readers of one grant may share a token, whoever they are.
+pub fn check_rising_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
+    check_falling_tokens(tenures, verdict);
+    check_dead_tokens(tenures, |tenure| !tenure.shared, verdict);
 }
 
 /// No two grants to different sessions share a token.
@@ -198,8 +205,27 @@ fn check_own_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// Tokens of one lock do not fall from grant to later grant, and do not stay once a lock was given back.
-pub fn check_rising_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
+/// A session that has given a lock back is not granted it again with the same token.
+fn check_dead_tokens(tenures: &[Tenure<'_>], judged: impl Fn(&Tenure<'_>) -> bool, verdict: &mut Verdict) {
+    for (lock, tenures) in by_lock(tenures) {
+        let mut given_back: BTreeMap<(u64, u64), (&Operation, &Operation)> = BTreeMap::new();
+        for tenure in tenures.iter().filter(|tenure| judged(tenure)) {
+            let Some(token) = tenure.token else { continue };
+            if let Some((grant, end)) = given_back.get(&(tenure.owner, token))
+                && end.complete < tenure.asked
+            {
+                let detail = format!("{lock}: token {token} was given again after it had been given back");
+                verdict.found("token-given-twice", detail, &[grant, end, tenure.grant]);
+            }
+            if let Some(end) = tenure.given_back {
+                given_back.entry((tenure.owner, token)).or_insert((tenure.grant, end));
+            }
+        }
+    }
+}
+
+/// Tokens of one lock do not fall from grant to later grant.
+fn check_falling_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     for (lock, tenures) in by_lock(tenures) {
         let mut asked = tenures.clone();
         asked.sort_by_key(|tenure| tenure.asked);
@@ -210,14 +236,6 @@ pub fn check_rising_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
                 if highest.is_none_or(|highest| highest.token < before.token) {
                     highest = Some(*before);
                 }
-            }
-            let again = |before: &Tenure<'_>| {
-                before.token == tenure.token && before.given_back.is_some_and(|end| end.complete < tenure.asked)
-            };
-            if let Some((before, end)) = highest.filter(again).and_then(|before| Some((before, before.given_back?))) {
-                let detail =
-                    format!("{lock}: token {} was given again after it had been given back", before.token.unwrap_or(0));
-                verdict.found("token-given-twice", detail, &[before.grant, end, tenure.grant]);
             }
             if let Some(before) = highest.filter(|before| before.token > tenure.token) {
                 let (old, new) = (before.token.unwrap_or(0), tenure.token.unwrap_or(0));

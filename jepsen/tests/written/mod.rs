@@ -68,6 +68,7 @@ pub(crate) fn bad(workload: Workload, kind: &str, history: &str) {
 }
 
 /// Nobody can tell whether the promise was kept, for this reason.
+#[allow(dead_code, reason = "not every file has something to doubt")]
 #[track_caller]
 pub(crate) fn doubtful(workload: Workload, why: &str, history: &str) {
     let verdict = judge(workload, history);

@@ -175,7 +175,7 @@ impl<'a> Comeback<'a> {
                     return Some(Brought::TooMany);
                 }
             }
-            self.left.peek().is_none().then(|| Brought::Back(since))
+            self.left.peek().is_none().then_some(Brought::Back(since))
         })
     }
 }

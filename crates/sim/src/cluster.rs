@@ -58,6 +58,8 @@ pub struct Outcome {
     pub acknowledged: u64,
     /// Faults that were injected.
     pub faults: u64,
+    /// Disks that failed among them: one whose process ended before its next flush has not.
+    pub disk_faults: u64,
     /// Simulated milliseconds.
     pub simulated_ms: u64,
     /// What went wrong.
@@ -355,6 +357,7 @@ impl Cluster {
     }
 
     fn outcome(&self, seed: u64, failure: Option<String>) -> Outcome {
+        let disk_faults = self.nodes.iter().map(|node| node.log.failures()).sum();
         let shared = self.hub.lock();
         Outcome {
             seed,
@@ -362,7 +365,8 @@ impl Cluster {
             events: shared.trace.events(),
             commits: self.history.last().0,
             acknowledged: self.invariants.acknowledged(),
-            faults: self.faults.count,
+            faults: self.faults.count + disk_faults,
+            disk_faults,
             simulated_ms: shared.now_ms,
             last: shared.trace.last().map(str::to_string).collect(),
             failure,

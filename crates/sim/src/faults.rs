@@ -20,7 +20,7 @@ pub struct Faults {
     /// one. A majority of whole disks is what the promises need.
     whole: BTreeSet<MachineId>,
     election: Election,
-    /// How many faults there were.
+    /// How many faults there were, but for disks that fail: [`crate::log_disk::LogDisk::failures`] counts those.
     pub count: u64,
 }
 
@@ -74,7 +74,6 @@ impl Faults {
         self.follow_election(nodes, now_ms);
         if self.next_ms <= now_ms {
             self.next_ms = now_ms + 50 + self.random.u64(..self.calm_ms);
-            self.count += 1;
             self.strike(nodes, now_ms);
         }
         Ok(())
@@ -155,6 +154,8 @@ impl Faults {
             88..92 => {
                 self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
                 nodes[chosen].log.fail();
+                // It counts when a flush has failed: the process may end before.
+                return;
             }
             92..97 => self.disturb_election(nodes, chosen),
             _ => {
@@ -166,6 +167,7 @@ impl Faults {
                 });
             }
         }
+        self.count += 1;
     }
 
     fn kill(&mut self, node: &mut Node, power: bool) {

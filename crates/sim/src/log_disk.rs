@@ -2,7 +2,8 @@
 //!
 //! Appends, votes and purges are writes into one stream, as in the real log. They are readable at once; a flush makes
 //! all before it durable and takes its time. A loss of power keeps some of the writes behind the last flush: the first
-//! of them, as many as chance says.
+//! of them, as many as chance says. So does any end of a process whose flush has failed: until then it reads what it
+//! wrote, and only the next process sees what is gone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -92,7 +93,12 @@ struct Disk {
     /// Everything that was ever written, by index; what was purged too.
     archive: BTreeMap<u64, Archived>,
     boot: u64,
+    /// The next flush fails.
     fails: bool,
+    /// A flush of this boot has failed.
+    failed: bool,
+    /// Boots in which a flush failed.
+    failures: u64,
     /// Whether somebody wants to know of the next vote for another node.
     watched: bool,
     /// That vote's candidate.
@@ -123,6 +129,8 @@ impl LogDisk {
             archive: BTreeMap::new(),
             boot: 0,
             fails: false,
+            failed: false,
+            failures: 0,
             watched: false,
             granted: None,
             flush_ms,
@@ -146,9 +154,14 @@ impl LogDisk {
         self.lock().slow_ms = by_ms;
     }
 
-    /// The next flush fails, and all after it until the next start.
+    /// The next flush fails, and all after it until the process ends. One that ends before has met no failure.
     pub fn fail(&self) {
         self.lock().fails = true;
+    }
+
+    /// In how many lives of a process a flush has failed.
+    pub fn failures(&self) -> u64 {
+        self.lock().failures
     }
 
     /// Begins, or ends, to look out for a vote for another node.
@@ -163,11 +176,13 @@ impl LogDisk {
         self.lock().granted
     }
 
-    /// The process ends. `power`: what was not flushed is lost, but for the first so many parts of 256 of it.
-    pub fn crash(&self, power: Option<u8>) {
+    /// The process ends. `power`: what was not flushed is lost, but for the first so many parts of 256 of it. Returns as
+    /// much for whatever else is on the disk: where a flush has failed, something may be lost without a loss of power.
+    pub fn crash(&self, power: Option<u8>) -> Option<u8> {
         let mut disk = self.lock();
         disk.boot += 1;
-        let kept = power.map_or(disk.unflushed.len(), |part| disk.unflushed.len() * usize::from(part) / 256);
+        let lost = power.or_else(|| self.lost_by_failure(&disk));
+        let kept = lost.map_or(disk.unflushed.len(), |part| disk.unflushed.len() * usize::from(part) / 256);
         disk.unflushed.truncate(kept);
         for write in std::mem::take(&mut disk.unflushed) {
             disk.durable.apply(&write);
@@ -176,6 +191,23 @@ impl LogDisk {
         disk.waiters.clear();
         disk.flushing = None;
         disk.fails = false;
+        disk.failed = false;
+        lost
+    }
+
+    /// What a failed flush leaves, in parts of 256, if it lost anything.
+    fn lost_by_failure(&self, disk: &Disk) -> Option<u8> {
+        if !disk.failed {
+            return None;
+        }
+        let mut shared = self.hub.lock();
+        // The error may be all that went wrong: what was written is there.
+        let part = if shared.random.u8(..4) == 0 { None } else { Some(shared.random.u8(..)) };
+        shared.event(&[22, self.node, part.map_or(256, u64::from)], || {
+            let kept = part.map_or(256, u64::from);
+            format!("of what node {} wrote since its last flush before the failed one, {kept}/256 stays", self.node)
+        });
+        part
     }
 
     /// Everything is lost.
@@ -187,6 +219,8 @@ impl LogDisk {
         disk.unflushed.clear();
         disk.waiters.clear();
         disk.flushing = None;
+        disk.fails = false;
+        disk.failed = false;
     }
 
     /// The flush that was begun in this boot is done.
@@ -198,6 +232,8 @@ impl LogDisk {
             }
             let Some(count) = disk.flushing.take() else { return };
             if disk.fails {
+                disk.failures += u64::from(!disk.failed);
+                disk.failed = true;
                 (disk.waiters.drain(..).map(|(_, waiter)| waiter).collect::<Vec<_>>(), Err("the disk has failed"))
             } else {
                 for _ in 0..count {
@@ -358,5 +394,84 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
         self.durably(Write::Purge(upto)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use openraft::EntryPayload;
+
+    use crate::trace::Detail;
+
+    use super::*;
+
+    /// A disk, and the log on it: entry 0 is durable, the entries behind it are not flushed.
+    fn written(seed: u64, unflushed: u64) -> (LogDisk, MemoryLog) {
+        let disk = LogDisk::new(Hub::new(seed, Detail::Last), 1, 5);
+        let mut log = disk.open();
+        append(&mut log, 0);
+        disk.flushed(log.boot);
+        (1..=unflushed).for_each(|index| append(&mut log, index));
+        (disk, log)
+    }
+
+    fn append(log: &mut MemoryLog, index: u64) {
+        let entry = Entry { log_id: LogId::new_term_index(1, index), payload: EntryPayload::Blank };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(log.append([entry], IOFlushed::noop())).unwrap();
+    }
+
+    fn indexes(log: &MemoryLog) -> Vec<u64> {
+        log.disk().unwrap().current.entries.keys().copied().collect()
+    }
+
+    /// What the next process finds after a flush has failed, in many seeds.
+    fn after_failure(power: Option<u8>) -> BTreeSet<Vec<u64>> {
+        let found = |seed| {
+            let (disk, log) = written(seed, 3);
+            disk.fail();
+            disk.flushed(log.boot);
+            assert_eq!(indexes(&log), [0, 1, 2, 3], "seed {seed}: the process itself reads on");
+            disk.crash(power);
+            indexes(&disk.open())
+        };
+        (0..100).map(found).collect()
+    }
+
+    #[test]
+    fn what_a_failed_flush_covered_may_be_gone_and_what_was_flushed_before_is_not() {
+        let first = |count: u64| (0..=count).collect::<Vec<u64>>();
+        assert_eq!(after_failure(None), (0..=3).map(first).collect());
+        assert_eq!(after_failure(Some(0)), BTreeSet::from([first(0)]));
+    }
+
+    #[test]
+    fn a_disk_whose_process_ends_before_the_next_flush_has_not_failed() {
+        for seed in 0..100 {
+            let (disk, log) = written(seed, 3);
+            disk.fail();
+            assert_eq!(disk.crash(None), None, "seed {seed}");
+            // The flush that was under way comes too late.
+            disk.flushed(log.boot);
+            let mut next = disk.open();
+            assert_eq!((indexes(&next), disk.failures()), (vec![0, 1, 2, 3], 0), "seed {seed}");
+            append(&mut next, 4);
+            disk.flushed(next.boot);
+            disk.crash(Some(0));
+            assert_eq!((indexes(&disk.open()), disk.failures()), (vec![0, 1, 2, 3, 4], 0), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_disk_fails_once_in_the_life_of_a_process() {
+        let (disk, mut log) = written(1, 1);
+        disk.fail();
+        disk.flushed(log.boot);
+        append(&mut log, 2);
+        disk.flushed(log.boot);
+        disk.crash(None);
+        assert_eq!(disk.failures(), 1);
     }
 }

@@ -250,7 +250,7 @@ impl Node {
     }
 
     /// Ends the process at once. `power`: the machine goes as well and says nothing; of what was not flushed, so many
-    /// parts of 256 are on the disk all the same.
+    /// parts of 256 are on the disk all the same. After a flush that failed, as many as chance says.
     pub fn kill(&mut self, power: Option<u8>) {
         {
             let mut shared = self.hub.lock();
@@ -264,8 +264,9 @@ impl Node {
             });
         }
         self.hub.lock().close_all(self.id);
-        self.log.crash(power);
-        self.disk.crash(power.map_or(usize::MAX, |part| self.disk.unsynced() * usize::from(part) / 256));
+        // Syncs of a snapshot never fail. But one disk holds both, and a log that lost something is not alone.
+        let lost = self.log.crash(power);
+        self.disk.crash(lost.map_or(usize::MAX, |part| self.disk.unsynced() * usize::from(part) / 256));
         self.drop_process();
     }
 

@@ -54,13 +54,14 @@ fn main() -> ExitCode {
 fn one(plan: Plan) -> ExitCode {
     let outcome = run(plan);
     println!(
-        "seed {}: trace {:016x}, {} events, {} entries, {} writes acknowledged, {} faults, {} ms",
+        "seed {}: trace {:016x}, {} events, {} entries, {} writes acknowledged, {} faults ({} disks), {} ms",
         outcome.seed,
         outcome.hash,
         outcome.events,
         outcome.commits,
         outcome.acknowledged,
         outcome.faults,
+        outcome.disk_faults,
         outcome.simulated_ms
     );
     match outcome.failure {
@@ -121,6 +122,7 @@ struct Total {
     commits: u64,
     acknowledged: u64,
     faults: u64,
+    disk_faults: u64,
     failed: Vec<u64>,
 }
 
@@ -131,18 +133,20 @@ impl Total {
         self.commits += outcome.commits;
         self.acknowledged += outcome.acknowledged;
         self.faults += outcome.faults;
+        self.disk_faults += outcome.disk_faults;
     }
 
     fn print(&self, began: Instant) {
         let seconds = began.elapsed().as_secs_f64();
         println!(
-            "{} seeds, {:.1} seeds/s, {:.2} simulated hours, {} entries, {} writes acknowledged, {} faults, {} failed",
+            "{} seeds, {:.1} seeds/s, {:.2} simulated hours, {} entries, {} writes acknowledged, {} faults ({} disks), {} failed",
             self.seeds,
             self.seeds as f64 / seconds,
             self.simulated_ms as f64 / 3_600_000.0,
             self.commits,
             self.acknowledged,
             self.faults,
+            self.disk_faults,
             self.failed.len()
         );
     }

@@ -46,7 +46,7 @@ impl Election {
         let target = Target::path(ROUTE, &self.path)?.with("label", label).with("keep", true);
         let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
         let target = target.with_some("lock_delay", delay);
-        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, acquire(target)).await?;
+        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, acquire(target), self.lock_delay).await?;
         let grant = match grant {
             Some(grant) => Some(grant),
             None => claim.granted::<Ticket>(None).await?,

@@ -52,7 +52,7 @@ impl Lock {
     }
 
     /// If the session *expires* while it holds the lock, others are kept out for so much longer. For resources that do not
-    /// check fencing tokens.
+    /// check fencing tokens. A session in which such a lock was asked for is not closed once it is lost: it expires.
     pub fn lock_delay(mut self, delay: Duration) -> Lock {
         self.lock_delay = Some(delay);
         self
@@ -92,7 +92,7 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match Claim::enter::<Ticket>(&self.client, acquire(self.target()?)).await {
+        match Claim::enter::<Ticket>(&self.client, acquire(self.target()?), self.lock_delay).await {
             Ok((claim, Some(grant))) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
@@ -119,8 +119,8 @@ impl Lock {
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
         // The place is kept when a poll ends, breaks or moves to another node; a claim that is dropped gives it back.
-        let (mut claim, grant) =
-            Claim::enter::<Ticket>(&self.client, acquire(self.target()?.with("keep", true))).await?;
+        let enqueue = acquire(self.target()?.with("keep", true));
+        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
         let grant = match grant {
             Some(grant) => Some(grant),
             None => claim.granted::<Ticket>(deadline).await?,

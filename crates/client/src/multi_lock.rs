@@ -89,7 +89,7 @@ impl MultiLock {
     /// # Errors
     /// As [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        match Claim::enter::<MultiTicket>(&self.client, self.call(false)).await {
+        match Claim::enter::<MultiTicket>(&self.client, self.call(false), self.delay()).await {
             Ok((claim, Some(granted))) => Ok(Some(MultiGuard::of(claim, granted))),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
@@ -98,7 +98,8 @@ impl MultiLock {
     }
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<MultiGuard>, Error> {
-        let (mut claim, granted) = Claim::enter::<MultiTicket>(&self.client, self.call(true)).await?;
+        let entered = Claim::enter::<MultiTicket>(&self.client, self.call(true), self.delay()).await;
+        let (mut claim, granted) = entered?;
         let granted = match granted {
             Some(granted) => Some(granted),
             None => claim.granted::<MultiTicket>(deadline).await?,
@@ -108,6 +109,10 @@ impl MultiLock {
             let _ = claim.give_back().await;
         }
         Ok(granted.map(|granted| MultiGuard::of(claim, granted)))
+    }
+
+    fn delay(&self) -> Option<Duration> {
+        self.wish.lock_delay.map(|Millis(ms)| Duration::from_millis(ms))
     }
 
     fn call(&self, keep: bool) -> Call {

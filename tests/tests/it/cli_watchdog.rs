@@ -1,9 +1,47 @@
-//! `zlock lock` and its watchdog: what ends the one or the other, and what becomes of the command and the lock.
+//! `zlock lock` and its watchdog: signals to both, orphans, what is said with `--on-loss warn`, a lock with a delay.
+
+use std::io::Read as _;
 
 use rustix::process::Signal;
 
 use crate::cli::{LONG, Locked, run, zlock};
 use crate::harness::{Cluster, kill};
+
+/// Ends what still runs of the command, and reads what was said on stderr, which it shares.
+fn said(locked: &mut Locked) -> String {
+    if locked.runs() {
+        locked.command.iter().for_each(|pid| kill(*pid, Signal::KILL));
+    }
+    let mut text = String::new();
+    locked.cli.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    text
+}
+
+#[tokio::test]
+async fn a_signal_to_all_processes_at_once_ends_the_command_in_its_own_way() {
+    let cluster = Cluster::start().await;
+    let script =
+        "trap 'sleep 0.2; exit 7' TERM; echo $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; while :; do sleep 0.1; done";
+    let mut locked = Locked::start_script(&cluster, LONG, &[], script).await;
+    for signal in [Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2] {
+        kill(locked.watchdog, signal);
+    }
+    // As a service manager does it.
+    kill(locked.watchdog, Signal::TERM);
+    kill(locked.cli.id(), Signal::TERM);
+    assert_eq!(locked.exit().await, 7, "{}", said(&mut locked));
+}
+
+#[tokio::test]
+async fn with_warn_nothing_is_called_ended_that_goes_on() {
+    let cluster = Cluster::start().await;
+    let mut locked = Locked::start(&cluster, LONG, &["--on-loss", "warn"]).await;
+    kill(locked.watchdog, Signal::KILL);
+    assert_eq!(locked.exit().await, 121);
+    assert!(locked.runs());
+    let said_then = said(&mut locked);
+    assert!(said_then.contains("the command goes on") && !said_then.contains("was ended"), "{said_then}");
+}
 
 #[tokio::test]
 async fn a_lost_lock_with_a_delay_is_not_given_back() {

@@ -215,7 +215,8 @@ pub(crate) async fn run_under(
     matches: &ArgMatches,
     acquired: impl Future<Output = Result<Option<Guard>, Error>>,
 ) -> Result<u8, Failure> {
-    let mut signals = Signals::listen()?;
+    let listens = Signals::listen();
+    let mut signals = listens.map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
     let path = path_of(matches);
     let guard = acquire(context, matches, acquired, &mut signals).await?;
     if context.out.json {
@@ -241,7 +242,14 @@ pub(crate) async fn run_under(
             // itself.
             let _ = tokio::time::timeout(GOODBYE, give_back(&context.client, guard, matches)).await;
         }
-        say(&format!("zlock: the lock {path} was lost, and the command was ended"));
+        say(&match plan.on_loss {
+            deadline::OnLoss::Warn => {
+                format!(
+                    "zlock: the watchdog has ended, and the command goes on without the lock {path}, as --on-loss warn says"
+                )
+            }
+            _ => format!("zlock: the lock {path} was lost, and the command was ended"),
+        });
         return Ok(LOST);
     }
     match give_back(&context.client, guard, matches).await {

@@ -1,11 +1,12 @@
 //! `zlock lock` and its watchdog: signals to both, orphans, what is said with `--on-loss warn`, a lock with a delay.
 
 use std::io::Read as _;
+use std::path::Path;
 
 use rustix::process::Signal;
 
 use crate::cli::{LONG, Locked, run, zlock};
-use crate::harness::{Cluster, kill};
+use crate::harness::{Cluster, kill, until};
 
 /// Ends what still runs of the command, and reads what was said on stderr, which it shares.
 fn said(locked: &mut Locked) -> String {
@@ -30,6 +31,19 @@ async fn a_signal_to_all_processes_at_once_ends_the_command_in_its_own_way() {
     kill(locked.watchdog, Signal::TERM);
     kill(locked.cli.id(), Signal::TERM);
     assert_eq!(locked.exit().await, 7, "{}", said(&mut locked));
+}
+
+#[tokio::test]
+async fn orphans_of_the_command_that_have_ended_do_not_stay() {
+    let cluster = Cluster::start().await;
+    let script = "for n in 1 2 3; do (sleep 0.1 & echo $! >> \"$0.orphans\"); done; echo $$ | cat - \"$0.orphans\" > \"$0.new\"; mv \"$0.new\" \"$0\"; exec sleep 1000";
+    let mut locked = Locked::start_script(&cluster, LONG, &[], script).await;
+    let orphans = locked.command.split_off(1);
+    assert_eq!(orphans.len(), 3);
+    let there = || orphans.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists());
+    until("the orphans have ended, and nothing is left of them", async || (!there()).then_some(())).await;
+    kill(locked.command[0], Signal::TERM);
+    assert_eq!(locked.exit().await, 143, "the command's own end is not overlooked");
 }
 
 #[tokio::test]

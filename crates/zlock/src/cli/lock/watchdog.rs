@@ -19,7 +19,7 @@ use super::LOST;
 use super::control::{Ended, Order, now, receive_stdin, report};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
-use super::process_tree::{end_all, signal_all, signal_one};
+use super::process_tree::{end_all, reap, signal_all, signal_one};
 use super::signals::Signals;
 
 /// The name of the hidden command.
@@ -27,6 +27,8 @@ pub(crate) const WATCHDOG: &str = "internal-watchdog";
 
 /// How often it looks at the clock: the kernel's timers do not count the time that the machine sleeps.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it looks for orphans that have ended.
+const REAP: Duration = Duration::from_secs(1);
 /// What cannot be started.
 const CANNOT_RUN: u8 = 126;
 
@@ -117,6 +119,7 @@ impl Watchdog {
     /// Watches until the command has ended.
     fn watch(mut self) -> Ended {
         let mut line = Vec::new();
+        let mut reaped = now();
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return self.ended(status);
@@ -125,6 +128,11 @@ impl Watchdog {
                 self.listen(&mut line);
             }
             self.act();
+            // Orphans are this process's children, and nobody else asks how they ended.
+            if now() >= reaped + REAP {
+                reap(self.child.id());
+                reaped = now();
+            }
         }
     }
 

@@ -286,7 +286,9 @@ async fn commands_run_under_permits_and_as_leaders() {
     let leads = client.election("/e").campaign("first").await.unwrap();
     let elect = |wait: &str| zlock(&cluster, &[&["elect", "e", "--wait", wait][..], &script[..]].concat());
     assert_eq!(run(elect("100ms")).await.0, 124);
+    assert_eq!(run(elect("0")).await.0, 124);
     leads.resign().await.unwrap();
+    assert_eq!(run(elect("0")).await.0, 5, "a try leads where nobody does");
     assert_eq!(run(elect("30s")).await.0, 5);
 }
 
@@ -306,9 +308,12 @@ async fn what_runs_a_command_fails_with_a_code_of_its_own() {
             code == 125 && stderr.contains("endpoint") && stderr.lines().count() == 1,
             "{args:?}: {code}: {stderr}"
         );
-        // Nobody listens there.
-        let (code, _, stderr) = run(with(&["--endpoints", "127.0.0.1:1", "--timeout", "100ms"])).await;
-        assert!(code == 125 && stderr.starts_with("zlock: nothing was done"), "{args:?}: {code}: {stderr}");
+        // Nobody listens there. That is not a lock that others hold, however short the wait was to be.
+        for wait in [&[][..], &["--wait", "0"], &["--wait", "10ms"]] {
+            let nobody = ["--endpoints", "127.0.0.1:1", "--timeout", "100ms"];
+            let (code, _, stderr) = run(with(&[&nobody[..], wait].concat())).await;
+            assert!(code == 125 && stderr.starts_with("zlock: nothing was done"), "{args:?}: {code}: {stderr}");
+        }
         let (code, _, stderr) = run(with(&["--wiat", "1s"])).await;
         assert!(code == 2 && stderr.contains("--wiat"), "{args:?}: {code}: {stderr}");
     }

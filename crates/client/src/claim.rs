@@ -211,6 +211,17 @@ impl Claim {
         }
     }
 
+    /// Whether what was granted is held: not when the session was lost before the answer came.
+    ///
+    /// # Errors
+    /// `Refused` with `SessionExpired`.
+    pub(crate) fn check_held(&self) -> Result<(), Error> {
+        match self.session.is_safe() {
+            true => Ok(()),
+            false => Err(Error::session_lost("the session was lost before the grant was known")),
+        }
+    }
+
     /// The lock node's path.
     pub(crate) fn ticket(&self) -> &str {
         &self.ticketed().ticket
@@ -462,5 +473,28 @@ mod tests {
         let all =
             async |client: &Client| client.multi_lock().and("/l", LockMode::Read).lock_delay(second).acquire().await;
         assert!(!closes_after_the_loss_of(all).await);
+    }
+
+    #[tokio::test]
+    async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
+        let (open, opened) = tokio::sync::watch::channel(false);
+        let (addr, _requests) = fake_node(move |request: String| {
+            let mut opened = opened.clone();
+            async move {
+                if !request.starts_with("POST /v1/sessions") {
+                    opened.wait_for(|opened| *opened).await.unwrap();
+                }
+                granting(&request).replace("58800", "300")
+            }
+        })
+        .await;
+        let client = Client::connect([addr]).await.unwrap();
+        let session = client.session().await.unwrap();
+        let lock = client.lock("/l");
+        let (acquired, ()) = tokio::join!(lock.acquire(), async {
+            session.ended().await;
+            open.send(true).unwrap();
+        });
+        assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
     }
 }

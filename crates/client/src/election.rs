@@ -63,7 +63,7 @@ impl Election {
 
     async fn try_campaign(&self, label: &str) -> Result<Option<Leadership>, Error> {
         match Claim::enter::<Ticket>(&self.client, acquire(self.target(label)?), self.lock_delay).await {
-            Ok((claim, Some(grant))) => Ok(Some(self.leads(claim, grant))),
+            Ok((claim, Some(grant))) => self.leads(claim, grant).map(Some),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
             Err(error) => Err(error),
@@ -78,7 +78,7 @@ impl Election {
             None => claim.granted::<Ticket>(deadline).await?,
         };
         match grant {
-            Some(grant) => Ok(Some(self.leads(claim, grant))),
+            Some(grant) => self.leads(claim, grant).map(Some),
             None => {
                 // Should this fail, it goes on in the background.
                 let _ = claim.give_back().await;
@@ -92,9 +92,9 @@ impl Election {
         Ok(Target::path(ROUTE, &self.path)?.with("label", label).with_some("lock_delay", delay))
     }
 
-    fn leads(&self, claim: Claim, grant: Grant) -> Leadership {
-        let guard = Guard::new(claim, self.path.clone(), grant);
-        Leadership { client: self.client.clone(), path: self.path.clone(), guard }
+    fn leads(&self, claim: Claim, grant: Grant) -> Result<Leadership, Error> {
+        let guard = Guard::new(claim, self.path.clone(), grant)?;
+        Ok(Leadership { client: self.client.clone(), path: self.path.clone(), guard })
     }
 
     /// Who leads; `None` when nobody does.

@@ -25,8 +25,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(claim: Claim, lock: String, grant: Grant) -> Guard {
-        Guard { claim, lock, grant }
+    /// # Errors
+    /// As [`Claim::check_held`].
+    pub(crate) fn new(claim: Claim, lock: String, grant: Grant) -> Result<Guard, Error> {
+        claim.check_held()?;
+        Ok(Guard { claim, lock, grant })
     }
 
     /// What to show to the resource that the lock protects. Rises with every grant of the lock.
@@ -119,7 +122,7 @@ impl Guard {
             None => claim.granted::<Ticket>(None).await?,
         };
         let grant = grant.ok_or_else(|| Error::unknown("a wait without an end has ended"))?;
-        Ok(Guard::new(claim, self.lock.clone(), grant))
+        Guard::new(claim, self.lock.clone(), grant)
     }
 
     /// Releases the lock and waits until the cluster has confirmed it. Answers how many holds of the same owner are left.

@@ -73,7 +73,7 @@ impl Lock {
     ///
     /// # Errors
     /// `Unavailable` and `Unknown` when no node takes the request in time. Once it is in the queue it waits as long as its
-    /// session lives: then `Refused` with `SessionExpired`.
+    /// session lives: then `Refused` with `SessionExpired`, also when the session was lost before the grant was known.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         let guard = self.queue_up(None).await?;
         guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
@@ -93,7 +93,7 @@ impl Lock {
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         match Claim::enter::<Ticket>(&self.client, acquire(self.target()?), self.lock_delay).await {
-            Ok((claim, Some(grant))) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
+            Ok((claim, Some(grant))) => Guard::new(claim, self.path.clone(), grant).map(Some),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
             Err(error) => Err(error),
@@ -126,7 +126,7 @@ impl Lock {
             None => claim.granted::<Ticket>(deadline).await?,
         };
         match grant {
-            Some(grant) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
+            Some(grant) => Guard::new(claim, self.path.clone(), grant).map(Some),
             None => {
                 // Should this fail, it goes on in the background.
                 let _ = claim.give_back().await;

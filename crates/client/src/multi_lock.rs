@@ -90,7 +90,7 @@ impl MultiLock {
     /// As [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
         match Claim::enter::<MultiTicket>(&self.client, self.call(false), self.delay()).await {
-            Ok((claim, Some(granted))) => Ok(Some(MultiGuard::of(claim, granted))),
+            Ok((claim, Some(granted))) => MultiGuard::of(claim, granted).map(Some),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
             Err(error) => Err(error),
@@ -108,7 +108,7 @@ impl MultiLock {
             // Should this fail, it goes on in the background.
             let _ = claim.give_back().await;
         }
-        Ok(granted.map(|granted| MultiGuard::of(claim, granted)))
+        granted.map(|granted| MultiGuard::of(claim, granted)).transpose()
     }
 
     fn delay(&self) -> Option<Duration> {
@@ -130,8 +130,9 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    fn of(claim: Claim, (parts, holds): (Vec<HeldPart>, u32)) -> MultiGuard {
-        MultiGuard { claim, parts, holds }
+    fn of(claim: Claim, (parts, holds): (Vec<HeldPart>, u32)) -> Result<MultiGuard, Error> {
+        claim.check_held()?;
+        Ok(MultiGuard { claim, parts, holds })
     }
 
     /// How often this owner held them when they were acquired, this guard included.

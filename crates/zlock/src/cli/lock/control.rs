@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    recvmsg, send, sendmsg,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -65,6 +65,12 @@ impl Ended {
     }
 }
 
+/// Sends an order. Never waits: a watchdog that does not read is stopped, and its deadline stands.
+pub(super) fn send_order(socket: impl AsFd, order: Order) {
+    // Past tokio, which does not write to a new socket before it has had a turn to look at it.
+    let _ = send(socket, order.line().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
 /// Sends the command's stdin.
 pub(super) fn send_stdin(socket: &UnixStream) -> std::io::Result<()> {
     let stdin = std::io::stdin();
@@ -111,7 +117,22 @@ pub(super) fn now() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
+
+    // Tokio has not looked at the socket yet.
+    #[tokio::test]
+    async fn the_first_order_is_sent_too() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let ours = tokio::net::UnixStream::from_std(ours).unwrap();
+        send_order(&ours, Order::Signal(15));
+        drop(ours);
+        let mut text = String::new();
+        theirs.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "signal 15\n");
+    }
 
     #[test]
     fn what_is_said_is_understood() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::cli::{LONG, Locked, run, zlock};
+use crate::cli::{LONG, Locked, done, run, zlock};
 use crate::harness::{Cluster, kill, until};
 
 /// Ends what still runs of the command, and reads what was said on stderr, which it shares.
@@ -55,6 +55,14 @@ async fn with_warn_nothing_is_called_ended_that_goes_on() {
     assert!(locked.runs());
     let said_then = said(&mut locked);
     assert!(said_then.contains("the command goes on") && !said_then.contains("was ended"), "{said_then}");
+
+    let mut locked = Locked::start(&cluster, LONG, &["--on-loss", "warn"]).await;
+    done(&cluster, &["release", "l"]).await;
+    kill(locked.cli.id(), Signal::TERM);
+    assert_eq!(locked.exit().await, 143);
+    let said_then = said(&mut locked);
+    assert!(said_then.contains("/l was lost before the command had ended"), "{said_then}");
+    assert!(!said_then.contains("but not the lock"), "{said_then}");
 }
 
 #[tokio::test]

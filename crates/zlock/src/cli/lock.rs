@@ -254,9 +254,10 @@ pub(crate) async fn run_under(
     }
     match give_back(&context.client, guard, matches).await {
         Ok(()) => Ok(ended.code),
-        Err(error @ Error::Refused { .. }) if plan.on_loss != deadline::OnLoss::Warn => {
+        Err(error @ Error::Refused { .. }) => {
             say(&format!("zlock: the lock {path} was lost before the command had ended: {error}"));
-            Ok(LOST)
+            // With `warn` it went on, and how it ended is what counts.
+            Ok(if plan.on_loss == deadline::OnLoss::Warn { ended.code } else { LOST })
         }
         Err(error) => {
             say(&format!("zlock: the command has ended, but not the lock: {error}; it ends with its session"));

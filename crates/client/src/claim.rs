@@ -106,16 +106,25 @@ impl Place for MultiTicket {
 }
 
 impl Claim {
-    /// Asks for a place. `enqueue` is an acquire that keeps its place and does not wait, or does neither.
+    /// Asks for a place. `enqueue` is an acquire that keeps its place and does not wait, or does neither; `lock_delay` is
+    /// the one that it asks for.
     ///
     /// # Errors
     /// When there is certainly no place, or it is not known whether there is one: then it is given back in the background.
-    pub(crate) async fn enter<P: Place>(client: &Client, enqueue: Call) -> Result<(Claim, Option<P::Grant>), Error> {
-        match Claim::enter_in::<P>(client, client.session().await?, enqueue.clone()).await {
+    pub(crate) async fn enter<P: Place>(
+        client: &Client,
+        enqueue: Call,
+        lock_delay: Option<Duration>,
+    ) -> Result<(Claim, Option<P::Grant>), Error> {
+        let enter = async || {
+            let session = client.session().await?;
+            // Before it is sent: its answer may be lost.
+            session.note_delay(lock_delay);
+            Claim::enter_in::<P>(client, session, enqueue.clone()).await
+        };
+        match enter().await {
             // The session had ended without anybody noticing.
-            Err(error) if error.code() == Some(ProblemType::SessionExpired) => {
-                Claim::enter_in::<P>(client, client.session().await?, enqueue).await
-            }
+            Err(error) if error.code() == Some(ProblemType::SessionExpired) => enter().await,
             entered => entered,
         }
     }
@@ -199,6 +208,17 @@ impl Claim {
                 }
                 Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
             }
+        }
+    }
+
+    /// Whether what was granted is held: not when the session was lost before the answer came.
+    ///
+    /// # Errors
+    /// `Refused` with `SessionExpired`.
+    pub(crate) fn check_held(&self) -> Result<(), Error> {
+        match self.session.is_safe() {
+            true => Ok(()),
+            false => Err(Error::session_lost("the session was lost before the grant was known")),
         }
     }
 
@@ -357,57 +377,41 @@ impl Leaving {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::{TcpListener, TcpStream};
+    use protocol::LockMode;
     use tokio::sync::mpsc;
 
     use super::*;
     use crate::Guard;
+    use crate::fake_node::fake_node;
 
     const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
     const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+    const ALL_HELD: &str = r#"{"state":"held","ticket":"t","locks":[],"holds":1,"safe_for_ms":58800}"#;
 
-    /// A node that grants everything, and tells of releases without ever answering them.
-    async fn node(releases: mpsc::Sender<()>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap().to_string();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(connection(stream, releases.clone()));
-            }
-        });
-        addr
+    /// What a node answers that grants everything.
+    fn granting(request: &str) -> String {
+        let answer = match request {
+            "POST /v1/sessions" => SESSION,
+            _ if request.starts_with("POST /v1/multilocks") => ALL_HELD,
+            _ => HELD,
+        };
+        answer.to_owned()
     }
 
-    async fn connection(mut stream: TcpStream, releases: mpsc::Sender<()>) {
-        let mut seen = Vec::new();
-        loop {
-            let read = stream.read_buf(&mut seen).await.unwrap_or(0);
-            if read == 0 {
-                return;
-            }
-            let text = String::from_utf8_lossy(&seen).into_owned();
-            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-            if body.len() < length.unwrap_or(0) {
-                continue;
-            }
-            if head.starts_with("DELETE") {
-                releases.send(()).await.unwrap();
-                return std::future::pending().await;
-            }
-            let answer = if head.starts_with("POST /v1/sessions ") { SESSION } else { HELD };
-            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
-            stream.write_all(answer.as_bytes()).await.unwrap();
-            seen.clear();
-        }
-    }
-
-    async fn held() -> (Guard, Arc<Session>, mpsc::Receiver<()>) {
-        let (tell, releases) = mpsc::channel(16);
-        let client = Client::connect([node(tell).await]).await.unwrap();
+    async fn held() -> (Guard, Arc<Session>, mpsc::UnboundedReceiver<String>) {
+        // A release is heard and never answered.
+        let (addr, requests) = fake_node(async |request: String| match request.starts_with("DELETE") {
+            true => std::future::pending().await,
+            false => granting(&request),
+        })
+        .await;
+        let client = Client::connect([addr]).await.unwrap();
         let session = client.session().await.unwrap();
-        (client.lock("/l").acquire().await.unwrap(), session, releases)
+        (client.lock("/l").acquire().await.unwrap(), session, requests)
+    }
+
+    async fn release_of(requests: &mut mpsc::UnboundedReceiver<String>) {
+        while !requests.recv().await.unwrap().starts_with("DELETE") {}
     }
 
     /// Whether other writes of the session go on and on, until the state has forgotten the key of the release.
@@ -418,18 +422,79 @@ mod tests {
     // Sent again once its key is forgotten, a release would give another hold of the same owner back.
     #[tokio::test]
     async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
-        let (guard, session, mut releases) = held().await;
+        let (guard, session, mut requests) = held().await;
         assert!(is_forgotten(&session), "nothing is under way");
         drop(guard);
-        releases.recv().await.unwrap();
+        release_of(&mut requests).await;
         assert!(!is_forgotten(&session));
 
-        let (guard, session, mut releases) = held().await;
+        let (guard, session, mut requests) = held().await;
         let releasing = tokio::spawn(guard.release());
-        releases.recv().await.unwrap();
+        release_of(&mut requests).await;
         assert!(!is_forgotten(&session));
         releasing.abort();
         assert!(releasing.await.is_err());
         assert!(!is_forgotten(&session), "it goes on in the background");
+    }
+
+    /// Whether the client closes its session at the cluster after the loss of what it acquires here.
+    async fn closes_after_the_loss_of<G>(acquire: impl AsyncFnOnce(&Client) -> Result<G, Error>) -> bool {
+        let (addr, mut requests) = fake_node(async |request: String| match request.contains("keepalive") {
+            true => std::future::pending().await,
+            false => granting(&request).replace("58800", "500"),
+        })
+        .await;
+        let client = Client::connect([addr]).await.unwrap();
+        let session = client.session().await.unwrap();
+        let guard = acquire(&client).await.unwrap();
+        session.ended().await;
+        client.close().await.unwrap();
+        drop((guard, client));
+        // Until nothing goes on in the background that could still speak of the session.
+        while Arc::strong_count(&session) > 1 {
+            tokio::task::yield_now().await;
+        }
+        std::iter::from_fn(|| requests.try_recv().ok()).any(|request| request == "DELETE /v1/sessions/5")
+    }
+
+    // A close is no expiry: it would give the lock to the next at once.
+    #[tokio::test]
+    async fn a_lost_session_is_left_to_expire_when_a_lock_of_it_has_a_delay() {
+        let second = Duration::from_secs(1);
+        assert!(closes_after_the_loss_of(async |client| client.lock("/l").acquire().await).await);
+        let without = async |client: &Client| client.lock("/l").lock_delay(Duration::ZERO).acquire().await;
+        assert!(closes_after_the_loss_of(without).await);
+        let lock = async |client: &Client| client.lock("/l").lock_delay(second).acquire().await;
+        assert!(!closes_after_the_loss_of(lock).await);
+        let tried = async |client: &Client| client.lock("/l").lock_delay(second).try_acquire().await;
+        assert!(!closes_after_the_loss_of(tried).await);
+        let leads = async |client: &Client| client.election("/l").lock_delay(second).campaign("").await;
+        assert!(!closes_after_the_loss_of(leads).await);
+        let all =
+            async |client: &Client| client.multi_lock().and("/l", LockMode::Read).lock_delay(second).acquire().await;
+        assert!(!closes_after_the_loss_of(all).await);
+    }
+
+    #[tokio::test]
+    async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
+        let (open, opened) = tokio::sync::watch::channel(false);
+        let (addr, _requests) = fake_node(move |request: String| {
+            let mut opened = opened.clone();
+            async move {
+                if !request.starts_with("POST /v1/sessions") {
+                    opened.wait_for(|opened| *opened).await.unwrap();
+                }
+                granting(&request).replace("58800", "300")
+            }
+        })
+        .await;
+        let client = Client::connect([addr]).await.unwrap();
+        let session = client.session().await.unwrap();
+        let lock = client.lock("/l");
+        let (acquired, ()) = tokio::join!(lock.acquire(), async {
+            session.ended().await;
+            open.send(true).unwrap();
+        });
+        assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
     }
 }

@@ -112,7 +112,8 @@ impl Client {
     }
 
     /// Closes the session: its locks and ephemeral znodes go at once. The client can still be used; the next call that
-    /// needs a session opens another.
+    /// needs a session opens another. A lost session in which a lock with a delay ([`Lock::lock_delay`]) was asked for is
+    /// left to expire, because only then the delay begins.
     ///
     /// # Errors
     /// When the cluster did not confirm it in time. The session then ends by its timeout.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Method;
-use protocol::{Election as View, Leader, Millis, NodeSet, Ticket};
+use protocol::{Election as View, Leader, Millis, NodeSet, ProblemType, Ticket};
 
 use crate::call::{Call, Target};
-use crate::claim::Claim;
+use crate::claim::{Claim, Grant};
 use crate::client::Client;
+use crate::clock::Moment;
 use crate::lock::acquire;
 use crate::{Error, Guard};
 
@@ -43,16 +44,56 @@ impl Election {
     /// # Errors
     /// As [`crate::Lock::acquire`].
     pub async fn campaign(&self, label: &str) -> Result<Leadership, Error> {
-        let target = Target::path(ROUTE, &self.path)?.with("label", label).with("keep", true);
-        let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
-        let target = target.with_some("lock_delay", delay);
-        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, acquire(target)).await?;
+        let leadership = self.stand(label, None).await?;
+        leadership.ok_or_else(|| Error::unknown("a wait without an end has ended"))
+    }
+
+    /// Stands for election for so long. `None` when the time was over first; this client stands no more then. Zero is a
+    /// try: it leads when nobody else does, and never stands.
+    ///
+    /// # Errors
+    /// As [`Election::campaign`].
+    pub async fn campaign_within(&self, label: &str, wait: Duration) -> Result<Option<Leadership>, Error> {
+        if wait.is_zero() {
+            self.try_campaign(label).await
+        } else {
+            self.stand(label, Some(Moment::now().after(wait))).await
+        }
+    }
+
+    async fn try_campaign(&self, label: &str) -> Result<Option<Leadership>, Error> {
+        match Claim::enter::<Ticket>(&self.client, acquire(self.target(label)?), self.lock_delay).await {
+            Ok((claim, Some(grant))) => self.leads(claim, grant).map(Some),
+            Ok((_, None)) => Err(Error::unknown("a try was queued")),
+            Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn stand(&self, label: &str, deadline: Option<Moment>) -> Result<Option<Leadership>, Error> {
+        let enqueue = acquire(self.target(label)?.with("keep", true));
+        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
         let grant = match grant {
             Some(grant) => Some(grant),
-            None => claim.granted::<Ticket>(None).await?,
+            None => claim.granted::<Ticket>(deadline).await?,
         };
-        let grant = grant.ok_or_else(|| Error::unknown("a wait without an end has ended"))?;
-        let guard = Guard::new(claim, self.path.clone(), grant);
+        match grant {
+            Some(grant) => self.leads(claim, grant).map(Some),
+            None => {
+                // Should this fail, it goes on in the background.
+                let _ = claim.give_back().await;
+                Ok(None)
+            }
+        }
+    }
+
+    fn target(&self, label: &str) -> Result<Target, Error> {
+        let delay = self.lock_delay.map(|delay| Millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)));
+        Ok(Target::path(ROUTE, &self.path)?.with("label", label).with_some("lock_delay", delay))
+    }
+
+    fn leads(&self, claim: Claim, grant: Grant) -> Result<Leadership, Error> {
+        let guard = Guard::new(claim, self.path.clone(), grant)?;
         Ok(Leadership { client: self.client.clone(), path: self.path.clone(), guard })
     }
 

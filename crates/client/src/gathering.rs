@@ -158,21 +158,21 @@ impl Group {
         self.client.write::<protocol::Deleted>(Call::write(Method::DELETE, target.finish())).await.map(drop)
     }
 
-    /// Who is there: all members by name, and the zxid to continue from.
+    /// Who is there: all members by name, and the zxid to continue from. Of a group of several pages it is that of the
+    /// first, so that nothing which happened while they were read is missed.
     ///
     /// # Errors
     /// As any read.
     pub async fn members(&self) -> Result<(Vec<GroupMember>, u64), Error> {
-        let (mut members, mut after) = (Vec::new(), None);
-        loop {
-            let target = Target::path(GROUPS, &self.path)?.with_some("after", after);
+        let (first, _) = self.client.read::<GroupView>(Target::path(GROUPS, &self.path)?).await?;
+        let (mut members, mut after) = (first.members, first.next);
+        while let Some(next) = after {
+            let target = Target::path(GROUPS, &self.path)?.with("after", next);
             let (page, _) = self.client.read::<GroupView>(target).await?;
             members.extend(page.members);
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok((members, page.changed)),
-            }
+            after = page.next;
         }
+        Ok((members, first.changed))
     }
 
     /// Waits until somebody has joined or left since the answer that ended with `since`, then says who is there.
@@ -187,5 +187,27 @@ impl Group {
                 return self.members().await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_node::fake_node;
+
+    // Continued from the last page's zxid, what changed between the pages would be missed.
+    #[tokio::test]
+    async fn what_changes_between_two_pages_is_not_missed() {
+        let (addr, _requests) = fake_node(async |request: String| {
+            let (member, changed, next) = match request.contains("after=") {
+                false => ("a", 10, r#","next":"a""#),
+                true => ("b", 12, ""),
+            };
+            format!(r#"{{"group":"/g","count":2,"members":[{{"member":"{member}","since_ms":1}}],"changed":{changed}{next}}}"#)
+        })
+        .await;
+        let (members, changed) = Client::builder([addr]).build().unwrap().group("/g").members().await.unwrap();
+        let names: Vec<_> = members.iter().map(|member| member.member.as_str()).collect();
+        assert_eq!((names, changed), (vec!["a", "b"], 10));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::{Millis, ProblemType, RevokeRequest, Ticket};
+use protocol::{Millis, ProblemType, RevokeRequest, SimpleLock, Ticket};
 
 use crate::call::{Call, Target};
-use crate::claim::{Claim, Grant, Kind};
+use crate::claim::{Claim, Grant, Kind, SIMPLE_LOCKS};
 use crate::lock::acquire;
 use crate::watch::{WatchKind, Watcher};
 use crate::{Error, EventKind, SessionState};
@@ -25,8 +25,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(claim: Claim, lock: String, grant: Grant) -> Guard {
-        Guard { claim, lock, grant }
+    /// # Errors
+    /// As [`Claim::check_held`].
+    pub(crate) fn new(claim: Claim, lock: String, grant: Grant) -> Result<Guard, Error> {
+        claim.check_held()?;
+        Ok(Guard { claim, lock, grant })
     }
 
     /// What to show to the resource that the lock protects. Rises with every grant of the lock.
@@ -119,7 +122,7 @@ impl Guard {
             None => claim.granted::<Ticket>(None).await?,
         };
         let grant = grant.ok_or_else(|| Error::unknown("a wait without an end has ended"))?;
-        Ok(Guard::new(claim, self.lock.clone(), grant))
+        Guard::new(claim, self.lock.clone(), grant)
     }
 
     /// Releases the lock and waits until the cluster has confirmed it. Answers how many holds of the same owner are left.
@@ -153,17 +156,30 @@ impl Guard {
             match watcher.next_batch().await {
                 Ok(events) if events.iter().any(|event| event.kind == EventKind::Deleted) => return,
                 Ok(_) => {}
-                // No longer known what happened since: look at the ticket instead.
-                Err(error) if error.code() == Some(ProblemType::EventsGone) => {
-                    let Ok(target) = Target::path("/v1/tickets", self.ticket()) else { return };
-                    match self.claim.client().read::<Ticket>(target).await {
-                        Ok((_, answer)) => watcher.resume_from(answer.zxid),
-                        Err(error) if error.code() == Some(ProblemType::TicketGone) => return,
-                        Err(_) => tokio::time::sleep(PAUSE).await,
-                    }
-                }
+                // No longer known what happened since: look whether it is still there instead.
+                Err(error) if error.code() == Some(ProblemType::EventsGone) => match self.look().await {
+                    Ok(Some(zxid)) => watcher.resume_from(zxid),
+                    Ok(None) => return,
+                    Err(_) => tokio::time::sleep(PAUSE).await,
+                },
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
+        }
+    }
+
+    /// The zxid at which the lock node was there; `None` when it is gone.
+    async fn look(&self) -> Result<Option<u64>, Error> {
+        let client = self.claim.client();
+        if self.claim.kind() == Kind::Simple {
+            // It has no ticket, and by now the znode may be another holder's.
+            let (view, answer) = client.read::<SimpleLock>(Target::path(SIMPLE_LOCKS, self.ticket())?).await?;
+            let is_own = view.holder.is_some_and(|holder| holder.fencing_token == self.grant.token);
+            return Ok(is_own.then_some(answer.zxid));
+        }
+        match client.read::<Ticket>(Target::path("/v1/tickets", self.ticket())?).await {
+            Ok((_, answer)) => Ok(Some(answer.zxid)),
+            Err(error) if error.code() == Some(ProblemType::TicketGone) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

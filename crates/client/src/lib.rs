@@ -47,6 +47,8 @@ mod connection;
 mod election;
 mod endpoints;
 mod error;
+#[cfg(test)]
+mod fake_node;
 mod gathering;
 mod guard;
 mod life;

@@ -52,7 +52,7 @@ impl Lock {
     }
 
     /// If the session *expires* while it holds the lock, others are kept out for so much longer. For resources that do not
-    /// check fencing tokens.
+    /// check fencing tokens. A session in which such a lock was asked for is not closed once it is lost: it expires.
     pub fn lock_delay(mut self, delay: Duration) -> Lock {
         self.lock_delay = Some(delay);
         self
@@ -73,7 +73,7 @@ impl Lock {
     ///
     /// # Errors
     /// `Unavailable` and `Unknown` when no node takes the request in time. Once it is in the queue it waits as long as its
-    /// session lives: then `Refused` with `SessionExpired`.
+    /// session lives: then `Refused` with `SessionExpired`, also when the session was lost before the grant was known.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         let guard = self.queue_up(None).await?;
         guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
@@ -92,8 +92,8 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match Claim::enter::<Ticket>(&self.client, acquire(self.target()?)).await {
-            Ok((claim, Some(grant))) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
+        match Claim::enter::<Ticket>(&self.client, acquire(self.target()?), self.lock_delay).await {
+            Ok((claim, Some(grant))) => Guard::new(claim, self.path.clone(), grant).map(Some),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
             Err(error) => Err(error),
@@ -119,14 +119,14 @@ impl Lock {
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
         // The place is kept when a poll ends, breaks or moves to another node; a claim that is dropped gives it back.
-        let (mut claim, grant) =
-            Claim::enter::<Ticket>(&self.client, acquire(self.target()?.with("keep", true))).await?;
+        let enqueue = acquire(self.target()?.with("keep", true));
+        let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
         let grant = match grant {
             Some(grant) => Some(grant),
             None => claim.granted::<Ticket>(deadline).await?,
         };
         match grant {
-            Some(grant) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
+            Some(grant) => Guard::new(claim, self.path.clone(), grant).map(Some),
             None => {
                 // Should this fail, it goes on in the background.
                 let _ = claim.give_back().await;

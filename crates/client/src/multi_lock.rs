@@ -89,8 +89,8 @@ impl MultiLock {
     /// # Errors
     /// As [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        match Claim::enter::<MultiTicket>(&self.client, self.call(false)).await {
-            Ok((claim, Some(granted))) => Ok(Some(MultiGuard::of(claim, granted))),
+        match Claim::enter::<MultiTicket>(&self.client, self.call(false), self.delay()).await {
+            Ok((claim, Some(granted))) => MultiGuard::of(claim, granted).map(Some),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
             Err(error) => Err(error),
@@ -98,7 +98,8 @@ impl MultiLock {
     }
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<MultiGuard>, Error> {
-        let (mut claim, granted) = Claim::enter::<MultiTicket>(&self.client, self.call(true)).await?;
+        let entered = Claim::enter::<MultiTicket>(&self.client, self.call(true), self.delay()).await;
+        let (mut claim, granted) = entered?;
         let granted = match granted {
             Some(granted) => Some(granted),
             None => claim.granted::<MultiTicket>(deadline).await?,
@@ -107,7 +108,11 @@ impl MultiLock {
             // Should this fail, it goes on in the background.
             let _ = claim.give_back().await;
         }
-        Ok(granted.map(|granted| MultiGuard::of(claim, granted)))
+        granted.map(|granted| MultiGuard::of(claim, granted)).transpose()
+    }
+
+    fn delay(&self) -> Option<Duration> {
+        self.wish.lock_delay.map(|Millis(ms)| Duration::from_millis(ms))
     }
 
     fn call(&self, keep: bool) -> Call {
@@ -125,8 +130,9 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    fn of(claim: Claim, (parts, holds): (Vec<HeldPart>, u32)) -> MultiGuard {
-        MultiGuard { claim, parts, holds }
+    fn of(claim: Claim, (parts, holds): (Vec<HeldPart>, u32)) -> Result<MultiGuard, Error> {
+        claim.check_held()?;
+        Ok(MultiGuard { claim, parts, holds })
     }
 
     /// How often this owner held them when they were acquired, this guard included.

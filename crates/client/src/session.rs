@@ -4,6 +4,7 @@
 //! when it passes without a newer answer the session is lost, whatever the cluster may think. The cluster cannot have
 //! expired it before: it counts the same time, from the heartbeat's arrival.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     state: watch::Sender<SessionState>,
     events: broadcast::Sender<SessionEvent>,
     pub(crate) window: Arc<Window>,
+    /// Whether a lock with a delay was asked for in it.
+    delays: AtomicBool,
 }
 
 impl Session {
@@ -61,6 +64,7 @@ impl Session {
             state: watch::Sender::new(SessionState::Connected),
             events,
             window: Arc::default(),
+            delays: AtomicBool::new(false),
         });
         session.tell(SessionState::Connected);
         tokio::spawn(keep(Arc::clone(&session), Arc::clone(transport)));
@@ -126,8 +130,24 @@ impl Session {
         }
     }
 
-    /// Closes the session: its ephemerals and locks go at once.
+    /// Notes that a lock with this delay is about to be asked for.
+    pub(crate) fn note_delay(&self, lock_delay: Option<Duration>) {
+        if lock_delay.is_some_and(|delay| !delay.is_zero()) {
+            self.delays.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the session is lost and must end by its timeout: only then the delay of its locks begins. Closed, it would give
+    /// them to others at once.
+    fn must_expire(&self) -> bool {
+        self.delays.load(Ordering::Relaxed) && self.state() == SessionState::Lost
+    }
+
+    /// Closes the session: its ephemerals and locks go at once. One that must expire is left to do so.
     pub(crate) async fn close(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
+        if self.must_expire() {
+            return Ok(());
+        }
         self.set(SessionState::Closed);
         self.delete(transport, deadline).await
     }
@@ -181,7 +201,7 @@ async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
     }
     // Whichever of them saw the deadline pass: from here on nobody else would tell it.
     session.refresh();
-    if *session.state.borrow() == SessionState::Lost {
+    if *session.state.borrow() == SessionState::Lost && !session.must_expire() {
         // The cluster may think otherwise, and then others would wait for what this client no longer dares to use.
         let _ = session.delete(&transport, Moment::now().after(session.timeout)).await;
     }
@@ -235,6 +255,7 @@ mod tests {
             state: watch::Sender::new(SessionState::Connected),
             events: broadcast::Sender::new(1),
             window: Arc::default(),
+            delays: AtomicBool::new(false),
         };
         // A guard that is dropped now, for example: it is not given back, as it goes with the session.
         assert_eq!(session.state(), SessionState::Lost);

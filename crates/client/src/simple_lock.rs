@@ -76,7 +76,7 @@ impl SimpleLock {
             entered => entered,
         };
         match entered {
-            Ok((claim, Some(grant))) => Ok(Some(Guard::new(claim, self.path.clone(), grant))),
+            Ok((claim, Some(grant))) => Guard::new(claim, self.path.clone(), grant).map(Some),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             // Held by another, or it was taken by an earlier sending of this very try and is gone since.
             Err(Error::Refused { code: Some(ProblemType::NotAcquired | ProblemType::TicketGone), .. }) => Ok(None),

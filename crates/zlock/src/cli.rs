@@ -112,8 +112,13 @@ fn with_client(name: &str, matches: &ArgMatches) -> Result<u8, Failure> {
             "watch" => watch::run(&context, matches).await,
             other => Err(Failure::refused(format!("{other} has no code"))),
         };
-        // Best effort: what cannot be closed ends by its timeout.
-        let _ = tokio::time::timeout(GOODBYE, context.client.close()).await;
+        if context.leaves_session.get() {
+            // Dropped, the client would close it.
+            std::mem::forget(context);
+        } else {
+            // Best effort: what cannot be closed ends by its timeout.
+            let _ = tokio::time::timeout(GOODBYE, context.client.close()).await;
+        }
         ended
     })
 }

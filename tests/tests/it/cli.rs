@@ -12,7 +12,7 @@ use crate::harness::{Cluster, PROGRAM, kill, until};
 /// For tests that wait for its end: long enough for a machine that is busy with other tests.
 const SHORT: &str = "5s";
 /// For the others.
-const LONG: &str = "60s";
+pub(crate) const LONG: &str = "60s";
 
 /// The program, told of the cluster by the variable.
 pub(crate) fn zlock(cluster: &Cluster, args: &[&str]) -> Command {
@@ -36,19 +36,24 @@ pub(crate) async fn done(cluster: &Cluster, args: &[&str]) -> String {
 }
 
 /// `zlock lock` with a command that has a child of its own and ends by itself in no time that a test lasts.
-struct Locked {
-    cli: Child,
-    /// The command and its child.
-    command: Vec<u32>,
-    watchdog: u32,
+pub(crate) struct Locked {
+    pub(crate) cli: Child,
+    /// The command and its child, or what else its script tells of.
+    pub(crate) command: Vec<u32>,
+    pub(crate) watchdog: u32,
     _dir: tempfile::TempDir,
 }
 
 impl Locked {
-    async fn start(cluster: &Cluster, session_timeout: &str, args: &[&str]) -> Locked {
+    pub(crate) async fn start(cluster: &Cluster, session_timeout: &str, args: &[&str]) -> Locked {
+        let script = "sleep 1000 & echo $$ $! > \"$0.new\"; mv \"$0.new\" \"$0\"; wait";
+        Locked::start_script(cluster, session_timeout, args, script).await
+    }
+
+    /// The same with a script of its own, which tells its processes, itself first, in the file that `$0` names.
+    pub(crate) async fn start_script(cluster: &Cluster, session_timeout: &str, args: &[&str], script: &str) -> Locked {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pids");
-        let script = "sleep 1000 & echo $$ $! > \"$0.new\"; mv \"$0.new\" \"$0\"; wait";
         let mut all = vec!["lock", "/l", "--session-timeout", session_timeout];
         all.extend(args);
         all.extend(["--", "sh", "-c", script, file.to_str().unwrap()]);
@@ -59,11 +64,11 @@ impl Locked {
         Locked { cli, command, watchdog, _dir: dir }
     }
 
-    fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         self.command.iter().any(|pid| parent(*pid).is_some())
     }
 
-    async fn exit(&mut self) -> i32 {
+    pub(crate) async fn exit(&mut self) -> i32 {
         until("zlock lock has ended", async || self.cli.try_wait().unwrap()).await.code().unwrap()
     }
 }
@@ -281,7 +286,9 @@ async fn commands_run_under_permits_and_as_leaders() {
     let leads = client.election("/e").campaign("first").await.unwrap();
     let elect = |wait: &str| zlock(&cluster, &[&["elect", "e", "--wait", wait][..], &script[..]].concat());
     assert_eq!(run(elect("100ms")).await.0, 124);
+    assert_eq!(run(elect("0")).await.0, 124);
     leads.resign().await.unwrap();
+    assert_eq!(run(elect("0")).await.0, 5, "a try leads where nobody does");
     assert_eq!(run(elect("30s")).await.0, 5);
 }
 
@@ -301,9 +308,12 @@ async fn what_runs_a_command_fails_with_a_code_of_its_own() {
             code == 125 && stderr.contains("endpoint") && stderr.lines().count() == 1,
             "{args:?}: {code}: {stderr}"
         );
-        // Nobody listens there.
-        let (code, _, stderr) = run(with(&["--endpoints", "127.0.0.1:1", "--timeout", "100ms"])).await;
-        assert!(code == 125 && stderr.starts_with("zlock: nothing was done"), "{args:?}: {code}: {stderr}");
+        // Nobody listens there. That is not a lock that others hold, however short the wait was to be.
+        for wait in [&[][..], &["--wait", "0"], &["--wait", "10ms"]] {
+            let nobody = ["--endpoints", "127.0.0.1:1", "--timeout", "100ms"];
+            let (code, _, stderr) = run(with(&[&nobody[..], wait].concat())).await;
+            assert!(code == 125 && stderr.starts_with("zlock: nothing was done"), "{args:?}: {code}: {stderr}");
+        }
         let (code, _, stderr) = run(with(&["--wiat", "1s"])).await;
         assert!(code == 2 && stderr.contains("--wiat"), "{args:?}: {code}: {stderr}");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zlock_client::{Client, LockMode, LockSettings, ProblemType};
 
-use crate::harness::{Cluster, Proxy, Rule, until};
+use crate::harness::{Cluster, Options, Proxy, Rule, until};
 
 fn client(cluster: &Cluster) -> Client {
     let builder = Client::builder(cluster.endpoints()).label("test");
@@ -185,6 +185,35 @@ async fn a_simple_lock_whose_answers_are_lost_is_held_once_or_not_at_all() {
     proxy.set(Rule::Pass);
     let released = releasing.await.unwrap();
     assert!(released.is_ok() || released.as_ref().is_err_and(|error| !error.did_nothing()), "{released:?}");
+}
+
+#[tokio::test]
+async fn the_loss_of_a_simple_lock_is_told_although_the_events_since_are_gone() {
+    let cluster = Cluster::start_with(Options { settings: "event_ring_max = 10", ..Options::default() }).await;
+    let (one, two) = (client(&cluster), client(&cluster));
+    two.create("/other", "").await.unwrap();
+    let forget = async || {
+        for _ in 0..20 {
+            two.set("/other", "x").await.unwrap();
+        }
+    };
+    let delete = async || two.delete("/cron").await.unwrap();
+    for lost_before in [false, true] {
+        let guard = one.simple_lock("/cron").acquire().await.unwrap();
+        if lost_before {
+            delete().await;
+        }
+        forget().await;
+        let both = async {
+            tokio::join!(guard.lost(), async {
+                if !lost_before {
+                    delete().await;
+                }
+            })
+        };
+        let told = tokio::time::timeout(Duration::from_secs(60), both).await;
+        assert!(told.is_ok(), "nobody told of the loss, lost before: {lost_before}");
+    }
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod answer_lost_then_retried;
 mod clean_stop;
 mod cli;
 mod cli_closed_locks;
+mod cli_watchdog;
 mod client;
 mod client_recipes;
 mod dev_starts_and_stops;

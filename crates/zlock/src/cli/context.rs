@@ -1,5 +1,6 @@
 //! What all commands of a client share.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) out: Output,
     pub(crate) endpoints: Vec<String>,
+    /// Whether the session is left to expire at the end, instead of being closed.
+    pub(crate) leaves_session: Cell<bool>,
 }
 
 /// The configuration file of clients, and what the options say in its place.
@@ -121,7 +124,8 @@ impl Context {
             (None, None) => {}
             _ => return Err(Failure::refused("certificate and key belong together: name both files".to_owned())),
         }
-        Ok(Context { client: builder.build()?, out: Output::new(matches.get_flag("json")), endpoints })
+        let (client, out) = (builder.build()?, Output::new(matches.get_flag("json")));
+        Ok(Context { client, out, endpoints, leaves_session: Cell::new(false) })
     }
 }
 

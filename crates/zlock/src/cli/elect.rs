@@ -22,12 +22,11 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     };
     let label = lock::label(matches);
     let leads = async {
-        let campaign = async { election.campaign(&label).await.map(Guard::from) };
-        match matches.get_one::<Duration>("wait") {
-            // Who is dropped stands no more.
-            Some(wait) => tokio::time::timeout(*wait, campaign).await.ok().transpose(),
-            None => campaign.await.map(Some),
-        }
+        let leadership = match matches.get_one::<Duration>("wait") {
+            Some(wait) => election.campaign_within(&label, *wait).await?,
+            None => Some(election.campaign(&label).await?),
+        };
+        Ok(leadership.map(Guard::from))
     };
     lock::run_under(context, matches, leads).await
 }

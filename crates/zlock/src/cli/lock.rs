@@ -192,6 +192,12 @@ pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<
     }
 }
 
+/// Whether others are to be kept out for a while after a loss.
+fn has_delay(matches: &ArgMatches) -> bool {
+    let delay = matches.get_one::<Duration>("lock-delay");
+    delay.is_some_and(|delay| !delay.is_zero())
+}
+
 /// What others see of the one who waits: the command, when nothing else is said.
 pub(crate) fn label(matches: &ArgMatches) -> String {
     if let Some(label) = matches.get_one::<String>("label") {
@@ -209,7 +215,8 @@ pub(crate) async fn run_under(
     matches: &ArgMatches,
     acquired: impl Future<Output = Result<Option<Guard>, Error>>,
 ) -> Result<u8, Failure> {
-    let mut signals = Signals::listen()?;
+    let listens = Signals::listen();
+    let mut signals = listens.map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
     let path = path_of(matches);
     let guard = acquire(context, matches, acquired, &mut signals).await?;
     if context.out.json {
@@ -224,20 +231,33 @@ pub(crate) async fn run_under(
     );
     let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
     let ended = supervisor::supervise(&guard, plan, &command, &mut signals).await;
-    // Nobody may be left waiting for what no longer runs, however it ended.
-    let release = give_back(&context.client, guard, matches);
     let ended = ended?;
     if ended.lost {
-        // Where the cluster cannot be reached, the session ends by itself.
-        let _ = tokio::time::timeout(GOODBYE, release).await;
-        say(&format!("zlock: the lock {path} was lost, and the command was ended"));
+        if has_delay(matches) {
+            // The delay begins when the session expires. A release, or the session's close, would let others in at once.
+            guard.leak();
+            context.leaves_session.set(true);
+        } else {
+            // Nobody may be left waiting for what no longer runs. Where the cluster cannot be reached, the session ends by
+            // itself.
+            let _ = tokio::time::timeout(GOODBYE, give_back(&context.client, guard, matches)).await;
+        }
+        say(&match plan.on_loss {
+            deadline::OnLoss::Warn => {
+                format!(
+                    "zlock: the watchdog has ended, and the command goes on without the lock {path}, as --on-loss warn says"
+                )
+            }
+            _ => format!("zlock: the lock {path} was lost, and the command was ended"),
+        });
         return Ok(LOST);
     }
-    match release.await {
+    match give_back(&context.client, guard, matches).await {
         Ok(()) => Ok(ended.code),
-        Err(error @ Error::Refused { .. }) if plan.on_loss != deadline::OnLoss::Warn => {
+        Err(error @ Error::Refused { .. }) => {
             say(&format!("zlock: the lock {path} was lost before the command had ended: {error}"));
-            Ok(LOST)
+            // With `warn` it went on, and how it ended is what counts.
+            Ok(if plan.on_loss == deadline::OnLoss::Warn { ended.code } else { LOST })
         }
         Err(error) => {
             say(&format!("zlock: the command has ended, but not the lock: {error}; it ends with its session"));

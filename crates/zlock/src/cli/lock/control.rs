@@ -8,9 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    recvmsg, send, sendmsg,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -64,6 +65,12 @@ impl Ended {
     }
 }
 
+/// Sends an order. Never waits: a watchdog that does not read is stopped, and its deadline stands.
+pub(super) fn send_order(socket: impl AsFd, order: Order) {
+    // Past tokio, which does not write to a new socket before it has had a turn to look at it.
+    let _ = send(socket, order.line().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
 /// Sends the command's stdin.
 pub(super) fn send_stdin(socket: &UnixStream) -> std::io::Result<()> {
     let stdin = std::io::stdin();
@@ -83,7 +90,8 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let socket = std::io::stdin();
-    recvmsg(&socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut bytes = [IoSliceMut::new(&mut byte)];
+    retry_on_intr(|| recvmsg(&socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC))?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(mut fds) = message
             && let Some(fd) = fds.next()
@@ -109,7 +117,22 @@ pub(super) fn now() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
+
+    // Tokio has not looked at the socket yet.
+    #[tokio::test]
+    async fn the_first_order_is_sent_too() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let ours = tokio::net::UnixStream::from_std(ours).unwrap();
+        send_order(&ours, Order::Signal(15));
+        drop(ours);
+        let mut text = String::new();
+        theirs.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "signal 15\n");
+    }
 
     #[test]
     fn what_is_said_is_understood() {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
+use rustix::process::{pidfd_open, pidfd_send_signal, waitid, waitpid};
 
 /// What a kill does not end within this time hangs in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
@@ -12,11 +13,8 @@ const HANGS: Duration = Duration::from_secs(5);
 /// The living processes that descend from `ancestor`, but those that are spared and what descends from them.
 pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        if let Some(Seen { parent, lives }) = look(pid) {
-            children.entry(parent).or_default().push((pid, lives));
-        }
+    for (pid, Seen { parent, lives }) in all() {
+        children.entry(parent).or_default().push((pid, lives));
     }
     let (mut found, mut open) = (Vec::new(), vec![ancestor]);
     while let Some(pid) = open.pop() {
@@ -30,6 +28,21 @@ pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
         }
     }
     found
+}
+
+/// Lets go of this process's children that have ended, but of the spared one: somebody else asks how that one ended.
+pub(super) fn reap(spared: u32) {
+    // A look that reaps nothing, and costs less than to read all of /proc.
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if !matches!(waitid(WaitId::All, ended), Ok(Some(_))) {
+        return;
+    }
+    let me = std::process::id();
+    for (pid, _) in all().filter(|(pid, seen)| seen.parent == me && !seen.lives && *pid != spared) {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        // Without a number it would be any child.
+        let _ = raw.map(|raw| waitpid(Some(raw), WaitOptions::NOHANG));
+    }
 }
 
 /// Signals every descendant. Answers whether there was one.
@@ -64,6 +77,13 @@ pub(super) fn signal_one(pid: u32, signal: Signal) {
     {
         let _ = pidfd_send_signal(process, signal);
     }
+}
+
+/// All processes, by their numbers.
+fn all() -> impl Iterator<Item = (u32, Seen)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Some((pid, look(pid)?)))
 }
 
 /// A process as it was seen.

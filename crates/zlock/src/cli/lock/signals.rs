@@ -3,13 +3,11 @@
 use futures_util::future::select_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::super::failure::Failure;
-
 /// What people and service managers send to tell a program something. The others end or stop it as ever.
 pub(super) struct Signals(Vec<(i32, Signal)>);
 
 impl Signals {
-    pub(super) fn listen() -> Result<Signals, Failure> {
+    pub(super) fn listen() -> std::io::Result<Signals> {
         let kinds = [
             SignalKind::interrupt(),
             SignalKind::terminate(),
@@ -21,8 +19,7 @@ impl Signals {
         let ignored = ignored();
         let kinds = kinds.into_iter().filter(|kind| ignored & (1 << (kind.as_raw_value() - 1)) == 0);
         let listen = |kind: SignalKind| Ok((kind.as_raw_value(), signal(kind)?));
-        let signals: std::io::Result<Vec<_>> = kinds.map(listen).collect();
-        signals.map(Signals).map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))
+        kinds.map(listen).collect::<std::io::Result<_>>().map(Signals)
     }
 
     /// The number of the next signal; never, when all are ignored. Dropping the future loses none.

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use zlock_client::Guard;
 
 use super::super::failure::Failure;
-use super::control::{Ended, Order, now, send_stdin};
+use super::control::{Ended, Order, now, send_order, send_stdin};
 use super::deadline::{OnLoss, Plan};
 use super::process_tree::{descendants, end_all, signal_all};
 use super::signals::Signals;
@@ -149,8 +149,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Never waits: a watchdog that does not read is stopped, and its deadline stands.
     fn order(&self, order: Order) {
-        let _ = self.socket.try_write(order.line().as_bytes());
+        send_order(&self.socket, order);
     }
 }

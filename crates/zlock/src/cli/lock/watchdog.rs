@@ -1,7 +1,8 @@
 //! The watchdog: starts the command, and ends it before the lock may be lost.
 //!
 //! A process of its own, in a process group of its own, with nothing to wait for but its socket, the command and the clock.
-//! What stops or kills `zlock lock` does not stop it.
+//! What stops or kills `zlock lock` does not stop it. Signals that tell a program to end do not end it either, since service
+//! managers send them to all processes: it ends after the command, and what `zlock lock` passes on is enough.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -18,13 +19,16 @@ use super::LOST;
 use super::control::{Ended, Order, now, receive_stdin, report};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
-use super::process_tree::{end_all, signal_all, signal_one};
+use super::process_tree::{end_all, reap, signal_all, signal_one};
+use super::signals::Signals;
 
 /// The name of the hidden command.
 pub(crate) const WATCHDOG: &str = "internal-watchdog";
 
 /// How often it looks at the clock: the kernel's timers do not count the time that the machine sleeps.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it looks for orphans that have ended.
+const REAP: Duration = Duration::from_secs(1);
 /// What cannot be started.
 const CANNOT_RUN: u8 = 126;
 
@@ -65,7 +69,8 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
         report(Ended { code: LOST, lost: true });
         return LOST;
     }
-    let child = match start(matches, group, plan.on_loss) {
+    let started = catch_signals().and_then(|()| start(matches, group, plan.on_loss));
+    let child = match started {
         Ok(child) => child,
         Err(error) => {
             say(&format!("zlock: cannot start the command: {error}"));
@@ -77,6 +82,15 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
     let ended = watchdog.watch();
     report(ended);
     ended.code
+}
+
+/// Catches the signals that `zlock lock` passes on, and does nothing then. Caught, and not ignored: the command would inherit
+/// that. What was ignored before stays so.
+fn catch_signals() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _context = runtime.enter();
+    // The handlers stay when nobody listens any more, and when the runtime has gone.
+    Signals::listen().map(drop)
 }
 
 fn start(matches: &ArgMatches, group: i32, on_loss: OnLoss) -> std::io::Result<Child> {
@@ -105,6 +119,7 @@ impl Watchdog {
     /// Watches until the command has ended.
     fn watch(mut self) -> Ended {
         let mut line = Vec::new();
+        let mut reaped = now();
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return self.ended(status);
@@ -113,6 +128,11 @@ impl Watchdog {
                 self.listen(&mut line);
             }
             self.act();
+            // Orphans are this process's children, and nobody else asks how they ended.
+            if now() >= reaped + REAP {
+                reap(self.child.id());
+                reaped = now();
+            }
         }
     }
 
@@ -138,7 +158,8 @@ impl Watchdog {
     fn listen(&mut self, line: &mut Vec<u8>) {
         let mut bytes = [0; 512];
         // Not through the library's buffer: the poll would not know what waits there.
-        let count = rustix::io::read(std::io::stdin(), &mut bytes).unwrap_or(0);
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(std::io::stdin(), &mut bytes));
+        let count = read.unwrap_or(0);
         if count == 0 {
             self.supervised = false;
             self.deadline.lose(now());

@@ -1,0 +1,50 @@
+//! A node of which a test says what it answers.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+/// Starts a node. `answer` is given the method and the target of a request, and makes the JSON of its answer; when it never
+/// ends there is none. Answers the address, and every method and target as it comes.
+pub(crate) async fn fake_node<A, F>(answer: A) -> (String, mpsc::UnboundedReceiver<String>)
+where
+    A: Fn(String) -> F + Clone + Send + 'static,
+    F: Future<Output = String> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let (tell, requests) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(connection(stream, tell.clone(), answer.clone()));
+        }
+    });
+    (addr, requests)
+}
+
+async fn connection<A, F>(mut stream: TcpStream, tell: mpsc::UnboundedSender<String>, answer: A)
+where
+    A: Fn(String) -> F,
+    F: Future<Output = String>,
+{
+    let mut seen = Vec::new();
+    loop {
+        let read = stream.read_buf(&mut seen).await.unwrap_or(0);
+        if read == 0 {
+            return;
+        }
+        let text = String::from_utf8_lossy(&seen).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        if body.len() < length.unwrap_or(0) {
+            continue;
+        }
+        let request = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
+        // Nobody listens any more when the test ends.
+        let _ = tell.send(request.clone());
+        let answer = answer(request).await;
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
+        let _ = stream.write_all(answer.as_bytes()).await;
+        seen.clear();
+    }
+}

@@ -49,6 +49,30 @@ fn what_its_owner_may_have_given_back_is_not_lost() {
 }
 
 #[test]
+fn what_was_given_back_once_is_lost_when_it_is_gone_the_next_time() {
+    let history = |grant: &str| {
+        format!(
+            r#"
+            0 {grant} {{"lock":"l","owner":1}} -> ok +"token":10
+            0 release {{"lock":"l","owner":1}} -> ok
+            0 {grant} {{"lock":"l","owner":1}} -> ok +"token":11
+            0 release {{"lock":"l","owner":1}} -> fail error=no-node"#
+        )
+    };
+    ACQUIRED.into_iter().for_each(|workload| bad(workload, "lost-ticket", &history("acquire")));
+    bad(Workload::Queue, "lost-ticket", &history("enqueue"));
+    let revoke = r#"
+        0 enqueue {"lock":"l","owner":1} -> ok +"token":10,"ticket":"t1" zxid=10
+        0 release {"lock":"l","owner":1,"ticket":"t1"} -> ok zxid=11
+        0 enqueue {"lock":"l","owner":1} -> ok +"token":12,"ticket":"t2" zxid=12
+        0 append {"lock":"l","owner":1,"token":12,"ticket":"t2","element":2} -> fail error=lock-not-held
+        5 read-all {"lock":"l"} -> ok +"elements":[]
+        0 past {"lock":"l","ticket":"t2"} -> ok +"dead_token":12,"end":"released","ended_zxid":13,"ended_ms":9
+        9 again {"lock":"l","owner":9} -> ok +"token":20 zxid=20"#;
+    bad(Workload::Revoke, "lost-ticket", revoke);
+}
+
+#[test]
 fn a_ticket_that_nobody_took_away_or_gave_back_is_found() {
     let history = |release: &str, end: &str| {
         format!(

@@ -92,14 +92,19 @@ fn check_asked(operations: &[Operation], revokes: &[&Operation], stays: &[Stay<'
 /// A ticket that was lost, and not taken away: its holder or its session must have given it back.
 fn check_ends(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
-    let of = |operation: &Operation| Some((operation.text("ticket")?.to_owned(), operation.number("owner")?));
-    let owners: BTreeMap<String, u64> = operations.iter().filter_map(of).collect();
+    // Whose each ticket is, and since when.
+    let mut owners: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for operation in operations {
+        if let (Some(ticket), Some(owner)) = (operation.text("ticket"), operation.number("owner")) {
+            owners.entry(ticket).or_insert((owner, operation.call));
+        }
+    }
     for past in operations.iter().filter(|operation| operation.f == "past" && operation.is_ok()) {
         let (Some(lock), Some(ticket), Some(end)) = (past.text("lock"), past.text("ticket"), past.text("end")) else {
             continue;
         };
-        let Some(owner) = owners.get(ticket).filter(|_| end != "revoked") else { continue };
-        if !ends.lost.contains_key(owner) && !ends.before(*owner, lock, past.complete) {
+        let Some((owner, since)) = owners.get(ticket).filter(|_| end != "revoked") else { continue };
+        if !ends.lost.contains_key(owner) && !ends.between(*owner, lock, *since, past.complete) {
             let detail = format!("is remembered as {end}, and session {owner} lives and had not given it back");
             verdict.found("lost-ticket", told_of(past, &detail), &[past]);
         }

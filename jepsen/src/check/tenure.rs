@@ -10,6 +10,8 @@ use crate::verdict::Verdict;
 const LOSSES: [&str; 2] = ["session-expired", "auth-failed"];
 /// Refusals that say that a lock is not held, or not waited for, any more, whatever became of the session.
 const TICKET_LOSSES: [&str; 2] = ["ticket-gone", "lock-not-held"];
+/// What asks for a lock, or for another hold of it.
+const TAKES: [&str; 4] = ["acquire", "enqueue", "upgrade", "downgrade"];
 /// What the log does only in a session that lives.
 const DONE_IN_SESSION: [&str; 5] = ["acquire", "enqueue", "upgrade", "downgrade", "release"];
 
@@ -43,7 +45,7 @@ pub fn tenures(operations: &[Operation]) -> Vec<Tenure<'_>> {
     let mut tenures = Vec::new();
     for operation in operations {
         let (Some(owner), Some(lock)) = (operation.number("owner"), operation.text("lock")) else { continue };
-        if matches!(operation.f.as_str(), "acquire" | "enqueue" | "upgrade" | "downgrade") {
+        if TAKES.contains(&operation.f.as_str()) {
             asked.insert((owner, lock), operation.call);
         }
         let grants = ["acquire", "enqueue", "await", "upgrade", "downgrade"].contains(&operation.f.as_str());
@@ -67,14 +69,19 @@ pub fn tenures(operations: &[Operation]) -> Vec<Tenure<'_>> {
 /// A session that lives loses no lock: one is gone only after an operation that may have given it back.
 pub fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
+    let mut taken: BTreeMap<(u64, &str), u64> = BTreeMap::new();
     for operation in operations {
         let (Some(owner), Some(lock)) = (operation.number("owner"), operation.text("lock")) else { continue };
+        if operation.is_ok() && TAKES.contains(&operation.f.as_str()) {
+            taken.insert((owner, lock), operation.call);
+        }
         let error = operation.error.as_deref().unwrap_or_default();
         let gone = TICKET_LOSSES.contains(&error) || (operation.f == "release" && error == "no-node");
         if !gone || ends.lost.contains_key(&owner) {
             continue;
         }
-        if !ends.before(owner, lock, operation.call) {
+        let since = taken.get(&(owner, lock)).copied().unwrap_or(0);
+        if !ends.between(owner, lock, since, operation.call) {
             let detail = format!("{lock}: session {owner} lives and has lost it");
             verdict.found("lost-ticket", detail, &[operation]);
         }
@@ -131,10 +138,9 @@ impl<'a> Ends<'a> {
         given_back.min(self.over_from(owner).unwrap_or(0).max(grant.complete))
     }
 
-    /// Whether something invoked before `at` may have taken the lock from the owner.
-    pub fn before(&self, owner: u64, lock: &str, at: u64) -> bool {
-        let earlier = |ends: Option<&Vec<&Operation>>| ends.is_some_and(|ends| ends.iter().any(|end| end.call < at));
-        earlier(self.releases.get(&(owner, lock))) || earlier(self.closes.get(&owner))
+    /// Whether something invoked after `since` and before `at` may have taken the lock from the owner.
+    pub fn between(&self, owner: u64, lock: &str, since: u64, at: u64) -> bool {
+        self.first_after(owner, lock, None, since).is_some_and(|end| end.call < at)
     }
 
     /// The first operation, invoked after `after`, that may have taken the lock from the owner. One who reads and writes

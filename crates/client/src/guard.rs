@@ -2,16 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::{Millis, ProblemType, RevokeRequest, SimpleLock, Ticket};
+use protocol::{RevokeRequest, Ticket};
 
-use crate::call::{Call, Target};
-use crate::claim::{Claim, Grant, Kind, SIMPLE_LOCKS};
+use crate::call::Target;
+use crate::claim::{Claim, Grant};
+use crate::holding::Holding;
 use crate::lock::acquire;
-use crate::watch::{WatchKind, Watcher};
-use crate::{Error, EventKind, SessionState};
-
-/// After a look that failed.
-const PAUSE: Duration = Duration::from_secs(1);
+use crate::{Error, SessionState};
 
 /// A lock that is held, until it is released, dropped, or lost with its session.
 ///
@@ -84,9 +81,10 @@ impl Guard {
     /// somebody removed the lock node. By the clock this is never later than the moment at which another may be granted.
     /// Dropping the future loses nothing.
     pub async fn lost(&self) {
+        let holding = self.holding();
         tokio::select! {
             () = self.claim.session.ended() => {}
-            () = self.removed() => {}
+            () = holding.removed() => {}
         }
     }
 
@@ -94,18 +92,7 @@ impl Guard {
     /// or by writing `__REVOKE__` (Curator) or `unlock` (ZooKeeper's recipes) into the lock node. Go on to a good place, then
     /// release; with a deadline the lock is taken away then, which [`Guard::lost`] tells. A simple lock cannot be asked for.
     pub async fn revoked(&self) -> RevokeRequest {
-        if self.claim.kind() == Kind::Simple {
-            return std::future::pending().await;
-        }
-        loop {
-            match self.asked().await {
-                Ok(Some(request)) => return request,
-                Ok(None) => {}
-                // The lock is lost, which `lost` tells.
-                Err(error) if error.code() == Some(ProblemType::TicketGone) => return std::future::pending().await,
-                Err(_) => tokio::time::sleep(PAUSE).await,
-            }
-        }
+        self.holding().revoked().await
     }
 
     /// Takes the lock to write, too, where this guard reads: nobody writes in between, and new readers wait. Releasing the
@@ -128,7 +115,7 @@ impl Guard {
     /// Releases the lock and waits until the cluster has confirmed it. Answers how many holds of the same owner are left.
     ///
     /// # Errors
-    /// `Refused` when there was nothing to release any more (`TicketGone`, `SessionExpired`): the lock had been lost.
+    /// `Refused` when there was nothing to release any more (`NoNode`, `SessionExpired`): the lock had been lost.
     /// After `Unavailable` and `Unknown` the release goes on in the background, as after a drop.
     pub async fn release(mut self) -> Result<u32, Error> {
         self.claim.give_back().await
@@ -150,55 +137,7 @@ impl Guard {
         self.claim.hand_over(to).await
     }
 
-    async fn removed(&self) {
-        let mut watcher = self.watcher(WatchKind::Exists);
-        loop {
-            match watcher.next_batch().await {
-                Ok(events) if events.iter().any(|event| event.kind == EventKind::Deleted) => return,
-                Ok(_) => {}
-                // No longer known what happened since: look whether it is still there instead.
-                Err(error) if error.code() == Some(ProblemType::EventsGone) => match self.look().await {
-                    Ok(Some(zxid)) => watcher.resume_from(zxid),
-                    Ok(None) => return,
-                    Err(_) => tokio::time::sleep(PAUSE).await,
-                },
-                Err(_) => tokio::time::sleep(PAUSE).await,
-            }
-        }
-    }
-
-    /// The zxid at which the lock node was there; `None` when it is gone.
-    async fn look(&self) -> Result<Option<u64>, Error> {
-        let client = self.claim.client();
-        if self.claim.kind() == Kind::Simple {
-            // It has no ticket, and by now the znode may be another holder's.
-            let (view, answer) = client.read::<SimpleLock>(Target::path(SIMPLE_LOCKS, self.ticket())?).await?;
-            let is_own = view.holder.is_some_and(|holder| holder.fencing_token == self.grant.token);
-            return Ok(is_own.then_some(answer.zxid));
-        }
-        match client.read::<Ticket>(Target::path("/v1/tickets", self.ticket())?).await {
-            Ok((_, answer)) => Ok(Some(answer.zxid)),
-            Err(error) if error.code() == Some(ProblemType::TicketGone) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// One long-poll for somebody who wants the lock.
-    async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
-        let transport = &self.claim.client().inner.transport;
-        let wait = transport.timeouts.poll;
-        let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let target = Target::path("/v1/tickets", self.ticket())?.with("until", "revoked").with("wait", wait_ms);
-        let call = Call::get(target.finish()).waiting(wait);
-        match transport.send(&call, transport.deadline().after(wait)).await?.json()? {
-            Ticket::Held { revoke, .. } | Ticket::Waiting { revoke, .. } => Ok(revoke),
-        }
-    }
-
-    /// What happens to the lock node since it was made.
-    fn watcher(&self, kind: WatchKind) -> Watcher {
-        let mut watcher = self.claim.client().watch(self.ticket(), kind);
-        watcher.resume_from(self.grant.token);
-        watcher
+    fn holding(&self) -> Holding<'_> {
+        Holding { claim: &self.claim, node: self.ticket(), token: self.grant.token }
     }
 }

@@ -51,6 +51,7 @@ mod error;
 mod fake_node;
 mod gathering;
 mod guard;
+mod holding;
 mod life;
 mod lock;
 mod multi_lock;

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use hyper::Method;
-use protocol::{AcquireAll, HeldPart, LockMode, LockWish, Millis, MultiTicket, Policy, ProblemType};
+use protocol::{AcquireAll, HeldPart, LockMode, LockWish, Millis, MultiTicket, Policy, ProblemType, RevokeRequest};
 
 use crate::Error;
 use crate::call::{Call, Target};
 use crate::claim::Claim;
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::holding::Holding;
 
 impl Client {
     /// Locks that are taken together. Add them with [`MultiLock::and`].
@@ -121,7 +124,7 @@ impl MultiLock {
     }
 }
 
-/// Several locks that are held, until they are released, dropped, or lost with their session: all together.
+/// Several locks that are held, until they are released, dropped, or lost: all together.
 #[derive(Debug)]
 pub struct MultiGuard {
     claim: Claim,
@@ -161,9 +164,33 @@ impl MultiGuard {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the session is lost, and the locks with it.
+    /// Returns when the locks are lost, or may be, as [`crate::Guard::lost`] does: who takes one of them takes them all.
     pub async fn lost(&self) {
-        self.claim.session.ended().await;
+        // They go in one entry, so one of them tells of all.
+        let removed = async {
+            match self.parts.first() {
+                Some(part) => self.holding(part).removed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.claim.session.ended() => {}
+            () = removed => {}
+        }
+    }
+
+    /// Returns when somebody asks for one of the locks, and says for which, as [`crate::Guard::revoked`] does. With a deadline
+    /// all of them are taken away then. Asks with a request of its own for each lock.
+    pub async fn revoked(&self) -> (&HeldPart, RevokeRequest) {
+        let asked = self.parts.iter().map(async |part| (part, self.holding(part).revoked().await));
+        match asked.collect::<FuturesUnordered<_>>().next().await {
+            Some(first) => first,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn holding<'a>(&'a self, part: &'a HeldPart) -> Holding<'a> {
+        Holding { claim: &self.claim, node: &part.ticket, token: part.fencing_token }
     }
 
     /// Releases all of them and waits until the cluster has confirmed it. Answers how many holds of the same owner are left.

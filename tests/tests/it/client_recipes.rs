@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use zlock_client::{Client, LockMode, LockSettings, ProblemType};
 
 use crate::harness::{Cluster, Options, Proxy, Rule, until};
@@ -91,6 +92,22 @@ async fn several_locks_are_taken_together_or_not_at_all() {
     assert_eq!(twice.release().await.unwrap(), 0);
     waits.await.unwrap().unwrap().release().await.unwrap();
     other.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_holder_of_several_locks_hears_who_asks_for_one_and_when_all_are_taken_away() {
+    let cluster = Cluster::start().await;
+    let (one, two) = (client(&cluster), client(&cluster));
+    let guard = one.multi_lock().and("/a", LockMode::Exclusive).and("/b", LockMode::Read).acquire().await.unwrap();
+    let part = guard.parts()[1].clone();
+    let (heard, asked) = tokio::join!(guard.revoked(), two.revoke(&part.ticket, None));
+    asked.unwrap();
+    assert_eq!((heard.0, heard.1.due_ms), (&part, None));
+    assert!(guard.lost().now_or_never().is_none(), "it was asked, no more");
+    two.revoke(&part.ticket, Some(Duration::ZERO)).await.unwrap();
+    guard.lost().await;
+    assert!(two.lock("/a").try_acquire().await.unwrap().is_some());
+    assert_eq!(guard.release().await.unwrap_err().code(), Some(ProblemType::NoNode));
 }
 
 #[tokio::test]

@@ -1,0 +1,93 @@
+//! A lock node that is held, and what its holder hears of it.
+
+use std::time::Duration;
+
+use protocol::{Millis, ProblemType, RevokeRequest, SimpleLock, Ticket};
+
+use crate::call::{Call, Target};
+use crate::claim::{Claim, Kind, SIMPLE_LOCKS};
+use crate::watch::{WatchKind, Watcher};
+use crate::{Error, EventKind};
+
+/// After a look that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A lock node of a claim that was granted.
+pub(crate) struct Holding<'a> {
+    pub(crate) claim: &'a Claim,
+    /// The lock node's path.
+    pub(crate) node: &'a str,
+    /// The zxid at which it was granted.
+    pub(crate) token: u64,
+}
+
+impl Holding<'_> {
+    /// Returns when the lock node is gone.
+    pub(crate) async fn removed(&self) {
+        let mut watcher = self.watcher();
+        loop {
+            match watcher.next_batch().await {
+                Ok(events) if events.iter().any(|event| event.kind == EventKind::Deleted) => return,
+                Ok(_) => {}
+                // No longer known what happened since: look whether it is still there instead.
+                Err(error) if error.code() == Some(ProblemType::EventsGone) => match self.look().await {
+                    Ok(Some(zxid)) => watcher.resume_from(zxid),
+                    Ok(None) => return,
+                    Err(_) => tokio::time::sleep(PAUSE).await,
+                },
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// Returns when somebody asks for the lock. Never for a simple lock, nor for one that is lost.
+    pub(crate) async fn revoked(&self) -> RevokeRequest {
+        if self.claim.kind() == Kind::Simple {
+            return std::future::pending().await;
+        }
+        loop {
+            match self.asked().await {
+                Ok(Some(request)) => return request,
+                Ok(None) => {}
+                // The lock is lost, which `lost` tells.
+                Err(error) if error.code() == Some(ProblemType::TicketGone) => return std::future::pending().await,
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// The zxid at which the lock node was there; `None` when it is gone.
+    async fn look(&self) -> Result<Option<u64>, Error> {
+        let client = self.claim.client();
+        if self.claim.kind() == Kind::Simple {
+            // It has no ticket, and by now the znode may be another holder's.
+            let (view, answer) = client.read::<SimpleLock>(Target::path(SIMPLE_LOCKS, self.node)?).await?;
+            let is_own = view.holder.is_some_and(|holder| holder.fencing_token == self.token);
+            return Ok(is_own.then_some(answer.zxid));
+        }
+        match client.read::<Ticket>(Target::path("/v1/tickets", self.node)?).await {
+            Ok((_, answer)) => Ok(Some(answer.zxid)),
+            Err(error) if error.code() == Some(ProblemType::TicketGone) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One long-poll for somebody who wants the lock.
+    async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
+        let transport = &self.claim.client().inner.transport;
+        let wait = transport.timeouts.poll;
+        let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let target = Target::path("/v1/tickets", self.node)?.with("until", "revoked").with("wait", wait_ms);
+        let call = Call::get(target.finish()).waiting(wait);
+        match transport.send(&call, transport.deadline().after(wait)).await?.json()? {
+            Ticket::Held { revoke, .. } | Ticket::Waiting { revoke, .. } => Ok(revoke),
+        }
+    }
+
+    /// What happens to the lock node since it was made.
+    fn watcher(&self) -> Watcher {
+        let mut watcher = self.claim.client().watch(self.node, WatchKind::Exists);
+        watcher.resume_from(self.token);
+        watcher
+    }
+}

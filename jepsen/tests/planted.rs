@@ -339,6 +339,19 @@ fn a_lost_a_double_and_an_invented_event_are_found() {
 }
 
 #[test]
+fn a_change_of_unknown_outcome_explains_one_event_and_no_more() {
+    let history = |events: &str| {
+        format!(
+            r#"
+            0 write {{"path":"/w/a"}} -> info
+            1 poll {{"watcher":1,"since":4}} -> ok +"events":{events},"upto":6"#
+        )
+    };
+    good(Workload::Watch, &history(r#"[[5,"data_changed","/w/a"]]"#));
+    bad(Workload::Watch, "event-from-nowhere", &history(r#"[[5,"data_changed","/w/a"],[6,"data_changed","/w/a"]]"#));
+}
+
+#[test]
 fn money_that_appears_or_a_snapshot_that_never_was_is_found() {
     let history = |read: &str| {
         format!(

@@ -115,7 +115,7 @@ impl Transport {
     /// # Errors
     /// As [`Transport::send`], where another try is not made.
     pub(crate) async fn send_to(&self, index: usize, call: &Call) -> Result<Answer, Error> {
-        match judge(self.attempt(index, call, self.timeouts.attempt).await, call.repeat, false) {
+        match judge(self.attempt(index, call, self.timeouts.operation).await, call.repeat, false) {
             Verdict::Done(answer) => Ok(answer),
             Verdict::Failed(error) => Err(error),
             Verdict::Again { reason, maybe_done: true, .. } => Err(Error::unknown(reason)),

@@ -103,3 +103,19 @@ impl Client {
         Ok(self.read(Target::route(&format!("/v1/sessions/{id}"))).await?.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::fake_node::fake_node;
+
+    #[tokio::test]
+    async fn a_node_that_does_not_answer_is_waited_for_no_longer_than_an_operation_may_take() {
+        let (addr, _requests) = fake_node(async |_| std::future::pending().await).await;
+        let client = Client::builder([addr]).operation_timeout(Duration::from_millis(50));
+        let client = client.attempt_timeout(Duration::from_secs(86_400)).build().unwrap();
+        assert!(client.status().await[0].1.is_err());
+    }
+}

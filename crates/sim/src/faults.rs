@@ -20,6 +20,7 @@ pub struct Faults {
     /// one. A majority of whole disks is what the promises need.
     whole: BTreeSet<MachineId>,
     election: Election,
+    flush: Option<DecisiveFlush>,
     /// How many faults there were, but for disks that fail: [`crate::log_disk::LogDisk::failures`] counts those.
     pub count: u64,
 }
@@ -33,6 +34,17 @@ enum Election {
     Awaited,
     /// It has voted.
     Voted { voter: MachineId, candidate: MachineId, dark_ms: u64 },
+}
+
+/// A flush that shall fail at the one follower whose word makes a quorum.
+#[derive(Clone, Copy)]
+struct DecisiveFlush {
+    leader: MachineId,
+    follower: MachineId,
+    /// How often that follower's flushes had failed before.
+    failures: u64,
+    /// When it has failed: the end of both.
+    dark_ms: Option<u64>,
 }
 
 impl Faults {
@@ -52,6 +64,7 @@ impl Faults {
             restarts,
             whole,
             election,
+            flush: None,
             count: 0,
         }
     }
@@ -72,6 +85,7 @@ impl Faults {
             nodes.iter().for_each(|node| node.log.slow_down(0));
         }
         self.follow_election(nodes, now_ms);
+        self.follow_flush(nodes, now_ms);
         if self.next_ms <= now_ms {
             self.next_ms = now_ms + 50 + self.random.u64(..self.calm_ms);
             self.strike(nodes, now_ms);
@@ -83,6 +97,7 @@ impl Faults {
     pub fn end(&mut self, nodes: &mut [Node]) {
         self.hub.lock().heal();
         self.election = Election::Undisturbed;
+        self.flush = None;
         for node in nodes {
             node.log.slow_down(0);
             node.paused_until_ms = node.paused_until_ms.min(self.hub.now_ms());
@@ -143,7 +158,7 @@ impl Faults {
                     .event(&[9, chosen as u64, for_ms], || format!("node {} stands still for {for_ms} ms", chosen + 1));
                 nodes[chosen].paused_until_ms = now_ms + for_ms;
             }
-            82..88 => {
+            82..86 => {
                 let by_ms = [50, 300, 2_000][self.random.usize(..3)];
                 self.calm_disks_ms = Some(now_ms + 200 + self.random.u64(..3_000));
                 self.hub.lock().event(&[11, chosen as u64, by_ms], || {
@@ -151,12 +166,13 @@ impl Faults {
                 });
                 nodes[chosen].log.slow_down(by_ms);
             }
-            88..92 => {
+            // These count when a flush has failed: the process may end before.
+            86..88 => {
                 self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
                 nodes[chosen].log.fail();
-                // It counts when a flush has failed: the process may end before.
                 return;
             }
+            88..92 => return self.fail_decisive_flush(nodes, chosen),
             92..97 => self.disturb_election(nodes, chosen),
             _ => {
                 let ahead_ms = self.random.i64(-20_000..20_000);
@@ -182,8 +198,7 @@ impl Faults {
     /// The leader goes, and the first that votes for another shall lose power before anything is flushed because of what
     /// comes of that vote. A chance in a million of itself, and the one moment in which a vote can be forgotten.
     fn disturb_election(&mut self, nodes: &mut [Node], chosen: usize) {
-        let leads = |node: &Node| node.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader);
-        let leader = nodes.iter().position(leads).unwrap_or(chosen);
+        let leader = leader(nodes).unwrap_or(chosen);
         self.hub.lock().event(&[21, leader as u64], || "the next voter will lose power".into());
         let power = self.random.bool();
         self.kill(&mut nodes[leader], power);
@@ -215,6 +230,52 @@ impl Faults {
                 self.cut(cuts, for_ms, [6, candidate]);
             }
             Election::Voted { .. } => {}
+        }
+    }
+
+    /// A follower's disk fails while the leader needs its word, for it hears of too few others. What that follower has
+    /// acknowledged wrongly is lost when the leader goes as well.
+    fn fail_decisive_flush(&mut self, nodes: &mut [Node], chosen: usize) {
+        let count = nodes.len();
+        let all_run = count > 2 && nodes.iter().all(Node::runs);
+        let Some(leader) = leader(nodes).filter(|_| all_run && self.flush.is_none()) else { return };
+        let follower = if chosen == leader { (chosen + 1) % count } else { chosen };
+        let [leader, follower] = [leader, follower].map(|index| nodes[index].id);
+        let others = (1..=count as u64).filter(|other| ![leader, follower].contains(other));
+        let cut_off = others.skip(count / 2 - 1).flat_map(|other| [(leader, other), (other, leader)]).collect();
+        let for_ms = 1_000 + self.random.u64(..3_000);
+        self.cut(cut_off, for_ms, [7, leader]);
+        let log = &nodes[follower as usize - 1].log;
+        self.flush = Some(DecisiveFlush { leader, follower, failures: log.failures(), dark_ms: None });
+        self.hub
+            .lock()
+            .event(&[12, follower - 1], || format!("the disk of node {follower} fails, which node {leader} needs"));
+        log.fail();
+    }
+
+    fn follow_flush(&mut self, nodes: &mut [Node], now_ms: u64) {
+        let Some(flush) = &mut self.flush else { return };
+        let DecisiveFlush { leader, follower, failures, dark_ms } = *flush;
+        match dark_ms {
+            None if nodes[follower as usize - 1].log.failures() > failures => {
+                flush.dark_ms = Some(now_ms + self.random.u64(1..1_000));
+            }
+            // It was never asked to write.
+            None if self.heal_ms.is_none() => self.flush = None,
+            Some(dark_ms) if dark_ms <= now_ms => {
+                self.flush = None;
+                self.kill(&mut nodes[follower as usize - 1], false);
+                // What it has sent to those that were cut off goes with it.
+                self.hub.lock().break_connections(|machines| machines.contains(&leader));
+                // It comes back last, and hears what the others have agreed on.
+                let leader = &mut nodes[leader as usize - 1];
+                if leader.runs() {
+                    leader.kill(None);
+                    self.restarts.push((now_ms + 3_000 + self.random.u64(..2_000), leader.id));
+                }
+                self.heal_ms = Some(now_ms);
+            }
+            _ => {}
         }
     }
 
@@ -276,4 +337,9 @@ impl Faults {
             }
         }
     }
+}
+
+fn leader(nodes: &[Node]) -> Option<usize> {
+    let leads = |node: &Node| node.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader);
+    nodes.iter().position(leads)
 }

@@ -234,7 +234,8 @@ impl LogDisk {
             if disk.fails {
                 disk.failures += u64::from(!disk.failed);
                 disk.failed = true;
-                (disk.waiters.drain(..).map(|(_, waiter)| waiter).collect::<Vec<_>>(), Err("the disk has failed"))
+                let result = if planted::is(Plant::FailedFlush) { Ok(()) } else { Err("the disk has failed") };
+                (disk.waiters.drain(..).map(|(_, waiter)| waiter).collect::<Vec<_>>(), result)
             } else {
                 for _ in 0..count {
                     if let Some(write) = disk.unflushed.pop_front() {

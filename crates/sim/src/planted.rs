@@ -8,6 +8,8 @@ use std::cell::Cell;
 pub enum Plant {
     /// Entries are acknowledged before they are on disk.
     AckBeforeFsync,
+    /// A flush that has failed is taken for one that has not.
+    FailedFlush,
     /// Votes are sent before they are on disk.
     ForgottenVote,
     /// Linearizable reads without asking a quorum.
@@ -30,7 +32,7 @@ pub fn plant(plant: Option<Plant>) {
     PLANTED.set(plant);
     #[cfg(feature = "planted")]
     replica::plant(plant.and_then(|plant| match plant {
-        Plant::AckBeforeFsync | Plant::ForgottenVote => None,
+        Plant::AckBeforeFsync | Plant::FailedFlush | Plant::ForgottenVote => None,
         Plant::ReadsWithoutQuorum => Some(replica::Planted::ReadsWithoutQuorum),
         Plant::DeposedExpiry => Some(replica::Planted::DeposedExpiry),
         Plant::WatchAfterLook => Some(replica::Planted::WatchAfterLook),

@@ -45,7 +45,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let request = call.request(op);
     let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), attempt, permit);
     if keep {
-        waiter.disarm();
+        waiter.stay();
     }
     let entered = enqueue(&call.door, &mut waiter, &first).await;
     let (ticket, grant) = entered.map_err(|problem| problem.naming(&call.door.replica().state(), &texts))?;

@@ -1,6 +1,7 @@
 //! Multi-locks.
 
 use axum::http::Method;
+use rest::RestConfig;
 use serde_json::{Value, json};
 
 use crate::node::{Answer, Node, number, text};
@@ -157,4 +158,18 @@ async fn the_same_owner_holds_the_same_set_once_more_and_nothing_else_of_it() {
         assert_eq!(number(&node.release(&session, text(&once, "ticket")).await.expect(200), "holds"), holds);
     }
     node.until_contenders("/a", 0).await;
+}
+
+#[tokio::test]
+async fn who_waits_and_keeps_its_place_counts_among_those_who_wait() {
+    let node = Node::start_with(RestConfig { waits_max: 1, ..RestConfig::default() }, |_| {}).await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/b").await.expect(200);
+    let other = async {
+        node.until_watches(1).await;
+        node.get("/v1/znodes?watch=data&wait=50ms").await.expect_problem(429, "too-many");
+        node.release(&first, text(&held, "ticket")).await.expect(200);
+    };
+    let (all, ()) = tokio::join!(acquire(&node, &second, "?keep&wait=20s", both("strict")), other);
+    all.expect(200);
 }

@@ -1,6 +1,7 @@
 //! Multi-locks.
 
-use axum::http::Method;
+use axum::body::Body;
+use axum::http::{Method, Request};
 use rest::RestConfig;
 use serde_json::{Value, json};
 
@@ -171,5 +172,24 @@ async fn who_waits_and_keeps_its_place_counts_among_those_who_wait() {
         node.release(&first, text(&held, "ticket")).await.expect(200);
     };
     let (all, ()) = tokio::join!(acquire(&node, &second, "?keep&wait=20s", both("strict")), other);
+    all.expect(200);
+}
+
+#[tokio::test]
+async fn who_waits_has_no_place_among_the_bodies() {
+    let config = RestConfig { body_bytes_max: 4096, bodies_bytes_max: 4096, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/b").await.expect(200);
+    // Its length is not announced, so it is given room for the longest.
+    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>(both("strict").to_string())]);
+    let request = Request::post("/v1/multilocks?wait=20s").header("zlock-session", &second);
+    let waiting = node.send(request.body(Body::from_stream(pieces)).unwrap());
+    let other = async {
+        node.until_watches(1).await;
+        node.post("/v1/znodes/x", "x").await.expect(201);
+        node.release(&first, text(&held, "ticket")).await.expect(200);
+    };
+    let (all, ()) = tokio::join!(waiting, other);
     all.expect(200);
 }

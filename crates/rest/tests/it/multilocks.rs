@@ -5,7 +5,7 @@ use axum::http::{Method, Request};
 use rest::RestConfig;
 use serde_json::{Value, json};
 
-use crate::node::{Answer, Node, number, text};
+use crate::node::{Answer, Node, PATIENCE, number, text};
 
 async fn acquire(node: &Node, session: &str, query: &str, body: Value) -> Answer {
     let uri = format!("/v1/multilocks{query}");
@@ -192,4 +192,37 @@ async fn who_waits_has_no_place_among_the_bodies() {
     };
     let (all, ()) = tokio::join!(waiting, other);
     all.expect(200);
+}
+
+#[tokio::test]
+async fn a_hold_that_ran_out_of_time_is_given_back_in_whatever_order_it_was_asked_for() {
+    // About as long as a write to the disk takes: many outcomes are unknown, and are found out later.
+    let node = Node::start_with(RestConfig { propose_timeout_ms: 1, ..RestConfig::default() }, |_| {}).await;
+    let session = loop {
+        let opened = node.post("/v1/sessions", "").await;
+        if opened.status == 201 {
+            break text(&opened, "session").to_owned();
+        }
+    };
+    let set = |first, second| json!({"locks": [{"path": first}, {"path": second}], "owner": "o"});
+    let ticket = loop {
+        let held = acquire(&node, &session, "", set("/a", "/b")).await;
+        if held.status == 200 {
+            break text(&held, "ticket").to_owned();
+        }
+        node.until_contenders("/a", 0).await;
+    };
+    let mut held = 1;
+    for _ in 0..20 {
+        held += u64::from(acquire(&node, &session, "", set("/b", "/a")).await.status == 200);
+    }
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let now = number(&node.get(&format!("/v1/multilocks{ticket}")).await.expect(200), "holds");
+        if now == held {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{now} holds, and {held} that somebody was told of");
+        tokio::task::yield_now().await;
+    }
 }

@@ -1,6 +1,7 @@
 //! Barriers and groups.
 
 use axum::http::Method;
+use rest::RestConfig;
 use serde_json::json;
 
 use crate::node::{Answer, Node, number, text};
@@ -127,4 +128,49 @@ async fn a_group_is_those_whose_sessions_live() {
     leave().await;
     leave().await;
     assert_eq!(number(&node.get("/v1/groups/g").await.expect(200), "count"), 0);
+}
+
+#[tokio::test]
+async fn who_cannot_wait_at_a_double_barrier_is_no_member() {
+    for rest in [RestConfig { waits_max: 0, ..RestConfig::default() }, RestConfig::default()] {
+        let node = Node::start_with(rest, |config| config.watches_max = 0).await;
+        let (first, second) = (node.session().await, node.session().await);
+        let refused = enter(&node, &first, "count=2&wait=20s").await.expect_problem(429, "too-many");
+        assert_eq!(refused.body["outcome"], "unavailable");
+        assert_eq!(node.get("/v1/znodes/d?children").await.expect(200).body["children"], json!([]));
+        // With a key a retry may find its member, here or at another node.
+        let key = [("zlock-session", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+        let keyed = async |uri| node.call(Method::POST, uri, &key, b"").await;
+        keyed("/v1/double-barriers/k?count=2&wait=20s").await.expect_problem(504, "outcome-unknown");
+        node.in_session(&second, Method::POST, "/v1/double-barriers/k?count=2").await.expect(200);
+        keyed("/v1/double-barriers/k?count=2&wait=20s").await.expect(200);
+        // Who wants to stay hears under which name.
+        let kept = enter(&node, &first, "count=2&wait=20s&keep").await.expect(202);
+        assert_eq!((text(&kept, "state"), number(&kept, "members")), ("entering", 1));
+        enter(&node, &second, "count=2&member=b").await.expect(200);
+        // Who has left is told so.
+        let left = leave(&node, &second, "member=b&wait=20s").await.expect(202);
+        assert_eq!((text(&left, "state"), number(&left, "members")), ("leaving", 1));
+    }
+}
+
+#[tokio::test]
+async fn who_joins_and_cannot_look_behind_it_is_not_told_that_nothing_was_done() {
+    let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;
+    let session = node.session().await;
+    join(&node, &session, "a", b"").await.expect(201);
+    let unclear = node.without_reads_behind_a_write(join(&node, &session, "b", b"")).await;
+    let unclear = unclear.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    join(&node, &session, "b", b"").await.expect(200);
+    let enter = || enter(&node, &session, "count=1&member=a");
+    node.post("/v1/znodes/d?mode=container", "").await.expect(201);
+    let unclear = node.without_reads_behind_a_write(enter()).await.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    enter().await.expect(200);
+    let leave = || leave(&node, &session, "member=a");
+    let unclear = node.without_reads_behind_a_write(leave()).await.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    leave().await.expect(200);
+    node.get("/v1/znodes/d/ready").await.expect_problem(404, "no-node");
 }

@@ -96,8 +96,9 @@ pub(crate) async fn enter(mut call: Call) -> Answer {
     }
     own_znode::make(&call, &own, Vec::new()).await?;
     let gathering = Gathering { path, member, own, ready, count };
-    // What follows is not the client's one write any more.
+    // What follows is not the client's one write any more: neither its key nor its guard are for that.
     let keyed = call.caller.key.take().is_some();
+    call.caller.guard = None;
     match gathering.complete(&call, &wait).await {
         Ok((Some(true), zxid)) => Ok(gathering.answer(&call, StatusCode::OK, MemberState::Entered, zxid)),
         Ok((Some(false), zxid)) => Err(Problem::ticket_gone(&gathering.own, zxid)),
@@ -180,7 +181,8 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let (own, ready) = (child(&path, "member", &member)?, child(&path, "member", READY)?);
     own_znode::delete(&call, &own).await?;
-    call.caller.key = None;
+    // What follows is not the client's one write any more: neither its key nor its guard are for that.
+    (call.caller.key, call.caller.guard) = (None, None);
     let state = own_znode::present(&call).await.map_err(Problem::behind_a_write)?;
     let step = |state: &State| match members(state, &path) {
         0 => Step::Ready(()),

@@ -174,3 +174,38 @@ async fn who_joins_and_cannot_look_behind_it_is_not_told_that_nothing_was_done()
     leave().await.expect(200);
     node.get("/v1/znodes/d/ready").await.expect_problem(404, "no-node");
 }
+
+#[tokio::test]
+async fn a_guard_is_for_entering_and_for_leaving_and_not_for_what_follows() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let guarded = async |method, query: &str, wait_for: &str| {
+        let held = node.acquire(&first, "/l").await.expect(200);
+        let guard = format!("/l;{}", number(&held, "fencing_token"));
+        let headers = [("zlock-session", &*first), ("if-lock", &guard)];
+        let uri = format!("/v1/double-barriers/d?{query}");
+        let lost = async {
+            node.get(wait_for).await.expect(200);
+            node.release(&first, text(&held, "ticket")).await.expect(200);
+        };
+        let (answer, ()) = tokio::join!(node.call(method, &uri, &headers, b""), lost);
+        answer
+    };
+    let since = node.get("/v1/znodes").await.expect(200).zxid();
+    let entered = format!("/v1/znodes/d/a?watch=exists&since={since}&wait=20s");
+    let over = guarded(Method::POST, "count=2&member=a&wait=300ms", &entered).await;
+    over.expect_problem(409, "not-acquired");
+    node.get("/v1/znodes/d/a").await.expect_problem(404, "no-node");
+    enter(&node, &first, "count=2&member=a&keep").await.expect(202);
+    enter(&node, &second, "count=2&member=b").await.expect(200);
+    let since = node.get("/v1/znodes").await.expect(200).zxid();
+    let left = format!("/v1/znodes/d/a?watch=exists&since={since}&wait=20s");
+    let other = async {
+        node.get(&left).await.expect(200);
+        node.until_contenders("/l", 0).await;
+        leave(&node, &second, "member=b&wait=20s").await.expect(200);
+    };
+    let (all, ()) = tokio::join!(guarded(Method::DELETE, "member=a&wait=20s", &left), other);
+    all.expect(200);
+    node.get("/v1/znodes/d/ready").await.expect_problem(404, "no-node");
+}

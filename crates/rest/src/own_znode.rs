@@ -43,6 +43,14 @@ pub(crate) async fn make(call: &Call, path: &ZPath, data: Vec<u8>) -> Result<Mad
         make_directories(call, &parent).await?;
     }
     match call.propose(Op::Znode(create(path, data, CreateMode::Ephemeral)?)).await {
+        // With a key it may be the answer of an earlier request, and the name be another session's by now.
+        Ok((zxid, _)) if call.caller.key.is_some() => {
+            let state = present(call).await.map_err(Problem::behind_a_write)?;
+            match owner(&state, path) {
+                Some(owner) if owner != credential.session => Err(Problem::ticket_gone(path, state.last_zxid())),
+                _ => Ok(Made::Now(zxid)),
+            }
+        }
         Ok((zxid, _)) => Ok(Made::Now(zxid)),
         Err(problem) if problem.is(Error::NodeExists) => {
             let state = present(call).await?;

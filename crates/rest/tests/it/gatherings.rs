@@ -209,3 +209,16 @@ async fn a_guard_is_for_entering_and_for_leaving_and_not_for_what_follows() {
     all.expect(200);
     node.get("/v1/znodes/d/ready").await.expect_problem(404, "no-node");
 }
+
+#[tokio::test]
+async fn a_retry_does_not_find_another_session_under_its_name() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let key = [("zlock-session", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let keyed = async || node.call(Method::POST, "/v1/groups/g?member=a", &key, b"").await;
+    assert_eq!(keyed().await.expect(201).body, keyed().await.expect(201).body);
+    node.in_session(&first, Method::DELETE, "/v1/groups/g?member=a").await.expect(200);
+    keyed().await.expect_problem(410, "ticket-gone");
+    join(&node, &second, "a", b"").await.expect(201);
+    keyed().await.expect_problem(410, "ticket-gone");
+}

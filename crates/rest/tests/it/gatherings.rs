@@ -155,27 +155,6 @@ async fn who_cannot_wait_at_a_double_barrier_is_no_member() {
 }
 
 #[tokio::test]
-async fn who_joins_and_cannot_look_behind_it_is_not_told_that_nothing_was_done() {
-    let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;
-    let session = node.session().await;
-    join(&node, &session, "a", b"").await.expect(201);
-    let unclear = node.without_reads_behind_a_write(join(&node, &session, "b", b"")).await;
-    let unclear = unclear.expect_problem(504, "outcome-unknown");
-    assert_eq!(unclear.body["outcome"], "unknown");
-    join(&node, &session, "b", b"").await.expect(200);
-    let enter = || enter(&node, &session, "count=1&member=a");
-    node.post("/v1/znodes/d?mode=container", "").await.expect(201);
-    let unclear = node.without_reads_behind_a_write(enter()).await.expect_problem(504, "outcome-unknown");
-    assert_eq!(unclear.body["outcome"], "unknown");
-    enter().await.expect(200);
-    let leave = || leave(&node, &session, "member=a");
-    let unclear = node.without_reads_behind_a_write(leave()).await.expect_problem(504, "outcome-unknown");
-    assert_eq!(unclear.body["outcome"], "unknown");
-    leave().await.expect(200);
-    node.get("/v1/znodes/d/ready").await.expect_problem(404, "no-node");
-}
-
-#[tokio::test]
 async fn a_guard_is_for_entering_and_for_leaving_and_not_for_what_follows() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
@@ -221,4 +200,48 @@ async fn a_retry_does_not_find_another_session_under_its_name() {
     keyed().await.expect_problem(410, "ticket-gone");
     join(&node, &second, "a", b"").await.expect(201);
     keyed().await.expect_problem(410, "ticket-gone");
+}
+
+#[tokio::test]
+async fn who_leaves_twice_takes_nobody_else_out() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    join(&node, &second, "b", b"").await.expect(201);
+    for _ in 0..20 {
+        join(&node, &first, "a", b"").await.expect(201);
+        let leave = || node.in_session(&first, Method::DELETE, "/v1/groups/g?member=a");
+        // In the log in this order, or nearly: the second one was looked at before the first one was done.
+        let (one, joined, two) = tokio::join!(biased; leave(), join(&node, &second, "a", b""), leave());
+        one.expect(200);
+        assert!([200, 412].contains(&two.status), "{}", two.body);
+        match joined.status {
+            409 => {}
+            _ => {
+                joined.expect(201);
+                node.get("/v1/znodes/g/a").await.expect(200);
+                node.in_session(&second, Method::DELETE, "/v1/groups/g?member=a").await.expect(200);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_joins_and_cannot_look_behind_it_is_not_told_that_nothing_was_done() {
+    let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;
+    let session = node.session().await;
+    join(&node, &session, "a", b"").await.expect(201);
+    let unclear = node.without_reads_behind_a_write(join(&node, &session, "b", b"")).await;
+    let unclear = unclear.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    join(&node, &session, "b", b"").await.expect(200);
+    let enter = || enter(&node, &session, "count=1&member=a");
+    node.post("/v1/znodes/d?mode=container", "").await.expect(201);
+    let unclear = node.without_reads_behind_a_write(enter()).await.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    enter().await.expect(200);
+    let leave = || leave(&node, &session, "member=a");
+    let unclear = node.without_reads_behind_a_write(leave()).await.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    leave().await.expect(200);
+    node.get("/v1/znodes/d/ready").await.expect_problem(404, "no-node");
 }

@@ -2,7 +2,7 @@
 //! DistributedDoubleBarrier make.
 
 use axum::http::StatusCode;
-use protocol::{Barrier, BarrierState, DoubleBarrier, MemberState};
+use protocol::{Barrier, BarrierState, DoubleBarrier, MemberState, Outcome};
 use replica::{Step, WatchKey};
 use uuid::Uuid;
 use znode::{CreateMode, Error, Op, State, ZPath, Zxid};
@@ -95,35 +95,74 @@ pub(crate) async fn enter(mut call: Call) -> Answer {
         return Err(Problem::bad("member", "the name is taken"));
     }
     own_znode::make(&call, &own, Vec::new()).await?;
-    // What follows is not the client's one write any more.
-    call.caller.key = None;
-    let complete = |state: &State| members(state, &path) >= count && state.node(&ready).is_none();
-    if complete(&*own_znode::present(&call).await?) {
-        match call.propose(Op::Znode(own_znode::create(&ready, Vec::new(), CreateMode::Persistent)?)).await {
-            Err(problem) if !problem.is(Error::NodeExists) => return Err(problem),
-            _ => {}
-        }
+    let gathering = Gathering { path, member, own, ready, count };
+    // What follows is not the client's one write any more: neither its key nor its guard are for that.
+    let keyed = call.caller.key.take().is_some();
+    call.caller.guard = None;
+    match gathering.complete(&call, &wait).await {
+        Ok((Some(true), zxid)) => Ok(gathering.answer(&call, StatusCode::OK, MemberState::Entered, zxid)),
+        Ok((Some(false), zxid)) => Err(Problem::ticket_gone(&gathering.own, zxid)),
+        // However the wait ended: if the place is kept, the client must hear of its name.
+        Ok((None, _)) | Err(_) if keep => gathering.standing(&call),
+        Ok((None, _)) => gathering.take_out(&call, None).await,
+        // Under its key it would not be let in again: a retry is to find its member.
+        Err(problem) if keyed && problem.outcome() != Outcome::Refused => Err(problem.behind_a_write()),
+        Err(problem) => gathering.take_out(&call, Some(problem)).await,
     }
-    let state = own_znode::present(&call).await?;
-    let step = |state: &State| match (state.node(&ready), state.node(&own)) {
-        (Some(_), _) => Step::Ready(true),
-        (None, None) => Step::Ready(false),
-        (None, Some(_)) => Step::Watch(WatchKey::Children(path.clone())),
-    };
-    let (entered, zxid) = wait.until(&call, state, step).await?;
-    match entered {
-        Some(true) => Ok(gathered(&call, StatusCode::OK, &path, &member, MemberState::Entered, zxid)),
-        Some(false) => Err(Problem::ticket_gone(&own, zxid)),
-        None if keep => Ok(gathered(&call, StatusCode::ACCEPTED, &path, &member, MemberState::Entering, zxid)),
-        None => {
-            let (zxid, _) = own_znode::delete(&call, &own).await?;
-            // All may have entered before the log took this one out: then it has entered, and has left already.
-            let state = own_znode::present(&call).await?;
-            match state.node(&ready).is_some_and(|ready| ready.stat().czxid < zxid) {
-                true => Ok(gathered(&call, StatusCode::OK, &path, &member, MemberState::Entered, zxid)),
-                false => Err(Problem::not_acquired(&own, zxid)),
+}
+
+/// A double barrier, and who enters it.
+struct Gathering {
+    path: ZPath,
+    member: String,
+    own: ZPath,
+    ready: ZPath,
+    count: u32,
+}
+
+impl Gathering {
+    /// Waits until all have entered: true; false when the member has gone.
+    async fn complete(&self, call: &Call, wait: &Wait) -> Result<(Option<bool>, Zxid), Problem> {
+        let all = |state: &State| members(state, &self.path) >= self.count && state.node(&self.ready).is_none();
+        if all(&*own_znode::present(call).await?) {
+            match call.propose(Op::Znode(own_znode::create(&self.ready, Vec::new(), CreateMode::Persistent)?)).await {
+                Err(problem) if !problem.is(Error::NodeExists) => return Err(problem),
+                _ => {}
             }
         }
+        let state = own_znode::present(call).await?;
+        let step = |state: &State| match (state.node(&self.ready), state.node(&self.own)) {
+            (Some(_), _) => Step::Ready(true),
+            (None, None) => Step::Ready(false),
+            (None, Some(_)) => Step::Watch(WatchKey::Children(self.path.clone())),
+        };
+        wait.until(call, state, step).await
+    }
+
+    /// How it stands with a member that stays.
+    fn standing(&self, call: &Call) -> Answer {
+        let state = call.door.replica().state();
+        let zxid = state.last_zxid();
+        match (state.node(&self.ready), state.node(&self.own)) {
+            (Some(_), _) => Ok(self.answer(call, StatusCode::OK, MemberState::Entered, zxid)),
+            (None, Some(_)) => Ok(self.answer(call, StatusCode::ACCEPTED, MemberState::Entering, zxid)),
+            (None, None) => Err(Problem::ticket_gone(&self.own, zxid)),
+        }
+    }
+
+    /// Takes a member out that has waited in vain, or that cannot wait.
+    async fn take_out(&self, call: &Call, end: Option<Problem>) -> Answer {
+        let (zxid, _) = own_znode::delete(call, &self.own).await.map_err(Problem::behind_a_write)?;
+        // All may have entered before the log took this one out: then it has entered, and has left already.
+        let state = own_znode::present(call).await.map_err(Problem::behind_a_write)?;
+        match state.node(&self.ready).is_some_and(|ready| ready.stat().czxid < zxid) {
+            true => Ok(self.answer(call, StatusCode::OK, MemberState::Entered, zxid)),
+            false => Err(end.unwrap_or_else(|| Problem::not_acquired(&self.own, zxid))),
+        }
+    }
+
+    fn answer(&self, call: &Call, status: StatusCode, state: MemberState, zxid: Zxid) -> axum::response::Response {
+        gathered(call, status, &self.path, &self.member, state, zxid)
     }
 }
 
@@ -142,17 +181,20 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let (own, ready) = (child(&path, "member", &member)?, child(&path, "member", READY)?);
     own_znode::delete(&call, &own).await?;
-    call.caller.key = None;
-    let state = own_znode::present(&call).await?;
+    // What follows is not the client's one write any more: neither its key nor its guard are for that.
+    (call.caller.key, call.caller.guard) = (None, None);
+    let state = own_znode::present(&call).await.map_err(Problem::behind_a_write)?;
     let step = |state: &State| match members(state, &path) {
         0 => Step::Ready(()),
         _ => Step::Watch(WatchKey::Children(path.clone())),
     };
-    let (left, zxid) = wait.until(&call, state, step).await?;
+    // Who cannot wait any longer has left all the same.
+    let now = state.last_zxid();
+    let (left, zxid) = wait.until(&call, state, step).await.unwrap_or((None, now));
     if left.is_none() {
         return Ok(gathered(&call, StatusCode::ACCEPTED, &path, &member, MemberState::Leaving, zxid));
     }
-    let (zxid, _) = own_znode::delete_if_there(&call, &ready).await?;
+    let (zxid, _) = own_znode::delete_if_there(&call, &ready).await.map_err(Problem::behind_a_write)?;
     Ok(gathered(&call, StatusCode::OK, &path, &member, MemberState::Left, zxid))
 }
 

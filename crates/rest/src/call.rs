@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
-use znode::{Acl, Error, Identity, Op, Reply, State, ZPath, Zxid};
+use znode::{Acl, Error, Identity, LockGuard, Op, Reply, State, ZPath, Zxid};
 
 use crate::caller::{Arrival, Caller};
 use crate::door::{AtZxid, Door};
@@ -153,10 +153,15 @@ impl Call {
 
     /// The request that the headers and `op` make.
     pub(crate) fn request(&self, op: Op) -> znode::Request {
-        let (credential, guard) = (self.caller.credential, self.caller.guard.clone());
-        let mut request = znode::Request { credential, idempotency: None, guard, op };
+        self.request_guarded(op, self.caller.guard.clone())
+    }
+
+    fn request_guarded(&self, op: Op, guard: Option<LockGuard>) -> znode::Request {
+        let (credential, own_guard) = (self.caller.credential, self.caller.guard.clone());
+        let mut request = znode::Request { credential, idempotency: None, guard: own_guard, op };
+        // A retry asks for the same, though another guard may come to be set for it.
         request.idempotency = self.caller.key.map(|key| replica::idempotency(key, &request));
-        self.proven(request)
+        self.proven(znode::Request { guard, ..request })
     }
 
     /// The same request, asked for by those whom this one has proven to come from.
@@ -167,7 +172,13 @@ impl Call {
 
     /// Writes, and gives the zxid and the reply.
     pub(crate) async fn propose(&self, op: Op) -> Result<(Zxid, Reply), Problem> {
-        let applied = self.door.replica().propose(self.request(op), self.door.propose_deadline()).await?;
+        self.propose_guarded(op, self.caller.guard.clone()).await
+    }
+
+    /// The same under another guard than the client's.
+    pub(crate) async fn propose_guarded(&self, op: Op, guard: Option<LockGuard>) -> Result<(Zxid, Reply), Problem> {
+        let request = self.request_guarded(op, guard);
+        let applied = self.door.replica().propose(request, self.door.propose_deadline()).await?;
         match applied.reply {
             Ok(reply) => Ok((applied.zxid, reply)),
             Err(refusal) => Err(Problem::refused(refusal, applied.zxid)),

@@ -28,7 +28,7 @@ pub(crate) async fn join(mut call: Call) -> Answer {
     let data_max = call.door.replica().state().limits().data_bytes_max as usize;
     let (data, _permit) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
     let made = own_znode::make(&call, &own, data.into()).await?;
-    let state = own_znode::present(&call).await?;
+    let state = own_znode::present(&call).await.map_err(Problem::behind_a_write)?;
     let member = info(&call.identities, &state, &own).ok_or_else(|| Problem::ticket_gone(&own, state.last_zxid()))?;
     Ok(json(made.status(), made.zxid(), &member))
 }

@@ -31,7 +31,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
     let keep = call.query.flag("keep")?;
     std::mem::take(&mut call.query).finish()?;
-    let (body, _permit) = call.json::<protocol::AcquireAll>().await?;
+    let (body, place) = call.json::<protocol::AcquireAll>().await?;
     let (wish, owner) = wish(body)?;
     let Some((first, _)) = wish.parts.first().cloned() else {
         return Err(Problem::bad("locks", "at least one"));
@@ -45,9 +45,11 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let request = call.request(op);
     let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), attempt, permit);
     if keep {
-        waiter.disarm();
+        waiter.stay();
     }
     let entered = enqueue(&call.door, &mut waiter, &first).await;
+    // What became of the body is in the log. A wait may last for hours.
+    drop(place);
     let (ticket, grant) = entered.map_err(|problem| problem.naming(&call.door.replica().state(), &texts))?;
     if grant.is_none() && keep {
         // However the wait ends: if the place is kept, the client must hear of its ticket.

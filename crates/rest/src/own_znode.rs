@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use replica::Consistency;
-use znode::{Acl, Create, CreateMode, Error, Kind, Op, Reply, Request, SessionId, State, ZPath, ZnodeOp, Zxid};
+use znode::lock;
+use znode::{
+    Acl, Create, CreateMode, Error, FencingToken, Kind, LockGuard, Op, Reply, Request, SessionId, State, ZPath,
+    ZnodeOp, Zxid,
+};
 
 use crate::call::Call;
 use crate::problem::Problem;
@@ -43,6 +47,14 @@ pub(crate) async fn make(call: &Call, path: &ZPath, data: Vec<u8>) -> Result<Mad
         make_directories(call, &parent).await?;
     }
     match call.propose(Op::Znode(create(path, data, CreateMode::Ephemeral)?)).await {
+        // With a key it may be the answer of an earlier request, and the name be another session's by now.
+        Ok((zxid, _)) if call.caller.key.is_some() => {
+            let state = present(call).await.map_err(Problem::behind_a_write)?;
+            match owner(&state, path) {
+                Some(owner) if owner != credential.session => Err(Problem::ticket_gone(path, state.last_zxid())),
+                _ => Ok(Made::Now(zxid)),
+            }
+        }
         Ok((zxid, _)) => Ok(Made::Now(zxid)),
         Err(problem) if problem.is(Error::NodeExists) => {
             let state = present(call).await?;
@@ -70,13 +82,32 @@ pub(crate) async fn delete(call: &Call, path: &ZPath) -> Result<(Zxid, bool), Pr
     if owner(&state, path) != Some(credential.session) {
         return Err(Problem::from(Error::LockNotHeld).at(path, state.last_zxid()));
     }
+    let guard = call.caller.guard.clone().or_else(|| this_very(&state, path));
     drop(state);
-    delete_if_there(call, path).await
+    match delete_guarded(call, path, guard.clone()).await {
+        // It is not there any more, and perhaps another one is.
+        Err(problem) if problem.is(Error::LockNotHeld) && guard != call.caller.guard => {
+            Ok((problem.zxid.unwrap_or(Zxid(0)), false))
+        }
+        answer => answer,
+    }
+}
+
+/// That a znode is still this one when a write is applied: in the meantime it may have become another session's. Nothing of
+/// the kind can be said of one whose name is that of a lock node.
+fn this_very(state: &State, path: &ZPath) -> Option<LockGuard> {
+    let token = FencingToken(state.node(path)?.stat().czxid.0);
+    lock::is_held_with(state, path, token).then(|| LockGuard { lock: path.clone(), token })
 }
 
 /// Deletes a znode, whoever made it.
 pub(crate) async fn delete_if_there(call: &Call, path: &ZPath) -> Result<(Zxid, bool), Problem> {
-    match call.propose(Op::Znode(ZnodeOp::Delete { path: path.clone(), version: -1 })).await {
+    delete_guarded(call, path, call.caller.guard.clone()).await
+}
+
+async fn delete_guarded(call: &Call, path: &ZPath, guard: Option<LockGuard>) -> Result<(Zxid, bool), Problem> {
+    let delete = Op::Znode(ZnodeOp::Delete { path: path.clone(), version: -1 });
+    match call.propose_guarded(delete, guard).await {
         Ok((zxid, _)) => Ok((zxid, true)),
         Err(problem) if problem.is(Error::NoNode) => Ok((problem.zxid.unwrap_or(Zxid(0)), false)),
         Err(problem) => Err(problem),

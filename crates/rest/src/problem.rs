@@ -122,6 +122,14 @@ impl Problem {
         }
     }
 
+    /// The same, met behind a write of the request that is done: nobody may be told that nothing was.
+    pub(crate) fn behind_a_write(self) -> Problem {
+        match self.outcome {
+            Outcome::Unavailable => Problem::unknown(format!("a part of the request is done: {}", self.detail)),
+            Outcome::Refused | Outcome::Unknown => self,
+        }
+    }
+
     /// The same with other words.
     pub(crate) fn because(mut self, detail: &str) -> Problem {
         self.detail = detail.into();

@@ -81,7 +81,7 @@ async fn try_once(call: &Call, path: &ZPath, session: SessionId, id: &str) -> Re
     match call.propose(Op::Znode(create(path, id.into(), CreateMode::Ephemeral)?)).await {
         // With a key it may be the answer of an earlier request, and the znode may have gone since.
         Ok((zxid, _)) if call.caller.key.is_some() => {
-            let state = present(call).await?;
+            let state = present(call).await.map_err(Problem::behind_a_write)?;
             if holder(&state, path, session, id) != Some(zxid) {
                 return Err(past::ticket_gone(&state, path, state.last_zxid()));
             }

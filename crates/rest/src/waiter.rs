@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::debug;
+use znode::lock;
 use znode::{Applied, Attempt, Credential, Op, Reply, Request, State, ZPath};
 
 use crate::door::Door;
@@ -180,7 +181,10 @@ impl Leave {
 
     fn look(&self, state: &State) -> Look {
         let Some(session) = state.session(self.credential.session) else { return Look::SessionEnded };
-        let mine = session.ephemerals().filter(|path| path.is_under(&self.lock)).find(|path| {
+        let tickets = session.ephemerals().filter(|path| path.is_under(&self.lock));
+        // Those of a multi-lock are counted on its first one, which need not be of the lock that this request named first.
+        let mut counting = tickets.map(|path| lock::parts(state, path).map_or(path, |parts| &parts[0]));
+        let mine = counting.find(|path| {
             let contender = state.node(path).and_then(|node| node.contender());
             contender.is_some_and(|contender| contender.holds.iter().any(|hold| hold.attempts.contains(&self.attempt)))
         });

@@ -75,6 +75,21 @@ async fn a_retried_proclamation_is_answered_after_the_leader_has_gone() {
 }
 
 #[tokio::test]
+async fn a_retried_resignation_is_answered_by_its_ticket() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let key = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    campaign(&node, &session, "").await.expect(200);
+    node.call(Method::DELETE, "/v1/elections/e", &key, b"").await.expect(200);
+    node.call(Method::DELETE, "/v1/elections/e", &key, b"").await.expect_problem(412, "lock-not-held");
+    let leads = campaign(&node, &session, "").await.expect(200);
+    let key = [key[0], ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c9")];
+    let uri = format!("/v1/tickets{}", text(&leads, "ticket"));
+    let first = node.call(Method::DELETE, &uri, &key, b"").await.expect(200);
+    assert_eq!(first.body, node.call(Method::DELETE, &uri, &key, b"").await.expect(200).body);
+}
+
+#[tokio::test]
 async fn an_observer_sees_each_leader_and_each_value_once() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);

@@ -1,6 +1,7 @@
 //! Barriers and groups.
 
 use axum::http::Method;
+use rest::RestConfig;
 use serde_json::json;
 
 use crate::node::{Answer, Node, number, text};
@@ -127,4 +128,133 @@ async fn a_group_is_those_whose_sessions_live() {
     leave().await;
     leave().await;
     assert_eq!(number(&node.get("/v1/groups/g").await.expect(200), "count"), 0);
+}
+
+#[tokio::test]
+async fn who_cannot_wait_at_a_double_barrier_is_no_member() {
+    for rest in [RestConfig { waits_max: 0, ..RestConfig::default() }, RestConfig::default()] {
+        let node = Node::start_with(rest, |config| config.watches_max = 0).await;
+        let (first, second) = (node.session().await, node.session().await);
+        let refused = enter(&node, &first, "count=2&wait=20s").await.expect_problem(429, "too-many");
+        assert_eq!(refused.body["outcome"], "unavailable");
+        assert_eq!(node.get("/v1/znodes/d?children").await.expect(200).body["children"], json!([]));
+        // With a key a retry may find its member, here or at another node.
+        let key = [("zlock-session", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+        let keyed = async |uri| node.call(Method::POST, uri, &key, b"").await;
+        keyed("/v1/double-barriers/k?count=2&wait=20s").await.expect_problem(504, "outcome-unknown");
+        node.in_session(&second, Method::POST, "/v1/double-barriers/k?count=2").await.expect(200);
+        keyed("/v1/double-barriers/k?count=2&wait=20s").await.expect(200);
+        // Who wants to stay hears under which name.
+        let kept = enter(&node, &first, "count=2&wait=20s&keep").await.expect(202);
+        assert_eq!((text(&kept, "state"), number(&kept, "members")), ("entering", 1));
+        enter(&node, &second, "count=2&member=b").await.expect(200);
+        // Who has left is told so.
+        let left = leave(&node, &second, "member=b&wait=20s").await.expect(202);
+        assert_eq!((text(&left, "state"), number(&left, "members")), ("leaving", 1));
+    }
+}
+
+#[tokio::test]
+async fn a_guard_is_for_entering_and_for_leaving_and_not_for_what_follows() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let guarded = async |method, query: &str, wait_for: &str| {
+        let held = node.acquire(&first, "/l").await.expect(200);
+        let guard = format!("/l;{}", number(&held, "fencing_token"));
+        let headers = [("zlock-session", &*first), ("if-lock", &guard)];
+        let uri = format!("/v1/double-barriers/d?{query}");
+        let lost = async {
+            node.get(wait_for).await.expect(200);
+            node.release(&first, text(&held, "ticket")).await.expect(200);
+        };
+        let (answer, ()) = tokio::join!(node.call(method, &uri, &headers, b""), lost);
+        answer
+    };
+    let since = node.get("/v1/znodes").await.expect(200).zxid();
+    let entered = format!("/v1/znodes/d/a?watch=exists&since={since}&wait=20s");
+    let over = guarded(Method::POST, "count=2&member=a&wait=300ms", &entered).await;
+    over.expect_problem(409, "not-acquired");
+    node.get("/v1/znodes/d/a").await.expect_problem(404, "no-node");
+    enter(&node, &first, "count=2&member=a&keep").await.expect(202);
+    enter(&node, &second, "count=2&member=b").await.expect(200);
+    let since = node.get("/v1/znodes").await.expect(200).zxid();
+    let left = format!("/v1/znodes/d/a?watch=exists&since={since}&wait=20s");
+    let other = async {
+        node.get(&left).await.expect(200);
+        node.until_contenders("/l", 0).await;
+        leave(&node, &second, "member=b&wait=20s").await.expect(200);
+    };
+    let (all, ()) = tokio::join!(guarded(Method::DELETE, "member=a&wait=20s", &left), other);
+    all.expect(200);
+    node.get("/v1/znodes/d/ready").await.expect_problem(404, "no-node");
+}
+
+#[tokio::test]
+async fn a_retry_does_not_find_another_session_under_its_name() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let key = [("zlock-session", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let keyed = async || node.call(Method::POST, "/v1/groups/g?member=a", &key, b"").await;
+    assert_eq!(keyed().await.expect(201).body, keyed().await.expect(201).body);
+    node.in_session(&first, Method::DELETE, "/v1/groups/g?member=a").await.expect(200);
+    keyed().await.expect_problem(410, "ticket-gone");
+    join(&node, &second, "a", b"").await.expect(201);
+    keyed().await.expect_problem(410, "ticket-gone");
+}
+
+#[tokio::test]
+async fn a_retried_leave_is_answered_as_the_first_one_and_ends_no_later_membership() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let key = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let leave = || node.call(Method::DELETE, "/v1/groups/g?member=a", &key, b"");
+    join(&node, &session, "a", b"").await.expect(201);
+    let first = leave().await.expect(200);
+    join(&node, &session, "a", b"").await.expect(201);
+    assert_eq!(leave().await.expect(200).body, first.body);
+    node.get("/v1/znodes/g/a").await.expect(200);
+}
+
+#[tokio::test]
+async fn who_leaves_twice_takes_nobody_else_out() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    join(&node, &second, "b", b"").await.expect(201);
+    for _ in 0..20 {
+        join(&node, &first, "a", b"").await.expect(201);
+        let leave = || node.in_session(&first, Method::DELETE, "/v1/groups/g?member=a");
+        // In the log in this order, or nearly: the second one was looked at before the first one was done.
+        let (one, joined, two) = tokio::join!(biased; leave(), join(&node, &second, "a", b""), leave());
+        one.expect(200);
+        assert!([200, 412].contains(&two.status), "{}", two.body);
+        match joined.status {
+            409 => {}
+            _ => {
+                joined.expect(201);
+                node.get("/v1/znodes/g/a").await.expect(200);
+                node.in_session(&second, Method::DELETE, "/v1/groups/g?member=a").await.expect(200);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_joins_and_cannot_look_behind_it_is_not_told_that_nothing_was_done() {
+    let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;
+    let session = node.session().await;
+    join(&node, &session, "a", b"").await.expect(201);
+    let unclear = node.without_reads_behind_a_write(join(&node, &session, "b", b"")).await;
+    let unclear = unclear.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    join(&node, &session, "b", b"").await.expect(200);
+    let enter = || enter(&node, &session, "count=1&member=a");
+    node.post("/v1/znodes/d?mode=container", "").await.expect(201);
+    let unclear = node.without_reads_behind_a_write(enter()).await.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    enter().await.expect(200);
+    let leave = || leave(&node, &session, "member=a");
+    let unclear = node.without_reads_behind_a_write(leave()).await.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    leave().await.expect(200);
+    node.get("/v1/znodes/d/ready").await.expect_problem(404, "no-node");
 }

@@ -1,9 +1,11 @@
 //! Multi-locks.
 
-use axum::http::Method;
+use axum::body::Body;
+use axum::http::{Method, Request};
+use rest::RestConfig;
 use serde_json::{Value, json};
 
-use crate::node::{Answer, Node, number, text};
+use crate::node::{Answer, Node, PATIENCE, number, text};
 
 async fn acquire(node: &Node, session: &str, query: &str, body: Value) -> Answer {
     let uri = format!("/v1/multilocks{query}");
@@ -157,4 +159,70 @@ async fn the_same_owner_holds_the_same_set_once_more_and_nothing_else_of_it() {
         assert_eq!(number(&node.release(&session, text(&once, "ticket")).await.expect(200), "holds"), holds);
     }
     node.until_contenders("/a", 0).await;
+}
+
+#[tokio::test]
+async fn who_waits_and_keeps_its_place_counts_among_those_who_wait() {
+    let node = Node::start_with(RestConfig { waits_max: 1, ..RestConfig::default() }, |_| {}).await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/b").await.expect(200);
+    let other = async {
+        node.until_watches(1).await;
+        node.get("/v1/znodes?watch=data&wait=50ms").await.expect_problem(429, "too-many");
+        node.release(&first, text(&held, "ticket")).await.expect(200);
+    };
+    let (all, ()) = tokio::join!(acquire(&node, &second, "?keep&wait=20s", both("strict")), other);
+    all.expect(200);
+}
+
+#[tokio::test]
+async fn who_waits_has_no_place_among_the_bodies() {
+    let config = RestConfig { body_bytes_max: 4096, bodies_bytes_max: 4096, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/b").await.expect(200);
+    // Its length is not announced, so it is given room for the longest.
+    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>(both("strict").to_string())]);
+    let request = Request::post("/v1/multilocks?wait=20s").header("zlock-session", &second);
+    let waiting = node.send(request.body(Body::from_stream(pieces)).unwrap());
+    let other = async {
+        node.until_watches(1).await;
+        node.post("/v1/znodes/x", "x").await.expect(201);
+        node.release(&first, text(&held, "ticket")).await.expect(200);
+    };
+    let (all, ()) = tokio::join!(waiting, other);
+    all.expect(200);
+}
+
+#[tokio::test]
+async fn a_hold_that_ran_out_of_time_is_given_back_in_whatever_order_it_was_asked_for() {
+    // About as long as a write to the disk takes: many outcomes are unknown, and are found out later.
+    let node = Node::start_with(RestConfig { propose_timeout_ms: 1, ..RestConfig::default() }, |_| {}).await;
+    let session = loop {
+        let opened = node.post("/v1/sessions", "").await;
+        if opened.status == 201 {
+            break text(&opened, "session").to_owned();
+        }
+    };
+    let set = |first, second| json!({"locks": [{"path": first}, {"path": second}], "owner": "o"});
+    let ticket = loop {
+        let held = acquire(&node, &session, "", set("/a", "/b")).await;
+        if held.status == 200 {
+            break text(&held, "ticket").to_owned();
+        }
+        node.until_contenders("/a", 0).await;
+    };
+    let mut held = 1;
+    for _ in 0..20 {
+        held += u64::from(acquire(&node, &session, "", set("/b", "/a")).await.status == 200);
+    }
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let now = number(&node.get(&format!("/v1/multilocks{ticket}")).await.expect(200), "holds");
+        if now == held {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{now} holds, and {held} that somebody was told of");
+        tokio::task::yield_now().await;
+    }
 }

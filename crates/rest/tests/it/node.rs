@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::{Router, response::Response};
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use replica::{Config, Consistency, Member, Replica};
 use rest::RestConfig;
@@ -161,6 +162,19 @@ impl Node {
 
     pub(crate) async fn release(&self, session: &str, ticket: &str) -> Answer {
         self.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}")).await
+    }
+
+    /// What a request is answered for which there is no room among the reads as soon as it has written. The node must have
+    /// room for one.
+    pub(crate) async fn without_reads_behind_a_write(&self, request: impl Future<Output = Answer>) -> Answer {
+        let mut request = std::pin::pin!(request);
+        let mut look = std::pin::pin!(self.replica.read(Consistency::Linearizable, Instant::now() + PATIENCE));
+        while self.replica.status().proposals == 0 {
+            assert!(request.as_mut().now_or_never().is_none(), "it does not write");
+            tokio::task::yield_now().await;
+        }
+        assert!(look.as_mut().now_or_never().is_none(), "there is room");
+        request.await
     }
 
     /// Waits until so many requests wait for a change.

@@ -1,6 +1,7 @@
 //! Simple locks.
 
 use axum::http::Method;
+use rest::RestConfig;
 use serde_json::json;
 
 use crate::node::{Answer, Node, number, text};
@@ -132,4 +133,15 @@ async fn an_owner_is_no_longer_than_a_label() {
     let long = take("x".repeat(257)).await.expect_problem(413, "body-too-large");
     assert!(text(&long, "detail").contains("owner: 257 bytes"), "{}", long.body);
     take("x".repeat(256)).await.expect(200);
+}
+
+#[tokio::test]
+async fn who_takes_it_and_cannot_look_behind_it_is_not_told_that_nothing_was_done() {
+    let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;
+    let session = node.session().await;
+    let key = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let take = || node.call(Method::POST, "/v1/simple-locks/s", &key, b"");
+    let unclear = node.without_reads_behind_a_write(take()).await.expect_problem(504, "outcome-unknown");
+    assert_eq!(unclear.body["outcome"], "unknown");
+    take().await.expect(200);
 }

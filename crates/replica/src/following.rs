@@ -4,26 +4,39 @@
 //! that frame was sent. Raft's own time of the last quorum cannot be used for this: it takes an answer to an earlier
 //! append for one to a later append without entries, so a leader that was paused and deposed meanwhile would think,
 //! for answers that had waited for it, to be followed still. Simulation seeds found sessions that it kept alive and
-//! that the new leader expired (crates/sim/tests/seeds.rs).
+//! that the new leader expired (crates/sim/tests/seeds.rs); linearizable reads of such a leader missed what the new one
+//! had acknowledged.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The newest frame that a peer took as a follower: in which term, and when it was sent.
 #[derive(Debug, Default)]
-pub(crate) struct Following(Mutex<Option<(u64, Instant)>>);
+pub(crate) struct Following {
+    newest: Mutex<Option<(u64, Instant)>>,
+    /// Told each time, for all peers together.
+    noted: Arc<Notify>,
+}
 
 impl Following {
+    pub(crate) fn new(noted: Arc<Notify>) -> Following {
+        Following { newest: Mutex::default(), noted }
+    }
+
     /// The peer took a frame of `term` that was sent at `sent`.
     pub(crate) fn note(&self, term: u64, sent: Instant) {
-        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *newest = (*newest).max(Some((term, sent)));
+        {
+            let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            *newest = (*newest).max(Some((term, sent)));
+        }
+        self.noted.notify_waiters();
     }
 
     /// When the newest frame of `term` was sent that the peer took.
     pub(crate) fn since(&self, term: u64) -> Option<Instant> {
-        let newest = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = *self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         newest.filter(|newest| newest.0 == term).map(|newest| newest.1)
     }
 }

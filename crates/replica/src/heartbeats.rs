@@ -115,7 +115,11 @@ async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &crate::stop::St
 
 async fn pass_on(node: &Node, batch: Vec<Heartbeat>) {
     let mut heard = HashSet::new();
-    let wanted = |heartbeat: &Heartbeat| heartbeat.waiter.is_some() || heard.insert(heartbeat.credential.session);
+    // By the secret as well, which nobody has looked at yet: a stranger's heartbeat does not stand for the session's own.
+    let wanted = |heartbeat: &Heartbeat| {
+        let Credential { session, secret_hash } = heartbeat.credential;
+        heartbeat.waiter.is_some() || heard.insert((session, secret_hash))
+    };
     let batch: Vec<Heartbeat> = batch.into_iter().filter(wanted).collect();
     let credentials: Vec<Credential> = batch.iter().map(|heartbeat| heartbeat.credential).collect();
     let answers = if node.leader() == Some(node.config.node_id) {

@@ -90,11 +90,12 @@ impl Node {
         if self.hands_over.load(Ordering::Acquire) {
             return Err("leadership is changing hands".into());
         }
-        let state = self.view.state();
-        let now = Instant::now();
         let mut sessions = self.sessions();
         let reign = sessions.reign.as_mut().filter(|reign| reign.term == Term(term));
         let reign = reign.ok_or("the leader is new and not ready yet")?;
+        // Under the guard: a session that the tracker has forgotten as expired is not in this state any more.
+        let state = self.view.state();
+        let now = Instant::now();
         Ok(credentials.iter().map(|credential| touch(&state, &mut reign.tracker, credential, now)).collect())
     }
 
@@ -255,5 +256,44 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
             Noted::Alive => TouchAnswer::Alive { timeout_ms: session.timeout_ms },
             Noted::Expiring => TouchAnswer::Expiring,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::propose::tests::{leader, soon};
+
+    /// Long enough for a heartbeat to come as far as it can.
+    const MEANWHILE: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn a_heartbeat_that_meets_the_end_of_an_expiry_is_told_of_it() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = runtime.block_on(leader(&data_dir));
+        let (secret_hash, label) = ([7; 32], String::new());
+        let open = Request::new(Op::OpenSession { secret_hash, timeout_ms: 60_000, label });
+        let session = SessionId(runtime.block_on(node.propose(open, soon())).unwrap().zxid.0);
+        let credential = Credential { session, secret_hash };
+        while node.touch_here(&[credential]).is_err() {
+            std::thread::yield_now();
+        }
+        let mut sessions = node.sessions();
+        let (toucher, begun) = (Arc::clone(&node), Instant::now());
+        let touching = std::thread::spawn(move || toucher.touch_here(&[credential]));
+        while begun.elapsed() < MEANWHILE {
+            std::thread::yield_now();
+        }
+        // The session is expired, and forgotten as it is when that has come to its end.
+        let expiry = Op::ExpireSessions { sessions: vec![session], term: node.view.state().last_term() };
+        let (command, _) = node.command(Request::new(expiry));
+        runtime.block_on(node.raft.client_write(command)).unwrap();
+        assert!(node.view.state().session(session).is_none());
+        sessions.reign.as_mut().unwrap().tracker.settle(&[session], |_| false);
+        drop(sessions);
+        let touched = touching.join().unwrap();
+        assert_eq!(touched, Ok(vec![TouchAnswer::Refused(znode::Error::SessionExpired)]));
+        runtime.block_on(node.shutdown());
     }
 }

@@ -17,6 +17,7 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 use storage::{LogId, Member, Snapshot, TypeConfig, Vote};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::following::{self, Following};
@@ -51,14 +52,18 @@ impl Peer {
 pub(crate) struct Peers {
     by_id: Arc<BTreeMap<u64, Arc<Peer>>>,
     silence: Duration,
+    /// Told each time a peer has taken a frame as a follower.
+    noted: Arc<Notify>,
 }
 
 impl Peers {
     /// Makes the channels to all members but this node. `silence` is one round trip at most, connecting included.
     pub(crate) fn new(identity: &Identity, members: &[crate::Member], silence: Duration, stop: &Stop) -> Peers {
         let others = members.iter().filter(|member| member.id != identity.node_id);
-        let by_id = others.map(|member| (member.id, Arc::new(Peer::new(identity, member, silence, stop))));
-        Peers { by_id: Arc::new(by_id.collect()), silence }
+        let noted = Arc::default();
+        let peer = |member| Arc::new(Peer::new(identity, member, silence, stop, &noted));
+        let by_id = Arc::new(others.map(|member| (member.id, peer(member))).collect());
+        Peers { by_id, silence, noted }
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Peer>> {
@@ -71,20 +76,32 @@ impl Peers {
         following::quorum(self.by_id.len() + 1, peers)
     }
 
+    /// Waits until a quorum, this node included, has taken a frame of `term` that was sent at `since` or later. A leader
+    /// alone has one.
+    pub(crate) async fn followed_again(&self, term: u64, since: Instant) {
+        while !self.by_id.is_empty() {
+            let noted = self.noted.notified();
+            if self.followed_since(term).is_some_and(|followed| followed >= since) {
+                return;
+            }
+            noted.await;
+        }
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Arc<Peer>)> {
         self.by_id.iter().map(|(id, peer)| (*id, peer))
     }
 }
 
 impl Peer {
-    fn new(identity: &Identity, member: &crate::Member, silence: Duration, stop: &Stop) -> Peer {
+    fn new(identity: &Identity, member: &crate::Member, silence: Duration, stop: &Stop, noted: &Arc<Notify>) -> Peer {
         let addr: Arc<str> = member.peer_addr.as_str().into();
         let open = |lane| {
             let target = Target { identity: identity.clone(), to: member.id, addr: Arc::clone(&addr), lane };
             Channel::open(target, silence, stop.clone())
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
-        let following = Arc::default();
+        let following = Arc::new(Following::new(Arc::clone(noted)));
         Peer { identity: identity.clone(), id: member.id, addr, following, control, forward }
     }
 }

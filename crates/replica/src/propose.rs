@@ -319,7 +319,7 @@ impl From<Error> for ProposeAnswer {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt;
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    fn soon() -> Instant {
+    pub(crate) fn soon() -> Instant {
         Instant::now() + Duration::from_secs(30)
     }
 
@@ -359,7 +359,7 @@ mod tests {
     }
 
     /// The only node of its ensemble, which leads and takes four writes at a time.
-    async fn leader(data_dir: &tempfile::TempDir) -> Arc<Node> {
+    pub(crate) async fn leader(data_dir: &tempfile::TempDir) -> Arc<Node> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         let config = Config {
@@ -378,8 +378,8 @@ mod tests {
         node
     }
 
-    /// Neither a deadline nor a client that hangs up makes room: Raft still holds the write. This is the only test in this
-    /// process with a node, so it alone meets the failpoint.
+    /// Neither a deadline nor a client that hangs up makes room: Raft still holds the write. Other nodes of this process
+    /// meet the failpoint as well, and only wait meanwhile.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_write_keeps_its_place_until_raft_lets_go_of_it() {
         let data_dir = tempfile::TempDir::new().unwrap();

@@ -88,13 +88,20 @@ impl Node {
         if planted::is(Planted::ReadsWithoutQuorum) {
             return Ok(self.view.applied().0);
         }
-        match timeout_at(deadline, self.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
-            Err(_) => Err("no quorum confirmed the leader in time".into()),
-            Ok(Ok(linearizer)) => Ok(linearizer.read_log_id().index()),
+        let began = Instant::now();
+        let at = match timeout_at(deadline, self.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
+            Err(_) => return Err("no quorum confirmed the leader in time".into()),
+            Ok(Ok(linearizer)) => *linearizer.read_log_id(),
             Ok(Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)))) => {
-                Err("the leader has no quorum".into())
+                return Err("the leader has no quorum".into());
             }
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Err(error)) => return Err(error.to_string()),
+        };
+        // Raft may have taken old answers for answers to what it has sent since. Mostly the right ones are here, too.
+        let give_up = deadline.min(Instant::now() + Duration::from_millis(self.config.lease_ms()));
+        match timeout_at(give_up, self.peers.followed_again(at.committed_leader_id().term, began)).await {
+            Ok(()) => Ok(at.index()),
+            Err(_) => Err("the leader has no quorum".into()),
         }
     }
 

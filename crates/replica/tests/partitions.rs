@@ -112,6 +112,48 @@ async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_
     ensemble.stop_all().await;
 }
 
+/// Answers that were under way for long say nothing about who leads by now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
+    // What is held back is late, and the connection is not taken for lost.
+    let mut ensemble = Ensemble::linked(3, |config| {
+        patient(config);
+        config.peer_timeout_ms = 60_000;
+    })
+    .await;
+    write(ensemble.node(0), create("/", "a", b"old")).await;
+    let old = ensemble.leader().await;
+    ensemble.assert_equal_states().await;
+    let others: Vec<usize> = (0..3).filter(|at| *at != old).collect();
+    others.iter().for_each(|at| ensemble.hold_answers(old, *at, true));
+    // Both take this write, and their answers do not arrive.
+    let deposed = ensemble.node(old).clone();
+    let writing = deposed.clone();
+    let logs = |at: &usize| ensemble.node(*at).status().last_log;
+    let before = logs(&old);
+    let last = tokio::spawn(async move { writing.propose(set("/a", b"last"), soon()).await });
+    eventually("both have the write", || others.iter().all(|at| logs(at) > before)).await;
+    ensemble.isolate(old, true);
+    eventually("the others elect", || others.iter().any(|at| ensemble.node(*at).status().role == Role::Leader)).await;
+    write(ensemble.node(others[0]), set("/a", b"new")).await;
+
+    let reader = deposed.clone();
+    let read = tokio::spawn(async move { reader.read(Consistency::Linearizable, shortly()).await });
+    let begun = Instant::now();
+    eventually("the read has begun", || begun.elapsed().as_millis() > 100).await;
+    // Now the first one's answer comes, so the write is committed, and the second is told so before its answer comes.
+    ensemble.hold_answers(old, others[0], false);
+    eventually("the write is committed", || last.is_finished()).await;
+    let committed = Instant::now();
+    eventually("the second is told", || committed.elapsed().as_millis() > 20).await;
+    ensemble.hold_answers(old, others[1], false);
+    let seen = read.await.unwrap().map(|state| state.node(&ensemble::path("/a")).unwrap().data().to_vec());
+    assert!(matches!(seen, Err(Error::Unavailable { .. })), "{:?}", seen.map(String::from_utf8));
+    ensemble.isolate(old, false);
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_isolated_follower_does_not_disturb_and_catches_up() {
     let mut ensemble = Ensemble::linked(3, patient).await;

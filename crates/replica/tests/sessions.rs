@@ -70,6 +70,24 @@ async fn heartbeats_that_nobody_waits_for_count_too() {
     ensemble.stop_all().await;
 }
 
+/// The ids of sessions are no secret, and what a stranger says in the name of one goes the same way to the leader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_without_the_secret_silences_nobody() {
+    let mut ensemble = Ensemble::started(3, short_sessions).await;
+    limits_in_force(&ensemble).await;
+    let node = ensemble.node(ensemble.follower().await);
+    let session = open_session(node, 1_500).await;
+    let stranger = Credential { secret_hash: [0; 32], ..session };
+    let opened = Instant::now();
+    eventually("three timeouts have passed", || {
+        [stranger, session].iter().for_each(|credential| node.touch_soon(*credential));
+        opened.elapsed().as_millis() > 4_500
+    })
+    .await;
+    assert!(node.state().session(session.session).is_some());
+    ensemble.stop_all().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_leader_gives_every_session_its_whole_timeout() {
     let mut ensemble = Ensemble::started(3, short_sessions).await;

@@ -44,10 +44,11 @@ pub const FAILPOINTS: &[&str] = &[
 #[cfg(feature = "failpoints")]
 pub(crate) fn pass(name: &'static str) -> std::io::Result<()> {
     debug_assert!(FAILPOINTS.contains(&name), "{name} is missing in FAILPOINTS");
-    match fail::eval(name, drop) {
+    match fail::eval(name, |how| how) {
         None => Ok(()),
-        // What a failing disk answers.
-        Some(()) => Err(rustix::io::Errno::IO.into()),
+        // What a full disk answers, and what a failing one does.
+        Some(Some(how)) if how == "full" => Err(rustix::io::Errno::NOSPC.into()),
+        Some(_) => Err(rustix::io::Errno::IO.into()),
     }
 }
 

@@ -59,12 +59,16 @@ impl Storage {
         let lock = Arc::new(layout.enter()?);
         let disk = DiskGuard::new(&layout.dir, config.free_disk_min_bytes, config.ballast_bytes);
         let identity = Identity { cluster_id: config.cluster_id, node_id: config.node_id };
-        let mut opened = open_parts(&layout, &identity);
+        let fatal = Fatal::new();
+        let mut opened = open_parts(&layout, &identity, &fatal);
         if opened.as_ref().is_err_and(Error::is_disk_full) && disk.drop_ballast().unwrap_or(false) {
             tracing::warn!(dir = %layout.dir.display(), "the disk is full; the ballast was given up to start");
-            opened = open_parts(&layout, &identity);
+            // After an error of its own sled stays open as long as this process lives: then the next one has the space.
+            if fatal.reason().is_none() {
+                opened = open_parts(&layout, &identity, &fatal);
+            }
         }
-        let Parts { fatal, meta, snapshots, log } = opened.map_err(|error| match error {
+        let Parts { meta, snapshots, log } = opened.map_err(|error| match error {
             Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Error::DiskFull { dir: layout.dir.clone(), source }
             }
@@ -83,16 +87,13 @@ impl Storage {
 }
 
 struct Parts {
-    fatal: Fatal,
     meta: NodeMeta,
     snapshots: SnapshotStore,
     log: LogStore,
 }
 
-fn open_parts(layout: &Layout, identity: &Identity) -> Result<Parts, Error> {
+fn open_parts(layout: &Layout, identity: &Identity, fatal: &Fatal) -> Result<Parts, Error> {
     let dir = &layout.dir;
-    // An attempt that failed for lack of space must not be held against the next one.
-    let fatal = Fatal::new();
     layout.tidy().doing(|| format!("tidying {}", dir.display()))?;
     if !layout.sled().exists() {
         if layout.has_log() {
@@ -101,9 +102,9 @@ fn open_parts(layout: &Layout, identity: &Identity) -> Result<Parts, Error> {
                 what: "there is a log, but the node's identity is gone".into(),
             });
         }
-        create_database(layout, identity, &fatal).map_err(|error| describe(dir, "making the database", error))?;
+        create_database(layout, identity, fatal).map_err(|error| describe(dir, "making the database", error))?;
     }
-    let open = || Database::open(&layout.sled(), &fatal).map_err(|error| describe(dir, "opening sled", error));
+    let open = || Database::open(&layout.sled(), fatal).map_err(|error| describe(dir, "opening sled", error));
     let mut database = open()?;
     let mut meta = NodeMeta::open(&database, dir, identity.clone())?;
     let open_snapshots = |database: &Database| {
@@ -128,7 +129,7 @@ fn open_parts(layout: &Layout, identity: &Identity) -> Result<Parts, Error> {
         tracing::warn!("the end of the log was none that the others committed, as the snapshot says; it was cut");
     }
     meta.set_pristine(log.is_blank() && snapshots.current().is_none() && !meta.joined());
-    Ok(Parts { fatal, meta, snapshots, log })
+    Ok(Parts { meta, snapshots, log })
 }
 
 /// Makes the first database beside its place and moves it there when it is whole.

@@ -63,7 +63,8 @@ pub(crate) async fn receive_snapshot(
     manifest: storage::Manifest,
 ) -> io::Result<Snapshot> {
     let store = store.clone();
-    let mut receiver = blocking(move || store.receive(manifest)).await?;
+    // The sender may have sent all there is, and wait for an answer, while most of it waits for this node's disk.
+    let mut receiver = while_working(framed, silence, blocking(move || store.receive(manifest))).await??;
     let mut chunks = Vec::new();
     loop {
         let frame = timeout(silence * 10, framed.next::<SnapshotFrame>()).await.map_err(|_| silent())??;
@@ -77,11 +78,11 @@ pub(crate) async fn receive_snapshot(
         };
         if ended || chunks.len() >= CHUNKS_AT_ONCE as usize {
             let batch = std::mem::take(&mut chunks);
-            receiver = blocking(move || {
+            let written = blocking(move || {
                 batch.iter().try_for_each(|chunk| receiver.push_chunk(chunk))?;
                 Ok(receiver)
-            })
-            .await?;
+            });
+            receiver = while_working(framed, silence, written).await??;
         }
         if ended {
             return while_working(framed, silence, blocking(move || receiver.finish())).await?;

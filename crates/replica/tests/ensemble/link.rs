@@ -10,36 +10,43 @@ use tokio::sync::watch;
 /// Passes connections on to one node. Ends with the test's runtime.
 pub(crate) struct Link {
     pub(crate) addr: SocketAddr,
-    frozen: watch::Sender<bool>,
+    there: watch::Sender<bool>,
+    back: watch::Sender<bool>,
 }
 
 impl Link {
     pub(crate) async fn to(target: SocketAddr) -> Link {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let frozen = watch::Sender::new(false);
-        let state = frozen.subscribe();
+        let (there, back) = (watch::Sender::new(false), watch::Sender::new(false));
+        let frozen = [there.subscribe(), back.subscribe()];
         tokio::spawn(async move {
             while let Ok((from, _)) = listener.accept().await {
-                tokio::spawn(pass(from, target, state.clone()));
+                tokio::spawn(pass(from, target, frozen.clone()));
             }
         });
-        Link { addr, frozen }
+        Link { addr, there, back }
     }
 
     pub(crate) fn freeze(&self, frozen: bool) {
-        self.frozen.send_replace(frozen);
+        self.there.send_replace(frozen);
+        self.freeze_back(frozen);
+    }
+
+    /// Only what the node answers.
+    pub(crate) fn freeze_back(&self, frozen: bool) {
+        self.back.send_replace(frozen);
     }
 }
 
-async fn pass(from: TcpStream, target: SocketAddr, frozen: watch::Receiver<bool>) {
+async fn pass(from: TcpStream, target: SocketAddr, [there, back]: [watch::Receiver<bool>; 2]) {
     let Ok(to) = TcpStream::connect(target).await else {
         return;
     };
     let ((from_read, from_write), (to_read, to_write)) = (from.into_split(), to.into_split());
     tokio::select! {
-        () = copy(from_read, to_write, frozen.clone()) => {}
-        () = copy(to_read, from_write, frozen) => {}
+        () = copy(from_read, to_write, there) => {}
+        () = copy(to_read, from_write, back) => {}
     }
 }
 

@@ -76,6 +76,11 @@ impl Ensemble {
         [(one, other), (other, one)].iter().for_each(|way| self.links[way].freeze(true));
     }
 
+    /// Holds back what a node answers to another, or lets it through.
+    pub(crate) fn hold_answers(&self, asker: usize, node: usize, held: bool) {
+        self.links[&(asker, node)].freeze_back(held);
+    }
+
     /// Nodes that are not started yet, with links between all of them that can be frozen.
     pub(crate) async fn to_be_linked(size: usize, change: fn(&mut Config)) -> Ensemble {
         let mut ensemble = Ensemble::new(size, change);

@@ -57,6 +57,7 @@ impl State {
                 if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
                     return Err(refuse(Error::LockNotClosed));
                 }
+                let before = self.is_full(lock).then(|| self.clone());
                 let ticket = match self.enqueue_in_mode(acquire, false, id, hold, changes)? {
                     Entered::At(ticket) => ticket,
                     Entered::NotLetIn(answer) => return Ok(answer),
@@ -65,6 +66,13 @@ impl State {
                     self.prioritize(&ticket, priority);
                 }
                 self.settle(changes);
+                if let Some(before) = before
+                    && let Err(refusal) = self.check_waiters(&ticket)
+                {
+                    *self = before;
+                    changes.clear();
+                    return Err(refusal);
+                }
                 self.acquired(&ticket)
             }
         }

@@ -136,23 +136,22 @@ impl State {
         if parent.family.ledger.is_some() {
             return;
         }
-        let mut others = parent
-            .family
-            .contenders
-            .iter()
-            .filter(|place| newcomer.is_none_or(|newcomer| *place.name != *newcomer.name()));
-        let mut holders: Vec<Place> = others.next().into_iter().cloned().collect();
-        if let Some(first) = holders.first().cloned() {
-            let owner = |place: &Place| self.lock_node(lock, place).1.owner();
-            let writer = !is_shared(&first.name);
-            let beside = |place: &&Place| {
-                let own = place.number == first.number && owner(place).is_some() && owner(place) == owner(&first);
-                is_shared(&place.name) && (!writer || own)
+        let before = |place: &&Place| newcomer.is_none_or(|newcomer| *place.name != *newcomer.name());
+        let owner = |place: &Place| self.lock_node(lock, place).1.owner();
+        let mut writers = parent.family.writers.iter().filter(before);
+        let (writer, next) = (writers.next(), writers.next());
+        // The first holds, readers up to the first writer, and that writer's own readers, which share its number, up to the
+        // next: what `lock::status` says of a lock without a ledger.
+        let near = parent.family.contenders.iter().filter(before).take_while(|place| {
+            writer.is_none_or(|writer| place.number <= writer.number) && next.is_none_or(|next| *place < next)
+        });
+        let holds = |(index, place): &(usize, &Place)| {
+            let own = |writer: &Place| {
+                place.number == writer.number && owner(place).is_some() && owner(place) == owner(writer)
             };
-            // Readers hold up to the first writer; a writer's own readers share its number.
-            let near = others.take_while(|place| if writer { place.number == first.number } else { beside(place) });
-            holders.extend(near.filter(beside).cloned());
-        }
+            *index == 0 || is_shared(&place.name) && writer.is_none_or(|writer| *place < writer || own(writer))
+        };
+        let holders: Vec<Place> = near.enumerate().filter(holds).map(|(_, place)| place.clone()).collect();
         let mut ledger = Ledger::open(settings, parent.family.contenders.clone());
         for place in holders {
             let demand = demand_of(&place.name, self.lock_node(lock, &place).1, settings);

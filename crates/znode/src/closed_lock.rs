@@ -13,7 +13,7 @@ use crate::znode::{Kind, Place, sequence_of};
 use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, WRITE, ZPath};
 
 impl State {
-    /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a container.
+    /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a container, nor after a time.
     pub(crate) fn set_lock(
         &mut self,
         lock: &ZPath,
@@ -50,7 +50,7 @@ impl State {
             self.open_ledger(lock, None, settings);
         }
         self.edit(lock, |node| {
-            if settings != LockSettings::default() && node.kind == Kind::Container {
+            if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {
                 node.kind = Kind::Persistent;
             }
             if let Some(ledger) = &mut node.family.ledger {

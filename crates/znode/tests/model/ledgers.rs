@@ -311,7 +311,7 @@ impl Model {
         let holders = self.contenders(lock).into_iter().filter(|path| self.in_the_way(path).is_empty());
         let holders: Vec<String> = holders.collect();
         let directory = self.nodes.get_mut(lock).unwrap();
-        if directory.stay == Stay::Container && settings != none {
+        if matches!(directory.stay, Stay::Container | Stay::Ttl(_)) && settings != none {
             directory.stay = Stay::Persistent;
         }
         match &mut directory.ledger {

@@ -7,6 +7,7 @@
 //! that asked for it (`Policy::Backfill`) and waits for another lock.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::ledger::{Demand, Ledger, demand_of};
@@ -48,7 +49,7 @@ impl State {
         let ledger = self.ledger(lock)?;
         let turn = |place: &Place| Some(Turn { czxid: place.czxid, lock: lock.clone(), place: place.clone() });
         if let Some(place) = self.own_reader(lock, ledger) {
-            return turn(place);
+            return turn(&place);
         }
         let mut passed_over = 0;
         for place in ledger.turns() {
@@ -87,11 +88,29 @@ impl State {
     }
 
     /// Curator's downgrade: the holder of the write lock reads under the same number at once, whoever else waits.
-    fn own_reader<'a>(&self, lock: &ZPath, ledger: &'a Ledger) -> Option<&'a Place> {
+    fn own_reader(&self, lock: &ZPath, ledger: &Ledger) -> Option<Place> {
         let (writer, _) = ledger.granted().next().filter(|(_, grant)| grant.demand == Demand::Alone)?;
-        let owner = |place: &Place| self.lock_node(lock, place).1.owner();
-        let own = |place: &&Place| is_shared(&place.name) && owner(place).is_some() && owner(place) == owner(writer);
-        ledger.waiting_at(writer.number).find(own)
+        let mut under_it = ledger.waiting_at(writer.number).peekable();
+        under_it.peek()?;
+        let session = self.lock_node(lock, writer).1.owner().and_then(|id| self.session(id))?;
+        let below = format!("{lock}/");
+        let from = (Bound::Included(below.as_str()), Bound::Unbounded);
+        let mut tickets = session.ephemerals.range::<_, str>(from).take_while(|path| path.as_str().starts_with(&below));
+        let mut own = None;
+        // Anybody may make znodes with that number by hand, and the session may have many tickets here: this ends with
+        // whichever are fewer.
+        loop {
+            let place = under_it.next()?;
+            if is_shared(&place.name) && self.lock_node(lock, place).1.owner() == Some(session.id) {
+                return Some(place.clone());
+            }
+            let Some(ticket) = tickets.next() else {
+                return own;
+            };
+            let place = Place::of(ticket.name(), self.nodes[ticket].czxid);
+            let waits = |place: &Place| place.number == writer.number && is_shared(&place.name) && ledger.waits(place);
+            own = own.into_iter().chain(place.filter(waits)).min();
+        }
     }
 
     /// Grants a lock, or all locks of a multi-lock. Returns those whose queues it changed.

@@ -289,3 +289,32 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
     let (small, large) = (measure(100), measure(10_000));
     assert!(large < 10 * small, "{small} ns for each of 100 locks, {large} ns for each of 10,000");
 }
+
+/// One of them may be the holder's own, which reads at once.
+#[test]
+fn readers_by_hand_under_a_holders_number_cost_little() {
+    let measure = |readers: usize| {
+        let mut world = World::new();
+        let session = world.open();
+        let settings = LockSettings { waiters_max: Some(1_000_000), ..LockSettings::default() };
+        world.apply(None, Op::SetLock { lock: lock_path(), settings }).unwrap();
+        world.acquire(session, LockMode::Write, 0);
+        for index in 0..readers {
+            let name = format!("{index}-__READ__0000000000");
+            let create = znode::Create {
+                parent: lock_path(),
+                name,
+                data: Vec::new(),
+                mode: znode::CreateMode::Persistent,
+                acl: znode::Acl::open(),
+            };
+            world.apply(None, Op::Znode(znode::ZnodeOp::Create(create))).unwrap();
+        }
+        cost(10, || {
+            let ticket = world.acquire(session, LockMode::Exclusive, 0);
+            world.release(session, &ticket);
+        })
+    };
+    let small = measure(1_000);
+    check_growth("a cycle beside readers by hand", 10, (small, measure(10_000)));
+}

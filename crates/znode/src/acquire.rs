@@ -57,6 +57,7 @@ impl State {
                 if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
                     return Err(refuse(Error::LockNotClosed));
                 }
+                let before = self.is_full(lock).then(|| self.clone());
                 let ticket = match self.enqueue_in_mode(acquire, false, id, hold, changes)? {
                     Entered::At(ticket) => ticket,
                     Entered::NotLetIn(answer) => return Ok(answer),
@@ -65,6 +66,13 @@ impl State {
                     self.prioritize(&ticket, priority);
                 }
                 self.settle(changes);
+                if let Some(before) = before
+                    && let Err(refusal) = self.check_waiters(&ticket)
+                {
+                    *self = before;
+                    changes.clear();
+                    return Err(refusal);
+                }
                 self.acquired(&ticket)
             }
         }
@@ -280,19 +288,21 @@ impl State {
         let Acquire { lock, mode, owner, .. } = acquire;
         let ticket = if owner.is_empty() {
             // Nobody's lock node bears the key in its name.
-            let from = lock.child(&format!("_c_{key}-{}", family_name(*mode))).ok()?;
-            let own = self
-                .session(id)?
-                .ephemerals
-                .range::<_, str>((Bound::Included(from.as_str()), Bound::Unbounded))
-                .next()?;
-            Some(own.clone()).filter(|own| own.as_str().starts_with(from.as_str()))
+            self.ticket_named(id, lock, *mode, key)
         } else {
             self.ticket_of(id, lock, *mode, owner)
         };
         let counted =
             |contender: &Contender| contender.owner == *owner && contender.holds.iter().any(|hold| hold.key == key);
         ticket.filter(|ticket| self.node(ticket).and_then(Znode::contender).is_some_and(counted))
+    }
+
+    /// The ticket that bears a key in its name.
+    pub(crate) fn ticket_named(&self, id: SessionId, lock: &ZPath, mode: LockMode, key: RequestKey) -> Option<ZPath> {
+        let from = lock.child(&format!("_c_{key}-{}", family_name(mode))).ok()?;
+        let from_it_on = (Bound::Included(from.as_str()), Bound::Unbounded);
+        let own = self.session(id)?.ephemerals.range::<_, str>(from_it_on).next()?;
+        Some(own.clone()).filter(|own| own.as_str().starts_with(from.as_str()))
     }
 
     /// The number of the write lock that the owner of this read acquire holds.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::ledger::demand_of;
+use crate::ledger::{Ledger, demand_of};
 use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, permit};
@@ -13,7 +13,7 @@ use crate::znode::{Kind, Place, sequence_of};
 use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, WRITE, ZPath};
 
 impl State {
-    /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a container.
+    /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a container, nor after a time.
     pub(crate) fn set_lock(
         &mut self,
         lock: &ZPath,
@@ -50,7 +50,7 @@ impl State {
             self.open_ledger(lock, None, settings);
         }
         self.edit(lock, |node| {
-            if settings != LockSettings::default() && node.kind == Kind::Container {
+            if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {
                 node.kind = Kind::Persistent;
             }
             if let Some(ledger) = &mut node.family.ledger {
@@ -104,14 +104,22 @@ impl State {
         Place::of(ticket.name(), self.nodes[ticket].czxid).expect("a lock node has a number")
     }
 
-    /// Whether one more may wait, or would not have to.
-    pub(crate) fn check_waiters(&self, lock: &ZPath, demand: crate::ledger::Demand) -> Result<(), Error> {
-        let Some(ledger) = self.ledger(lock) else {
-            return Ok(());
-        };
-        let waiters = ledger.waiters();
-        let full = ledger.settings.waiters_max.is_some_and(|max| waiters >= max as usize);
-        if full && (waiters > 0 || !ledger.fits(demand)) { Err(Error::TooManyWaiters) } else { Ok(()) }
+    /// Whether as many wait as may: one more has to hold at once.
+    pub(crate) fn is_full(&self, lock: &ZPath) -> bool {
+        let waiters_max = self.ledger(lock).and_then(|ledger| Some((ledger, ledger.settings.waiters_max?)));
+        waiters_max.is_some_and(|(ledger, max)| ledger.waiters() >= max as usize)
+    }
+
+    /// Whether one who has just come may stay. Asked when all who can hold do: whether somebody has to wait depends on his
+    /// priority, on his own tickets, on whom he may pass, and for a part of a multi-lock on other locks.
+    ///
+    /// # Errors
+    /// `TooManyWaiters` when he waits and is one too many.
+    pub(crate) fn check_waiters(&self, ticket: &ZPath) -> Result<(), Refusal> {
+        let lock = ticket.parent().expect("a lock node has a parent");
+        let waits = self.ledger(&lock).filter(|ledger| ledger.waits(&self.place_of(ticket)));
+        let over = |ledger: &Ledger| ledger.settings.waiters_max.is_some_and(|max| ledger.waiters() > max as usize);
+        if waits.is_some_and(over) { Err(Refusal::at(Error::TooManyWaiters, &lock)) } else { Ok(()) }
     }
 
     /// Whether a name may be made below a znode otherwise than as the lock node of an acquire.

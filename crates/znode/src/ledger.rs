@@ -57,6 +57,8 @@ pub(crate) struct Ledger {
     priorities: OrdMap<Place, u32>,
     /// The same, in the order in which it is their turn.
     urgent: OrdSet<(Reverse<u32>, Place)>,
+    /// The others of them. Shares its nodes with `waiting` when the ledger is opened.
+    ordinary: OrdSet<Place>,
     granted: OrdMap<Place, Grant>,
     tokens: OrdSet<(FencingToken, Place)>,
     /// Those who are part of a multi-lock with an owner. While there are any, circles are looked for through this ledger.
@@ -91,7 +93,7 @@ impl Ledger {
     /// A ledger with this queue, in which nobody holds yet.
     pub(crate) fn open(settings: LockSettings, waiting: OrdSet<Place>) -> Ledger {
         // In a closed lock anybody may be passed at any time.
-        Ledger { settings, passed: settings.closed, waiting, ..Ledger::default() }
+        Ledger { settings, passed: settings.closed, ordinary: waiting.clone(), waiting, ..Ledger::default() }
     }
 
     /// Whether it has nothing to say any more.
@@ -100,11 +102,13 @@ impl Ledger {
     }
 
     pub(crate) fn enter(&mut self, place: Place) {
+        self.ordinary.insert(place.clone());
         self.waiting.insert(place);
     }
 
     /// Somebody who waits comes before all with a lower priority.
     pub(crate) fn prioritize(&mut self, place: &Place, priority: u32) {
+        self.ordinary.remove(place);
         self.priorities.insert(place.clone(), priority);
         self.urgent.insert((Reverse(priority), place.clone()));
     }
@@ -112,6 +116,8 @@ impl Ledger {
     fn no_longer_waits(&mut self, place: &Place) -> bool {
         if let Some(priority) = self.priorities.remove(place) {
             self.urgent.remove(&(Reverse(priority), place.clone()));
+        } else {
+            self.ordinary.remove(place);
         }
         self.waiting.remove(place).is_some()
     }
@@ -184,7 +190,7 @@ impl Ledger {
     /// Those who wait, in the order in which it is their turn.
     pub(crate) fn turns(&self) -> impl Iterator<Item = &Place> {
         let urgent = self.urgent.iter().map(|(_, place)| place);
-        urgent.chain(self.waiting.iter().filter(|place| !self.priorities.contains_key(*place)))
+        urgent.chain(&self.ordinary)
     }
 
     /// Those who wait under a number.
@@ -214,8 +220,7 @@ impl Ledger {
         if priority > 0 {
             return urgent.or_else(last);
         }
-        let mut waiters = self.waiting.range(..place.clone()).rev();
-        let waits = waiters.find(|place| !self.priorities.contains_key(*place));
+        let waits = self.ordinary.range(..place.clone()).next_back();
         waits.or(urgent).or_else(last).filter(|before| *before != place)
     }
 
@@ -252,6 +257,10 @@ impl Ledger {
         let urgent = self.priorities.iter().map(|(place, priority)| (Reverse(*priority), place.clone()));
         if urgent.collect::<OrdSet<_>>() != self.urgent || self.urgent.iter().any(|(_, place)| !self.waits(place)) {
             return Err(format!("priorities of nobody: {self:?}"));
+        }
+        let ordinary = self.waiting.iter().filter(|place| !self.priorities.contains_key(*place));
+        if !ordinary.eq(&self.ordinary) {
+            return Err(format!("not the others: {self:?}"));
         }
         if self.owned_parts.iter().any(|place| !contenders.contains(place)) {
             return Err(format!("parts of nobody: {self:?}"));

@@ -84,7 +84,13 @@ impl State {
         let multi = self.multis[&changes.zxid].clone();
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
             Some(cycle) => Ok(Reply::Deadlock { cycle }),
-            None => self.acquired(&first),
+            None => {
+                for (index, ticket) in (0..).zip(&multi.tickets) {
+                    let at = |refusal| Refusal { op_index: Some(index), ..refusal };
+                    self.check_waiters(ticket).map_err(at)?;
+                }
+                self.acquired(&first)
+            }
         }
     }
 

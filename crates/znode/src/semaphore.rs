@@ -4,7 +4,6 @@
 //! forgotten with the directory. Permits are granted in the order of the queue: a wish for many is not passed by wishes for few.
 
 use crate::acquire::Entered;
-use crate::ledger::Demand;
 use crate::state::{Changes, State};
 use crate::znode::Hold;
 use crate::{Acquire, Error, LockMode, LockSettings, Refusal, SessionId};
@@ -21,8 +20,6 @@ impl State {
         changes: &mut Changes,
     ) -> Result<Entered, Refusal> {
         let LockMode::Lease { permits, limit } = acquire.mode else {
-            let demand = if acquire.mode == LockMode::Read { Demand::Shared } else { Demand::Alone };
-            self.check_waiters(&acquire.lock, demand).map_err(|error| Refusal::at(error, &acquire.lock))?;
             return self.enqueue(acquire, part, id, hold, changes);
         };
         let lock = &acquire.lock;
@@ -33,7 +30,6 @@ impl State {
         if self.ledger(lock).is_some_and(|ledger| ledger.settings.limit != Some(limit)) {
             return Err(Refusal::at(Error::LimitDiffers, lock));
         }
-        self.check_waiters(lock, Demand::Permits(permits)).map_err(|error| Refusal::at(error, lock))?;
         self.check_ledger(lock).map_err(|error| Refusal::at(error, lock))?;
         let ticket = match self.enqueue(acquire, part, id, hold, changes)? {
             Entered::At(ticket) => ticket,

@@ -7,6 +7,7 @@
 //! that asked for it (`Policy::Backfill`) and waits for another lock.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::ledger::{Demand, Ledger, demand_of};
@@ -48,7 +49,7 @@ impl State {
         let ledger = self.ledger(lock)?;
         let turn = |place: &Place| Some(Turn { czxid: place.czxid, lock: lock.clone(), place: place.clone() });
         if let Some(place) = self.own_reader(lock, ledger) {
-            return turn(place);
+            return turn(&place);
         }
         let mut passed_over = 0;
         for place in ledger.turns() {
@@ -87,11 +88,29 @@ impl State {
     }
 
     /// Curator's downgrade: the holder of the write lock reads under the same number at once, whoever else waits.
-    fn own_reader<'a>(&self, lock: &ZPath, ledger: &'a Ledger) -> Option<&'a Place> {
+    fn own_reader(&self, lock: &ZPath, ledger: &Ledger) -> Option<Place> {
         let (writer, _) = ledger.granted().next().filter(|(_, grant)| grant.demand == Demand::Alone)?;
-        let owner = |place: &Place| self.lock_node(lock, place).1.owner();
-        let own = |place: &&Place| is_shared(&place.name) && owner(place).is_some() && owner(place) == owner(writer);
-        ledger.waiting_at(writer.number).find(own)
+        let mut under_it = ledger.waiting_at(writer.number).peekable();
+        under_it.peek()?;
+        let session = self.lock_node(lock, writer).1.owner().and_then(|id| self.session(id))?;
+        let below = format!("{lock}/");
+        let from = (Bound::Included(below.as_str()), Bound::Unbounded);
+        let mut tickets = session.ephemerals.range::<_, str>(from).take_while(|path| path.as_str().starts_with(&below));
+        let mut own = None;
+        // Anybody may make znodes with that number by hand, and the session may have many tickets here: this ends with
+        // whichever are fewer.
+        loop {
+            let place = under_it.next()?;
+            if is_shared(&place.name) && self.lock_node(lock, place).1.owner() == Some(session.id) {
+                return Some(place.clone());
+            }
+            let Some(ticket) = tickets.next() else {
+                return own;
+            };
+            let place = Place::of(ticket.name(), self.nodes[ticket].czxid);
+            let waits = |place: &Place| place.number == writer.number && is_shared(&place.name) && ledger.waits(place);
+            own = own.into_iter().chain(place.filter(waits)).min();
+        }
     }
 
     /// Grants a lock, or all locks of a multi-lock. Returns those whose queues it changed.
@@ -136,23 +155,22 @@ impl State {
         if parent.family.ledger.is_some() {
             return;
         }
-        let mut others = parent
-            .family
-            .contenders
-            .iter()
-            .filter(|place| newcomer.is_none_or(|newcomer| *place.name != *newcomer.name()));
-        let mut holders: Vec<Place> = others.next().into_iter().cloned().collect();
-        if let Some(first) = holders.first().cloned() {
-            let owner = |place: &Place| self.lock_node(lock, place).1.owner();
-            let writer = !is_shared(&first.name);
-            let beside = |place: &&Place| {
-                let own = place.number == first.number && owner(place).is_some() && owner(place) == owner(&first);
-                is_shared(&place.name) && (!writer || own)
+        let before = |place: &&Place| newcomer.is_none_or(|newcomer| *place.name != *newcomer.name());
+        let owner = |place: &Place| self.lock_node(lock, place).1.owner();
+        let mut writers = parent.family.writers.iter().filter(before);
+        let (writer, next) = (writers.next(), writers.next());
+        // The first holds, readers up to the first writer, and that writer's own readers, which share its number, up to the
+        // next: what `lock::status` says of a lock without a ledger.
+        let near = parent.family.contenders.iter().filter(before).take_while(|place| {
+            writer.is_none_or(|writer| place.number <= writer.number) && next.is_none_or(|next| *place < next)
+        });
+        let holds = |(index, place): &(usize, &Place)| {
+            let own = |writer: &Place| {
+                place.number == writer.number && owner(place).is_some() && owner(place) == owner(writer)
             };
-            // Readers hold up to the first writer; a writer's own readers share its number.
-            let near = others.take_while(|place| if writer { place.number == first.number } else { beside(place) });
-            holders.extend(near.filter(beside).cloned());
-        }
+            *index == 0 || is_shared(&place.name) && writer.is_none_or(|writer| *place < writer || own(writer))
+        };
+        let holders: Vec<Place> = near.enumerate().filter(holds).map(|(_, place)| place.clone()).collect();
         let mut ledger = Ledger::open(settings, parent.family.contenders.clone());
         for place in holders {
             let demand = demand_of(&place.name, self.lock_node(lock, &place).1, settings);

@@ -27,7 +27,7 @@ impl World {
     fn apply(&mut self, session: Option<SessionId>, op: Op) -> Result<Reply, znode::Refusal> {
         let mut request = Request::new(op);
         request.credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
-        if matches!(request.op, Op::Acquire(_)) {
+        if matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. }) {
             self.keys += 1;
             request.idempotency = Some(Idempotency { key: RequestKey(self.keys.to_be_bytes()), fingerprint: [0; 16] });
         }
@@ -50,6 +50,13 @@ impl World {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
         }
+    }
+
+    fn acquire_with(&mut self, session: SessionId, priority: u32) {
+        let (lock, attempt) = (lock_path(), Attempt(self.keys as u64));
+        let (owner, label, mode) = (String::new(), String::new(), LockMode::Exclusive);
+        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt };
+        self.apply(Some(session), Op::AcquireUrgent { acquire, priority }).unwrap();
     }
 
     fn release(&mut self, session: SessionId, ticket: &ZPath) {
@@ -288,4 +295,55 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
     };
     let (small, large) = (measure(100), measure(10_000));
     assert!(large < 10 * small, "{small} ns for each of 100 locks, {large} ns for each of 10,000");
+}
+
+/// In a closed lock the one before an ordinary waiter may have come long before it.
+#[test]
+fn where_an_ordinary_waiter_stands_costs_little_more_behind_many_urgent_ones() {
+    let measure = |urgent: usize| {
+        let mut world = World::new();
+        let sessions: Vec<SessionId> = (0..=urgent / 5000).map(|_| world.open()).collect();
+        let settings = LockSettings { closed: true, ..LockSettings::default() };
+        world.apply(None, Op::SetLock { lock: lock_path(), settings }).unwrap();
+        world.acquire(sessions[0], LockMode::Exclusive, 0);
+        for index in 0..urgent {
+            world.acquire_with(sessions[index % sessions.len()], 1);
+        }
+        let ordinary = world.acquire(sessions[0], LockMode::Exclusive, 0);
+        let state = world.state.clone();
+        cost(40, || {
+            lock::status(&state, &ordinary).unwrap();
+        })
+    };
+    let small = measure(1_000);
+    check_growth("status behind urgent waiters", 30, (small, measure(30_000)));
+}
+
+/// One of them may be the holder's own, which reads at once.
+#[test]
+fn readers_by_hand_under_a_holders_number_cost_little() {
+    let measure = |readers: usize| {
+        let mut world = World::new();
+        let session = world.open();
+        let settings = LockSettings { waiters_max: Some(1_000_000), ..LockSettings::default() };
+        world.apply(None, Op::SetLock { lock: lock_path(), settings }).unwrap();
+        world.acquire(session, LockMode::Write, 0);
+        for index in 0..readers {
+            let name = format!("{index}-__READ__0000000000");
+            let create = znode::Create {
+                parent: lock_path(),
+                name,
+                data: Vec::new(),
+                mode: znode::CreateMode::Persistent,
+                acl: znode::Acl::open(),
+            };
+            world.apply(None, Op::Znode(znode::ZnodeOp::Create(create))).unwrap();
+        }
+        cost(10, || {
+            let ticket = world.acquire(session, LockMode::Exclusive, 0);
+            world.release(session, &ticket);
+        })
+    };
+    let small = measure(1_000);
+    check_growth("a cycle beside readers by hand", 10, (small, measure(10_000)));
 }

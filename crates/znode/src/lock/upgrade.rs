@@ -128,14 +128,17 @@ impl State {
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }
 
-    /// The writer that an upgrade with this key made.
+    /// The writer on which an upgrade was counted already under this key: the one of the reader's owner, or, when the reader
+    /// has gone or is nobody's, the one that bears the key in its name.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
-        let pair = self.upgrades.get(&lock)?.pair.as_ref().filter(|pair| pair.reader == upgrade.ticket.name())?;
-        let writer = lock.child(&pair.writer).ok()?;
-        let node = self.node(&writer).filter(|node| node.owner() == Some(id))?;
+        let reader = self.node(&upgrade.ticket).and_then(Znode::contender);
+        let writer = match reader.filter(|reader| !reader.owner.is_empty()) {
+            Some(reader) => self.ticket_of(id, &lock, LockMode::Write, &reader.owner),
+            None => self.ticket_named(id, &lock, LockMode::Write, key),
+        }?;
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
-        node.contender().is_some_and(counted).then_some(writer)
+        self.node(&writer).and_then(Znode::contender).is_some_and(counted).then_some(writer)
     }
 
     /// The reader that this writer passes.

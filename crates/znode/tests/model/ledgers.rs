@@ -65,14 +65,6 @@ impl Model {
             }
             _ => None,
         };
-        if let Some(ledger) = &known {
-            let waiters = self.waiters(lock).len() as u32;
-            let need = need_in(acquire.mode);
-            let at_once = waiters == 0 && self.fits_beside(lock, &need, &self.holders(lock));
-            if ledger.settings.waiters_max.is_some_and(|max| waiters >= max) && !at_once {
-                return Err(Refusal::at(Error::TooManyWaiters, &acquire.lock));
-            }
-        }
         let holders = self.contenders(lock).into_iter().filter(|path| self.in_the_way(path).is_empty());
         let holders: Vec<String> = holders.collect();
         if limit.is_some() {
@@ -91,6 +83,13 @@ impl Model {
             }
         }
         Ok(Ok(ticket))
+    }
+
+    /// Whether somebody waits where fewer may.
+    pub(super) fn is_one_too_many(&self, ticket: &str) -> bool {
+        let waiters = self.waiters(parent_of(ticket).unwrap());
+        let max = self.ledger_over(ticket).and_then(|ledger| ledger.settings.waiters_max);
+        max.is_some_and(|max| waiters.len() > max as usize && waiters.iter().any(|waiter| waiter == ticket))
     }
 
     /// Not after an upgrade.
@@ -312,7 +311,7 @@ impl Model {
         let holders = self.contenders(lock).into_iter().filter(|path| self.in_the_way(path).is_empty());
         let holders: Vec<String> = holders.collect();
         let directory = self.nodes.get_mut(lock).unwrap();
-        if directory.stay == Stay::Container && settings != none {
+        if matches!(directory.stay, Stay::Container | Stay::Ttl(_)) && settings != none {
             directory.stay = Stay::Persistent;
         }
         match &mut directory.ledger {

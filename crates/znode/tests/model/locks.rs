@@ -38,12 +38,17 @@ impl Model {
             if priority > 0 && !ledger.is_some_and(|ledger| ledger.settings.closed) {
                 return refused(Error::LockNotClosed, lock);
             }
+            let before = self.clone();
             let ticket = match self.enqueue_in_mode(acquire, id, key, false)? {
                 Ok(ticket) => ticket,
                 Err(answer) => return Ok(answer),
             };
             self.nodes.get_mut(&ticket).unwrap().priority = priority;
             self.settle();
+            if self.is_one_too_many(&ticket) {
+                *self = before;
+                return refused(Error::TooManyWaiters, lock);
+            }
             return self.acquired(&ticket);
         };
         self.once_more(&ticket, key, acquire.attempt)

@@ -200,7 +200,7 @@ impl Model {
                 (Op::Upgrade(upgrade), Some(Ok(Reply::Acquired { ticket, .. }))) => {
                     (now, self.stands(id, ticket.as_str(), idempotency.key, upgrade.attempt))
                 }
-                (Op::Upgrade(upgrade), None) => match self.upgraded_with(upgrade, idempotency.key) {
+                (Op::Upgrade(upgrade), None) => match self.upgraded_with(id, upgrade, idempotency.key) {
                     Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, upgrade.attempt)),
                     None => (now, Err(Error::RequestKeyEvicted.into())),
                 },

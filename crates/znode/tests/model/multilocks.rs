@@ -65,6 +65,11 @@ impl Model {
             self.note_circle(lock.as_str(), *mode, id, owner, &wish.label);
             return Ok(Reply::Deadlock { cycle });
         }
+        let tickets = self.parts(&first).unwrap().1.clone();
+        if let Some(index) = tickets.iter().position(|ticket| self.is_one_too_many(ticket)) {
+            *self = before;
+            return refused(Error::TooManyWaiters, wish.parts[index].0.as_str()).map_err(|refusal| at(refusal, index));
+        }
         self.acquired(&first)
     }
 

@@ -32,7 +32,7 @@ impl Model {
         if upgrade.label.len() > self.limits.label_bytes_max as usize {
             return refused(Error::DataTooLarge, reader);
         }
-        if let Some(writer) = self.upgraded_with(upgrade, key) {
+        if let Some(writer) = self.upgraded_with(id, upgrade, key) {
             return self.stands(id, &writer, key, upgrade.attempt);
         }
         let Some(node) = self.nodes[reader].lock.clone().filter(|lock| lock.mode == LockMode::Read) else {
@@ -100,11 +100,21 @@ impl Model {
         (Some(last) < number(&contenders[at]) && readers.contains(&reader.to_string())).then_some(last)
     }
 
-    /// The writer that an upgrade with this key made and that stands beside its reader.
-    pub(super) fn upgraded_with(&self, upgrade: &Upgrade, key: RequestKey) -> Option<String> {
-        let (writer, _) = self.upgrades.iter().find(|(_, reader)| reader == upgrade.ticket.as_str())?;
-        let counted = self.nodes[writer].lock.as_ref()?.holds.iter().any(|(other, _)| *other == key);
-        counted.then(|| writer.clone())
+    /// The writer on which an upgrade with this key was counted: of the same owner as its reader, or with the key in its name.
+    pub(super) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<String> {
+        let reader = self.nodes.get(upgrade.ticket.as_str()).and_then(|node| node.lock.as_ref());
+        let owner = reader.map(|reader| &reader.owner).filter(|owner| !owner.is_empty());
+        let counted = |path: &String| {
+            let node = &self.nodes[path];
+            let named = name_of(path).starts_with(&format!("_c_{key}-"));
+            node.stay == Stay::Session(id)
+                && node.lock.as_ref().is_some_and(|lock| {
+                    lock.mode == LockMode::Write
+                        && lock.holds.iter().any(|(other, _)| *other == key)
+                        && owner.map_or(named, |owner| *owner == lock.owner)
+                })
+        };
+        self.contenders(parent_of(upgrade.ticket.as_str())?).into_iter().find(counted)
     }
 
     /// Forgets what is over when a node has gone.

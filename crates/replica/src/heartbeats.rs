@@ -113,14 +113,19 @@ async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &crate::stop::St
     Some(batch)
 }
 
-async fn pass_on(node: &Node, batch: Vec<Heartbeat>) {
+/// Leaves out heartbeats that nobody waits for and that say what another one says.
+fn without_repetitions(mut batch: Vec<Heartbeat>) -> Vec<Heartbeat> {
     let mut heard = HashSet::new();
-    // By the secret as well, which nobody has looked at yet: a stranger's heartbeat does not stand for the session's own.
-    let wanted = |heartbeat: &Heartbeat| {
+    batch.retain(|heartbeat| {
+        // With the secret, which nobody has looked at yet: a stranger's heartbeat does not stand for the session's own.
         let Credential { session, secret_hash } = heartbeat.credential;
         heartbeat.waiter.is_some() || heard.insert((session, secret_hash))
-    };
-    let batch: Vec<Heartbeat> = batch.into_iter().filter(wanted).collect();
+    });
+    batch
+}
+
+async fn pass_on(node: &Node, batch: Vec<Heartbeat>) {
+    let batch = without_repetitions(batch);
     let credentials: Vec<Credential> = batch.iter().map(|heartbeat| heartbeat.credential).collect();
     let answers = if node.leader() == Some(node.config.node_id) {
         node.touch_here(&credentials)
@@ -134,5 +139,24 @@ async fn pass_on(node: &Node, batch: Vec<Heartbeat>) {
         if let Some(waiter) = heartbeat.waiter {
             let _ = waiter.send(answers.as_ref().map(|answers| answers[at]).map_err(Clone::clone));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use znode::SessionId;
+
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_stands_for_the_same_one_and_not_for_a_strangers() {
+        let own = Credential { session: SessionId(1), secret_hash: [1; 32] };
+        let stranger = Credential { secret_hash: [2; 32], ..own };
+        let waiter = || Some(oneshot::channel().0);
+        let batch = [(stranger, None), (own, None), (own, None), (own, waiter()), (stranger, None), (own, waiter())];
+        let batch = batch.into_iter().map(|(credential, waiter)| Heartbeat { credential, waiter }).collect();
+        let passed_on: Vec<_> =
+            without_repetitions(batch).iter().map(|it| (it.credential, it.waiter.is_some())).collect();
+        assert_eq!(passed_on, [(stranger, false), (own, false), (own, true), (own, true)]);
     }
 }

@@ -1,6 +1,6 @@
 //! When leaders are followed by others, and when not, on machines that do nothing else.
 
-use replica::{Config, Readiness, Role};
+use replica::{Config, Readiness};
 
 use crate::hub::{Event, Hub, MachineId};
 use crate::machine::{Clock, Node, Stepped};
@@ -75,9 +75,8 @@ impl Machines {
 
     /// The term and who leads in it.
     fn leader(&self) -> Option<(u64, MachineId)> {
-        let leads = |node: &&Node| node.status.as_ref().is_some_and(|status| status.role == Role::Leader);
         let term = |node: &Node| node.status.as_ref().map_or(0, |status| status.term.0);
-        self.nodes.iter().filter(leads).map(|node| (term(node), node.id)).max()
+        self.nodes.iter().filter(|node| node.leads()).map(|node| (term(node), node.id)).max()
     }
 
     fn terms(&self) -> Vec<u64> {

@@ -198,7 +198,7 @@ impl Faults {
     /// The leader goes, and the first that votes for another shall lose power before anything is flushed because of what
     /// comes of that vote. A chance in a million of itself, and the one moment in which a vote can be forgotten.
     fn disturb_election(&mut self, nodes: &mut [Node], chosen: usize) {
-        let leader = leader(nodes).unwrap_or(chosen);
+        let leader = nodes.iter().position(Node::leads).unwrap_or(chosen);
         self.hub.lock().event(&[21, leader as u64], || "the next voter will lose power".into());
         let power = self.random.bool();
         self.kill(&mut nodes[leader], power);
@@ -238,7 +238,8 @@ impl Faults {
     fn fail_decisive_flush(&mut self, nodes: &mut [Node], chosen: usize) {
         let count = nodes.len();
         let all_run = count > 2 && nodes.iter().all(Node::runs);
-        let Some(leader) = leader(nodes).filter(|_| all_run && self.flush.is_none()) else { return };
+        let leader = nodes.iter().position(Node::leads).filter(|_| all_run && self.flush.is_none());
+        let Some(leader) = leader else { return };
         let follower = if chosen == leader { (chosen + 1) % count } else { chosen };
         let [leader, follower] = [leader, follower].map(|index| nodes[index].id);
         let others = (1..=count as u64).filter(|other| ![leader, follower].contains(other));
@@ -337,9 +338,4 @@ impl Faults {
             }
         }
     }
-}
-
-fn leader(nodes: &[Node]) -> Option<usize> {
-    let leads = |node: &Node| node.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader);
-    nodes.iter().position(leads)
 }

@@ -138,6 +138,11 @@ impl Node {
         (1..=count).map(member).collect()
     }
 
+    /// Whether it called itself the leader when it was last looked at.
+    pub fn leads(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader)
+    }
+
     /// Whether its process runs.
     pub fn runs(&self) -> bool {
         self.process.is_some()

@@ -158,7 +158,11 @@ impl Flushes {
 
     /// For a flush of all that was written so far.
     pub(crate) fn callback(&self, sync: bool, done: Done) -> WalCallback {
-        let reach = sync.then(|| (Arc::clone(&self.reach), self.reach.end.load(Ordering::Acquire)));
+        let reach = sync.then(|| {
+            let upto = self.reach.end.load(Ordering::Acquire);
+            self.reach.asked.store(upto, Ordering::Release);
+            (Arc::clone(&self.reach), upto)
+        });
         WalCallback { fatal: self.fatal.clone(), reach, done }
     }
 
@@ -168,17 +172,17 @@ impl Flushes {
         if durable <= self.reach.marked.load(Ordering::Acquire) {
             return Ok(());
         }
-        let Some(WalOwner(owner)) = log.log_state().user_data.clone() else { return Ok(()) };
-        let written = log.save_user_data(Some(WalOwner(OwnerRecord { durable, ..owner })))?;
-        self.wrote(&written);
+        if let Some(WalOwner(owner)) = log.log_state().user_data.clone() {
+            let written = log.save_user_data(Some(WalOwner(OwnerRecord { durable, ..owner })))?;
+            self.wrote(&written);
+        }
         self.reach.marked.store(durable, Ordering::Release);
         Ok(())
     }
 
-    /// Whether more is sure to be on disk, or about to be, than a record says.
-    pub(crate) fn owes_mark(&self) -> bool {
-        let reach = &self.reach;
-        reach.durable.load(Ordering::Acquire) > reach.marked.load(Ordering::Acquire) || self.gathered().under_way
+    /// Whether more is on disk, or about to be, than a record says.
+    fn owes_mark(&self) -> bool {
+        self.reach.asked.load(Ordering::Acquire) > self.reach.marked.load(Ordering::Acquire)
     }
 
     /// Takes note of the last record that was written.
@@ -220,12 +224,14 @@ impl Flushes {
     }
 
     /// Sends what is not written yet to the disk, and how much of the rest is there, without waiting for anything: behind the
-    /// flush that is under way, if one is.
-    pub(crate) fn write_out(self: &Arc<Self>) {
+    /// flush that is under way, if one is. Answers whether there will be more to say.
+    pub(crate) fn write_out(self: &Arc<Self>) -> bool {
+        let mut more = false;
         self.hold(|log| {
             let written = self.mark(log).and_then(|()| self.write(log));
-            drop(self.fatal.note("writing the Raft log", written));
+            more = self.fatal.note("writing the Raft log", written).is_ok() && self.owes_mark();
         });
+        more
     }
 
     /// The same for whoever has the log.

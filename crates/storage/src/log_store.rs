@@ -182,14 +182,12 @@ impl LogStore {
             return;
         }
         let (waits, flushes) = (Arc::clone(&self.writes_soon), Arc::clone(&self.log.flushes));
-        let fatal = self.fatal.clone();
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(WRITE_WAIT).await;
                 waits.store(false, Ordering::Release);
-                flushes.write_out();
-                // A flush that is still under way, or that another one of these will see, is marked the next time.
-                if !flushes.owes_mark() || fatal.reason().is_some() || waits.swap(true, Ordering::AcqRel) {
+                // What a flush that is still under way brings to the disk is said the next time, by this task or another one.
+                if !flushes.write_out() || waits.swap(true, Ordering::AcqRel) {
                     return;
                 }
             }

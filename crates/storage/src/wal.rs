@@ -125,6 +125,8 @@ pub(crate) struct WalCallback {
 pub(crate) struct Reach {
     /// All that was written.
     pub(crate) end: AtomicU64,
+    /// What will be on disk when all flushes that were asked for have come to their end.
+    pub(crate) asked: AtomicU64,
     /// What is sure to be on disk.
     pub(crate) durable: AtomicU64,
     /// What a record in the log says to be on disk.

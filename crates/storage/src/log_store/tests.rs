@@ -100,6 +100,27 @@ fn a_torn_tail_costs_no_more_than_the_torn_record() {
     assert_eq!(reopened(&[&bytes[..], &[0; 4_096], &bytes[..]].concat(), name).unwrap().1.len(), 6);
 }
 
+/// An idle node writes nothing.
+#[test]
+fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
+    let dir = memory();
+    let log = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
+    log.begin(owner()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        log.clone().save_vote(&Vote::new_committed(2, 1)).await.unwrap();
+        let reach = log.reach();
+        let (asked, mut waited) = (reach.asked.load(Ordering::Acquire), 0);
+        while log.writes_soon.load(Ordering::Acquire) {
+            tokio::time::sleep(WRITE_WAIT).await;
+            waited += 1;
+            assert!(waited < 100, "it goes on writing");
+        }
+        let said = log.owner().unwrap().durable;
+        assert_eq!((said, reach.durable.load(Ordering::Acquire)), (asked, asked));
+    });
+}
+
 /// A hole in what was not flushed looks like a hole in what was. A record behind it tells.
 #[test]
 fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
@@ -142,7 +163,9 @@ fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
     // More than the queue to the flush thread takes.
     let (flushes, (over, was_over)) = (Arc::clone(&store.log.flushes), sync_channel(1));
     std::thread::spawn(move || {
-        (0..2_000).for_each(|_| flushes.write_out());
+        for _ in 0..2_000 {
+            flushes.write_out();
+        }
         over.send(()).unwrap();
     });
     if was_over.recv_timeout(Duration::from_secs(20)).is_err() {

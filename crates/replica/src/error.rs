@@ -66,6 +66,17 @@ pub enum EventsError {
     Stopped,
 }
 
+/// Why a node that ran cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The disk, or Raft, has failed.
+    #[error("{0}")]
+    Broken(String),
+    /// What this node has and what its leader has exclude each other; see docs/storage-trouble.md.
+    #[error("{0}")]
+    Contradiction(String),
+}
+
 /// Why a node does not start. Shown to the operator, so each says what to do where that is not plain.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {

@@ -7,22 +7,27 @@
 //! that the new leader expired (crates/sim/tests/seeds.rs); linearizable reads of such a leader missed what the new one
 //! had acknowledged.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use storage::LogId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::transport::AppendResult;
 
 /// The newest frame that a peer took as a follower: in which term, and when it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Following {
     newest: Mutex<Option<(u64, Instant)>>,
+    /// The last entry that the peer said to be on its disk, and the term of the leader that it said so to.
+    acknowledged: Mutex<Option<(u64, LogId)>>,
     /// Told each time, for all peers together.
     noted: Arc<Notify>,
 }
 
 impl Following {
     pub(crate) fn new(noted: Arc<Notify>) -> Following {
-        Following { newest: Mutex::default(), noted }
+        Following { noted, ..Following::default() }
     }
 
     /// The peer took a frame of `term` that was sent at `sent`.
@@ -32,6 +37,34 @@ impl Following {
             *newest = (*newest).max(Some((term, sent)));
         }
         self.noted.notify_waiters();
+    }
+
+    /// The last entry that the peer has told the leader of `term` to be on its disk.
+    pub(crate) fn acknowledged(&self, term: u64) -> Option<LogId> {
+        self.acknowledgement().filter(|acknowledged| acknowledged.0 == term).map(|acknowledged| acknowledged.1)
+    }
+
+    /// The peer's answer to a frame of `term` with the entries behind `prev`, up to `last`.
+    pub(crate) fn hear(&self, term: u64, prev: Option<LogId>, last: Option<LogId>, answer: &AppendResult) {
+        let mut acknowledged = self.acknowledgement();
+        let held = match answer {
+            AppendResult::Success if last > prev => last,
+            AppendResult::PartialSuccess(id) => id.map(LogId::from),
+            // It has less than it said. Where its data directory is new, it may; else it stops by itself.
+            AppendResult::Conflict if acknowledged.is_some_and(|held| held.0 == term && prev <= Some(held.1)) => {
+                tracing::warn!(?prev, ?acknowledged, "a peer has lost entries that it had on its disk");
+                *acknowledged = None;
+                return;
+            }
+            _ => return,
+        };
+        if let Some(held) = held {
+            *acknowledged = (*acknowledged).max(Some((term, held)));
+        }
+    }
+
+    fn acknowledgement(&self) -> MutexGuard<'_, Option<(u64, LogId)>> {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When the newest frame of `term` was sent that the peer took.
@@ -69,6 +102,23 @@ mod tests {
         check(5, &[at(5), None, None, None], None);
         check(5, &[at(5), at(9), None, at(7)], at(7));
         check(2, &[at(3)], at(3));
+    }
+
+    #[test]
+    fn what_a_peer_has_on_its_disk_is_known_to_the_leader_whom_it_told() {
+        let (following, id) = (Following::default(), |index| Some(LogId::new_term_index(1, index)));
+        following.hear(2, id(3), id(3), &AppendResult::Success);
+        assert_eq!(following.acknowledged(2), None, "a heartbeat brings nothing");
+        following.hear(2, id(3), id(7), &AppendResult::Success);
+        following.hear(2, id(3), id(5), &AppendResult::Success);
+        assert_eq!((following.acknowledged(2), following.acknowledged(3)), (id(7), None));
+        // It looks for the end of the peer's log, which has more than this.
+        following.hear(2, id(9), id(9), &AppendResult::Conflict);
+        assert_eq!(following.acknowledged(2), id(7));
+        following.hear(2, id(6), id(6), &AppendResult::Conflict);
+        assert_eq!(following.acknowledged(2), None, "its disk is new");
+        following.hear(3, id(3), id(4), &AppendResult::Success);
+        assert_eq!((following.acknowledged(2), following.acknowledged(3)), (None, id(4)));
     }
 
     #[test]

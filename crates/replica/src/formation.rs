@@ -171,7 +171,10 @@ impl Node {
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.metrics();
         Standing {
-            fresh: metrics.last_log_index.is_none_or(|index| index == 0) && metrics.snapshot.is_none(),
+            // A node that has lost its state knows that there is a cluster: it must never found another.
+            fresh: metrics.last_log_index.is_none_or(|index| index == 0)
+                && metrics.snapshot.is_none()
+                && !self.meta.rejoining(),
             joined: self.gate.joined(),
             term: metrics.current_term,
             leads: self.leader_term(&metrics).is_some(),

@@ -31,8 +31,10 @@
 //! elections.rs      when a follower asks        quota_log.rs        subtrees beyond their quota
 //! status.rs         what a node tells of itself tally.rs            what has passed through it
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
+//! ahead_of_leader.rs  two histories, and no telling which is right
 //! ```
 
+mod ahead_of_leader;
 mod budget;
 mod config;
 mod elections;
@@ -65,7 +67,7 @@ mod view;
 mod watches;
 
 pub use config::{Config, Member};
-pub use error::{Error, EventsError, StartError, WaitEnd};
+pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use observer::{Observer, Observing};
 #[cfg(feature = "planted")]
 pub use planted::{Planted, plant, plant_everywhere};

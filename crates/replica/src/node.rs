@@ -30,7 +30,7 @@ use crate::state_machine::{StateMachine, blocking};
 use crate::stop::Stop;
 use crate::transport::{Identity, Listener};
 use crate::view::{View, ViewLimits};
-use crate::{Config, StartError, server};
+use crate::{Config, Failure, StartError, server};
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
@@ -66,11 +66,12 @@ pub(crate) struct Node {
     pub(crate) hands_over: AtomicBool,
     pub(crate) leader_watch: LeaderWatch,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
+    pub(crate) raft_metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
     /// What must be applied again after a restart before this node knows what it knew.
     pub(crate) recover_to: Zxid,
     pub(crate) unsaved_bytes: Arc<AtomicU64>,
     stop: Stop,
-    failure: watch::Sender<Option<String>>,
+    failure: watch::Sender<Option<Failure>>,
     tasks: Mutex<JoinSet<()>>,
     disk: Mutex<Option<Disk>>,
     /// Closed once Raft has let go of the state machine.
@@ -159,6 +160,7 @@ impl Node {
         let node = Arc::new(Node {
             identity,
             server_metrics: raft.server_metrics(),
+            raft_metrics: raft.metrics(),
             raft,
             peers,
             view,
@@ -284,7 +286,7 @@ impl Node {
 
     /// Raft's view of itself. A copy: the original blocks Raft while it is looked at.
     pub(crate) fn metrics(&self) -> RaftMetrics<TypeConfig> {
-        self.raft.metrics().borrow_watched().clone()
+        self.raft_metrics.borrow_watched().clone()
     }
 
     /// The term in which this node leads.
@@ -323,8 +325,23 @@ impl Node {
     }
 
     /// The reason why the node cannot go on, once there is one.
-    pub(crate) fn failure(&self) -> watch::Receiver<Option<String>> {
+    pub(crate) fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.failure.subscribe()
+    }
+
+    /// Stops serving for good. The first reason stays.
+    pub(crate) fn fail(&self, failure: Failure) {
+        let first = self.failure.send_if_modified(|reason| {
+            let first = reason.is_none();
+            if first {
+                tracing::error!(reason = %failure, "the node cannot go on");
+                *reason = Some(failure);
+            }
+            first
+        });
+        if first {
+            self.view.stop();
+        }
     }
 
     fn look_at_disk(&self) {
@@ -357,6 +374,7 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
         node_id: config.node_id,
         free_disk_min_bytes: config.free_disk_min_bytes,
         ballast_bytes: BALLAST_BYTES.min(config.free_disk_min_bytes),
+        has_peers: config.members.len() > 1,
     };
     let opened = blocking(move || Ok(Storage::open(storage_config))).await;
     let opened = opened.map_err(|error| StartError::Storage(error.to_string()))?;
@@ -436,7 +454,5 @@ async fn watch_failure(node: Arc<Node>) {
         reason = fatal.failed() => reason.to_string(),
         reason = raft_ended => reason,
     };
-    tracing::error!(%reason, "the node cannot go on");
-    node.failure.send_replace(Some(reason));
-    node.view.stop();
+    node.fail(Failure::Broken(reason));
 }

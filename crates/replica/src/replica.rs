@@ -12,8 +12,8 @@ use znode::{
 
 use crate::node::Node;
 use crate::{
-    Config, Entrance, Error, EventBatch, EventKinds, EventsError, Leader, NodeStatus, Observer, RequestEnd, StartError,
-    Step, WaitEnd, WatchKey,
+    Config, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, Leader, NodeStatus, Observer, RequestEnd,
+    StartError, Step, WaitEnd, WatchKey,
 };
 
 /// How fresh a read must be.
@@ -86,12 +86,12 @@ impl Replica {
         self.node.shutdown().await;
     }
 
-    /// Resolves when the node cannot go on (disk error, damaged data), with the reason. The program ends then.
-    pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
+    /// Resolves when the node cannot go on, with the reason. The program ends then.
+    pub fn failed(&self) -> impl Future<Output = Failure> + Send + 'static {
         let mut failure = self.node.failure();
         async move {
-            if let Ok(reason) = failure.wait_for(Option::is_some).await {
-                return reason.clone().unwrap_or_default();
+            if let Ok(Some(reason)) = failure.wait_for(Option::is_some).await.as_deref() {
+                return reason.clone();
             }
             // The node is gone without having failed.
             std::future::pending().await

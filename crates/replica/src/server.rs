@@ -15,6 +15,8 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
+use crate::Failure;
+use crate::ahead_of_leader::contradiction;
 use crate::node::Node;
 use crate::state_machine::RaftSnapshot;
 use crate::transport::{
@@ -163,6 +165,10 @@ async fn append_one(node: &Node, frame: AppendFrame, idle: bool, came: Instant) 
         let why = "this node's data directory is new; it first asks a majority of the other members what it may take";
         let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
         return Ok(Appended { answer, idle: false });
+    }
+    if let Some(why) = contradiction(node, &frame).await {
+        node.fail(Failure::Contradiction(why.clone()));
+        return Err(io::Error::other(why));
     }
     let entries = frame.entries.into_iter().map(EntryRecord::into_entry).collect::<Result<Vec<_>, _>>()?;
     let request = AppendEntriesRequest::<TypeConfig> {

@@ -18,7 +18,7 @@ async fn a_node_whose_disk_fails_says_so_and_serves_nothing_any_more() {
     let outcome = node.propose(set("/a", b"x"), Instant::now() + Duration::from_secs(3)).await;
     assert!(matches!(outcome, Err(Error::Unknown { .. })), "{outcome:?}");
     let reason = timeout(LONG, failed).await.unwrap();
-    assert!(!reason.is_empty());
+    assert!(!reason.to_string().is_empty());
     assert_eq!(node.status().ready, Readiness::Stopped);
     let outcome = node.propose(set("/a", b"x"), soon()).await;
     assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");

@@ -177,7 +177,7 @@ impl Node {
                         let _ = started_tx.send(Ok(replica.clone()));
                         let failed = replica.failed();
                         tokio::spawn(answer(hub, id, replica, queue));
-                        let _ = failed_tx.send(failed.await);
+                        let _ = failed_tx.send(failed.await.to_string());
                     }
                     Err(error) => drop(started_tx.send(Err(error.to_string()))),
                 }

@@ -164,6 +164,17 @@ impl From<VoteRecord> for Vote {
     }
 }
 
+/// Whose log it is, and how much of it is sure to be on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct OwnerRecord {
+    /// Cluster and node.
+    pub owner: String,
+    /// Of the directory that the log is part of.
+    pub incarnation: u64,
+    /// So many bytes of the log were on disk when this was written.
+    pub durable: u64,
+}
+
 /// Mirror of [`Membership`].
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct MembershipRecord {

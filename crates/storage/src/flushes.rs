@@ -17,13 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use openraft::storage::IOFlushed;
-use raft_log::RaftLog;
 use raft_log::api::raft_log_writer::RaftLogWriter;
+use raft_log::codeq::OffsetSize;
+use raft_log::{RaftLog, Segment};
 use tokio::sync::Notify;
 
+use crate::codec::OwnerRecord;
 use crate::fatal::Fatal;
 use crate::types::TypeConfig;
-use crate::wal::{Done, WalCallback, WalTypes};
+use crate::wal::{Done, Reach, WalCallback, WalOwner, WalTypes};
 
 type Log = RwLock<RaftLog<WalTypes>>;
 
@@ -66,7 +68,9 @@ impl Drop for SharedLog {
             self.log.take().and_then(Arc::into_inner)
         };
         // Outside: closing waits for the flush thread, which may wait for the guard.
-        drop(last);
+        if let Some(log) = last {
+            self.flushes.close(log.into_inner());
+        }
     }
 }
 
@@ -74,8 +78,13 @@ impl Drop for SharedLog {
 /// one is elected.
 const UNFLUSHED_BYTES_MAX: u64 = 64 << 20;
 
+pub(crate) type OnClose = Box<dyn FnOnce(u64) + Send>;
+
 /// Who waits for which flush.
 pub(crate) struct Flushes {
+    pub(crate) reach: Arc<Reach>,
+    /// Told how many bytes are on disk when the log is closed.
+    pub(crate) on_close: Mutex<Option<OnClose>>,
     /// Taken hold of under this guard only, and let go under it.
     log: Mutex<Weak<Log>>,
     fatal: Fatal,
@@ -100,7 +109,8 @@ struct Gathered {
 impl Flushes {
     fn new(log: Weak<Log>, fatal: Fatal) -> Flushes {
         let (gathered, unflushed, flushed) = (Mutex::default(), AtomicU64::default(), Notify::new());
-        Flushes { log: Mutex::new(log), fatal, gathered, unflushed, flushed }
+        let (reach, on_close) = (Arc::default(), Mutex::default());
+        Flushes { reach, on_close, log: Mutex::new(log), fatal, gathered, unflushed, flushed }
     }
 
     fn gate(&self) -> MutexGuard<'_, Weak<Log>> {
@@ -143,7 +153,59 @@ impl Flushes {
         let (waiting, bytes) = (std::mem::take(&mut gathered.waiting), std::mem::take(&mut gathered.bytes));
         let sync = !waiting.is_empty();
         let done = Done::Gathered(Together { flushes: Arc::clone(self), waiting: Some(waiting), bytes });
-        log.flush(sync, Some(WalCallback { fatal: self.fatal.clone(), done }))
+        log.flush(sync, Some(self.callback(sync, done)))
+    }
+
+    /// For a flush of all that was written so far.
+    pub(crate) fn callback(&self, sync: bool, done: Done) -> WalCallback {
+        let reach = sync.then(|| {
+            let upto = self.reach.end.load(Ordering::Acquire);
+            self.reach.asked.store(upto, Ordering::Release);
+            (Arc::clone(&self.reach), upto)
+        });
+        WalCallback { fatal: self.fatal.clone(), reach, done }
+    }
+
+    /// Writes a record that says how much of the log is on disk, if it was begun and none says so yet. It is not waited for.
+    pub(crate) fn mark(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
+        let durable = self.reach.durable.load(Ordering::Acquire);
+        if durable <= self.reach.marked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if let Some(WalOwner(owner)) = log.log_state().user_data.clone() {
+            let written = log.save_user_data(Some(WalOwner(OwnerRecord { durable, ..owner })))?;
+            self.wrote(&written);
+        }
+        self.reach.marked.store(durable, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether more is on disk, or about to be, than a record says.
+    fn owes_mark(&self) -> bool {
+        self.reach.asked.load(Ordering::Acquire) > self.reach.marked.load(Ordering::Acquire)
+    }
+
+    /// Takes note of the last record that was written.
+    pub(crate) fn wrote(&self, last: &Segment) {
+        self.reach.end.store(*last.end(), Ordering::Release);
+    }
+
+    /// Makes everything durable, says so in the log and to whom it concerns, and lets go of the log.
+    fn close(&self, log: Result<RaftLog<WalTypes>, PoisonError<RaftLog<WalTypes>>>) {
+        let Ok(mut log) = log else { return };
+        if self.fatal.reason().is_some() {
+            return;
+        }
+        let (opener, flushed) = std::sync::mpsc::sync_channel(1);
+        let sent = log.flush(true, Some(self.callback(true, Done::Opener(opener))));
+        if sent.is_err() || !matches!(flushed.recv(), Ok(Ok(()))) || self.mark(&mut log).is_err() {
+            return;
+        }
+        drop(log);
+        let on_close = self.on_close.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(on_close) = on_close {
+            on_close(self.reach.durable.load(Ordering::Acquire));
+        }
     }
 
     /// After a flush: the next one, if there is something to flush. Called by the flush thread.
@@ -161,9 +223,15 @@ impl Flushes {
         });
     }
 
-    /// Sends what is not written yet to the disk, without waiting for anything: behind the flush that is under way, if one is.
-    pub(crate) fn write_out(self: &Arc<Self>) {
-        self.hold(|log| drop(self.fatal.note("writing the Raft log", self.write(log))));
+    /// Sends what is not written yet to the disk, and how much of the rest is there, without waiting for anything: behind the
+    /// flush that is under way, if one is. Answers whether there will be more to say.
+    pub(crate) fn write_out(self: &Arc<Self>) -> bool {
+        let mut more = false;
+        self.hold(|log| {
+            let written = self.mark(log).and_then(|()| self.write(log));
+            more = self.fatal.note("writing the Raft log", written).is_ok() && self.owes_mark();
+        });
+        more
     }
 
     /// The same for whoever has the log.

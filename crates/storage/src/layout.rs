@@ -1,12 +1,14 @@
-//! The data directory: who may enter, and how its sled database is made and replaced as a whole.
+//! The data directory: who may enter, and how its log is replaced as a whole.
 //!
 //! ```text
 //! LOCK       held while a process has the directory open
 //! ballast    space to give up when the disk is full
+//! node       whose data this is
+//! snapshot   which snapshot is current
 //! log/       raft-log
-//! sled/      identity and snapshots
-//! sled.new/  a database in the making; worthless
-//! sled.old/  the database before it was replaced; good if there is no sled/
+//! log.new/   a log in the making, by which a node that has lost its state replaces its own
+//! log.lost/  that own log, until the node has joined again
+//! sled/      snapshots
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -15,9 +17,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::database::sync_dir;
 use crate::error::{Doing, Error};
 use crate::failpoint;
+use crate::place::{remove_all, sync_dir};
 
 /// The places in a data directory.
 pub(crate) struct Layout {
@@ -38,12 +40,12 @@ impl Layout {
         self.dir.join("sled")
     }
 
-    pub(crate) fn sled_new(&self) -> PathBuf {
-        self.dir.join("sled.new")
+    pub(crate) fn log_new(&self) -> PathBuf {
+        self.dir.join("log.new")
     }
 
-    fn sled_old(&self) -> PathBuf {
-        self.dir.join("sled.old")
+    fn log_lost(&self) -> PathBuf {
+        self.dir.join("log.lost")
     }
 
     /// Makes the directory, for this user only, and takes its lock. The lock is held as long as the file is open.
@@ -71,34 +73,36 @@ impl Layout {
         }
     }
 
-    /// Ends what a crash interrupted: at most one database is left, and it is a whole one.
+    /// Ends what a crash interrupted: there is a log if there was one, and none in the making.
     pub(crate) fn tidy(&self) -> io::Result<()> {
-        if !self.sled().exists() && self.sled_old().exists() {
-            fs::rename(self.sled_old(), self.sled())?;
-            sync_dir(&self.dir)?;
-        }
-        for leftover in [self.sled_new(), self.sled_old()] {
-            if leftover.exists() {
-                fs::remove_dir_all(&leftover)?;
+        if !self.log().exists() {
+            // A new log was whole before the old one gave way to it.
+            let whole = [self.log_new(), self.log_lost()].into_iter().find(|log| log.exists());
+            if let Some(whole) = whole {
+                fs::rename(whole, self.log())?;
+                sync_dir(&self.dir)?;
             }
         }
-        Ok(())
+        remove_all(&self.log_new())
     }
 
-    /// Puts the finished `sled.new` in the place of `sled`. Both must be closed. Durable on return.
-    pub(crate) fn swap(&self) -> io::Result<()> {
-        failpoint::pass("db.swap")?;
-        if self.sled().exists() {
-            fs::rename(self.sled(), self.sled_old())?;
-            failpoint::pass("db.swapped")?;
+    /// Puts the finished `log.new` in the place of `log`, which is kept. Both must be closed. Durable on return.
+    pub(crate) fn replace_log(&self) -> io::Result<()> {
+        failpoint::pass("log.given-up")?;
+        if self.log_lost().exists() {
+            // The first one that was lost is the one that may hold what others have not.
+            remove_all(&self.log())?;
+        } else {
+            fs::rename(self.log(), self.log_lost())?;
         }
-        fs::rename(self.sled_new(), self.sled())?;
+        fs::rename(self.log_new(), self.log())?;
         sync_dir(&self.dir)?;
-        failpoint::pass("meta.renamed")?;
-        if self.sled_old().exists() {
-            fs::remove_dir_all(self.sled_old())?;
-        }
-        Ok(())
+        failpoint::pass("log.replaced")
+    }
+
+    /// Removes the log that was given up.
+    pub(crate) fn remove_lost_log(&self) -> io::Result<()> {
+        remove_all(&self.log_lost())
     }
 
     /// True when there is a Raft log, begun or not.

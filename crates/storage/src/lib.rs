@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! Storage::open ─┬─ LogStore       entries, vote, committed position     raft-log   log/
-//!                ├─ SnapshotStore  one current snapshot, chunk by chunk  sled       sled/
-//!                ├─ NodeMeta       whose data this is                    sled       sled/
+//!                ├─ SnapshotStore  one current snapshot, chunk by chunk  sled       sled/, snapshot
+//!                ├─ NodeMeta       whose data this is                    a record   node
 //!                └─ DiskGuard      free space, ballast                              ballast
 //! ```
 //!
@@ -16,7 +16,8 @@
 //! * What was reported durable survives the end of the process and of the machine, as far as the disk keeps its word.
 //! * The first failed write, flush or fsync is the last: [`Fatal`] keeps its reason, and every later call is refused.
 //! * `current` names a whole snapshot whose hash was verified, and never an older one than before.
-//! * The log begins no later than behind the current snapshot.
+//! * The log begins no later than behind the current snapshot. A node whose snapshot is lost gives its log up, but for its
+//!   vote, and has no say before it has everything from a leader again.
 //! * A directory that is damaged, newer or another node's is refused with a message that says what to do.
 //!
 //! docs/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
@@ -33,6 +34,7 @@ mod log_store;
 mod manifest;
 pub mod memory;
 mod node_meta;
+mod place;
 #[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
 mod planted;
 mod responder;
@@ -42,6 +44,7 @@ mod snapshot_receiver;
 mod snapshot_store;
 mod snapshot_writer;
 mod storage;
+mod tail;
 mod types;
 mod wal;
 mod watch;

@@ -10,17 +10,19 @@ use std::time::Duration;
 
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
-use raft_log::RaftLog;
 use raft_log::api::raft_log_writer::RaftLogWriter;
+use raft_log::codeq::OffsetSize;
+use raft_log::{RaftLog, Segment};
 use tokio::sync::oneshot;
 
-use crate::codec::EntryRecord;
+use crate::codec::{EntryRecord, OwnerRecord};
 use crate::failpoint;
 use crate::fatal::Fatal;
-use crate::flushes::SharedLog;
+use crate::flushes::{OnClose, SharedLog};
 use crate::planted;
+use crate::tail;
 use crate::types::{Entry, LogId, TypeConfig, Vote};
-use crate::wal::{self, Done, WalCallback, WalLogId, WalOwner, WalTypes, WalVote};
+use crate::wal::{self, Done, Reach, WalLogId, WalOwner, WalTypes, WalVote};
 
 /// A chunk is the unit in which purged log is given back to the disk.
 const CHUNK_BYTES_MAX: usize = 64 << 20;
@@ -31,8 +33,8 @@ const CACHE_BYTES_MAX: usize = 64 << 20;
 const FLUSH_WAIT: Duration = Duration::ZERO;
 /// Nobody waits for room in bytes in the queue to the flush thread; see [`crate::flushes`].
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
-/// A committed position that no append took along is written after this time.
-const COMMITTED_WAIT: Duration = Duration::from_millis(20);
+/// A committed position that no append took along is written after this time, and so is what the log says to be on disk.
+const WRITE_WAIT: Duration = Duration::from_millis(20);
 /// One reply to a follower holds at most this many bytes of entries, and at least one entry.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
@@ -42,18 +44,20 @@ const READ_BYTES_MAX: u64 = 4 << 20;
 #[derive(Clone, Debug)]
 pub struct LogStore {
     log: SharedLog,
-    /// A committed position will be written soon.
-    committed_waits: Arc<AtomicBool>,
+    /// A committed position, and how much is on disk, will be written soon.
+    writes_soon: Arc<AtomicBool>,
     fatal: Fatal,
 }
 
 impl LogStore {
-    /// Opens the log in `dir`, or begins one. A torn tail is cut off; any other damage is an error.
+    /// Opens the log in `dir`, or begins one. What was not flushed when the power went is cut off; any other damage is an
+    /// error. `incarnation` is the one of the directory.
     ///
     /// # Errors
     /// An IO error, with kind `InvalidData` for damage and `WouldBlock` if another process has it open.
-    pub(crate) fn open(dir: &Path, fatal: Fatal) -> io::Result<LogStore> {
+    pub(crate) fn open(dir: &Path, incarnation: u64, fatal: Fatal) -> io::Result<LogStore> {
         std::fs::create_dir_all(dir)?;
+        tail::mend(dir, incarnation)?;
         let dir = dir.to_str().ok_or_else(|| io::Error::other("the data directory's name is not UTF-8"))?;
         let mut config = raft_log::Config::new(dir);
         config.wal.chunk_max_size = Some(CHUNK_BYTES_MAX);
@@ -63,7 +67,7 @@ impl LogStore {
         config.log_cache_capacity = Some(CACHE_BYTES_MAX);
         let log = RaftLog::open(Arc::new(config))?;
         let log = SharedLog::new(log, fatal.clone());
-        Ok(LogStore { log, committed_waits: Arc::default(), fatal })
+        Ok(LogStore { log, writes_soon: Arc::default(), fatal })
     }
 
     /// Where this log's errors come together.
@@ -97,13 +101,39 @@ impl LogStore {
     }
 
     /// Whose log this is; none when it was never begun.
-    pub(crate) fn owner(&self) -> Option<String> {
+    pub(crate) fn owner(&self) -> Option<OwnerRecord> {
         self.read().log_state().user_data.clone().map(|owner| owner.0)
     }
 
-    /// Writes the owner into the log. Durable on return. Blocking.
-    pub(crate) fn begin(&self, owner: String) -> io::Result<()> {
-        self.durably_at_start(|log| log.save_user_data(Some(WalOwner(owner))).map(drop))
+    /// Writes the owner into the log. Durable on return, with all that was found. Answers how many bytes that was. Blocking.
+    pub(crate) fn begin(&self, owner: OwnerRecord) -> io::Result<u64> {
+        let mut found = 0;
+        self.durably_at_start(|log| {
+            let written = log.save_user_data(Some(WalOwner(owner)))?;
+            found = *written.start();
+            Ok(written)
+        })?;
+        let mut log = self.write()?;
+        // What was read at the start is on disk from here on, and damage to it is told from a torn end.
+        self.log.flushes.mark(&mut log)?;
+        log.flush(false, None)?;
+        Ok(found)
+    }
+
+    /// Writes a vote into a log that was begun just now. Durable on return. Blocking.
+    pub(crate) fn begin_vote(&self, vote: &Vote) -> io::Result<()> {
+        let vote = WalVote(vote.into());
+        self.durably_at_start(|log| log.save_vote(vote))
+    }
+
+    /// How far the log reaches, without holding it open.
+    pub(crate) fn reach(&self) -> Arc<Reach> {
+        Arc::clone(&self.log.flushes.reach)
+    }
+
+    /// Calls `on_close` with the number of bytes on disk when the log is closed in good order.
+    pub(crate) fn set_on_close(&self, on_close: OnClose) {
+        *self.log.flushes.on_close.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_close);
     }
 
     /// Cuts what a snapshot with this last entry refutes: entries of an older term, where others committed a newer one. A kill
@@ -115,17 +145,17 @@ impl LogStore {
         if found.is_none_or(|entry| entry.log_id >= contained) {
             return Ok(false);
         }
-        self.durably_at_start(|log| log.truncate(index).map(drop))?;
+        self.durably_at_start(|log| log.truncate(index))?;
         Ok(true)
     }
 
     /// Runs `write` and waits until it is on disk. Blocking.
-    fn durably_at_start(&self, write: impl FnOnce(&mut RaftLog<WalTypes>) -> io::Result<()>) -> io::Result<()> {
+    fn durably_at_start(&self, write: impl FnOnce(&mut RaftLog<WalTypes>) -> io::Result<Segment>) -> io::Result<()> {
         let (opener, flushed) = std::sync::mpsc::sync_channel(1);
         {
             let mut log = self.write()?;
-            write(&mut log)?;
-            log.flush(true, Some(self.callback(Done::Opener(opener))))?;
+            self.log.flushes.wrote(&write(&mut log)?);
+            log.flush(true, Some(self.log.flushes.callback(true, Done::Opener(opener))))?;
         }
         flushed.recv().map_err(|_| io::Error::other("the flush thread is gone"))?
     }
@@ -146,34 +176,39 @@ impl LogStore {
         self.log.write().map_err(|_| io::Error::other("a thread panicked while it wrote the Raft log"))
     }
 
-    fn callback(&self, done: Done) -> WalCallback {
-        WalCallback { fatal: self.fatal.clone(), done }
-    }
-
     /// An append that follows soon spares this a write of its own.
-    fn write_committed_soon(&self) {
-        if self.committed_waits.swap(true, Ordering::AcqRel) {
+    fn write_soon(&self) {
+        if self.writes_soon.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (waits, flushes) = (Arc::clone(&self.committed_waits), Arc::clone(&self.log.flushes));
+        let (waits, flushes) = (Arc::clone(&self.writes_soon), Arc::clone(&self.log.flushes));
         tokio::spawn(async move {
-            tokio::time::sleep(COMMITTED_WAIT).await;
-            waits.store(false, Ordering::Release);
-            flushes.write_out();
+            loop {
+                tokio::time::sleep(WRITE_WAIT).await;
+                waits.store(false, Ordering::Release);
+                // What a flush that is still under way brings to the disk is said the next time, by this task or another one.
+                if !flushes.write_out() || waits.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
         });
     }
 
     /// Runs `write` and waits until it is on disk.
     async fn durably<F>(&self, doing: &'static str, write: F) -> io::Result<()>
     where
-        F: FnOnce(&mut RaftLog<WalTypes>) -> io::Result<()>,
+        F: FnOnce(&mut RaftLog<WalTypes>) -> io::Result<Option<Segment>>,
     {
         let (waiter, flushed) = oneshot::channel();
         {
             let mut log = self.write()?;
-            let queued = write(&mut log).and_then(|()| log.flush(true, Some(self.callback(Done::Waiter(waiter)))));
+            let queued = write(&mut log).and_then(|last| {
+                last.inspect(|last| self.log.flushes.wrote(last));
+                log.flush(true, Some(self.log.flushes.callback(true, Done::Waiter(waiter))))
+            });
             self.fatal.note(doing, queued)?;
         }
+        self.write_soon();
         let result = flushed.await.unwrap_or_else(|_| Err(io::Error::other("the flush thread is gone")));
         self.fatal.note(doing, result)
     }
@@ -250,7 +285,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let vote = WalVote(vote.into());
         self.durably("saving the vote", |log| {
             failpoint::pass("vote.save")?;
-            log.save_vote(vote).map(drop)
+            log.save_vote(vote).map(Some)
         })
         .await?;
         self.fatal.note("saving the vote", failpoint::pass("vote.saved"))
@@ -266,9 +301,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         if Some(&committed) <= state.committed() || Some(&committed) > state.last() {
             return Ok(());
         }
-        let result = log.commit(committed).map(drop);
+        let result = log.commit(committed).map(|last| self.log.flushes.wrote(&last));
         drop(log);
-        self.write_committed_soon();
+        self.write_soon();
         self.fatal.note("saving the committed position", result)
     }
 
@@ -291,7 +326,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         });
         let result = failpoint::pass("log.append")
             .and_then(|()| log.append(entries))
-            .and_then(|_| failpoint::pass("log.flush"))
+            .map(|last| self.log.flushes.wrote(&last))
+            .and_then(|()| failpoint::pass("log.flush"))
             .and_then(|()| {
                 if planted::acks_before_fsync() {
                     self.log.flushes.write(&mut log)?;
@@ -300,6 +336,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
                 }
                 self.log.flushes.add(&mut log, bytes, flushed)
             });
+        drop(log);
+        self.write_soon();
         self.fatal.note("appending to the Raft log", result)
     }
 
@@ -309,9 +347,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             failpoint::pass("log.truncate")?;
             // Nothing may be cut below what is purged; with nothing behind `last` there is nothing to cut.
             if log.log_state().last().is_none_or(|id| id.0.index < next) {
-                return Ok(());
+                return Ok(None);
             }
-            log.truncate(next).map(drop)
+            log.truncate(next).map(Some)
         })
         .await
     }
@@ -320,7 +358,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let upto = WalLogId((&upto).into());
         self.durably("purging the Raft log", |log| {
             failpoint::pass("log.purge")?;
-            log.purge(upto).map(drop)
+            log.purge(upto).map(Some)
         })
         .await?;
         self.fatal.note("purging the Raft log", failpoint::pass("log.purged"))

@@ -8,10 +8,11 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::database::Database;
+use crate::database::Databases;
 use crate::error::Error;
 use crate::fatal::Fatal;
 use crate::node_meta::{Identity, NodeMeta};
+use crate::place::Place;
 use crate::snapshot_store::SnapshotStore;
 
 type Trees = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -56,14 +57,20 @@ impl MemoryDisk {
     pub fn open(&self, identity: Identity) -> Result<MemoryParts, Error> {
         let boot = self.lock().boot;
         let fatal = Fatal::new();
-        let database = Database::in_memory(MemoryDatabase { disk: self.clone(), boot }, &fatal);
+        let database = MemoryDatabase { disk: self.clone(), boot };
+        let place = Place::in_memory(database.clone());
         let dir = Path::new("memory");
         let io = |source| Error::Io { doing: "opening a disk in memory".into(), source };
         if self.lock().trees.is_empty() {
-            NodeMeta::create(&database, &identity).map_err(io)?;
+            NodeMeta::create(&place, &identity, 0).map_err(io)?;
         }
-        let meta = NodeMeta::open(&database, dir, identity)?;
-        let snapshots = SnapshotStore::open(&database).map_err(io)?;
+        let meta = NodeMeta::open(&place, dir, identity, &fatal)?;
+        let databases = Databases::in_memory(database, &fatal);
+        let (snapshots, lost) = SnapshotStore::open(&place, &databases).map_err(io)?;
+        if let Some(what) = lost {
+            return Err(Error::Damaged { dir: dir.into(), what });
+        }
+        snapshots.tidy().map_err(io)?;
         Ok(MemoryParts { snapshots, meta, fatal })
     }
 
@@ -192,7 +199,7 @@ mod tests {
         let again = disk.open(identity()).unwrap();
         assert!(again.meta.joined());
         assert_eq!(again.snapshots.current().unwrap().manifest(), snapshot.manifest());
-        assert_eq!(disk.lock().trees.len(), 3, "what the crash left of the second snapshot is gone");
+        assert_eq!(disk.lock().trees.len(), 2, "what the crash left of the second snapshot is gone");
         disk.wipe();
         assert!(disk.open(identity()).unwrap().snapshots.current().is_none());
     }

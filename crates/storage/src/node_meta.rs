@@ -1,24 +1,21 @@
-//! Whose data this is.
+//! Whose data this is, and how far that node has come.
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bincode::{Decode, Encode};
 
 use crate::codec::{self, CodecError};
-use crate::database::{Database, Tree};
 use crate::error::{Doing, Error};
 use crate::failpoint;
+use crate::fatal::Fatal;
+use crate::place::Place;
 
 /// The layout of the data directory as a whole. Raised when an older program could not read it any more.
 pub const FORMAT: u32 = 1;
 
 const NODE: &str = "node";
-const IDENTITY: &str = "identity";
-const LOG_BEGUN: &str = "log-begun";
-const JOINED: &str = "joined";
 
 /// Who a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,55 +26,69 @@ pub struct Identity {
     pub node_id: u64,
 }
 
-/// The record of [`Identity`].
-#[derive(Encode, Decode)]
-struct IdentityRecord {
+/// The record `node`.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+struct NodeRecord {
     format: u32,
     cluster_id: String,
     node_id: u64,
     zxid_base: u64,
+    /// Drawn when the directory was new: it tells its log from one of a directory that this node had before.
+    incarnation: u64,
+    log_begun: bool,
+    joined: bool,
+    rejoining: bool,
+    /// Bytes of the log that are sure to be on disk: how far it must at least reach.
+    log_bytes: u64,
 }
 
 /// Whose data a directory holds, and how far that node has come. Clones share it.
 #[derive(Clone, Debug)]
 pub struct NodeMeta {
-    database: Database,
-    tree: Tree,
+    place: Place,
+    record: Arc<Mutex<NodeRecord>>,
     identity: Identity,
-    zxid_base: u64,
-    joined: Arc<AtomicBool>,
+    fatal: Fatal,
     pristine: bool,
 }
 
 impl NodeMeta {
-    /// Writes the identity into a new, empty database. Durable on return.
-    pub(crate) fn create(database: &Database, identity: &Identity) -> io::Result<()> {
+    /// Writes the identity into a new, empty place. Durable on return.
+    pub(crate) fn create(place: &Place, identity: &Identity, incarnation: u64) -> io::Result<()> {
         let Identity { cluster_id, node_id } = identity.clone();
         failpoint::pass("meta.create")?;
-        let record = IdentityRecord { format: FORMAT, cluster_id, node_id, zxid_base: 0 };
-        database.tree(NODE)?.insert(IDENTITY, &codec::seal(&record))?;
-        database.flush_durably()?;
+        let record = NodeRecord {
+            format: FORMAT,
+            cluster_id,
+            node_id,
+            zxid_base: 0,
+            incarnation,
+            log_begun: false,
+            joined: false,
+            rejoining: false,
+            log_bytes: 0,
+        };
+        place.replace(NODE, &codec::seal(&record))?;
         failpoint::pass("meta.created")
     }
 
-    /// Reads the identity in `database`, which lies in the data directory `dir`, and compares it with `identity`.
-    pub(crate) fn open(database: &Database, dir: &Path, identity: Identity) -> Result<NodeMeta, Error> {
-        let doing = || "reading the node's identity".to_string();
+    /// Whether a place has an identity, readable or not.
+    pub(crate) fn is_there(place: &Place) -> io::Result<bool> {
+        Ok(place.read(NODE)?.is_some())
+    }
+
+    /// Reads the identity in `place`, which lies in the data directory `dir`, and compares it with `identity`.
+    pub(crate) fn open(place: &Place, dir: &Path, identity: Identity, fatal: &Fatal) -> Result<NodeMeta, Error> {
         let damaged = |what: String| Error::Damaged { dir: dir.into(), what };
-        let tree = database.tree(NODE).doing(doing)?;
-        let record = tree.get(IDENTITY).doing(doing)?.ok_or_else(|| damaged("the node's identity is gone".into()))?;
-        let record: IdentityRecord = codec::unseal(&record).map_err(|error| match error {
+        let record = place.read(NODE).doing(|| "reading the node's identity".to_string())?;
+        let record = record.ok_or_else(|| damaged("the node's identity is gone".into()))?;
+        let record: NodeRecord = codec::unseal(&record).map_err(|error| match error {
             CodecError::Version { found } => newer(dir, u32::from(found)),
             error => damaged(format!("the node's identity is unreadable ({error})")),
         })?;
         check(&record, dir, &identity)?;
-        let joined = match tree.get(JOINED).doing(doing)? {
-            None => false,
-            Some(mark) => codec::unseal(&mark).map_err(|error| damaged(format!("the joined mark: {error}")))?,
-        };
-        let joined = Arc::new(AtomicBool::new(joined));
-        let zxid_base = record.zxid_base;
-        Ok(NodeMeta { database: database.clone(), tree, identity, zxid_base, joined, pristine: false })
+        let record = Arc::new(Mutex::new(record));
+        Ok(NodeMeta { place: place.clone(), record, identity, fatal: fatal.clone(), pristine: false })
     }
 
     /// Who this node is.
@@ -87,7 +98,7 @@ impl NodeMeta {
 
     /// What is added to a log index to make it a zxid: 0, until a restore from a backup starts a log anew.
     pub fn zxid_base(&self) -> u64 {
-        self.zxid_base
+        self.record().zxid_base
     }
 
     /// True when this directory never took part in the cluster before it was opened: no vote, no entry, no snapshot,
@@ -98,7 +109,13 @@ impl NodeMeta {
 
     /// True once [`NodeMeta::set_joined`] was called, in this or an earlier run.
     pub fn joined(&self) -> bool {
-        self.joined.load(Ordering::Acquire)
+        self.record().joined
+    }
+
+    /// True when this node has lost its state and has begun a new log with its old vote: it knows that there is a cluster,
+    /// and has no vote in it before it has everything again.
+    pub fn rejoining(&self) -> bool {
+        self.record().rejoining
     }
 
     /// Remembers for good that this node holds all that it must know to vote: it helped to found the cluster, or has
@@ -110,33 +127,68 @@ impl NodeMeta {
         if self.joined() {
             return Ok(());
         }
-        self.mark("joining the cluster", "meta.joined", JOINED)?;
-        self.joined.store(true, Ordering::Release);
-        Ok(())
+        self.change("joining the cluster", "meta.joined", |record| {
+            record.joined = true;
+            record.rejoining = false;
+        })
+    }
+
+    /// Remembers that the log is given up, and with it the right to vote. Durable on return. Blocking.
+    pub(crate) fn set_rejoining(&self) -> io::Result<()> {
+        self.change("giving up the log", "meta.rejoining", |record| {
+            record.joined = false;
+            record.rejoining = true;
+            record.log_bytes = 0;
+        })
     }
 
     /// True when this directory's log was begun: from then on a log without this node's name is a lost one.
-    pub(crate) fn log_begun(&self) -> Result<bool, Error> {
-        Ok(self.tree.get(LOG_BEGUN).doing(|| "reading the node's identity".into())?.is_some())
+    pub(crate) fn log_begun(&self) -> bool {
+        self.record().log_begun
     }
 
     pub(crate) fn set_log_begun(&self) -> io::Result<()> {
-        self.mark("beginning the Raft log", "meta.log-begun", LOG_BEGUN)
+        self.change("beginning the Raft log", "meta.log-begun", |record| record.log_begun = true)
+    }
+
+    /// Bytes that the log must at least have.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.record().log_bytes
+    }
+
+    /// Remembers that so many bytes of the log are on disk. Durable on return. Blocking.
+    pub(crate) fn set_log_bytes(&self, bytes: u64) -> io::Result<()> {
+        if bytes <= self.log_bytes() {
+            return Ok(());
+        }
+        self.change("noting the end of the Raft log", "meta.log-bytes", |record| record.log_bytes = bytes)
+    }
+
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.record().incarnation
     }
 
     pub(crate) fn set_pristine(&mut self, pristine: bool) {
         self.pristine = pristine;
     }
 
-    fn mark(&self, doing: &str, failpoint: &'static str, key: &str) -> io::Result<()> {
-        self.database.fatal().check()?;
-        let written = failpoint::pass(failpoint).and_then(|()| self.tree.insert(key, &codec::seal(&true)));
-        self.database.fatal().note(doing, written)?;
-        self.database.flush_durably()
+    fn record(&self) -> MutexGuard<'_, NodeRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, doing: &str, failpoint: &'static str, change: impl FnOnce(&mut NodeRecord)) -> io::Result<()> {
+        self.fatal.check()?;
+        let mut record = self.record();
+        let mut changed = record.clone();
+        change(&mut changed);
+        let written = failpoint::pass(failpoint).and_then(|()| self.place.replace(NODE, &codec::seal(&changed)));
+        self.fatal.note(doing, written)?;
+        *record = changed;
+        Ok(())
     }
 }
 
-fn check(record: &IdentityRecord, dir: &Path, wanted: &Identity) -> Result<(), Error> {
+fn check(record: &NodeRecord, dir: &Path, wanted: &Identity) -> Result<(), Error> {
     let dir = dir.to_path_buf();
     // The cluster first: node ids of another cluster mean nothing here.
     if record.format > FORMAT {

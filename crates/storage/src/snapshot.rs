@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::codec;
-use crate::database::Tree;
-use crate::fatal::Fatal;
+use crate::database::{Database, Databases, FileRecord};
 use crate::manifest::{Manifest, Tally, unpack_chunk};
 use crate::types::SnapshotMeta;
 
@@ -19,8 +18,10 @@ pub(crate) struct Parts {
     pub(crate) number: u64,
     pub(crate) manifest: Manifest,
     pub(crate) meta: SnapshotMeta,
-    pub(crate) tree: Tree,
-    pub(crate) fatal: Fatal,
+    pub(crate) files: Vec<FileRecord>,
+    pub(crate) databases: Databases,
+    /// Opened when it is first read: most snapshots never are.
+    pub(crate) database: Mutex<Option<Database>>,
 }
 
 impl fmt::Debug for Snapshot {
@@ -58,15 +59,23 @@ impl Snapshot {
         self.0.manifest.chunk_count
     }
 
-    /// Chunk `index` as stored: 24 KiB at most, or a little more when it does not compress. Blocking.
+    /// Chunk `index` as stored: 24 KiB at most, or a little more when it does not compress. Blocking; the first call copies
+    /// the whole snapshot.
     ///
     /// # Errors
-    /// `InvalidData` if it is not what was written; the node must stop then, and [`Fatal`] says so.
+    /// `InvalidData` if it is not what was written; the node must stop then, and [`crate::Fatal`] says so.
     pub fn chunk(&self, index: u32) -> io::Result<Vec<u8>> {
-        let Parts { tree, fatal, .. } = &*self.0;
-        let found = tree.get(index.to_be_bytes());
-        let found = found.and_then(|chunk| chunk.ok_or_else(|| damaged(format!("chunk {index} is missing"))));
-        fatal.note("reading a snapshot", found)
+        self.0.databases.fatal().note("reading a snapshot", self.read_chunk(index))
+    }
+
+    fn read_chunk(&self, index: u32) -> io::Result<Vec<u8>> {
+        let Parts { number, files, databases, database, .. } = &*self.0;
+        let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
+        if database.is_none() {
+            *database = Some(databases.open(*number, files)?);
+        }
+        let found = database.as_ref().map(|database| database.get(index.to_be_bytes())).transpose()?.flatten();
+        found.ok_or_else(|| damaged(format!("chunk {index} is missing")))
     }
 
     /// The records in the order in which they were pushed. Blocking; memory for one chunk and one record.
@@ -74,12 +83,12 @@ impl Snapshot {
         Records { snapshot: self.clone(), next_chunk: 0, raw: Vec::new(), at: 0, failed: false }
     }
 
-    /// Compares everything with the manifest's hash.
+    /// Compares everything with the manifest's hash. What is wrong is not remembered: there may be a remedy.
     pub(crate) fn verify(&self) -> io::Result<()> {
         let Manifest { meta, chunk_count, records, .. } = self.manifest();
         let mut tally = Tally::default();
         for index in 0..*chunk_count {
-            tally.add(&self.chunk(index)?);
+            tally.add(&self.read_chunk(index)?);
         }
         if tally.finish(meta.clone(), *records) != *self.manifest() {
             return Err(damaged(format!("the hash of snapshot {} does not match", self.id())));
@@ -146,7 +155,7 @@ impl Iterator for Records {
         }
         let record = self.read();
         self.failed = record.is_err();
-        self.snapshot.0.fatal.note("reading a snapshot", record).transpose()
+        self.snapshot.0.databases.fatal().note("reading a snapshot", record).transpose()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::database::Tree;
+use crate::database::Database;
 use crate::failpoint;
 use crate::manifest::{Manifest, unpack_chunk};
 use crate::snapshot::{Snapshot, damaged};
@@ -20,8 +20,14 @@ pub struct SnapshotReceiver {
 }
 
 impl SnapshotReceiver {
-    pub(crate) fn new(store: SnapshotStore, number: u64, tree: Tree, manifest: Manifest, meta: SnapshotMeta) -> Self {
-        SnapshotReceiver { chunks: ChunkWriter::new(store, number, tree, "receive.chunk"), manifest, meta }
+    pub(crate) fn new(
+        store: SnapshotStore,
+        number: u64,
+        database: Database,
+        manifest: Manifest,
+        meta: SnapshotMeta,
+    ) -> Self {
+        SnapshotReceiver { chunks: ChunkWriter::new(store, number, database, "receive.chunk"), manifest, meta }
     }
 
     /// The last entry and the membership that the snapshot contains.

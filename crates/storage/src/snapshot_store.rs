@@ -1,16 +1,10 @@
-//! Snapshots in sled: chunks first, then the pointer.
+//! Snapshots: a database for each, then the pointer.
 //!
-//! ```text
-//! tree "snapshots"      "current" -> number and manifest of the current snapshot
-//! tree "snap-<number>"  0, 1, 2, … -> chunks
-//! ```
+//! A snapshot is written to a database of its own, which is made durable as a whole; then the record `snapshot` is replaced
+//! by one that names it; then the old one's database is removed. Whatever a crash leaves, the record names a whole
+//! snapshot, and every other database is removed at the next open.
 //!
-//! A snapshot is written to a tree of its own, flushed and fsynced; then `current` is flipped to it, flushed and
-//! fsynced; then the old one's tree is removed. Whatever a crash leaves, `current` points at a whole snapshot, and every
-//! other tree is removed at the next open.
-//!
-//! Numbers go up from the current snapshot's. They are this store's own and not sled's, which begin anew when the
-//! database is rebuilt: a new snapshot would be written over the current one.
+//! Numbers go up from the highest that is found, so no database is ever written over another.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,23 +13,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bincode::{Decode, Encode};
 
 use crate::codec;
-use crate::database::{Database, Tree};
+use crate::database::{Database, Databases, FileRecord};
 use crate::failpoint;
 use crate::manifest::Manifest;
+use crate::place::Place;
 use crate::snapshot::{Parts, Snapshot, damaged};
 use crate::snapshot_receiver::SnapshotReceiver;
 use crate::snapshot_writer::SnapshotWriter;
 
-const POINTERS: &str = "snapshots";
-const CURRENT: &str = "current";
-const TREE_PREFIX: &str = "snap-";
+const CURRENT: &str = "snapshot";
 
-/// The record behind `current`.
+/// The record `snapshot`.
 #[derive(Encode, Decode)]
 struct Pointer {
     number: u64,
     manifest: Manifest,
+    files: Vec<FileRecord>,
 }
+
+/// Told each time a snapshot has become current, after the fact.
+pub(crate) type OnFlip = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// The snapshots of one node: one that is current, and those that are being written. Clones share it.
 ///
@@ -44,13 +41,14 @@ struct Pointer {
 pub struct SnapshotStore(Arc<Shared>);
 
 struct Shared {
-    database: Database,
-    pointers: Tree,
+    databases: Databases,
+    place: Place,
     current: RwLock<Option<Snapshot>>,
-    // Above the number of every snapshot that has a tree.
+    // Above the number of every snapshot that has a database.
     next_number: AtomicU64,
     // Flips and removals, one at a time.
     shelf: Mutex<Shelf>,
+    on_flip: Mutex<Option<OnFlip>>,
 }
 
 /// What is no longer of use.
@@ -63,36 +61,42 @@ struct Shelf {
 }
 
 impl SnapshotStore {
-    /// Opens the store, verifies the current snapshot and removes everything else.
+    /// Opens the store and verifies the current snapshot. One that is damaged or gone is passed over, and the answer says
+    /// why: there is none then. Changes nothing on disk.
     ///
     /// # Errors
-    /// `InvalidData` when the current snapshot is damaged.
-    pub(crate) fn open(database: &Database) -> io::Result<SnapshotStore> {
-        let pointers = database.tree(POINTERS)?;
-        let current = match pointers.get(CURRENT)? {
-            None => None,
-            Some(bytes) => {
-                let Pointer { number, manifest } = codec::unseal(&bytes)?;
-                let snapshot = open_snapshot(database, number, manifest)?;
-                snapshot.verify()?;
-                Some(snapshot)
-            }
+    /// Any other disk error.
+    pub(crate) fn open(place: &Place, databases: &Databases) -> io::Result<(SnapshotStore, Option<String>)> {
+        let (current, lost) = match open_current(place, databases) {
+            Ok(current) => (current, None),
+            Err(error) if is_damage(&error) => (None, Some(error.to_string())),
+            Err(error) => return Err(error),
         };
-        let kept = current.as_ref().map(|snapshot| tree_name(snapshot.0.number));
-        for name in database.tree_names() {
-            if name.starts_with(TREE_PREFIX) && Some(&name) != kept.as_ref() {
-                tracing::info!(%name, "removing what an interrupted snapshot left behind");
-                database.drop_tree(&name)?;
-            }
-        }
-        let next_number = AtomicU64::new(current.as_ref().map_or(0, |snapshot| snapshot.0.number + 1));
-        Ok(SnapshotStore(Arc::new(Shared {
-            database: database.clone(),
-            pointers,
-            next_number,
+        let next_number = databases.numbers()?.last().map_or(0, |number| number + 1);
+        let shared = Shared {
+            databases: databases.clone(),
+            place: place.clone(),
+            next_number: AtomicU64::new(next_number),
             current: RwLock::new(current),
             shelf: Mutex::default(),
-        })))
+            on_flip: Mutex::default(),
+        };
+        Ok((SnapshotStore(Arc::new(shared)), lost))
+    }
+
+    /// Removes every database but the current one's.
+    pub(crate) fn tidy(&self) -> io::Result<()> {
+        let kept = self.current().map(|snapshot| snapshot.0.number);
+        for number in self.0.databases.numbers()?.into_iter().filter(|number| Some(*number) != kept) {
+            tracing::info!(number, "removing what is left of a snapshot that is not the current one");
+            self.0.databases.remove(number)?;
+        }
+        Ok(())
+    }
+
+    /// Calls `on_flip` each time a snapshot has become current.
+    pub(crate) fn set_on_flip(&self, on_flip: OnFlip) {
+        *self.0.on_flip.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_flip);
     }
 
     /// The current snapshot. Does not block.
@@ -107,8 +111,8 @@ impl SnapshotStore {
     pub fn writer(&self) -> io::Result<SnapshotWriter> {
         self.collect()?;
         failpoint::pass("snapshot.begin")?;
-        let (number, tree) = self.begin()?;
-        Ok(SnapshotWriter::new(self.clone(), number, tree))
+        let (number, database) = self.begin()?;
+        Ok(SnapshotWriter::new(self.clone(), number, database))
     }
 
     /// Begins to receive the snapshot that `manifest` describes from another node.
@@ -119,8 +123,8 @@ impl SnapshotStore {
         self.collect()?;
         failpoint::pass("receive.begin")?;
         let meta = manifest.meta.clone().try_into()?;
-        let (number, tree) = self.begin()?;
-        Ok(SnapshotReceiver::new(self.clone(), number, tree, manifest, meta))
+        let (number, database) = self.begin()?;
+        Ok(SnapshotReceiver::new(self.clone(), number, database, manifest, meta))
     }
 
     /// Removes snapshots that were replaced or abandoned and that nobody reads any more. Every new snapshot begins
@@ -132,28 +136,28 @@ impl SnapshotStore {
         self.collect_with(&mut self.shelf())
     }
 
-    /// Bytes that snapshots and node metadata occupy on disk.
+    /// Bytes that snapshots occupy on disk.
     ///
     /// # Errors
     /// Any IO error of looking.
     pub fn disk_bytes(&self) -> io::Result<u64> {
-        self.0.database.disk_bytes()
+        self.0.databases.disk_bytes()
     }
 
-    pub(crate) fn database(&self) -> &Database {
-        &self.0.database
+    pub(crate) fn databases(&self) -> &Databases {
+        &self.0.databases
     }
 
-    fn begin(&self) -> io::Result<(u64, Tree)> {
+    fn begin(&self) -> io::Result<(u64, Database)> {
         let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
-        Ok((number, self.0.database.tree(&tree_name(number))?))
+        Ok((number, self.0.databases.begin(number)?))
     }
 
     /// Makes a written snapshot durable and then current, unless a newer one has become so meanwhile: the log may
     /// already be purged up to that one, so going back would lose entries. Answers the snapshot that is current.
-    pub(crate) fn flip(&self, number: u64, manifest: Manifest) -> io::Result<Snapshot> {
-        let fatal = self.0.database.fatal();
-        self.0.database.flush_durably()?;
+    pub(crate) fn flip(&self, number: u64, database: Database, manifest: Manifest) -> io::Result<Snapshot> {
+        let fatal = self.0.databases.fatal();
+        let files = self.0.databases.finish(number, database)?;
         let mut shelf = self.shelf();
         if let Some(current) = self.current()
             && current.0.manifest.meta.last_log_id > manifest.meta.last_log_id
@@ -161,11 +165,10 @@ impl SnapshotStore {
             shelf.abandoned.push(number);
             return Ok(current);
         }
-        let snapshot = open_snapshot(&self.0.database, number, manifest.clone())?;
+        let snapshot = finished(&self.0.databases, number, manifest.clone(), files.clone())?;
         fatal.note("finishing a snapshot", failpoint::pass("snapshot.flip"))?;
-        let pointer = codec::seal(&Pointer { number, manifest });
-        fatal.note("finishing a snapshot", self.0.pointers.insert(CURRENT, &pointer))?;
-        self.0.database.flush_durably()?;
+        let pointer = codec::seal(&Pointer { number, manifest, files });
+        fatal.note("finishing a snapshot", self.0.place.replace(CURRENT, &pointer))?;
         fatal.note("finishing a snapshot", failpoint::pass("snapshot.flipped"))?;
         let replaced = {
             let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
@@ -173,6 +176,9 @@ impl SnapshotStore {
         };
         shelf.retired.extend(replaced);
         self.collect_with(&mut shelf)?;
+        if let Some(on_flip) = &*self.0.on_flip.lock().unwrap_or_else(PoisonError::into_inner) {
+            on_flip()?;
+        }
         Ok(snapshot)
     }
 
@@ -195,21 +201,32 @@ impl SnapshotStore {
             read
         });
         for number in numbers {
-            let fatal = self.0.database.fatal();
+            let fatal = self.0.databases.fatal();
             fatal.note("removing a snapshot", failpoint::pass("snapshot.cleanup"))?;
-            self.0.database.drop_tree(&tree_name(number))?;
+            self.0.databases.remove(number)?;
             fatal.note("removing a snapshot", failpoint::pass("snapshot.cleaned"))?;
         }
         Ok(())
     }
 }
 
-pub(crate) fn tree_name(number: u64) -> String {
-    format!("{TREE_PREFIX}{number}")
+/// The snapshot that the record names, whole and verified.
+fn open_current(place: &Place, databases: &Databases) -> io::Result<Option<Snapshot>> {
+    let Some(record) = place.read(CURRENT)? else { return Ok(None) };
+    let Pointer { number, manifest, files } = codec::unseal(&record)?;
+    let snapshot = finished(databases, number, manifest, files)?;
+    snapshot.verify()?;
+    Ok(Some(snapshot))
 }
 
-fn open_snapshot(database: &Database, number: u64, manifest: Manifest) -> io::Result<Snapshot> {
+/// Tells a snapshot that is not what was written from a disk that does not answer.
+fn is_damage(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    error.raw_os_error().is_none() && matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
+}
+
+fn finished(databases: &Databases, number: u64, manifest: Manifest, files: Vec<FileRecord>) -> io::Result<Snapshot> {
     let meta = manifest.meta.clone().try_into().map_err(|error| damaged(format!("a snapshot's meta: {error}")))?;
-    let tree = database.tree(&tree_name(number))?;
-    Ok(Snapshot(Arc::new(Parts { number, manifest, meta, tree, fatal: database.fatal().clone() })))
+    let database = Mutex::default();
+    Ok(Snapshot(Arc::new(Parts { number, manifest, meta, files, databases: databases.clone(), database })))
 }

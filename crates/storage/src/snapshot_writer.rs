@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::codec;
-use crate::database::Tree;
+use crate::database::Database;
 use crate::failpoint;
 use crate::manifest::{CHUNK_RAW_BYTES, Tally, pack_chunk};
 use crate::snapshot::Snapshot;
@@ -22,9 +22,9 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    pub(crate) fn new(store: SnapshotStore, number: u64, tree: Tree) -> Self {
+    pub(crate) fn new(store: SnapshotStore, number: u64, database: Database) -> Self {
         let raw = Vec::with_capacity(CHUNK_RAW_BYTES);
-        SnapshotWriter { chunks: ChunkWriter::new(store, number, tree, "snapshot.chunk"), raw, records: 0 }
+        SnapshotWriter { chunks: ChunkWriter::new(store, number, database, "snapshot.chunk"), raw, records: 0 }
     }
 
     /// Adds one record; `Snapshot::records` gives it back as it is.
@@ -73,11 +73,12 @@ impl SnapshotWriter {
     }
 }
 
-/// Writes chunks into a tree that is not current. Left behind when dropped, unless it was flipped to.
+/// Writes chunks into a database that is not current. Left behind when dropped, unless it was flipped to.
 pub(crate) struct ChunkWriter {
     store: SnapshotStore,
     number: u64,
-    tree: Tree,
+    /// Until it is finished.
+    database: Option<Database>,
     pub(crate) tally: Tally,
     since_flush: u64,
     failpoint: &'static str,
@@ -85,36 +86,48 @@ pub(crate) struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    pub(crate) fn new(store: SnapshotStore, number: u64, tree: Tree, failpoint: &'static str) -> Self {
-        ChunkWriter { store, number, tree, tally: Tally::default(), since_flush: 0, failpoint, flipped: false }
+    pub(crate) fn new(store: SnapshotStore, number: u64, database: Database, failpoint: &'static str) -> Self {
+        ChunkWriter {
+            store,
+            number,
+            database: Some(database),
+            tally: Tally::default(),
+            since_flush: 0,
+            failpoint,
+            flipped: false,
+        }
     }
 
     pub(crate) fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
-        let fatal = self.store.database().fatal();
+        let fatal = self.store.databases().fatal();
         fatal.check()?;
+        let database = self.database.as_ref().ok_or_else(|| io::Error::other("the snapshot is finished"))?;
         let key = self.tally.chunk_count.to_be_bytes();
         let result = failpoint::pass(self.failpoint);
-        let result = result.and_then(|()| self.tree.insert(key, chunk));
+        let result = result.and_then(|()| database.insert(key, chunk));
         fatal.note("writing a snapshot", result)?;
         self.tally.add(chunk);
         self.since_flush += chunk.len() as u64;
         if self.since_flush >= FLUSH_EVERY_BYTES {
             self.since_flush = 0;
-            self.store.database().flush()?;
+            database.flush()?;
         }
         Ok(())
     }
 
     pub(crate) fn flip(mut self, manifest: crate::manifest::Manifest) -> io::Result<Snapshot> {
-        // From here on the store removes the tree if it does not become current; after an error the next open does.
+        let database = self.database.take().ok_or_else(|| io::Error::other("the snapshot is finished"))?;
+        // From here on the store removes the database if it does not become current; after an error the next open does.
         self.flipped = true;
-        self.store.flip(self.number, manifest)
+        self.store.flip(self.number, database, manifest)
     }
 }
 
 impl Drop for ChunkWriter {
     fn drop(&mut self) {
         if !self.flipped {
+            // Closed before it is removed.
+            drop(self.database.take());
             self.store.abandon(self.number);
         }
     }

@@ -4,16 +4,17 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crate::codec::LogIdRecord;
-use crate::database::Database;
+use crate::codec::{LogIdRecord, OwnerRecord};
+use crate::database::Databases;
 use crate::disk_guard::DiskGuard;
 use crate::error::{Doing, Error};
-use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::layout::Layout;
 use crate::log_store::LogStore;
 use crate::node_meta::{Identity, NodeMeta};
+use crate::place::{Place, sync_dir};
 use crate::snapshot_store::SnapshotStore;
 
 /// What to open, and as whom.
@@ -29,6 +30,8 @@ pub struct StorageConfig {
     pub free_disk_min_bytes: u64,
     /// The size of the ballast file; 0 for none.
     pub ballast_bytes: u64,
+    /// Other nodes have the data as well: one that has lost its state can have it from a leader.
+    pub has_peers: bool,
 }
 
 /// Everything that a node has on disk. Clones share it; the directory's lock is let go with the last one.
@@ -60,12 +63,13 @@ impl Storage {
         let disk = DiskGuard::new(&layout.dir, config.free_disk_min_bytes, config.ballast_bytes);
         let identity = Identity { cluster_id: config.cluster_id, node_id: config.node_id };
         let fatal = Fatal::new();
-        let mut opened = open_parts(&layout, &identity, &fatal);
+        let has_peers = config.has_peers;
+        let mut opened = open_parts(&layout, &identity, has_peers, &fatal);
         if opened.as_ref().is_err_and(Error::is_disk_full) && disk.drop_ballast().unwrap_or(false) {
             tracing::warn!(dir = %layout.dir.display(), "the disk is full; the ballast was given up to start");
             // After an error of its own sled stays open as long as this process lives: then the next one has the space.
             if fatal.reason().is_none() {
-                opened = open_parts(&layout, &identity, &fatal);
+                opened = open_parts(&layout, &identity, has_peers, &fatal);
             }
         }
         let Parts { meta, snapshots, log } = opened.map_err(|error| match error {
@@ -92,93 +96,120 @@ struct Parts {
     log: LogStore,
 }
 
-fn open_parts(layout: &Layout, identity: &Identity, fatal: &Fatal) -> Result<Parts, Error> {
+fn open_parts(layout: &Layout, identity: &Identity, has_peers: bool, fatal: &Fatal) -> Result<Parts, Error> {
     let dir = &layout.dir;
     layout.tidy().doing(|| format!("tidying {}", dir.display()))?;
-    if !layout.sled().exists() {
+    let place = Place::Dir(dir.as_path().into());
+    let doing = || "reading the node's identity".to_string();
+    if !NodeMeta::is_there(&place).doing(doing)? {
         if layout.has_log() {
-            return Err(Error::Damaged {
-                dir: dir.clone(),
-                what: "there is a log, but the node's identity is gone".into(),
-            });
+            let what = "there is a log, but the node's identity is gone".into();
+            return Err(Error::Damaged { dir: dir.clone(), what });
         }
-        create_database(layout, identity, fatal).map_err(|error| describe(dir, "making the database", error))?;
+        let incarnation = rand::random();
+        let made = NodeMeta::create(&place, identity, incarnation);
+        made.map_err(|error| describe(dir, "writing the node's identity", error))?;
     }
-    let open = || Database::open(&layout.sled(), fatal).map_err(|error| describe(dir, "opening sled", error));
-    let mut database = open()?;
-    let mut meta = NodeMeta::open(&database, dir, identity.clone())?;
-    let open_snapshots = |database: &Database| {
-        SnapshotStore::open(database).map_err(|error| describe(dir, "opening the snapshots", error))
-    };
-    let mut snapshots = open_snapshots(&database)?;
-    if is_bloated(&snapshots).doing(|| "measuring the database".into())? {
-        tracing::info!("sled takes up far more space than it holds; rebuilding it");
-        database.copy_to(&layout.sled_new()).doing(|| "rebuilding the database".into())?;
-        drop((database, meta, snapshots));
-        layout.swap().doing(|| "replacing the database".into())?;
-        database = open()?;
-        meta = NodeMeta::open(&database, dir, identity.clone())?;
-        snapshots = open_snapshots(&database)?;
+    let mut meta = NodeMeta::open(&place, dir, identity.clone(), fatal)?;
+    if !meta.rejoining() {
+        layout.remove_lost_log().doing(|| "removing a log that was given up".into())?;
     }
-    let log = LogStore::open(&layout.log(), fatal.clone()).map_err(|error| describe(dir, "opening the log", error))?;
-    own_log(layout, &log, &meta)?;
-    check_log_follows_snapshot(dir, &log, &snapshots)?;
+    let databases = Databases::in_dir(&layout.sled(), fatal).doing(|| "opening the snapshots".into())?;
+    let snapshots = SnapshotStore::open(&place, &databases);
+    let (snapshots, lost) = snapshots.map_err(|error| describe(dir, "opening the snapshots", error))?;
+    let mut log = open_log(layout, &meta, fatal)?;
+    if let Some(what) = missing(&log, &snapshots, lost) {
+        if !has_peers {
+            return Err(Error::Damaged { dir: dir.clone(), what });
+        }
+        tracing::warn!(%what, "this node has lost its state: it gives up its log and has everything sent by a leader");
+        log = give_up(layout, &meta, log, fatal)?;
+    }
+    snapshots.tidy().map_err(|error| describe(dir, "removing old snapshots", error))?;
     let contained = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
     let refuted = contained.map_or(Ok(false), |contained| log.cut_refuted(contained));
     if refuted.map_err(|error| describe(dir, "cutting the log", error))? {
         tracing::warn!("the end of the log was none that the others committed, as the snapshot says; it was cut");
     }
     meta.set_pristine(log.is_blank() && snapshots.current().is_none() && !meta.joined());
+    keep_witness(&log, &snapshots, &meta);
     Ok(Parts { meta, snapshots, log })
 }
 
-/// Makes the first database beside its place and moves it there when it is whole.
-fn create_database(layout: &Layout, identity: &Identity, fatal: &Fatal) -> io::Result<()> {
-    let database = Database::open(&layout.sled_new(), fatal)?;
-    NodeMeta::create(&database, identity)?;
-    drop(database);
-    layout.swap()
-}
-
-/// Writes the owner into a log that was never begun, or checks that it is this node's.
+/// Opens the log, and writes the owner into one that was never begun.
 ///
-/// The log holds the vote. One that is lost, or another node's, would let this node vote twice in one term.
-fn own_log(layout: &Layout, log: &LogStore, meta: &NodeMeta) -> Result<(), Error> {
+/// The log holds the vote. One that is lost, an older one, or another node's, would let this node vote twice in one term.
+fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore, Error> {
     let damaged = |what: String| Error::Damaged { dir: layout.dir.clone(), what };
+    let opened = LogStore::open(&layout.log(), meta.incarnation(), fatal.clone());
+    let log = opened.map_err(|error| describe(&layout.dir, "opening the log", error))?;
     let Identity { cluster_id, node_id } = meta.identity();
-    let owner = format!("{cluster_id}/{node_id}");
-    match log.owner() {
-        Some(found) if found == owner => {}
-        Some(found) => return Err(damaged(format!("its log is the one of {found}"))),
-        None if meta.log_begun()? => return Err(damaged("its log, and with it the vote, is gone".into())),
-        None => log.begin(owner).doing(|| "beginning the log".into())?,
+    let owner = OwnerRecord { owner: format!("{cluster_id}/{node_id}"), incarnation: meta.incarnation(), durable: 0 };
+    let owner = match log.owner() {
+        Some(found) if found.owner != owner.owner => {
+            return Err(damaged(format!("its log is the one of {}", found.owner)));
+        }
+        Some(found) if found.incarnation != owner.incarnation => {
+            return Err(damaged("its log is from before its data directory was new".into()));
+        }
+        Some(found) => found,
+        None if meta.log_begun() => return Err(damaged("its log, and with it the vote, is gone".into())),
+        None => owner,
+    };
+    let reaches = log.begin(owner).doing(|| "beginning the log".into())?;
+    let noted = meta.log_bytes();
+    if reaches < noted {
+        return Err(damaged(format!("its log ends at byte {reaches}, but {noted} bytes of it were on disk")));
     }
-    if !meta.log_begun()? {
+    if !meta.log_begun() {
         // The name of the log's directory must last as well.
-        crate::database::sync_dir(&layout.dir).doing(|| "beginning the log".into())?;
+        sync_dir(&layout.dir).doing(|| "beginning the log".into())?;
         meta.set_log_begun().doing(|| "beginning the log".into())?;
     }
-    Ok(())
+    Ok(log)
 }
 
-/// The log begins at most one entry behind the snapshot, or state is missing in between.
-fn check_log_follows_snapshot(dir: &Path, log: &LogStore, snapshots: &SnapshotStore) -> Result<(), Error> {
+/// What is missing between the snapshot and the log, which must begin at most one entry behind it.
+fn missing(log: &LogStore, snapshots: &SnapshotStore, lost: Option<String>) -> Option<String> {
     let purged = log.purged().as_ref().map(LogIdRecord::from);
     let contained = snapshots.current().and_then(|snapshot| snapshot.manifest().meta.last_log_id);
     if purged.map(|id| id.index) > contained.map(|id| id.index) {
-        let what = format!("its log is purged up to {purged:?}, but its snapshot ends at {contained:?}");
-        return Err(Error::Damaged { dir: dir.into(), what });
+        let lost = lost.map_or_else(|| format!("ends at {contained:?}"), |lost| format!("is lost ({lost})"));
+        return Some(format!("its log is purged up to {purged:?}, but its snapshot {lost}"));
     }
-    Ok(())
+    if let Some(lost) = lost {
+        tracing::warn!(%lost, "the snapshot is lost; the log has everything that it had");
+    }
+    None
 }
 
-/// sled never shrinks its file, and a kill can leave space behind that it does not find again.
-fn is_bloated(snapshots: &SnapshotStore) -> io::Result<bool> {
-    if failpoint::pass("db.bloated").is_err() {
-        return Ok(true);
+/// Begins a new log that holds nothing but the vote of the old one. Until a leader has sent everything, this node has no
+/// vote: what it acknowledged is no longer in its log.
+fn give_up(layout: &Layout, meta: &NodeMeta, log: LogStore, fatal: &Fatal) -> Result<LogStore, Error> {
+    let doing = || "replacing the log".to_string();
+    let (owner, vote) = (log.owner(), log.vote());
+    drop(log);
+    {
+        let new = LogStore::open(&layout.log_new(), meta.incarnation(), fatal.clone()).doing(doing)?;
+        new.begin(OwnerRecord { durable: 0, ..owner.unwrap_or_default() }).doing(doing)?;
+        vote.map_or(Ok(()), |vote| new.begin_vote(&vote)).doing(doing)?;
     }
-    let live = snapshots.current().map_or(0, |snapshot| snapshot.bytes());
-    Ok(snapshots.disk_bytes()? > (256 << 20) + live.saturating_mul(4))
+    sync_dir(&layout.dir).doing(doing)?;
+    meta.set_rejoining().doing(doing)?;
+    layout.replace_log().doing(doing)?;
+    open_log(layout, meta, fatal)
+}
+
+/// Keeps how far the log reaches where a log that is cut, or an older one in its place, cannot change it.
+fn keep_witness(log: &LogStore, snapshots: &SnapshotStore, meta: &NodeMeta) {
+    let noted = meta.clone();
+    log.set_on_close(Box::new(move |bytes| {
+        if let Err(error) = noted.set_log_bytes(bytes) {
+            tracing::warn!(%error, "how far the log reaches was not noted");
+        }
+    }));
+    let (log, noted) = (log.reach(), meta.clone());
+    snapshots.set_on_flip(Box::new(move || noted.set_log_bytes(log.durable.load(Ordering::Acquire))));
 }
 
 /// Tells damage from trouble with the system by the error's kind.

@@ -1,10 +1,12 @@
 //! The Raft log's records, as raft-log wants them.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use raft_log::codeq;
 
-use crate::codec::{self, EntryRecord, LogIdRecord, PayloadRecord, VoteRecord};
+use crate::codec::{self, EntryRecord, LogIdRecord, OwnerRecord, PayloadRecord, VoteRecord};
 use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::flushes::Together;
@@ -46,9 +48,9 @@ pub(crate) struct WalPayload(pub(crate) PayloadRecord);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalVote(pub(crate) VoteRecord);
 
-/// Whose log it is: cluster and node.
+/// Whose log it is, and how much of it is sure to be on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WalOwner(pub(crate) String);
+pub(crate) struct WalOwner(pub(crate) OwnerRecord);
 
 impl PartialOrd for WalVote {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
@@ -113,7 +115,22 @@ codeq_record!(WalLogId, WalPayload, WalVote, WalOwner);
 /// Whom raft-log's flush thread tells that records are on disk.
 pub(crate) struct WalCallback {
     pub(crate) fatal: Fatal,
+    /// How much of the log is on disk, and how much will be with this flush if it is a synced one.
+    pub(crate) reach: Option<(Arc<Reach>, u64)>,
     pub(crate) done: Done,
+}
+
+/// How far the log reaches, in bytes since it was begun.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    /// All that was written.
+    pub(crate) end: AtomicU64,
+    /// What will be on disk when all flushes that were asked for have come to their end.
+    pub(crate) asked: AtomicU64,
+    /// What is sure to be on disk.
+    pub(crate) durable: AtomicU64,
+    /// What a record in the log says to be on disk.
+    pub(crate) marked: AtomicU64,
 }
 
 /// Who waits for a flush.
@@ -130,6 +147,9 @@ impl raft_log::Callback for WalCallback {
     fn send(self, result: io::Result<()>) {
         let result = result.and_then(|()| failpoint::pass("log.flushed"));
         let result = self.fatal.note("flushing the Raft log", result);
+        if let Some((reach, upto)) = self.reach.filter(|_| result.is_ok()) {
+            reach.durable.fetch_max(upto, Ordering::AcqRel);
+        }
         match self.done {
             Done::Gathered(together) => together.done(&result),
             // A waiter that is gone wanted no answer; the error is remembered in `fatal` all the same.

@@ -37,6 +37,8 @@ enum Exit {
     Usage = 2,
     /// It ran and cannot go on: the disk failed, or a clean stop took too long.
     Failed = 3,
+    /// It ran, and what it has and what its leader has exclude each other: one of their disks has gone back in time.
+    Contradiction = 5,
 }
 
 /// Runs the program with its arguments, the program's name first.

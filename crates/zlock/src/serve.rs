@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use replica::Replica;
+use replica::{Failure, Replica};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
@@ -135,8 +135,11 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
     tokio::select! {
         reason = failed => {
             // At once: a node that cannot trust its disk has nothing to tell anyone, and others wait to take over.
-            error!(reason, "this node cannot go on");
-            return Ok(Exit::Failed);
+            error!(%reason, "this node cannot go on");
+            return Ok(match reason {
+                Failure::Broken(_) => Exit::Failed,
+                Failure::Contradiction(_) => Exit::Contradiction,
+            });
         }
         reason = stop.next() => info!(reason, "stopping"),
     }

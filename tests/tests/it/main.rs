@@ -13,6 +13,7 @@ mod cli_closed_locks;
 mod cli_watchdog;
 mod client;
 mod client_recipes;
+mod copies_put_back;
 mod dev_starts_and_stops;
 mod failing_disk;
 mod hand_over_on_three_nodes;

@@ -78,6 +78,7 @@ impl AppendLine {
 /// What one frame covers.
 struct InFlight {
     sequence: u64,
+    term: u64,
     prev: Option<LogId>,
     last: Option<LogId>,
 }
@@ -118,6 +119,7 @@ where
 
     /// Queues a request, in several frames when it is long. Each has its own answer, as if each had been a request.
     fn queue(&mut self, line: &mut AppendLine, request: AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
+        let term = request.vote.leader_id.term;
         let mut prev = request.prev_log_id;
         let mut rest = request.entries.as_slice();
         loop {
@@ -129,9 +131,10 @@ where
                 vote: (&request.vote).into(),
                 prev_log_id: prev.as_ref().map(LogIdRecord::from),
                 leader_commit: request.leader_commit.as_ref().map(LogIdRecord::from),
+                acknowledged: line.following.acknowledged(term).as_ref().map(LogIdRecord::from),
                 entries: now.iter().map(EntryRecord::from).collect(),
             })?;
-            self.inflight.push_back(InFlight { sequence: line.sequence, prev, last });
+            self.inflight.push_back(InFlight { sequence: line.sequence, term, prev, last });
             prev = last;
             rest = later;
             if rest.is_empty() {
@@ -155,6 +158,7 @@ where
             let Some(first) = self.inflight.pop_front().filter(|first| first.sequence == answer.sequence) else {
                 return Poll::Ready(Err(io::Error::other("the peer left an answer out")));
             };
+            line.following.hear(first.term, first.prev, first.last, &answer.result);
             return Poll::Ready(result(answer.result, &first).map(Ok));
         }
     }

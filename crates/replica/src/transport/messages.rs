@@ -56,6 +56,8 @@ pub(crate) struct AppendFrame {
     pub(crate) prev_log_id: Option<LogIdRecord>,
     /// What the leader has committed.
     pub(crate) leader_commit: Option<LogIdRecord>,
+    /// The last entry that the receiver has told this leader to be on its disk.
+    pub(crate) acknowledged: Option<LogIdRecord>,
     /// The entries; none in a heartbeat.
     pub(crate) entries: Vec<EntryRecord>,
 }
@@ -349,7 +351,14 @@ mod tests {
             EntryRecord { log_id: ID, payload: PayloadRecord::Blank },
             EntryRecord { log_id: LogIdRecord { term: 3, index: 301 }, payload: command },
         ];
-        AppendFrame { sequence: 4, vote: VOTE, prev_log_id: None, leader_commit: Some(ID), entries }
+        AppendFrame {
+            sequence: 4,
+            vote: VOTE,
+            prev_log_id: None,
+            leader_commit: Some(ID),
+            acknowledged: Some(ID),
+            entries,
+        }
     }
 
     fn manifest() -> Manifest {

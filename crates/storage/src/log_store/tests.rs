@@ -8,6 +8,12 @@ use crate::types::{Command, Payload};
 
 use super::*;
 
+const INCARNATION: u64 = 0x1234_5678_9abc;
+
+fn owner() -> OwnerRecord {
+    OwnerRecord { owner: "test/1".into(), incarnation: INCARNATION, durable: 0 }
+}
+
 fn entries() -> Vec<Entry> {
     let payload = |index: u64| Payload::Normal(Command(vec![index as u8; 9].into()));
     (0..6).map(|index| Entry { log_id: LogId::new_term_index(2, index), payload: payload(index) }).collect()
@@ -15,9 +21,9 @@ fn entries() -> Vec<Entry> {
 
 /// A log of a vote, six entries and a purge of none, and its one file.
 fn written(dir: &Path) -> std::path::PathBuf {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let mut log = LogStore::open(dir, Fatal::new()).unwrap();
-    log.begin("test/1".into()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let mut log = LogStore::open(dir, INCARNATION, Fatal::new()).unwrap();
+    log.begin(owner()).unwrap();
     runtime.block_on(async {
         log.save_vote(&Vote::new_committed(2, 1)).await.unwrap();
         log.append(entries(), IOFlushed::noop()).await.unwrap();
@@ -35,7 +41,7 @@ fn memory() -> tempfile::TempDir {
 /// Keeps the flush thread in a callback until somebody listens.
 fn parked(store: &LogStore) -> Receiver<io::Result<()>> {
     let (opener, opened) = sync_channel(0);
-    store.write().unwrap().flush(true, Some(store.callback(Done::Opener(opener)))).unwrap();
+    store.write().unwrap().flush(true, Some(store.log.flushes.callback(true, Done::Opener(opener)))).unwrap();
     opened
 }
 
@@ -43,8 +49,8 @@ fn parked(store: &LogStore) -> Receiver<io::Result<()>> {
 fn reopened(bytes: &[u8], name: &std::ffi::OsStr) -> io::Result<(Option<Vote>, Vec<Entry>, Option<String>)> {
     let dir = memory();
     fs::write(dir.path().join(name), bytes).unwrap();
-    let log = LogStore::open(dir.path(), Fatal::new())?;
-    Ok((log.vote(), log.entries(0, u64::MAX, u64::MAX)?, log.owner()))
+    let log = LogStore::open(dir.path(), INCARNATION, Fatal::new())?;
+    Ok((log.vote(), log.entries(0, u64::MAX, u64::MAX)?, log.owner().map(|owner| owner.owner)))
 }
 
 #[test]
@@ -55,12 +61,20 @@ fn no_flipped_bit_goes_unnoticed() {
     let bytes = fs::read(&path).unwrap();
     let whole = (Some(Vote::new_committed(3, 1)), entries(), Some("test/1".to_string()));
     assert_eq!(reopened(&bytes, name).unwrap(), whole);
+    let mut harmless = 0;
     for bit in 0..bytes.len() * 8 {
         let mut damaged = bytes.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        let error = reopened(&damaged, name).err().unwrap_or_else(|| panic!("bit {bit} of {}", bytes.len() * 8));
-        assert_eq!(error.raw_os_error(), None, "bit {bit}: {error}");
+        match reopened(&damaged, name) {
+            Err(error) => assert_eq!(error.raw_os_error(), None, "bit {bit}: {error}"),
+            // The record at the very end, which says that all before it is on disk. Without it nothing else is lost.
+            Ok(found) => {
+                assert_eq!(found, whole, "bit {bit}");
+                harmless += 1;
+            }
+        }
     }
+    assert!(harmless < 1_000, "{harmless} of {} bits", bytes.len() * 8);
 }
 
 #[test]
@@ -81,16 +95,63 @@ fn a_torn_tail_costs_no_more_than_the_torn_record() {
     // Blocks that were given to the file but never written.
     let zeros = [bytes.clone(), vec![0; 5_000]].concat();
     assert_eq!(reopened(&zeros, name).unwrap().1.len(), 6);
-    // Bytes that nobody wrote.
-    assert!(reopened(&[bytes, vec![0x5a; 50]].concat(), name).is_err());
+    // Pages of what was not flushed: any bytes, and whole records behind a hole.
+    assert_eq!(reopened(&[&bytes[..], &[0x5a; 50]].concat(), name).unwrap().1.len(), 6);
+    assert_eq!(reopened(&[&bytes[..], &[0; 4_096], &bytes[..]].concat(), name).unwrap().1.len(), 6);
+}
+
+/// An idle node writes nothing.
+#[test]
+fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
+    let dir = memory();
+    let log = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
+    log.begin(owner()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        log.clone().save_vote(&Vote::new_committed(2, 1)).await.unwrap();
+        let reach = log.reach();
+        let (asked, mut waited) = (reach.asked.load(Ordering::Acquire), 0);
+        while log.writes_soon.load(Ordering::Acquire) {
+            tokio::time::sleep(WRITE_WAIT).await;
+            waited += 1;
+            assert!(waited < 100, "it goes on writing");
+        }
+        let said = log.owner().unwrap().durable;
+        assert_eq!((said, reach.durable.load(Ordering::Acquire)), (asked, asked));
+    });
+}
+
+/// A hole in what was not flushed looks like a hole in what was. A record behind it tells.
+#[test]
+fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
+    let dir = memory();
+    let path = written(dir.path());
+    let (name, bytes) = (path.file_name().unwrap(), fs::read(&path).unwrap());
+    let state = |incarnation, durable| {
+        use raft_log::codeq::Encode;
+        let dir = memory();
+        let log = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
+        let mut state = log.read().log_state().clone();
+        state.user_data = Some(WalOwner(OwnerRecord { incarnation, durable, ..owner() }));
+        let mut record = Vec::new();
+        raft_log::RaftLogRecord::<WalTypes>::Checkpoint(state).encode(&mut record).unwrap();
+        record
+    };
+    let hole = vec![0; 4_096];
+    let end = bytes.len() as u64;
+    let with = |record: Vec<u8>| reopened(&[&bytes[..], &hole, &record].concat(), name);
+    assert_eq!(with(state(INCARNATION, end)).unwrap().1.len(), 6);
+    assert!(with(state(INCARNATION, end + 1)).unwrap_err().to_string().contains("were on disk"));
+    // A client that writes such a record into a znode does not know the incarnation.
+    assert_eq!(with(state(7, end + 1)).unwrap().1.len(), 6);
 }
 
 /// Others commit what this disk has not got yet, so that its committed position goes on.
 #[test]
 fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
     let dir = memory();
-    let store = LogStore::open(dir.path(), Fatal::new()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let store = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let append = |entry| {
         let (done, flushed) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
         runtime.block_on(store.clone().append([entry], IOFlushed::signal(done))).unwrap();
@@ -102,7 +163,9 @@ fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
     // More than the queue to the flush thread takes.
     let (flushes, (over, was_over)) = (Arc::clone(&store.log.flushes), sync_channel(1));
     std::thread::spawn(move || {
-        (0..2_000).for_each(|_| flushes.write_out());
+        for _ in 0..2_000 {
+            flushes.write_out();
+        }
         over.send(()).unwrap();
     });
     if was_over.recv_timeout(Duration::from_secs(20)).is_err() {
@@ -123,8 +186,8 @@ fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
 #[test]
 fn what_was_to_be_written_out_during_a_flush_is_written_behind_it() {
     let dir = memory();
-    let store = LogStore::open(dir.path(), Fatal::new()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let store = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let opened = parked(&store);
     let (done, flushed) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
     runtime.block_on(store.clone().append(entries(), IOFlushed::signal(done))).unwrap();
@@ -144,13 +207,13 @@ fn what_was_to_be_written_out_during_a_flush_is_written_behind_it() {
 #[test]
 fn what_waits_for_a_slow_disk_has_a_bound() {
     let dir = memory();
-    let mut store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+    let mut store = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
     let opened = parked(&store);
     let long = |index| {
         let payload = Payload::Normal(Command(vec![7; 8 << 20].into()));
         [Entry { log_id: LogId::new_term_index(2, index), payload }]
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         for index in 0..8 {
             store.append(long(index), IOFlushed::noop()).await.unwrap();
@@ -172,11 +235,11 @@ fn what_waits_for_a_slow_disk_has_a_bound() {
 #[test]
 fn appends_that_come_during_a_flush_share_the_next_one() {
     let dir = memory();
-    let store = LogStore::open(dir.path(), Fatal::new()).unwrap();
+    let store = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
     let syncs = || store.read().stat().flush_metrics.sync_batch_count;
     let before = syncs();
     let opened = parked(&store);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let mut told = Vec::new();
         for entry in entries() {
@@ -192,5 +255,8 @@ fn appends_that_come_during_a_flush_share_the_next_one() {
     // That of the opener, that of the first append, and one for all others.
     assert_eq!(syncs() - before, 3);
     drop(store);
-    assert_eq!(LogStore::open(dir.path(), Fatal::new()).unwrap().entries(0, u64::MAX, u64::MAX).unwrap(), entries());
+    assert_eq!(
+        LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap().entries(0, u64::MAX, u64::MAX).unwrap(),
+        entries()
+    );
 }

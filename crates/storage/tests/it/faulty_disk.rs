@@ -86,12 +86,12 @@ fn what_was_acknowledged_survives_power_losses() {
         std::fs::create_dir(&shadow).unwrap();
         shadow::record_all(&shadow, &dir).unwrap();
         let env = with_fault("FAULTY_DISK_SHADOW", shadow.to_str().unwrap().into());
-        let run = Run { cycles: 1_000, env, bloated: rng.u8(..) < 25, ..Run::default() };
+        let run = Run { cycles: 1_000, env, ..Run::default() };
         run.spawn(&dir).watch(&mut told, rng.usize(1..30));
         let survived = parent.path().join(format!("data-{loss}"));
-        // Now and then nothing is kept that was not fsynced, else as much as it happens.
-        let kept = rng.u8(..4) * 64;
-        shadow::restore(&shadow, &dir, &survived, &mut || rng.u8(..) < kept).unwrap();
+        // Now and then nothing is kept that was not fsynced, or all of it, else as many pages as it happens.
+        let kept = [0, 32, 128, 224, 256][rng.usize(..5)];
+        shadow::restore(&shadow, &dir, &survived, &mut || u16::from(rng.u8(..)) < kept).unwrap();
         told.check(&survived, &format!("seed {seed}, power loss {loss}"));
         std::fs::remove_dir_all(&shadow).unwrap();
         std::fs::remove_dir_all(std::mem::replace(&mut dir, survived)).unwrap();

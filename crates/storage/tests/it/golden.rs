@@ -114,7 +114,7 @@ fn no_bytes_make_the_decoder_panic() {
     }
 }
 
-/// A log file of the first version, as raft-log wrote it.
+/// A log file of the first version, as raft-log wrote it, and the record of the node that it belongs to.
 #[test]
 fn a_log_of_the_first_version_is_read() {
     let name = "r-00_000_000_000_000_000_000.wal";
@@ -130,9 +130,11 @@ fn a_log_of_the_first_version_is_read() {
             log.truncate_after(Some(log_id(4, 1))).await.unwrap();
         });
         fs::write(golden("log.hex"), hex(&fs::read(dir.join("log").join(name)).unwrap())).unwrap();
+        fs::write(golden("node.hex"), hex(&fs::read(dir.join("node")).unwrap())).unwrap();
         fs::remove_dir_all(&dir).unwrap();
     }
     drop(open(&dir).unwrap());
+    fs::write(dir.join("node"), bytes(&fs::read_to_string(golden("node.hex")).unwrap())).unwrap();
     fs::write(dir.join("log").join(name), bytes(&fs::read_to_string(golden("log.hex")).unwrap())).unwrap();
     let storage = open(&dir).unwrap();
     let found = block_on(storage.log.clone().try_get_log_entries(..)).unwrap();

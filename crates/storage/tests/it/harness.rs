@@ -18,6 +18,7 @@ pub(crate) fn config(dir: &Path) -> StorageConfig {
         node_id: 1,
         free_disk_min_bytes: 0,
         ballast_bytes: 0,
+        has_peers: false,
     }
 }
 

@@ -9,6 +9,7 @@ mod faulty_disk;
 mod golden;
 mod harness;
 mod log_store;
+mod lost_state;
 mod node_meta;
 mod openraft_suite;
 mod small_disk;

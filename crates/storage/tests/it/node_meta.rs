@@ -81,7 +81,7 @@ fn a_lost_log_is_noticed() {
 fn a_lost_identity_is_noticed() {
     let (_parent, dir) = data_dir();
     drop(open(&dir).unwrap());
-    std::fs::remove_dir_all(dir.join("sled")).unwrap();
+    std::fs::remove_file(dir.join("node")).unwrap();
     check_refused(open(&dir), "the node's identity is gone");
 }
 
@@ -107,4 +107,34 @@ fn a_purged_log_without_its_snapshot_is_noticed() {
         log.purge(crate::harness::log_id(1, 4)).await.unwrap();
     });
     check_refused(open(&dir), "its log is purged up to");
+}
+
+#[test]
+fn a_log_from_before_the_directory_was_new_is_noticed() {
+    let (parent, dir) = data_dir();
+    drop(open(&dir).unwrap());
+    let old = parent.path().join("old");
+    std::fs::rename(&dir, &old).unwrap();
+    drop(open(&dir).unwrap());
+    std::fs::remove_dir_all(dir.join("log")).unwrap();
+    std::fs::rename(old.join("log"), dir.join("log")).unwrap();
+    check_refused(open(&dir), "its log is from before its data directory was new");
+}
+
+/// The log alone is an older one: a copy that was put back, or the files of before.
+#[test]
+fn an_older_log_in_the_place_of_the_newer_one_is_noticed() {
+    use crate::harness::{append, block_on, copy_dir, entry};
+    let (parent, dir) = data_dir();
+    let fill = |from: u64| {
+        let storage = open(&dir).unwrap();
+        block_on(append(&storage, (from..from + 10).map(|index| entry(1, index, b"x")).collect())).unwrap();
+    };
+    fill(0);
+    let old = parent.path().join("old");
+    copy_dir(&dir.join("log"), &old);
+    fill(10);
+    std::fs::remove_dir_all(dir.join("log")).unwrap();
+    std::fs::rename(&old, dir.join("log")).unwrap();
+    check_refused(open(&dir), "bytes of it were on disk");
 }

@@ -24,7 +24,6 @@ const DIR: &str = "ZLOCK_STORAGE_CHILD_DIR";
 const CYCLES: &str = "ZLOCK_STORAGE_CHILD_CYCLES";
 const KILL_AT: &str = "ZLOCK_STORAGE_CHILD_KILL_AT";
 const FAIL_AT: &str = "ZLOCK_STORAGE_CHILD_FAIL_AT";
-const BLOATED: &str = "ZLOCK_STORAGE_CHILD_BLOATED";
 
 /// How to run the child.
 #[derive(Default)]
@@ -35,8 +34,6 @@ pub(crate) struct Run<'a> {
     pub(crate) kill_at: Option<(&'a str, u32)>,
     /// The n-th pass of this failpoint answers an error.
     pub(crate) fail_at: Option<(&'a str, u32)>,
-    /// It finds its database bloated and rebuilds it.
-    pub(crate) bloated: bool,
     /// Ballast that it lays.
     pub(crate) ballast_bytes: u64,
     /// More of its environment.
@@ -54,9 +51,6 @@ impl Run<'_> {
             }
         }
         command.env(BALLAST, self.ballast_bytes.to_string());
-        if self.bloated {
-            command.env(BLOATED, "1");
-        }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Running { child, lines }
@@ -159,11 +153,6 @@ impl Told {
         }
     }
 
-    /// The last entry that was acknowledged or found.
-    pub(crate) fn last_entry(&self) -> Option<(u64, u64)> {
-        self.entries.last_key_value().map(|(&index, &term)| (index, term))
-    }
-
     /// Opens `dir` and finds everything that was acknowledged.
     #[track_caller]
     pub(crate) fn check(&self, dir: &Path, context: &str) {
@@ -240,9 +229,6 @@ fn child() {
 }
 
 fn set_up_failpoints() {
-    if std::env::var(BLOATED).is_ok() {
-        fail::cfg("db.bloated", "1*return->off").unwrap();
-    }
     if let Ok(at) = std::env::var(KILL_AT) {
         let (name, nth) = at.split_once(' ').unwrap();
         let passes = std::sync::atomic::AtomicU32::new(0);

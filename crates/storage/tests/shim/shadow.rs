@@ -30,9 +30,13 @@ pub(crate) fn record(shadow: &Path, path: &Path) -> io::Result<()> {
     fs::rename(&unfinished, shadow.join(key(&metadata)))
 }
 
-/// Builds in `to` what a power loss could leave of `live`, whose process is gone. `keep` says of each file, and of the
-/// names of each directory, whether the disk had also taken what was never fsynced: a kernel may write anything at any
-/// time.
+/// What the disk takes in one piece.
+#[allow(dead_code)]
+const PAGE: usize = 4096;
+
+/// Builds in `to` what a power loss could leave of `live`, whose process is gone. `keep` says of each page of a file and of
+/// each name in a directory whether the disk had also taken what was never fsynced: a kernel may write anything at any
+/// time, in any order. A page of a file that has grown, and that was not taken, reads as zeros.
 #[allow(dead_code)]
 pub(crate) fn restore(shadow: &Path, live: &Path, to: &Path, keep: &mut dyn FnMut() -> bool) -> io::Result<()> {
     let mut lives = BTreeMap::new();
@@ -50,24 +54,51 @@ fn restore_dir(
     keep: &mut dyn FnMut() -> bool,
 ) -> io::Result<()> {
     fs::create_dir(to)?;
-    let names = match lives.get(dir).filter(|_| keep()) {
-        Some(live) => names(live)?,
-        None => fs::read_to_string(shadow.join(dir)).unwrap_or_default(),
-    };
-    for line in names.lines() {
-        let mut words = line.splitn(3, ' ');
-        let (key, kind, name) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+    let fsynced = fs::read_to_string(shadow.join(dir)).unwrap_or_default();
+    let live = lives.get(dir).map_or(Ok(String::new()), |live| names(live))?;
+    let (fsynced, live) = (by_name(&fsynced), by_name(&live));
+    let all: std::collections::BTreeSet<&str> = fsynced.keys().chain(live.keys()).copied().collect();
+    for name in all {
+        let kept = if keep() { live.get(name) } else { fsynced.get(name) };
+        let Some((key, kind)) = kept else { continue };
         let to = to.join(name);
-        if kind == "dir" {
+        if *kind == "dir" {
             restore_dir(shadow, lives, key, &to, keep)?;
-        } else if let Some(live) = lives.get(key).filter(|_| keep()) {
-            fs::copy(live, to)?;
-        } else if fs::copy(shadow.join(key), &to).is_err() {
-            // The name was made durable, the bytes never were.
-            fs::write(to, [])?;
+        } else {
+            // The name may have been made durable when the bytes never were.
+            let fsynced = fs::read(shadow.join(key)).unwrap_or_default();
+            let live = lives.get(*key).map_or(Ok(fsynced.clone()), fs::read)?;
+            fs::write(to, some_pages(&fsynced, &live, keep))?;
         }
     }
     Ok(())
+}
+
+/// Pages of either; as long as the one or the other.
+fn some_pages(fsynced: &[u8], live: &[u8], keep: &mut dyn FnMut() -> bool) -> Vec<u8> {
+    let len = if keep() { live.len() } else { fsynced.len() };
+    let mut bytes = fsynced.to_vec();
+    bytes.resize(len, 0);
+    for (at, page) in bytes.chunks_mut(PAGE).enumerate() {
+        let from = at * PAGE;
+        let same = live.get(from..from + page.len()) == Some(&*page);
+        if !same && keep() {
+            let taken = live.get(from..).unwrap_or_default();
+            let taken = &taken[..taken.len().min(page.len())];
+            page[..taken.len()].copy_from_slice(taken);
+        }
+    }
+    bytes
+}
+
+/// What each name stands for: key and kind.
+fn by_name(names: &str) -> BTreeMap<&str, (&str, &str)> {
+    let entry = |line| {
+        let mut words = str::splitn(line, 3, ' ');
+        let (key, kind) = (words.next()?, words.next()?);
+        words.next().map(|name| (name, (key, kind)))
+    };
+    names.lines().filter_map(entry).collect()
 }
 
 /// Records everything in and below `dir`.

@@ -180,6 +180,12 @@ impl Cluster {
         self.node(id).signal(Signal::CONT);
     }
 
+    /// Where a node that does not run has its data.
+    pub(crate) fn data_dir(&self, id: u64) -> &std::path::Path {
+        assert!(self.node(id).process.is_none(), "node {id} runs");
+        &self.node(id).data_dir
+    }
+
     /// Removes everything that a node that does not run has stored.
     pub(crate) fn wipe(&self, id: u64) {
         assert!(self.node(id).process.is_none(), "node {id} runs");

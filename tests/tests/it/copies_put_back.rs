@@ -1,0 +1,115 @@
+//! Old copies of data directories that are put back, and snapshots that are lost.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Cluster, Options, until};
+
+const CONTRADICTION: i32 = 5;
+
+async fn write(cluster: &Cluster, node: u64, range: std::ops::Range<u64>) {
+    let mut client = cluster.client(node);
+    for n in range {
+        client.create(&format!("/v1/znodes/n{n}"), "data").await;
+    }
+}
+
+/// Copies a node's data, as an operator would.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
+/// Stops a node for as long as it takes to copy its data.
+async fn backed_up(cluster: &mut Cluster, id: u64, dir: &tempfile::TempDir) -> PathBuf {
+    assert_eq!(cluster.stop(id).await, Some(0));
+    let backup = dir.path().join("backup");
+    copy(cluster.data_dir(id), &backup);
+    cluster.restart(id);
+    cluster.all_ready().await;
+    backup
+}
+
+fn restored(cluster: &Cluster, id: u64, backup: &Path) {
+    std::fs::remove_dir_all(cluster.data_dir(id)).unwrap();
+    copy(backup, cluster.data_dir(id));
+}
+
+async fn ends_with_a_contradiction(cluster: &mut Cluster, id: u64, words: &str) {
+    let status = until("the node has ended", async || cluster.ended(id)).await;
+    let log = cluster.log(id);
+    assert_eq!(status.code(), Some(CONTRADICTION), "{log}");
+    assert!(log.contains(words) && log.contains("docs/storage-trouble.md"), "{log}");
+}
+
+/// Two nodes elect each other that have both forgotten what was committed; the third has it.
+#[tokio::test]
+async fn a_node_that_knows_more_than_its_leader_stops() {
+    let mut cluster = Cluster::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let knows = cluster.leader().await;
+    let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != knows).collect();
+    let (old, cut_off) = (others[0], others[1]);
+    write(&cluster, knows, 0..5).await;
+    let backup = backed_up(&mut cluster, old, &dir).await;
+    cluster.kill(cut_off);
+    write(&cluster, knows, 5..25).await;
+    cluster.kill(knows);
+    cluster.kill(old);
+
+    restored(&cluster, old, &backup);
+    cluster.restart(old);
+    cluster.restart(cut_off);
+    cluster.leader_among(&others).await;
+    write(&cluster, cut_off, 5..7).await;
+
+    cluster.restart(knows);
+    ends_with_a_contradiction(&mut cluster, knows, "is committed here, and the leader has entry").await;
+    // The others go on.
+    write(&cluster, cut_off, 7..9).await;
+}
+
+/// The leader knows what a follower has told it to be on its disk.
+#[tokio::test]
+async fn a_follower_with_an_old_copy_of_its_data_stops() {
+    let mut cluster = Cluster::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let leader = cluster.leader().await;
+    let old = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
+    write(&cluster, leader, 0..5).await;
+    let backup = backed_up(&mut cluster, old, &dir).await;
+    write(&cluster, leader, 5..25).await;
+    cluster.catches_up(old, leader).await;
+    cluster.kill(old);
+    restored(&cluster, old, &backup);
+    cluster.restart(old);
+    ends_with_a_contradiction(&mut cluster, old, "was on this node's disk, whose log ends at").await;
+    write(&cluster, leader, 25..30).await;
+    // Wiped, it is welcome.
+    cluster.kill(old);
+    cluster.wipe(old);
+    cluster.restart(old);
+    cluster.all_ready().await;
+    cluster.catches_up(old, leader).await;
+}
+
+/// Whatever becomes of the snapshot on one disk, nobody has to wipe anything.
+#[tokio::test]
+async fn a_node_whose_snapshot_is_lost_has_it_from_the_leader() {
+    let settings = "snapshot_log_entries = 100\nlog_entries_kept = 10";
+    let mut cluster = Cluster::start_with(Options { settings, ..Options::default() }).await;
+    let leader = cluster.leader().await;
+    let lost = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
+    write(&cluster, leader, 0..300).await;
+    until("the node has a snapshot", async || cluster.status(lost).await.filter(|status| status.snapshot.zxid >= 100))
+        .await;
+    cluster.kill(lost);
+    std::fs::remove_dir_all(cluster.data_dir(lost).join("sled")).unwrap();
+    cluster.restart(lost);
+    cluster.all_ready().await;
+    cluster.catches_up(lost, leader).await;
+    assert!(cluster.log(lost).contains("this node has lost its state"), "{}", cluster.log(lost));
+    // It is a full member again: with one other node down, the two left are a quorum.
+    let other = cluster.ids().into_iter().find(|id| *id != leader && *id != lost).unwrap();
+    cluster.kill(other);
+    write(&cluster, leader, 300..310).await;
+}

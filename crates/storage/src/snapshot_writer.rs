@@ -1,12 +1,14 @@
 //! Writes a new snapshot, record by record.
 
 use std::io;
+use std::sync::Arc;
 
 use crate::codec;
 use crate::database::Tree;
 use crate::failpoint;
-use crate::manifest::{CHUNK_RAW_BYTES, Tally, pack_chunk};
-use crate::snapshot::Snapshot;
+use crate::fatal::Fatal;
+use crate::manifest::{CHUNK_RAW_BYTES, Manifest, Tally, pack_chunk};
+use crate::snapshot::{Parts, Snapshot};
 use crate::snapshot_store::SnapshotStore;
 use crate::types::SnapshotMeta;
 
@@ -105,7 +107,14 @@ impl ChunkWriter {
         Ok(())
     }
 
-    pub(crate) fn flip(mut self, manifest: crate::manifest::Manifest) -> io::Result<Snapshot> {
+    /// All chunks that were written, to be read before they become current. What cannot be read is the sender's fault and not
+    /// the disk's: it is not remembered.
+    pub(crate) fn unfinished(&self, manifest: &Manifest, meta: &SnapshotMeta) -> Snapshot {
+        let (number, tree, fatal) = (self.number, self.tree.clone(), Fatal::new());
+        Snapshot(Arc::new(Parts { number, manifest: manifest.clone(), meta: meta.clone(), tree, fatal }))
+    }
+
+    pub(crate) fn flip(mut self, manifest: Manifest) -> io::Result<Snapshot> {
         // From here on the store removes the tree if it does not become current; after an error the next open does.
         self.flipped = true;
         self.store.flip(self.number, manifest)

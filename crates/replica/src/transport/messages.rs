@@ -5,6 +5,8 @@ use storage::Manifest;
 use storage::codec::{EntryRecord, LogIdRecord, VoteRecord};
 use znode::{Applied, Credential};
 
+use super::frame::FRAME_BYTES_MAX;
+
 /// The version of everything in this file.
 pub(crate) const PROTOCOL_VERSION: u32 = 1;
 
@@ -19,6 +21,32 @@ pub(crate) enum Lane {
     Snapshot,
     /// Proposals, heartbeats of sessions and read indexes on their way to the leader.
     Forward,
+}
+
+/// A frame that carries positions and words, and none of a client's data.
+const SHORT_BYTES_MAX: usize = 4 << 10;
+/// A chunk of a snapshot, or its manifest.
+const CHUNK_FRAME_BYTES_MAX: usize = 64 << 10;
+
+impl Lane {
+    /// The longest frame of the one that called.
+    pub(crate) fn question_bytes_max(self) -> usize {
+        match self {
+            Lane::Append | Lane::Forward => FRAME_BYTES_MAX,
+            Lane::Control => SHORT_BYTES_MAX,
+            Lane::Snapshot => CHUNK_FRAME_BYTES_MAX,
+        }
+    }
+
+    /// The longest frame of the one that was called.
+    pub(crate) fn answer_bytes_max(self) -> usize {
+        match self {
+            // What was written, which tells of its parts.
+            Lane::Forward => FRAME_BYTES_MAX,
+            // Raft's words for an error may be long.
+            Lane::Append | Lane::Control | Lane::Snapshot => CHUNK_FRAME_BYTES_MAX,
+        }
+    }
 }
 
 /// The first frame on a connection.

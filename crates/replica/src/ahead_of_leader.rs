@@ -6,13 +6,17 @@
 //! tells the right one, so the node that sees it stops, and says which pages of its log and of the leader's contradict.
 //!
 //! Raft itself would not notice: it takes what a follower has committed for equal to what the leader has there.
+//!
+//! A frame is no proof of that: a stranger can write one. So the leader that the frame names is asked at its own address,
+//! and only its own account of its log ends this node.
 
 use openraft::async_runtime::watch::WatchReceiver;
 use storage::Vote;
-use storage::codec::{EntryRecord, LogIdRecord};
+use storage::codec::{LogIdRecord, VoteRecord};
+use tokio::time::Instant;
 
 use crate::node::Node;
-use crate::transport::AppendFrame;
+use crate::transport::{Account, Answer, AppendFrame, Ask};
 
 /// What this node knows for sure.
 #[derive(Clone, Copy, Debug)]
@@ -21,32 +25,18 @@ struct Known {
     last: Option<LogIdRecord>,
 }
 
-/// Why this node and the leader that sent `frame` cannot both be right, if so. To be asked before Raft sees the frame.
-///
-/// The first look takes what this node last published about itself. That is true, though perhaps no longer all; only where
-/// it seems to contradict the frame is Raft asked.
-pub(crate) async fn contradiction(node: &Node, frame: &AppendFrame) -> Option<String> {
+/// Why this node and the leader that `frame` names cannot both be right, if so. `agrees`: the frame agrees with what is
+/// committed here. To be asked before Raft sees the frame.
+pub(crate) async fn contradiction(node: &Node, frame: &AppendFrame, agrees: bool) -> Option<String> {
     // Before it has joined, a node has forgotten what it said: its disk is new.
-    if !node.gate.joined() {
+    if !node.gate.joined() || (agrees && !seems_lost(node, frame.acknowledged)) {
         return None;
     }
-    let published = {
-        let metrics = node.raft_metrics.borrow_watched();
-        let last = metrics.last_log_index.map(|index| LogIdRecord { term: u64::MAX, index });
-        Known { committed: metrics.last_applied.as_ref().map(LogIdRecord::from), last }
-    };
-    judge(published, frame)?;
-    let vote = Vote::from(frame.vote);
-    let known = node.raft.with_raft_state(move |state| {
-        // A deposed leader may well have less. Raft tells it so.
-        let follows = vote >= *state.vote_ref();
-        follows.then(|| Known {
-            committed: state.local_committed().map(LogIdRecord::from),
-            last: state.log_ids.last().map(LogIdRecord::from),
-        })
-    });
-    let known = known.await.ok()??;
-    let why = judge(known, frame)?;
+    // One question at a time, however many frames there are: the others are only refused.
+    let _turn = node.account_turn.try_acquire().ok()?;
+    let known = known(node, frame.vote).await?;
+    let account = ask(node, &frame.vote, known.committed).await?;
+    let why = judge(known, &account)?;
     Some(format!(
         "this node and leader {} contradict each other: {why}. The data directory of one of them is an old copy, or its \
          disk has lost what it had written; see docs/storage-trouble.md, \"A node that knows more than its leader\"",
@@ -54,95 +44,114 @@ pub(crate) async fn contradiction(node: &Node, frame: &AppendFrame) -> Option<St
     ))
 }
 
-fn judge(known: Known, frame: &AppendFrame) -> Option<String> {
-    if let Some(acknowledged) = frame.acknowledged
-        && known.last.is_none_or(|last| acknowledged.index > last.index)
+/// Whether this node's log seems to end before an entry that it acknowledged. What it published of itself last is true, and
+/// perhaps no longer all.
+fn seems_lost(node: &Node, acknowledged: Option<LogIdRecord>) -> bool {
+    let last = node.raft_metrics.borrow_watched().last_log_index;
+    acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))
+}
+
+/// What this node knows, unless the leader with this vote was deposed: it may well have less, and Raft tells it so.
+async fn known(node: &Node, vote: VoteRecord) -> Option<Known> {
+    let vote = Vote::from(vote);
+    let known = node.raft.with_raft_state(move |state| {
+        (vote >= *state.vote_ref()).then(|| Known {
+            committed: state.local_committed().map(LogIdRecord::from),
+            last: state.log_ids.last().map(LogIdRecord::from),
+        })
+    });
+    known.await.ok()?
+}
+
+/// What the leader with this vote says of its own log.
+async fn ask(node: &Node, vote: &VoteRecord, committed: Option<LogIdRecord>) -> Option<Account> {
+    let peer = node.peers.get(vote.node_id)?;
+    let index = committed.map_or(0, |committed| committed.index);
+    match peer.control.ask(Ask::Account { index }, Instant::now() + node.silence()).await {
+        Ok(Answer::Account(account)) if account.vote == *vote => Some(account),
+        _ => None,
+    }
+}
+
+impl Node {
+    /// What this node's log has at `index`, for the member `asker`.
+    pub(crate) async fn account(&self, index: u64, asker: u64) -> Option<Account> {
+        let (vote, entry, last) = self
+            .raft
+            .with_raft_state(move |state| {
+                let entry = state.log_ids.get(index).as_ref().map(LogIdRecord::from);
+                (VoteRecord::from(state.vote_ref()), entry, state.log_ids.last().map(LogIdRecord::from))
+            })
+            .await
+            .ok()?;
+        let acknowledged = self.peers.get(asker).and_then(|peer| peer.following.acknowledged(vote.term));
+        Some(Account { vote, entry, last, acknowledged: acknowledged.as_ref().map(LogIdRecord::from) })
+    }
+}
+
+fn judge(known: Known, account: &Account) -> Option<String> {
+    let last = known.last.map_or(0, |last| last.index);
+    if let Some(LogIdRecord { term, index }) = account.acknowledged
+        && (known.last.is_none() || index > last)
     {
-        let LogIdRecord { term, index } = acknowledged;
-        let last = known.last.map_or(0, |last| last.index);
         return Some(format!("entry {index} of term {term} was on this node's disk, whose log ends at {last} now"));
     }
     let committed = known.committed?;
-    let ids = frame.prev_log_id.into_iter().chain(ids_up_to(committed.index, &frame.entries));
-    let other = ids.into_iter().find(|id| !may_both_be(committed, *id))?;
-    Some(format!(
-        "entry {} of term {} is committed here, and the leader has entry {} of term {}",
-        committed.index, committed.term, other.index, other.term
-    ))
-}
-
-/// The positions of the first entries, and of the first one behind `index`.
-fn ids_up_to(index: u64, entries: &[EntryRecord]) -> impl Iterator<Item = LogIdRecord> {
-    let behind = entries.iter().take_while(move |entry| entry.log_id.index <= index).count();
-    entries.iter().take(behind + 1).map(|entry| entry.log_id)
-}
-
-/// Whether one log may have both entries: its terms never go back, and it has one entry at an index.
-fn may_both_be(committed: LogIdRecord, other: LogIdRecord) -> bool {
-    match other.index.cmp(&committed.index) {
-        std::cmp::Ordering::Less => other.term <= committed.term,
-        std::cmp::Ordering::Equal => other.term == committed.term,
-        std::cmp::Ordering::Greater => other.term >= committed.term,
+    let LogIdRecord { term, index } = committed;
+    match account.entry {
+        Some(other) if other != committed => Some(format!(
+            "entry {index} of term {term} is committed here, and the leader has one of term {}",
+            other.term
+        )),
+        // The leader knows of it, or has purged it.
+        Some(_) => None,
+        None => {
+            let end = account.last.map_or(0, |last| last.index);
+            (end < index)
+                .then(|| format!("entry {index} of term {term} is committed here, and the leader's log ends at {end}"))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use storage::codec::{PayloadRecord, VoteRecord};
-
     use super::*;
 
     fn id(term: u64, index: u64) -> LogIdRecord {
         LogIdRecord { term, index }
     }
 
-    fn frame(prev: Option<LogIdRecord>, entries: &[LogIdRecord], acknowledged: Option<LogIdRecord>) -> AppendFrame {
-        let entry = |log_id: &LogIdRecord| EntryRecord { log_id: *log_id, payload: PayloadRecord::Blank };
-        AppendFrame {
-            sequence: 1,
-            vote: VoteRecord { term: 9, node_id: 1, committed: true },
-            prev_log_id: prev,
-            leader_commit: None,
-            acknowledged,
-            entries: entries.iter().map(entry).collect(),
-        }
-    }
-
     #[track_caller]
-    fn check(known: (LogIdRecord, LogIdRecord), frame: &AppendFrame, contradicts: bool) {
+    fn check(known: (LogIdRecord, LogIdRecord), account: [Option<LogIdRecord>; 3], contradicts: bool) {
         let known = Known { committed: Some(known.0), last: Some(known.1) };
-        assert_eq!(judge(known, frame).is_some(), contradicts, "{known:?} {frame:?}: {:?}", judge(known, frame));
+        let [entry, last, acknowledged] = account;
+        let vote = VoteRecord { term: 9, node_id: 1, committed: true };
+        let account = Account { vote, entry, last, acknowledged };
+        assert_eq!(judge(known, &account).is_some(), contradicts, "{known:?} {account:?}");
     }
 
     #[test]
     fn a_leader_that_lacks_what_is_committed_here_is_noticed() {
         let known = (id(3, 22), id(3, 22));
-        // Its first entry stands where this node has a committed one.
-        check(known, &frame(Some(id(2, 15)), &[id(9, 16)], None), true);
-        check(known, &frame(Some(id(9, 16)), &[], None), true);
-        check(known, &frame(Some(id(3, 21)), &[id(4, 22)], None), true);
-        check(known, &frame(Some(id(4, 22)), &[], None), true);
-        // Behind what is committed here it has entries that are older.
-        check(known, &frame(Some(id(2, 21)), &[id(2, 22), id(2, 23)], None), true);
-        check(known, &frame(Some(id(2, 25)), &[], None), true);
+        check(known, [None, Some(id(9, 16)), None], true);
+        check(known, [None, None, None], true);
+        check(known, [Some(id(4, 22)), Some(id(9, 40)), None], true);
+        check(known, [Some(id(2, 22)), Some(id(2, 22)), None], true);
     }
 
     #[test]
-    fn a_leader_that_sends_again_or_looks_for_the_end_is_not_accused() {
+    fn a_leader_that_has_or_has_purged_what_is_committed_here_is_not_accused() {
         let known = (id(3, 22), id(3, 30));
-        check(known, &frame(None, &[], None), false);
-        check(known, &frame(Some(id(2, 10)), &[], None), false);
-        check(known, &frame(Some(id(2, 10)), &[id(2, 11), id(3, 12)], None), false);
-        check(known, &frame(Some(id(3, 21)), &[id(3, 22), id(9, 23)], None), false);
+        check(known, [Some(id(3, 22)), Some(id(3, 22)), None], false);
+        check(known, [None, Some(id(9, 40)), None], false);
         // Entries that nobody has committed are cut, as Raft wants it.
-        check(known, &frame(Some(id(3, 25)), &[id(9, 26)], None), false);
-        check(known, &frame(Some(id(9, 40)), &[], None), false);
+        check(known, [Some(id(3, 22)), Some(id(9, 26)), Some(id(3, 25))], false);
     }
 
     #[test]
     fn a_node_that_has_lost_what_it_acknowledged_is_noticed() {
         let known = (id(3, 22), id(3, 30));
-        check(known, &frame(Some(id(3, 30)), &[], Some(id(3, 30))), false);
-        check(known, &frame(Some(id(3, 40)), &[], Some(id(3, 31))), true);
+        check(known, [Some(id(3, 22)), Some(id(3, 40)), Some(id(3, 30))], false);
+        check(known, [Some(id(3, 22)), Some(id(3, 40)), Some(id(3, 31))], true);
     }
 }

@@ -10,12 +10,12 @@ use znode::Credential;
 
 use crate::node::Node;
 use crate::reads::ask_leader;
-use crate::transport::{Answer, Ask, TouchAnswer};
+use crate::transport::{Answer, Ask, TOUCHES_MAX, TouchAnswer};
 use crate::tries::Tries;
 use crate::{Error, Touch};
 
 /// Heartbeats in one question to the leader.
-const BATCH_MAX: usize = 4_096;
+const BATCH_MAX: usize = TOUCHES_MAX;
 /// How long heartbeats that nobody waits for may gather. Far below any session timeout.
 const LINGER: Duration = Duration::from_millis(50);
 

@@ -30,6 +30,8 @@
 //! entry_clock.rs    the time on entries         observer.rs         who hears of everything first
 //! elections.rs      when a follower asks        quota_log.rs        subtrees beyond their quota
 //! status.rs         what a node tells of itself tally.rs            what has passed through it
+//! continuity.rs     appends and what is committed  decoded.rs    entries that were read as they came
+//! seldom.rs         lines of the log that strangers cause
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ahead_of_leader.rs  two histories, and no telling which is right
 //! ```
@@ -37,6 +39,8 @@
 mod ahead_of_leader;
 mod budget;
 mod config;
+mod continuity;
+mod decoded;
 mod elections;
 mod entry_clock;
 mod error;
@@ -54,6 +58,7 @@ mod propose;
 mod quota_log;
 mod reads;
 mod replica;
+mod seldom;
 mod server;
 mod session_tracker;
 pub mod simulation;
@@ -65,6 +70,12 @@ mod transport;
 mod tries;
 mod view;
 mod watches;
+
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    //! For the fuzz target, and in no other build.
+    pub use crate::transport::peer_message;
+}
 
 pub use config::{Config, Member};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};

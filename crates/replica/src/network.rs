@@ -33,6 +33,7 @@ pub(crate) struct Peer {
     identity: Identity,
     id: u64,
     addr: Arc<str>,
+    silence: Duration,
     /// When it last showed that it follows this node.
     pub(crate) following: Arc<Following>,
     /// Votes and questions about the ensemble.
@@ -43,7 +44,8 @@ pub(crate) struct Peer {
 
 impl Peer {
     fn target(&self, lane: Lane) -> Target {
-        Target { identity: self.identity.clone(), to: self.id, addr: Arc::clone(&self.addr), lane }
+        let (identity, addr) = (self.identity.clone(), Arc::clone(&self.addr));
+        Target { identity, to: self.id, addr, lane, silence: self.silence }
     }
 }
 
@@ -97,12 +99,12 @@ impl Peer {
     fn new(identity: &Identity, member: &crate::Member, silence: Duration, stop: &Stop, noted: &Arc<Notify>) -> Peer {
         let addr: Arc<str> = member.peer_addr.as_str().into();
         let open = |lane| {
-            let target = Target { identity: identity.clone(), to: member.id, addr: Arc::clone(&addr), lane };
-            Channel::open(target, silence, stop.clone())
+            let (identity, addr) = (identity.clone(), Arc::clone(&addr));
+            Channel::open(Target { identity, to: member.id, addr, lane, silence }, stop.clone())
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
         let following = Arc::new(Following::new(Arc::clone(noted)));
-        Peer { identity: identity.clone(), id: member.id, addr, following, control, forward }
+        Peer { identity: identity.clone(), id: member.id, addr, silence, following, control, forward }
     }
 }
 
@@ -159,7 +161,7 @@ impl Network {
     async fn line(&mut self) -> Result<&mut Option<AppendLine>, RPCError<TypeConfig>> {
         if !self.has_line() {
             self.line = None;
-            let framed = self.peer()?.target(Lane::Append).connect(self.silence).await;
+            let framed = self.peer()?.target(Lane::Append).connect().await;
             let framed = framed.map_err(|error| unreachable(format!("cannot reach node {}: {error}", self.to)))?;
             let following = Arc::clone(&self.peer()?.following);
             self.line = Some(AppendLine::new(framed, following));
@@ -308,7 +310,7 @@ mod tests {
         let peer_addr = listener.local_addr().unwrap().to_string();
         // Nobody listens any more.
         drop(listener);
-        let identity = Identity { cluster_id: "c".into(), node_id: 1, members: [1, 2].into() };
+        let identity = Identity::new("c", 1, &[1, 2]);
         let members = [crate::Member { id: 2, peer_addr, http_addr: String::new() }];
         let mut peers = Peers::new(&identity, &members, Duration::from_secs(10), &Stop::default());
         let mut network = peers.new_client(2, &Member { peer_addr: String::new(), http_addr: String::new() }).await;

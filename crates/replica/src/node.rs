@@ -12,12 +12,13 @@ use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{RaftLogReader, ServerState, SnapshotPolicy};
 use storage::memory::MemoryParts;
 use storage::{DiskGuard, Fatal, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 use znode::{State, Zxid};
 
 use crate::budget::Budget;
+use crate::decoded::Decoded;
 use crate::elections::{self, LeaderWatch};
 use crate::entry_clock::EntryClock;
 use crate::formation::{self, Gate};
@@ -25,6 +26,7 @@ use crate::heartbeats::{self, Heartbeat};
 use crate::leadership::{self, Sessions};
 use crate::network::Peers;
 use crate::reads::{self, IndexWaiter};
+use crate::seldom::Seldom;
 use crate::simulation::Machine;
 use crate::state_machine::{StateMachine, blocking};
 use crate::stop::Stop;
@@ -70,6 +72,12 @@ pub(crate) struct Node {
     /// What must be applied again after a restart before this node knows what it knew.
     pub(crate) recover_to: Zxid,
     pub(crate) unsaved_bytes: Arc<AtomicU64>,
+    /// Entries of the leader that are read and not applied.
+    pub(crate) decoded: Arc<Decoded>,
+    /// What was refused at the peer port.
+    pub(crate) refused: Seldom,
+    /// Held while a leader is asked about its log.
+    pub(crate) account_turn: Semaphore,
     stop: Stop,
     failure: watch::Sender<Option<Failure>>,
     tasks: Mutex<JoinSet<()>>,
@@ -127,16 +135,13 @@ impl Node {
         L: RaftLogStorage<TypeConfig>,
     {
         let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
-        let identity = Identity {
-            cluster_id: config.cluster_id.as_str().into(),
-            node_id: config.node_id,
-            members: members.into(),
-        };
+        let identity = Identity::new(&config.cluster_id, config.node_id, &members);
         let stop = Stop::default();
         let peers = Peers::new(&identity, &config.members, config.silence(), &stop);
         // Every node begins with the same state, whatever its own limits are; the leader proposes its own.
         let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));
         let unsaved_bytes = Arc::new(AtomicU64::new(0));
+        let decoded = Arc::<Decoded>::default();
         let (alive, state_machine_gone) = mpsc::channel(1);
         let zxid_base = storage.meta.zxid_base();
         let state_machine = StateMachine::new(
@@ -144,6 +149,7 @@ impl Node {
             storage.snapshots.clone(),
             zxid_base,
             Arc::clone(&unsaved_bytes),
+            Arc::clone(&decoded),
             alive,
         );
         let joined = storage.meta.joined();
@@ -179,6 +185,9 @@ impl Node {
             leader_watch: LeaderWatch::default(),
             recover_to,
             unsaved_bytes,
+            decoded,
+            refused: Seldom::default(),
+            account_turn: Semaphore::new(1),
             stop,
             failure: watch::Sender::new(None),
             tasks: Mutex::new(JoinSet::new()),
@@ -198,6 +207,7 @@ impl Node {
         indexes_queue: mpsc::Receiver<IndexWaiter>,
     ) {
         self.look_at_disk();
+        self.widen_horizon();
         self.spawn(server::serve(Arc::clone(self), listener));
         self.spawn(formation::form(Arc::clone(self)));
         self.spawn(elections::stand(Arc::clone(self)));
@@ -344,6 +354,12 @@ impl Node {
         }
     }
 
+    /// Tells the rules for peers how far this node has come.
+    fn widen_horizon(&self) {
+        let metrics = self.metrics();
+        self.identity.horizon.reach(metrics.current_term, metrics.last_log_index.unwrap_or(0));
+    }
+
     fn look_at_disk(&self) {
         let disk = self.disk.lock().expect("nothing panics under this guard");
         let guard = disk.as_ref().and_then(|disk| disk.guard.clone());
@@ -425,6 +441,7 @@ async fn keep_house(node: Arc<Node>) {
             _ = tick.tick() => {}
         }
         node.look_at_disk();
+        node.widen_horizon();
         if node.unsaved_bytes.load(Ordering::Relaxed) >= node.config.snapshot_log_bytes {
             node.unsaved_bytes.store(0, Ordering::Relaxed);
             let _ = node.raft.trigger().snapshot().await;

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, VoteRequest};
-use storage::codec::EntryRecord;
+use storage::codec::{EntryRecord, LogIdRecord, PayloadRecord};
 use storage::{LogId, TypeConfig, Vote};
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, unconstrained};
@@ -17,18 +17,19 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::Failure;
 use crate::ahead_of_leader::contradiction;
+use crate::continuity::{self, Continuity};
 use crate::node::Node;
 use crate::state_machine::RaftSnapshot;
 use crate::transport::{
-    Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Exchange, Framed, Lane, Listener, Numbered, SnapshotAnswer,
-    SnapshotFrame, Stream, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame, receive_snapshot, welcome,
-    while_working,
+    Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Callers, Exchange, FRAME_BYTES_MAX, Framed, Lane, Listener,
+    Numbered, Place, SnapshotAnswer, SnapshotFrame, Stream, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    malformed, receive_snapshot, welcome, while_working,
 };
 
-/// Connections at once. Members need a handful each; the rest is room for reconnects.
-const CONNECTIONS_MAX: usize = 256;
 /// Appends that wait for the disk, for each connection. Beyond: they wait in the socket.
 const APPENDS_MAX: usize = 64;
+/// The same in bytes of their frames, but for the last.
+const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 /// How long an answer that nobody waits for may wait for another one to go with: far less than a heartbeat's interval.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 /// Questions under way, for each connection. Beyond: they wait in the socket.
@@ -38,6 +39,8 @@ const UNREAD_BYTES_MAX: usize = 16 << 20;
 
 /// Held, as a sender of nothing, by every connection that may owe answers to questions.
 type Answering = mpsc::Sender<Infallible>;
+/// The same before it is known whether the caller may ask any.
+type MayAnswer = mpsc::WeakSender<Infallible>;
 /// Appends under way on one connection.
 type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<Appended>>>;
 /// Questions under way on one connection, with the answers that they come to.
@@ -47,7 +50,9 @@ type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, Numbered<Answer>>>;
 /// come in on other connections, and those of a new leader may be new.
 pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     let mut connections = JoinSet::new();
+    let callers = Arc::<Callers>::default();
     let (answering, mut answered) = mpsc::channel(1);
+    let may_answer = answering.downgrade();
     let mut answering: Option<Answering> = Some(answering);
     let stop = node.stopped();
     let mut stopped = pin!(stop.wait());
@@ -57,9 +62,18 @@ pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
             () = &mut stopped, if answering.is_some() => answering = None,
             _ = answered.recv() => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+            // Always: `callers` has a bound, and a caller too many costs another one its place.
+            accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    connections.spawn(connection(Arc::clone(&node), stream, answering.clone()));
+                    let (place, replaced) = callers.enter(stream.addr());
+                    let served = connection(Arc::clone(&node), stream, place, may_answer.clone());
+                    connections.spawn(async move {
+                        tokio::select! {
+                            biased;
+                            Ok(()) = replaced => tracing::debug!("a peer connection has lost its place"),
+                            () = served => {}
+                        }
+                    });
                 }
                 // Out of file descriptors, most likely: give the others time to end.
                 Err(error) => {
@@ -72,28 +86,33 @@ pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     connections.shutdown().await;
 }
 
-async fn connection(node: Arc<Node>, stream: Stream, answering: Option<Answering>) {
+async fn connection(node: Arc<Node>, stream: Stream, place: Place, may_answer: MayAnswer) {
+    let addr = stream.addr();
     let served = async {
-        let mut framed = Framed::new(stream)?;
-        let Some(hello) = welcome(&node.identity, &mut framed, node.silence()).await? else {
+        let mut framed = Framed::new(stream, node.silence())?;
+        let Some(hello) = welcome(&node.identity, &mut framed, place, node.silence()).await? else {
             return Ok(());
         };
         // Who connects can be reached again, most likely.
         let _ = node.raft.trigger().reset_backoff([hello.from]).await;
         match hello.lane {
-            Lane::Append => {
-                drop(answering);
-                append(&node, framed, hello.from).await
+            Lane::Append => append(&node, framed, hello.from).await,
+            Lane::Control | Lane::Forward => {
+                let _answering = may_answer.upgrade();
+                answer(&node, framed, hello.from).await
             }
-            Lane::Control | Lane::Forward => answer(&node, framed).await,
-            Lane::Snapshot => {
-                drop(answering);
-                snapshot(&node, framed).await
-            }
+            Lane::Snapshot => snapshot(&node, framed).await,
         }
     };
-    if let Err(error) = served.await {
-        tracing::debug!(%error, "peer connection ended");
+    match served.await {
+        Ok(()) => {}
+        // A stranger can bring this about as often as it likes.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            if let Some(times) = node.refused.note(Instant::now()) {
+                tracing::warn!(?addr, %error, times, "refused at the peer port: no member says this");
+            }
+        }
+        Err(error) => tracing::debug!(%error, "peer connection ended"),
     }
 }
 
@@ -115,18 +134,21 @@ async fn append(node: &Arc<Node>, framed: Framed, from: u64) -> io::Result<()> {
 /// any go with the next answer to some, which spares both ends a packet and a wake-up for each write. Heartbeats, which
 /// somebody waits for, have a connection of their own that never carries entries.
 async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
+    let (mut sequence, mut bytes) = (0, 0);
+    let mut continuity = Continuity::default();
     let mut carries_entries = false;
     let mut idle = pin!(sleep(Duration::ZERO));
     loop {
         // At the bound nothing is read, so nothing would flush the answers either.
-        let room = under_way.len() < APPENDS_MAX;
+        let room = under_way.len() < APPENDS_MAX && bytes < APPEND_BYTES_MAX;
         if !room {
             flush(node, &mut framed).await?;
         }
         tokio::select! {
             biased;
             Some(done) = under_way.next(), if !under_way.is_empty() => {
-                let Appended { answer, idle: is_idle } = done?;
+                let Appended { answer, bytes: were, idle: is_idle } = done?;
+                bytes -= were;
                 if !is_idle {
                     framed.queue(&answer)?;
                 } else if framed.queue_idly(&answer)? {
@@ -134,14 +156,23 @@ async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Ap
                 }
             }
             () = &mut idle, if framed.is_idle() => framed.hurry(),
-            exchange = framed.exchange::<AppendFrame>(), if room => match exchange? {
-                Exchange::Message(frame) => {
+            exchange = framed.exchange::<AppendFrame>(), if room => match exchange {
+                Ok(Exchange::Message(frame)) if frame.sequence == sequence + 1 => {
+                    sequence += 1;
                     carries_entries |= !frame.entries.is_empty();
                     let idle = carries_entries && frame.entries.is_empty();
-                    under_way.push_back(Box::pin(append_one(node, frame, idle, Instant::now())));
+                    // Here and not beside the others: a frame must not overtake the one before it.
+                    let agrees = continuity.agrees(&node.raft, &frame).await;
+                    let came = Came { at: Instant::now(), bytes: framed.record_bytes(), idle, agrees };
+                    bytes += came.bytes;
+                    under_way.push_back(Box::pin(append_one(node, frame, came)));
                 }
-                Exchange::Flushed => {}
-                Exchange::Closed => return Ok(()),
+                Ok(Exchange::Flushed) => {}
+                Ok(Exchange::Closed) => return Ok(()),
+                Ok(Exchange::Message(_)) => {
+                    return refuse_append(node, framed, sequence + 1, malformed("a frame out of turn".into())).await;
+                }
+                Err(error) => return refuse_append(node, framed, sequence + 1, error).await,
             },
         }
     }
@@ -151,24 +182,63 @@ async fn flush(node: &Node, framed: &mut Framed) -> io::Result<()> {
     timeout(node.silence(), framed.flush()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
+/// Says of a frame that no correct leader sends that it was not taken, and no more. Frames behind it are of no use.
+async fn refuse_append(node: &Node, mut framed: Framed, sequence: u64, error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::InvalidData {
+        let result =
+            AppendResult::Refused("a frame that no leader sends; the log of the node that was called says why".into());
+        framed.queue(&AppendAnswer { sequence, result })?;
+        flush(node, &mut framed).await?;
+    }
+    Err(error)
+}
+
+/// How a frame came.
+struct Came {
+    at: Instant,
+    bytes: usize,
+    /// Nobody waits to hear that it was taken.
+    idle: bool,
+    /// With what is committed here.
+    agrees: bool,
+}
+
 /// What a frame came to.
 struct Appended {
     answer: AppendAnswer,
+    /// Of the frame.
+    bytes: usize,
     /// Nobody waits for the answer.
     idle: bool,
 }
 
-/// `idle` says that nobody waits to hear that it was taken; it came in at `came`.
-async fn append_one(node: &Node, frame: AppendFrame, idle: bool, came: Instant) -> io::Result<Appended> {
+async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<Appended> {
+    let Came { at, bytes, idle, agrees } = came;
     let sequence = frame.sequence;
-    if !node.gate.admits(frame.vote.term) {
-        let why = "this node's data directory is new; it first asks a majority of the other members what it may take";
+    let refused = |why: &str| {
         let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
-        return Ok(Appended { answer, idle: false });
+        Ok(Appended { answer, bytes, idle: false })
+    };
+    if !node.gate.admits(frame.vote.term) {
+        return refused(
+            "this node's data directory is new; it first asks a majority of the other members what it may take",
+        );
     }
-    if let Some(why) = contradiction(node, &frame).await {
+    if let Some(why) = contradiction(node, &frame, agrees).await {
         node.fail(Failure::Contradiction(why.clone()));
         return Err(io::Error::other(why));
+    }
+    if !agrees {
+        note_refused(node, "an append contradicts what is committed here");
+        return refused("the append contradicts what is committed on this node");
+    }
+    for entry in &frame.entries {
+        if let PayloadRecord::Normal(command) = &entry.payload
+            && let Err(error) = node.decoded.read(entry.log_id.index, &command.0)
+        {
+            note_refused(node, &format!("entry {:?} cannot be read: {error}", entry.log_id));
+            return refused("an entry cannot be read by this node");
+        }
     }
     let entries = frame.entries.into_iter().map(EntryRecord::into_entry).collect::<Result<Vec<_>, _>>()?;
     let request = AppendEntriesRequest::<TypeConfig> {
@@ -179,7 +249,7 @@ async fn append_one(node: &Node, frame: AppendFrame, idle: bool, came: Instant) 
     };
     let response = node.raft.append_entries(request).await;
     if !matches!(response, Ok(AppendEntriesResponse::HigherVote(_)) | Err(_)) {
-        node.leader_watch.hear(came);
+        node.leader_watch.hear(at);
     }
     let result = match response {
         Ok(AppendEntriesResponse::Success) => AppendResult::Success,
@@ -189,11 +259,17 @@ async fn append_one(node: &Node, frame: AppendFrame, idle: bool, came: Instant) 
         Err(error) => AppendResult::Refused(error.to_string()),
     };
     let idle = idle && matches!(result, AppendResult::Success);
-    Ok(Appended { answer: AppendAnswer { sequence, result }, idle })
+    Ok(Appended { answer: AppendAnswer { sequence, result }, bytes, idle })
+}
+
+fn note_refused(node: &Node, error: &str) {
+    if let Some(times) = node.refused.note(Instant::now()) {
+        tracing::warn!(error, times, "refused at the peer port: no correct leader sends this");
+    }
 }
 
 /// Questions are worked on at once and answered as they are done, until the node stops.
-async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
+async fn answer(node: &Arc<Node>, mut framed: Framed, from: u64) -> io::Result<()> {
     let mut under_way = UnderWay::new();
     let mut taken = 0;
     let stop = node.stopped();
@@ -211,7 +287,7 @@ async fn answer(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
             exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
                 Exchange::Message(ask) => {
                     taken = taken.max(ask.number);
-                    under_way.push(Box::pin(answer_one(node, ask)));
+                    under_way.push(Box::pin(answer_one(node, ask, from)));
                 }
                 Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
@@ -237,7 +313,7 @@ async fn take_leave(mut framed: Framed, mut under_way: UnderWay<'_>, taken: u64)
     }
 }
 
-async fn answer_one(node: &Arc<Node>, ask: Numbered<Ask>) -> Numbered<Answer> {
+async fn answer_one(node: &Arc<Node>, ask: Numbered<Ask>, from: u64) -> Numbered<Answer> {
     let body = match ask.body {
         Ask::Ping => Answer::Pong,
         Ask::Standing => Answer::Standing(node.standing()),
@@ -250,6 +326,9 @@ async fn answer_one(node: &Arc<Node>, ask: Numbered<Ask>) -> Numbered<Answer> {
         }
         Ask::Touch(credentials) => node.touch_for_peer(&credentials),
         Ask::ReadIndex => node.read_index_for_peer().await,
+        Ask::Account { index } => {
+            node.account(index, from).await.map_or_else(|| Answer::Refused("Raft has ended".into()), Answer::Account)
+        }
     };
     Numbered { number: ask.number, body }
 }
@@ -310,13 +389,17 @@ async fn snapshot(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
     let begin = timeout(node.silence(), framed.next::<SnapshotFrame>()).await;
     let begin = begin.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let Some(SnapshotFrame::Begin { vote, manifest }) = begin else {
-        return Err(io::Error::other("a snapshot did not begin with its manifest"));
+        return Err(malformed("a snapshot did not begin with its manifest".into()));
     };
+    let last = manifest.meta.last_log_id;
     let installed = async {
+        agree(node, last).await?;
         if !node.gate.admits(vote.term) {
             return Err(io::Error::other("this node's data directory is new; it is not ready for a snapshot yet"));
         }
         let received = receive_snapshot(&mut framed, node.silence(), &node.snapshots, manifest).await?;
+        // Some time has passed.
+        agree(node, last).await?;
         let snapshot = RaftSnapshot { meta: received.meta().clone(), snapshot: received };
         let install = node.raft.install_full_snapshot(Vote::from(vote), snapshot);
         while_working(&mut framed, node.silence(), install).await?.map_err(|error| io::Error::other(error.to_string()))
@@ -324,9 +407,19 @@ async fn snapshot(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
     let answer = match installed.await {
         Ok(response) => SnapshotAnswer::Done((&response.vote).into()),
         Err(error) => {
-            tracing::warn!(%error, "a snapshot was not installed");
+            if let Some(times) = node.refused.note(Instant::now()) {
+                tracing::warn!(%error, times, "a snapshot was not installed");
+            }
             SnapshotAnswer::Failed(error.to_string())
         }
     };
     timeout(node.silence(), framed.send(&answer)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Refuses a snapshot whose last entry contradicts what is committed here: Raft would end.
+async fn agree(node: &Node, last: Option<LogIdRecord>) -> io::Result<()> {
+    match continuity::agree(&node.raft, last.into_iter().collect()).await {
+        true => Ok(()),
+        false => Err(malformed("the snapshot contradicts what is committed on this node".into())),
+    }
 }

@@ -11,8 +11,9 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use rustix::process::{getpriority_process, setpriority_process};
 use storage::{LogId, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
 use tokio::sync::{mpsc, oneshot};
-use znode::{Applied, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid, decode_txn};
+use znode::{Applied, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid};
 
+use crate::decoded::Decoded;
 use crate::simulation::world;
 use crate::view::View;
 
@@ -48,6 +49,8 @@ pub(crate) struct StateMachine {
     snapshots: SnapshotStore,
     /// Bytes of entries applied since the last snapshot was begun or installed.
     unsaved_bytes: Arc<AtomicU64>,
+    /// What was read already when it came.
+    decoded: Arc<Decoded>,
     /// Held as long as the state machine lives.
     _alive: mpsc::Sender<()>,
 }
@@ -71,6 +74,7 @@ impl StateMachine {
         snapshots: SnapshotStore,
         zxid_base: u64,
         unsaved_bytes: Arc<AtomicU64>,
+        decoded: Arc<Decoded>,
         alive: mpsc::Sender<()>,
     ) -> StateMachine {
         StateMachine {
@@ -80,6 +84,7 @@ impl StateMachine {
             view,
             snapshots,
             unsaved_bytes,
+            decoded,
             _alive: alive,
         }
     }
@@ -100,10 +105,10 @@ impl StateMachine {
             let what = match entry.payload {
                 EntryPayload::Normal(command) => {
                     bytes += command.0.len();
-                    let txn = decode_txn(&command.0).map_err(|error| {
+                    let txn = self.decoded.take(id.index, &command.0).map_err(|error| {
                         io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
                     })?;
-                    What::Txn(Box::new(txn))
+                    What::Txn(txn)
                 }
                 EntryPayload::Membership(membership) => What::Membership(StoredMembership::new(Some(id), membership)),
                 EntryPayload::Blank => What::Nothing,
@@ -161,7 +166,7 @@ impl StateMachine {
     }
 
     /// Reads a snapshot's records into a state. Blocking.
-    fn read(snapshot: &Snapshot) -> io::Result<State> {
+    pub(crate) fn read(snapshot: &Snapshot) -> io::Result<State> {
         let mut builder = StateBuilder::new();
         let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, format!("a snapshot cannot be read: {error}"));
         for record in snapshot.records() {
@@ -312,7 +317,7 @@ mod tests {
         let state = State::new(Limits { ops_max: 4_096, ..Limits::default() });
         let view = Arc::new(View::new(state, limits));
         let (alive, _gone) = mpsc::channel(1);
-        (StateMachine::new(view, snapshots.clone(), 0, Arc::default(), alive), snapshots)
+        (StateMachine::new(view, snapshots.clone(), 0, Arc::default(), Arc::default(), alive), snapshots)
     }
 
     #[test]

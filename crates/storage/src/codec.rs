@@ -22,6 +22,9 @@ pub const VERSION: u8 = 1;
 /// No record claims more than this many bytes. A length that does is refused before anything is allocated.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
+/// See [`decode_short`].
+const SHORT_BYTES_MAX: usize = 4 << 10;
+
 const CONFIG: Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>> =
     bincode::config::standard().with_limit::<RECORD_BYTES_MAX>();
 
@@ -66,15 +69,32 @@ pub fn encode<T: Encode>(value: &T) -> Vec<u8> {
 /// # Errors
 /// Any [`CodecError`] but `Checksum`; bytes behind the record's end are an error too.
 pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
+    decode_with(bytes, CONFIG)
+}
+
+/// Like [`decode`], for a record of 4 KiB at most: what it claims is refused beyond that before anything is allocated.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_short<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
+    decode_with(bytes, bincode::config::standard().with_limit::<SHORT_BYTES_MAX>())
+}
+
+fn decode_with<T: Decode<()>, C: bincode::config::Config>(bytes: &[u8], config: C) -> Result<T, CodecError> {
     let (&version, body) = bytes.split_first().ok_or(CodecError::Empty)?;
     if version != VERSION {
         return Err(CodecError::Version { found: version });
     }
-    let (value, consumed) = bincode::decode_from_slice(body, CONFIG).map_err(malformed)?;
+    let (value, consumed) = bincode::decode_from_slice(body, config).map_err(malformed)?;
     match body.len() - consumed {
         0 => Ok(value),
         trailing => Err(CodecError::Trailing(trailing)),
     }
+}
+
+/// The CRC-32 of a record, for those who carry it where it may be damaged.
+pub fn checksum(record: &[u8]) -> u32 {
+    crc32fast::hash(record)
 }
 
 /// Like [`encode`], with a CRC-32 at the end, for records whose store has no checksum of its own that we trust.

@@ -81,6 +81,11 @@ impl Databases {
         Databases { engine: Engine::Memory(database), fatal: fatal.clone() }
     }
 
+    /// The same databases, whose errors come together elsewhere.
+    pub(crate) fn with_fatal(&self, fatal: Fatal) -> Databases {
+        Databases { engine: self.engine.clone(), fatal }
+    }
+
     /// Where errors come together.
     pub(crate) fn fatal(&self) -> &Fatal {
         &self.fatal

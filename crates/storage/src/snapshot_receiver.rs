@@ -52,12 +52,13 @@ impl SnapshotReceiver {
         self.chunks.write(chunk)
     }
 
-    /// Compares everything with the sender's hash, then makes the snapshot durable and current. Answers the current
-    /// snapshot, which is another one if this node has had a newer one all along.
+    /// Compares everything with the sender's hash and has `check` read it, then makes the snapshot durable and current. Answers
+    /// the current snapshot, which is another one if this node has had a newer one all along.
     ///
     /// # Errors
-    /// `InvalidData` when a chunk is missing or the hash differs; else any disk error, now or earlier.
-    pub fn finish(mut self) -> io::Result<Snapshot> {
+    /// `InvalidData` when a chunk is missing or the hash differs, and the error of `check`; else any disk error, now or
+    /// earlier.
+    pub fn finish(mut self, check: impl FnOnce(&Snapshot) -> io::Result<()>) -> io::Result<Snapshot> {
         failpoint::pass("receive.verify")?;
         let tally = std::mem::take(&mut self.chunks.tally);
         let received = tally.finish(self.manifest.meta.clone(), self.manifest.records);
@@ -70,6 +71,7 @@ impl SnapshotReceiver {
             )));
         }
         failpoint::pass("receive.verified")?;
+        self.chunks.check(&self.manifest, &self.meta, check)?;
         self.chunks.flip(self.manifest)
     }
 }

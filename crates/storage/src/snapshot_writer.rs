@@ -1,12 +1,14 @@
 //! Writes a new snapshot, record by record.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::codec;
 use crate::database::Database;
 use crate::failpoint;
-use crate::manifest::{CHUNK_RAW_BYTES, Tally, pack_chunk};
-use crate::snapshot::Snapshot;
+use crate::fatal::Fatal;
+use crate::manifest::{CHUNK_RAW_BYTES, Manifest, Tally, pack_chunk};
+use crate::snapshot::{Parts, Snapshot};
 use crate::snapshot_store::SnapshotStore;
 use crate::types::SnapshotMeta;
 
@@ -115,7 +117,28 @@ impl ChunkWriter {
         Ok(())
     }
 
-    pub(crate) fn flip(mut self, manifest: crate::manifest::Manifest) -> io::Result<Snapshot> {
+    /// Has `check` read all chunks that were written before they become current. What cannot be read is the sender's fault
+    /// and not the disk's: it is not remembered.
+    pub(crate) fn check(
+        &mut self,
+        manifest: &Manifest,
+        meta: &SnapshotMeta,
+        check: impl FnOnce(&Snapshot) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let unfinished = Snapshot(Arc::new(Parts {
+            number: self.number,
+            manifest: manifest.clone(),
+            meta: meta.clone(),
+            files: Vec::new(),
+            databases: self.store.databases().with_fatal(Fatal::new()),
+            database: Mutex::new(self.database.take()),
+        }));
+        let checked = check(&unfinished);
+        self.database = unfinished.0.database.lock().unwrap_or_else(PoisonError::into_inner).take();
+        checked
+    }
+
+    pub(crate) fn flip(mut self, manifest: Manifest) -> io::Result<Snapshot> {
         let database = self.database.take().ok_or_else(|| io::Error::other("the snapshot is finished"))?;
         // From here on the store removes the database if it does not become current; after an error the next open does.
         self.flipped = true;

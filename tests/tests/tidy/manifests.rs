@@ -15,6 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("jute", &[]),
     ("tls", &[]),
     ("jute-fuzz", &["jute"]),
+    ("replica-fuzz", &["replica"]),
     ("rest", &["replica", "protocol", "znode", "tls"]),
     ("wire", &["replica", "jute", "znode", "tls"]),
     ("zlock", &["rest", "wire", "replica", "znode", "protocol", "zlock-client", "tls"]),

@@ -11,12 +11,13 @@ use futures_util::Stream;
 use openraft::entry::RaftEntry;
 use openraft::error::RPCError;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendResult};
-use storage::codec::{self, EntryRecord, LogIdRecord};
+use storage::codec::{EntryRecord, LogIdRecord};
 use storage::{Entry, LogId, TypeConfig};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::frame::Framed;
+use super::frame::{Framed, malformed};
 use super::messages::{AppendAnswer, AppendFrame, AppendResult};
+use super::rules::partial_success;
 use crate::following::Following;
 use crate::network::lost;
 
@@ -150,7 +151,7 @@ where
                 Poll::Ready(None) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
                 Poll::Pending => return Poll::Pending,
             };
-            let answer: AppendAnswer = codec::decode(&record)?;
+            let answer: AppendAnswer = line.framed.read(&record)?;
             line.heard(&answer);
             if self.inflight.front().is_none_or(|first| answer.sequence < first.sequence) {
                 continue;
@@ -234,6 +235,11 @@ fn command_bytes(entry: &Entry) -> usize {
 }
 
 fn result(result: AppendResult, of: &InFlight) -> io::Result<StreamAppendResult<TypeConfig>> {
+    if let AppendResult::PartialSuccess(id) = &result {
+        let [prev, last] = [&of.prev, &of.last].map(|id| id.as_ref().map(LogIdRecord::from));
+        let kept = partial_success(id.as_ref(), prev.as_ref(), last.as_ref());
+        kept.map_err(|broken| malformed(format!("an answer that breaks a rule: {broken}")))?;
+    }
     let response: AppendEntriesResponse<TypeConfig> = match result {
         AppendResult::Success => AppendEntriesResponse::Success,
         AppendResult::PartialSuccess(id) => AppendEntriesResponse::PartialSuccess(id.map(LogId::from)),

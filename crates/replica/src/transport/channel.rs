@@ -59,11 +59,12 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Starts the connection's task on the current runtime. `silence` is how long a peer that owes answers may say
-    /// nothing before the connection counts as lost.
-    pub(crate) fn open(target: Target, silence: Duration, stopped: Stop) -> Channel {
+    /// Starts the connection's task on the current runtime. The target's `silence` is how long a peer that owes answers may
+    /// say nothing before the connection counts as lost.
+    pub(crate) fn open(target: Target, stopped: Stop) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
+            let silence = target.silence;
             let mut task = Task { target, silence, queue, retry_at: None };
             tokio::select! {
                 biased;
@@ -118,7 +119,7 @@ impl Task {
                 self.fail_unsent(Some(first), "the peer is unreachable");
                 continue;
             }
-            match self.target.connect(self.silence).await {
+            match self.target.connect().await {
                 Ok(framed) => {
                     self.retry_at = None;
                     let lost = self.serve(framed, first).await;
@@ -283,25 +284,30 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::net::{TcpListener, TcpStream};
 
+    use super::super::callers::Callers;
     use super::super::connect::{Identity, welcome};
+    use super::super::frame::Terms;
     use super::super::messages::Lane;
+    use super::super::rules::Rules;
     use super::*;
 
     const SILENCE: Duration = Duration::from_millis(200);
 
     fn identity(node_id: u64) -> Identity {
-        Identity { cluster_id: "c".into(), node_id, members: [1, 2].into() }
+        Identity::new("c", node_id, &[1, 2])
     }
 
     /// A channel from node 1 to whoever listens.
     fn open(listener: &TcpListener, stop: &Stop) -> Channel {
         let addr = listener.local_addr().unwrap().to_string().as_str().into();
-        Channel::open(Target { identity: identity(1), to: 2, addr, lane: Lane::Control }, SILENCE, stop.clone())
+        let target = Target { identity: identity(1), to: 2, addr, lane: Lane::Control, silence: SILENCE };
+        Channel::open(target, stop.clone())
     }
 
     async fn accept(listener: &TcpListener) -> Framed {
-        let mut framed = Framed::new(listener.accept().await.unwrap().0).unwrap();
-        welcome(&identity(2), &mut framed, SILENCE * 50).await.unwrap().unwrap();
+        let mut framed = Framed::new(listener.accept().await.unwrap().0, SILENCE * 50).unwrap();
+        let (place, _) = Arc::<Callers>::default().enter(None);
+        welcome(&identity(2), &mut framed, place, SILENCE * 50).await.unwrap().unwrap();
         framed
     }
 
@@ -414,7 +420,12 @@ mod tests {
     async fn what_a_peer_said_before_it_left_is_heard_when_sending_to_it_fails() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (ours, theirs) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        let framed = Framed::new(ours.unwrap()).unwrap();
+        let terms = |framed: &mut Framed| {
+            let rules = Rules::new(&identity(1), 2);
+            framed.set_terms(Terms { frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
+        };
+        let mut framed = Framed::new(ours.unwrap(), SILENCE).unwrap();
+        terms(&mut framed);
         let mut line =
             Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now(), left: false };
         let (mut ask, mut answers) = (Vec::new(), Vec::new());
@@ -424,7 +435,7 @@ mod tests {
             answers.push(answer);
         }
         ask.into_iter().for_each(|question| line.put(question).unwrap());
-        let mut peer = Framed::new(theirs.unwrap().0).unwrap();
+        let mut peer = Framed::new(theirs.unwrap().0, SILENCE).unwrap();
         peer.send(&Numbered { number: PING, body: Answer::Leaving { taken: 1 } }).await.unwrap();
         peer.send(&Numbered { number: 1, body: Answer::ReadIndex(5) }).await.unwrap();
         drop(peer);

@@ -1,19 +1,39 @@
-//! Length-prefixed frames over one TCP connection: a `u32` length, little-endian, then one record of `storage::codec`.
+//! Frames over one TCP connection: a `u32` length, a `u32` CRC-32 of what follows, both little-endian, and one record of
+//! `storage::codec`.
+//!
+//! The checksum is there because TCP's lets one damaged packet in 65,000 through, and an entry that was damaged between two
+//! nodes would make their states differ for good. It keeps no forger out.
+//!
+//! What comes in is bounded: by the length that the other end may announce, by the time that a frame may take once it has
+//! begun, and, on the side that is called, by what all callers together may keep here (`callers`). Buffers grow with what
+//! has come and never with what was announced.
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bincode::{Decode, Encode};
 use bytes::{Buf, Bytes, BytesMut};
 use storage::codec;
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::stream::Stream;
+use super::callers::Place;
+use super::rules::{Checked, Rules};
+use super::stream::{READ_BYTES, Stream};
 
-/// A frame that claims more is refused before anything is allocated for it.
-pub(crate) const FRAME_BYTES_MAX: usize = 32 << 20;
+/// No frame is longer: one with a single entry of the longest kind, and a little around it.
+pub(crate) const FRAME_BYTES_MAX: usize = 17 << 20;
+/// Before both ends know each other. A hello and a welcome are far shorter.
+const GREETING_BYTES_MAX: usize = 4 << 10;
 
-const PREFIX_BYTES: usize = size_of::<u32>();
+/// Length and checksum.
+const PREFIX_BYTES: usize = 2 * size_of::<u32>();
+/// Beside the silence that a peer is allowed, a frame that has begun may take so long: 128 KiB a second.
+const FRAME_BYTES_PER_MS: usize = 128;
+/// A frame that has begun is counted among those of all callers from so many bytes on.
+const COUNTED_BYTES_MIN: usize = 64 << 10;
 
 /// What [`Framed::exchange`] came to.
 #[derive(Debug)]
@@ -33,13 +53,51 @@ pub(crate) struct Framed {
     output: BytesMut,
     /// All that is in `output` may wait for something to go with.
     idle: bool,
+    /// None while both ends greet each other.
+    terms: Option<Terms>,
+    silence: Duration,
+    /// When the frame that is not whole yet was found to have begun.
+    begun: Option<Instant>,
+    /// Whether its bytes were counted with `terms.place`.
+    counted: bool,
+    /// How long the last record was.
+    record_bytes: usize,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// On what terms the other end is heard.
+pub(crate) struct Terms {
+    /// The longest frame that it may send.
+    pub(crate) frame_bytes_max: usize,
+    /// What it may say.
+    pub(crate) rules: Rules,
+    /// Where its frames are counted before they are whole; nowhere on the side that called.
+    pub(crate) place: Option<Place>,
 }
 
 impl Framed {
-    pub(crate) fn new(stream: impl Into<Stream>) -> io::Result<Framed> {
+    /// A connection on which the peer may send a hello or a welcome, until [`Framed::set_terms`] is called. `silence` is how
+    /// long a frame that has begun may take, beside the time for its bytes.
+    pub(crate) fn new(stream: impl Into<Stream>, silence: Duration) -> io::Result<Framed> {
         let stream = stream.into();
         stream.set_up()?;
-        Ok(Framed { stream, input: BytesMut::new(), output: BytesMut::new(), idle: false })
+        Ok(Framed {
+            stream,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            idle: false,
+            terms: None,
+            silence,
+            begun: None,
+            counted: false,
+            record_bytes: 0,
+            timer: None,
+        })
+    }
+
+    /// Both ends know each other.
+    pub(crate) fn set_terms(&mut self, terms: Terms) {
+        self.terms = Some(terms);
     }
 
     /// Puts a message behind what is to be sent. Sends nothing yet.
@@ -75,6 +133,7 @@ impl Framed {
         let length = u32::try_from(record.len()).expect("bounded just above");
         self.idle = false;
         self.output.extend_from_slice(&length.to_le_bytes());
+        self.output.extend_from_slice(&codec::checksum(record).to_le_bytes());
         self.output.extend_from_slice(record);
         Ok(())
     }
@@ -82,6 +141,11 @@ impl Framed {
     /// How many bytes wait to be sent.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.output.len()
+    }
+
+    /// How long the last message was.
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.record_bytes
     }
 
     /// Sends what is queued.
@@ -102,28 +166,84 @@ impl Framed {
             if let Some(record) = self.take_record()? {
                 return Poll::Ready(Ok(Some(record)));
             }
-            match ready!(self.stream.poll_read(cx, &mut self.input))? {
-                0 if self.input.is_empty() => return Poll::Ready(Ok(None)),
-                0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                _ => {}
+            let room = if self.terms.is_some() { READ_BYTES } else { GREETING_BYTES_MAX };
+            match self.stream.poll_read(cx, &mut self.input, room)? {
+                Poll::Ready(0) if self.input.is_empty() => return Poll::Ready(Ok(None)),
+                Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                Poll::Ready(_) => self.count()?,
+                Poll::Pending => return self.poll_overdue(cx).map(Err),
             }
         }
     }
 
     /// A whole record from what has been read, if there is one.
     fn take_record(&mut self) -> io::Result<Option<Bytes>> {
-        let Some(prefix) = self.input.first_chunk::<PREFIX_BYTES>() else {
+        let Some([length, checksum]) = self.prefix() else {
             return Ok(None);
         };
-        let length = u32::from_le_bytes(*prefix) as usize;
-        if length > FRAME_BYTES_MAX {
-            return Err(io::Error::other(format!("the peer sent a frame of {length} bytes, more than it may")));
+        let length = length as usize;
+        if length > self.frame_bytes_max() {
+            return Err(malformed(format!("a frame of {length} bytes, more than there may be")));
         }
         if self.input.len() < PREFIX_BYTES + length {
             return Ok(None);
         }
         self.input.advance(PREFIX_BYTES);
-        Ok(Some(self.input.split_to(length).freeze()))
+        let record = self.input.split_to(length).freeze();
+        self.begun = None;
+        self.record_bytes = length;
+        self.count()?;
+        if codec::checksum(&record) != checksum {
+            return Err(malformed("a frame whose checksum does not match".into()));
+        }
+        Ok(Some(record))
+    }
+
+    /// Length and checksum of the next record.
+    fn prefix(&self) -> Option<[u32; 2]> {
+        let prefix = self.input.first_chunk::<PREFIX_BYTES>()?;
+        let (length, checksum) = prefix.split_first_chunk::<4>()?;
+        Some([u32::from_le_bytes(*length), u32::from_le_bytes(*checksum.first_chunk()?)])
+    }
+
+    fn frame_bytes_max(&self) -> usize {
+        self.terms.as_ref().map_or(GREETING_BYTES_MAX, |terms| terms.frame_bytes_max)
+    }
+
+    /// Counts what has come of a long frame, and counts it no more once the frame is whole.
+    fn count(&mut self) -> io::Result<()> {
+        let bytes = self.input.len();
+        if bytes < COUNTED_BYTES_MIN && !self.counted {
+            return Ok(());
+        }
+        let place = self.terms.as_ref().and_then(|terms| terms.place.as_ref());
+        self.counted = bytes >= COUNTED_BYTES_MIN;
+        place.map_or(Ok(()), |place| place.keep(if self.counted { bytes } else { 0 }))
+    }
+
+    /// Ready when a frame has begun and was not completed in the time that there is for its length.
+    fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.input.is_empty() {
+            return Poll::Pending;
+        }
+        let length = self.prefix().map_or(0, |[length, _]| length as usize);
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let deadline = begun + frame_time(self.silence, length);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        timer.as_mut().poll(cx).map(|()| io::Error::new(io::ErrorKind::TimedOut, "a frame has begun and does not end"))
+    }
+
+    /// Reads a message, and lets none through that breaks a rule.
+    pub(crate) fn read<T: Checked>(&self, record: &[u8]) -> io::Result<T> {
+        let Some(terms) = &self.terms else {
+            return Err(malformed("a message before a hello".into()));
+        };
+        let message: T = codec::decode(record)?;
+        message.check(&terms.rules).map_err(|broken| malformed(format!("a message that breaks a rule: {broken}")))?;
+        Ok(message)
     }
 
     /// Waits until everything queued is sent.
@@ -132,15 +252,23 @@ impl Framed {
     }
 
     /// Waits for the next message; `None` when the peer has closed the connection.
-    pub(crate) async fn next<T: Decode<()>>(&mut self) -> io::Result<Option<T>> {
+    pub(crate) async fn next<T: Checked>(&mut self) -> io::Result<Option<T>> {
         match poll_fn(|cx| self.poll_record(cx)).await? {
-            Some(record) => Ok(Some(codec::decode(&record)?)),
+            Some(record) => Ok(Some(self.read(&record)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits for a hello or a welcome.
+    pub(crate) async fn greeting<T: Decode<()>>(&mut self) -> io::Result<Option<T>> {
+        match poll_fn(|cx| self.poll_record(cx)).await? {
+            Some(record) => Ok(Some(codec::decode_short(&record)?)),
             None => Ok(None),
         }
     }
 
     /// Sends what is queued and waits for a message, whichever comes to an end first.
-    pub(crate) async fn exchange<T: Decode<()>>(&mut self) -> io::Result<Exchange<T>> {
+    pub(crate) async fn exchange<T: Checked>(&mut self) -> io::Result<Exchange<T>> {
         let record = poll_fn(|cx| {
             if !self.output.is_empty() && !self.idle && self.poll_flush(cx)?.is_ready() {
                 return Poll::Ready(Ok(Exchange::Flushed));
@@ -148,7 +276,7 @@ impl Framed {
             self.poll_record(cx).map_ok(|record| record.map_or(Exchange::Closed, Exchange::Message))
         });
         Ok(match record.await? {
-            Exchange::Message(record) => Exchange::Message(codec::decode(&record)?),
+            Exchange::Message(record) => Exchange::Message(self.read(&record)?),
             Exchange::Flushed => Exchange::Flushed,
             Exchange::Closed => Exchange::Closed,
         })
@@ -161,26 +289,50 @@ impl Framed {
     }
 }
 
+/// How long a frame may take from its beginning to its end.
+fn frame_time(silence: Duration, length: usize) -> Duration {
+    silence + Duration::from_millis((length / FRAME_BYTES_PER_MS) as u64)
+}
+
+/// What no correct peer sends.
+pub(crate) fn malformed(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
 
+    use super::super::connect::Identity;
     use super::*;
 
     async fn pair() -> (TcpStream, Framed) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (raw, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        (raw.unwrap(), Framed::new(accepted.unwrap().0).unwrap())
+        (raw.unwrap(), met(accepted.unwrap().0))
+    }
+
+    /// A connection on which both ends know each other.
+    fn met(stream: impl Into<Stream>) -> Framed {
+        let mut framed = Framed::new(stream, Duration::from_secs(30)).unwrap();
+        let rules = Rules::new(&Identity::new("c", 1, &[1, 2]), 2);
+        framed.set_terms(Terms { frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
+        framed
+    }
+
+    fn bytes_of(record: &[u8]) -> Vec<u8> {
+        let mut bytes = (record.len() as u32).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&codec::checksum(record).to_le_bytes());
+        bytes.extend_from_slice(record);
+        bytes
     }
 
     #[tokio::test]
     async fn frames_arrive_whole_however_they_are_cut() {
         let (mut raw, mut framed) = pair().await;
         let record = codec::encode(&(7u64, vec![1u8; 100_000]));
-        let mut bytes = (record.len() as u32).to_le_bytes().to_vec();
-        bytes.extend_from_slice(&record);
-        bytes.extend_from_slice(&bytes.clone());
+        let bytes = bytes_of(&record).repeat(2);
         let sending = async {
             for piece in bytes.chunks(33_333) {
                 raw.write_all(piece).await.unwrap();
@@ -213,18 +365,31 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_frame_is_refused() {
-        check(vec![0xff; 8], "more than it may").await;
+        check(vec![0xff; 8], "more than there may be").await;
         check(vec![3, 0], "unexpected end of file").await;
-        check(vec![3, 0, 0, 0, 1], "unexpected end of file").await;
-        check(vec![1, 0, 0, 0, 99], "version 99").await;
-        check(vec![3, 0, 0, 0, 1, 5, 5], "behind the end").await;
-        check(vec![0, 0, 0, 0], "empty").await;
+        check(bytes_of(&[1, 5, 5])[..9].to_vec(), "unexpected end of file").await;
+        check(bytes_of(&[99]), "version 99").await;
+        check(bytes_of(&[1, 5, 5]), "behind the end").await;
+        check(bytes_of(&[]), "empty").await;
+        let mut flipped = bytes_of(&[1, 5]);
+        flipped[9] ^= 1;
+        check(flipped, "checksum").await;
+    }
+
+    #[test]
+    fn a_frame_has_the_peers_silence_and_time_for_its_length() {
+        let silence = Duration::from_secs(1);
+        let check = |length: usize, ms: u64| assert_eq!(frame_time(silence, length), Duration::from_millis(ms));
+        check(0, 1_000);
+        check(127, 1_000);
+        check(1 << 20, 1_000 + 8_192);
+        check(FRAME_BYTES_MAX, 1_000 + 17 * 8_192);
     }
 
     #[tokio::test]
     async fn what_may_wait_goes_with_the_next_message() {
         let (raw, mut framed) = pair().await;
-        let mut peer = Framed::new(raw).unwrap();
+        let mut peer = met(raw);
         assert!(framed.queue_idly(&1u64).unwrap());
         assert!(!framed.queue_idly(&2u64).unwrap());
         // Nothing is sent: what comes in is seen first.

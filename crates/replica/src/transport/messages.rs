@@ -5,6 +5,8 @@ use storage::Manifest;
 use storage::codec::{EntryRecord, LogIdRecord, VoteRecord};
 use znode::{Applied, Credential};
 
+use super::frame::FRAME_BYTES_MAX;
+
 /// The version of everything in this file.
 pub(crate) const PROTOCOL_VERSION: u32 = 1;
 
@@ -19,6 +21,32 @@ pub(crate) enum Lane {
     Snapshot,
     /// Proposals, heartbeats of sessions and read indexes on their way to the leader.
     Forward,
+}
+
+/// A frame that carries positions and words, and none of a client's data.
+const SHORT_BYTES_MAX: usize = 4 << 10;
+/// A chunk of a snapshot, or its manifest.
+const CHUNK_FRAME_BYTES_MAX: usize = 64 << 10;
+
+impl Lane {
+    /// The longest frame of the one that called.
+    pub(crate) fn question_bytes_max(self) -> usize {
+        match self {
+            Lane::Append | Lane::Forward => FRAME_BYTES_MAX,
+            Lane::Control => SHORT_BYTES_MAX,
+            Lane::Snapshot => CHUNK_FRAME_BYTES_MAX,
+        }
+    }
+
+    /// The longest frame of the one that was called.
+    pub(crate) fn answer_bytes_max(self) -> usize {
+        match self {
+            // What was written, which tells of its parts.
+            Lane::Forward => FRAME_BYTES_MAX,
+            // Raft's words for an error may be long.
+            Lane::Append | Lane::Control | Lane::Snapshot => CHUNK_FRAME_BYTES_MAX,
+        }
+    }
 }
 
 /// The first frame on a connection.
@@ -129,6 +157,11 @@ pub(crate) enum Ask {
     Touch(Vec<Credential>),
     /// Which entry must a linearizable read see?
     ReadIndex,
+    /// What does your log have there, and what have I acknowledged?
+    Account {
+        /// Of the entry.
+        index: u64,
+    },
 }
 
 /// The answer to an [`Ask`].
@@ -157,6 +190,21 @@ pub(crate) enum Answer {
         /// The number of the last question that was taken; 0 when none was.
         taken: u64,
     },
+    /// To [`Ask::Account`].
+    Account(Account),
+}
+
+/// What a node says of its own log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Account {
+    /// Its vote.
+    pub(crate) vote: VoteRecord,
+    /// The entry that was asked for; none when it has none there, or has purged it.
+    pub(crate) entry: Option<LogIdRecord>,
+    /// The last entry.
+    pub(crate) last: Option<LogIdRecord>,
+    /// The last entry that the asker said to be on its disk, as far as a leader knows in its term.
+    pub(crate) acknowledged: Option<LogIdRecord>,
 }
 
 /// How far a node is.
@@ -318,6 +366,7 @@ mod tests {
             Ask::Propose { request: vec![1, 2], within_ms: 1_000 },
             Ask::Touch(vec![Credential { session: SessionId(7), secret_hash: [7; 32] }]),
             Ask::ReadIndex,
+            Ask::Account { index: 300 },
         ]
     }
 
@@ -342,6 +391,7 @@ mod tests {
             Answer::ReadIndex(300),
             Answer::NotLeader(Some(2)),
             Answer::Refused("r".into()),
+            Answer::Account(Account { vote: VOTE, entry: None, last: Some(ID), acknowledged: Some(ID) }),
         ]
     }
 

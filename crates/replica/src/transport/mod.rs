@@ -4,23 +4,33 @@
 //! connect.rs   handshake                      channel.rs   questions and answers, many under way
 //! frame.rs     frames and buffers             append.rs    entries to one peer, in order
 //! messages.rs  everything that is said        snapshot.rs  a snapshot in chunks
+//! rules.rs     what a message may say         callers.rs   who is connected here, and its share
 //! ```
 
 mod append;
+mod callers;
 mod channel;
 mod connect;
 mod frame;
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(not(fuzzing), allow(unreachable_pub))]
+mod fuzzing;
 mod messages;
+mod rules;
 mod snapshot;
 mod stream;
 
 pub(crate) use append::{AppendLine, AppendStream};
+pub(crate) use callers::{Callers, Place};
 pub(crate) use channel::{Channel, ChannelError};
 pub(crate) use connect::{Identity, Target, welcome};
-pub(crate) use frame::{Exchange, Framed};
+pub(crate) use frame::{Exchange, FRAME_BYTES_MAX, Framed, malformed};
+#[cfg(fuzzing)]
+pub use fuzzing::peer_message;
 pub(crate) use messages::{
-    Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Lane, Numbered, ProposeAnswer, SnapshotAnswer, SnapshotFrame,
-    Standing, TouchAnswer, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    Account, Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Lane, Numbered, ProposeAnswer, SnapshotAnswer,
+    SnapshotFrame, Standing, TouchAnswer, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
 };
+pub(crate) use rules::TOUCHES_MAX;
 pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};
 pub(crate) use stream::{Listener, Stream};

@@ -10,7 +10,7 @@ use tokio::time::{interval, timeout};
 use super::connect::Target;
 use super::frame::Framed;
 use super::messages::{SnapshotAnswer, SnapshotFrame};
-use crate::state_machine::blocking;
+use crate::state_machine::{StateMachine, blocking};
 
 /// Chunks that are read, or written, in one go.
 const CHUNKS_AT_ONCE: u32 = 64;
@@ -22,7 +22,7 @@ pub(crate) async fn send_snapshot(
     vote: VoteRecord,
     snapshot: Snapshot,
 ) -> io::Result<VoteRecord> {
-    let mut framed = target.connect(silence).await?;
+    let mut framed = target.connect().await?;
     let manifest = snapshot.manifest().clone();
     framed.queue(&SnapshotFrame::Begin { vote, manifest })?;
     let mut next = 0;
@@ -85,7 +85,9 @@ pub(crate) async fn receive_snapshot(
             receiver = while_working(framed, silence, written).await??;
         }
         if ended {
-            return while_working(framed, silence, blocking(move || receiver.finish())).await?;
+            // What cannot be read must not become current: the next start would begin with it.
+            let finished = blocking(move || receiver.finish(|snapshot| StateMachine::read(snapshot).map(drop)));
+            return while_working(framed, silence, finished).await?;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The connection below a lane: TCP, or what a simulation takes for it.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use crate::simulation::{Duplex, world};
 
 /// How long a connection is idle before the kernel asks whether the peer is still there, and between two such questions.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// How much is read from a socket at once.
-const READ_BYTES: usize = 64 << 10;
+/// How much is read from a socket at once, once both ends know each other.
+pub(crate) const READ_BYTES: usize = 64 << 10;
 /// How much is read from a simulated connection at once.
 const SIMULATED_READ_BYTES: usize = 8 << 10;
 
@@ -40,6 +41,14 @@ impl Stream {
         }
     }
 
+    /// Where the other end is, if it is anywhere.
+    pub(crate) fn addr(&self) -> Option<IpAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|addr| addr.ip()),
+            Stream::Simulated(_) => None,
+        }
+    }
+
     /// Sets the socket's options.
     pub(crate) fn set_up(&self) -> io::Result<()> {
         let Stream::Tcp(stream) = self else { return Ok(()) };
@@ -55,13 +64,18 @@ impl Stream {
         }
     }
 
-    /// Reads something behind what `into` holds. Zero is the end of the connection.
-    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<io::Result<usize>> {
+    /// Reads something behind what `into` holds, about `room` bytes at most. Zero is the end of the connection.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut BytesMut,
+        room: usize,
+    ) -> Poll<io::Result<usize>> {
         match self {
             Stream::Tcp(stream) => {
                 // No room is made for what is not there.
                 ready!(stream.poll_read_ready(cx))?;
-                into.reserve(READ_BYTES);
+                into.reserve(room);
                 // Not `try_read_buf`: this one knows that a socket which gave less than there was room for is empty, and saves
                 // the read that says so.
                 pin!(stream.read_buf(into)).poll(cx)

@@ -169,5 +169,5 @@ fn a_chunk_of_the_first_version_is_read() {
     let manifest = Manifest { bytes: chunk.len() as u64, sha256: hash.into(), ..written.manifest().clone() };
     let mut receiver = storage.snapshots.receive(manifest).unwrap();
     receiver.push_chunk(&chunk).unwrap();
-    assert_eq!(read_snapshot(&receiver.finish().unwrap()), pushed);
+    assert_eq!(read_snapshot(&receiver.finish(|_| Ok(())).unwrap()), pushed);
 }

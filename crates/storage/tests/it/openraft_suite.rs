@@ -76,7 +76,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         for index in 0..snapshot.chunk_count() {
             receiver.push_chunk(&snapshot.chunk(index)?)?;
         }
-        receiver.finish()?;
+        receiver.finish(|_| Ok(()))?;
         *self.applied.lock().unwrap() = (meta.last_log_id, meta.last_membership.clone());
         Ok(())
     }

@@ -44,7 +44,7 @@ fn a_sent_snapshot_arrives_whole() {
             assert_eq!(receiver.chunks_received(), index);
             receiver.push_chunk(&sent.chunk(index).unwrap()).unwrap();
         }
-        let received = receiver.finish().unwrap();
+        let received = receiver.finish(|_| Ok(())).unwrap();
         assert_eq!(received.manifest(), sent.manifest());
     }
     assert_eq!(read_snapshot(&open(&there).unwrap().snapshots.current().unwrap()), pushed);
@@ -66,7 +66,7 @@ fn a_transfer_that_went_wrong_is_refused_and_harms_nothing() {
     refused(receiver.push_chunk(&chunk));
     // Chunks that are missing.
     receiver.push_chunk(&sent.chunk(0).unwrap()).unwrap();
-    refused(receiver.finish().map(drop));
+    refused(receiver.finish(|_| Ok(())).map(drop));
     // All chunks, but in another order.
     let mut receiver = storage.snapshots.receive(sent.manifest().clone()).unwrap();
     for index in (0..sent.chunk_count()).rev() {
@@ -74,7 +74,7 @@ fn a_transfer_that_went_wrong_is_refused_and_harms_nothing() {
     }
     // One too many.
     refused(receiver.push_chunk(&sent.chunk(0).unwrap()));
-    refused(receiver.finish().map(drop));
+    refused(receiver.finish(|_| Ok(())).map(drop));
 
     assert_eq!(storage.fatal().reason(), None, "what a peer gets wrong is no disk error");
     assert_eq!(storage.snapshots.current().unwrap().manifest(), old.manifest());

@@ -309,7 +309,7 @@ fn snapshot(storage: &Storage, term: u64, index: u64) -> std::io::Result<()> {
         receiver.push_chunk(&current.chunk(chunk)?)?;
     }
     drop(current);
-    receiver.finish()?;
+    receiver.finish(|_| Ok(()))?;
     // An abandoned one has to go as well.
     let mut abandoned = storage.snapshots.writer()?;
     abandoned.push(&[1; 50_000])?;

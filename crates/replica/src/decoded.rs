@@ -1,0 +1,129 @@
+//! Entries of a leader that were read when they came, until they are applied.
+//!
+//! An entry that no replica can read would end them all, and again at each start. So a follower reads each one before it is
+//! handed to Raft, and refuses those that it cannot read. What it has read is kept for the state machine, which would read the
+//! same bytes once more. It is found by the bytes themselves, the same place in memory, and not by the position: which entry
+//! Raft commits at a position is for Raft to say.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use znode::{DecodeError, Txn, decode_txn};
+
+/// Entries that are kept. Beyond, the state machine reads again.
+const ENTRIES_MAX: usize = 2_048;
+/// The same in bytes of the log. In memory it is some times as much.
+const BYTES_MAX: usize = 4 << 20;
+
+/// Entries that were read and are not applied yet.
+#[derive(Debug, Default)]
+pub(crate) struct Decoded {
+    kept: Mutex<Kept>,
+    /// How many there are, for the leader, whose own entries never are.
+    count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_index: BTreeMap<u64, (Bytes, Box<Txn>)>,
+    bytes: usize,
+}
+
+impl Decoded {
+    /// Reads the command of an entry at `index`, and keeps it.
+    ///
+    /// # Errors
+    /// When no replica could read it.
+    pub(crate) fn read(&self, index: u64, command: &Bytes) -> Result<(), DecodeError> {
+        let txn = Box::new(decode_txn(command)?);
+        let mut kept = self.kept();
+        if kept.by_index.len() < ENTRIES_MAX && kept.bytes + command.len() <= BYTES_MAX {
+            kept.remove(index);
+            kept.bytes += command.len();
+            kept.by_index.insert(index, (command.clone(), txn));
+            self.count.store(kept.by_index.len(), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// What the committed command at `index` says.
+    ///
+    /// # Errors
+    /// When it was never read before and cannot be.
+    pub(crate) fn take(&self, index: u64, command: &Bytes) -> Result<Box<Txn>, DecodeError> {
+        if self.count.load(Ordering::Acquire) > 0 {
+            let mut kept = self.kept();
+            // Entries are applied in order: what is left of earlier ones was never committed.
+            while kept.by_index.first_key_value().is_some_and(|(first, _)| *first < index) {
+                let first = kept.by_index.first_key_value().map_or(index, |(first, _)| *first);
+                kept.remove(first);
+            }
+            let found = kept.remove(index);
+            self.count.store(kept.by_index.len(), Ordering::Release);
+            drop(kept);
+            if let Some((bytes, txn)) = found
+                && bytes.as_ptr() == command.as_ptr()
+                && bytes.len() == command.len()
+            {
+                return Ok(txn);
+            }
+        }
+        decode_txn(command).map(Box::new)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn remove(&mut self, index: u64) -> Option<(Bytes, Box<Txn>)> {
+        let removed = self.by_index.remove(&index)?;
+        self.bytes -= removed.0.len();
+        Some(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use znode::{Op, Request, SessionId, encode_txn};
+
+    use super::*;
+
+    fn command(session: u64) -> Bytes {
+        let request = Request::new(Op::CloseSession { session: SessionId(session) });
+        encode_txn(&Txn { time_ms: 7, request }).into()
+    }
+
+    #[test]
+    fn what_is_applied_is_what_was_committed_and_not_what_came_for_the_same_position() {
+        let decoded = Decoded::default();
+        let (came, committed) = (command(1), command(2));
+        decoded.read(5, &committed).unwrap();
+        // Somebody else's entry for the same position, which Raft then refuses.
+        decoded.read(5, &came).unwrap();
+        assert_eq!(*decoded.take(5, &committed).unwrap(), decode_txn(&committed).unwrap());
+        // Equal bytes in another place are read again, which comes to the same.
+        decoded.read(6, &came).unwrap();
+        let again = Bytes::copy_from_slice(&came);
+        assert_eq!(*decoded.take(6, &again).unwrap(), decode_txn(&came).unwrap());
+        let kept = decoded.kept();
+        assert_eq!((kept.by_index.len(), kept.bytes), (0, 0));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_goes_with_its_position() {
+        let decoded = Decoded::default();
+        for index in 0..10_000 {
+            decoded.read(index, &command(index)).unwrap();
+        }
+        assert_eq!(decoded.kept().by_index.len(), ENTRIES_MAX);
+        let last = command(9_999);
+        assert_eq!(*decoded.take(9_999, &last).unwrap(), decode_txn(&last).unwrap());
+        assert_eq!(decoded.count.load(Ordering::Acquire), 0);
+        assert_eq!(decoded.kept().bytes, 0);
+        assert!(decoded.read(1, &Bytes::from_static(&[0xff; 9])).is_err());
+    }
+}

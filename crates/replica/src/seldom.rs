@@ -1,0 +1,41 @@
+//! Lines of the log that a stranger can bring about: one in a while, and how many there would have been.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Between two lines.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Counts what happened, and says when to tell of it.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom {
+    told: Mutex<(Option<Instant>, u64)>,
+}
+
+impl Seldom {
+    /// Notes that it happened once more. How often since the last line, when it is time for one.
+    pub(crate) fn note(&self, now: Instant) -> Option<u64> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.1 += 1;
+        if told.0.is_some_and(|at| now < at + PAUSE) {
+            return None;
+        }
+        let count = std::mem::take(&mut told.1);
+        told.0 = Some(now);
+        Some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_often_is_told_of_now_and_then_and_counted() {
+        let (seldom, now) = (Seldom::default(), Instant::now());
+        assert_eq!([now, now, now].map(|at| seldom.note(at)), [Some(1), None, None]);
+        assert_eq!([now + PAUSE, now + PAUSE].map(|at| seldom.note(at)), [Some(3), None]);
+    }
+}

@@ -1,0 +1,242 @@
+//! Who is connected to this node's peer port, and how much each may take up.
+//!
+//! A caller is a stranger until its hello was a member's. Strangers share a few places, so that they cost little, and a new
+//! one takes the place of the oldest of the address that holds most, so that they keep no member waiting. A member has
+//! places of its own for each lane: a connection beyond them takes the place of that member's oldest on that lane. A
+//! stranger that knows the cluster's name and ids gets that far; who a peer really is, is not looked at here.
+//!
+//! Frames that have begun are kept until they are whole. All of them together have a bound, beyond which the connection
+//! that holds most is ended.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::messages::Lane;
+
+/// Connections that have not said yet who they are.
+const STRANGERS_MAX: usize = 64;
+/// Bytes of frames that have begun, over all connections. More than three of the longest.
+const BEGUN_BYTES_MAX: usize = 64 << 20;
+
+/// All callers of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Callers {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    /// In the order in which they came.
+    callers: BTreeMap<u64, Caller>,
+    begun_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Caller {
+    addr: Option<IpAddr>,
+    /// Once it has said hello.
+    member: Option<(u64, Lane)>,
+    begun_bytes: usize,
+    /// Told to end the connection.
+    end: oneshot::Sender<()>,
+}
+
+/// The place of one connection, which is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    callers: Arc<Callers>,
+    number: u64,
+}
+
+/// Told when the connection has lost its place to another, and not when it gives it back itself.
+pub(crate) type Replaced = oneshot::Receiver<()>;
+
+impl Lane {
+    /// Connections of one member. A leader has two for appends, and a member that has just lost its connections may be back
+    /// before this node knows.
+    fn places(self) -> usize {
+        match self {
+            Lane::Append => 4,
+            Lane::Control | Lane::Snapshot | Lane::Forward => 2,
+        }
+    }
+}
+
+impl Callers {
+    /// A place for a stranger.
+    pub(crate) fn enter(self: &Arc<Self>, addr: Option<IpAddr>) -> (Place, Replaced) {
+        let (end, replaced) = oneshot::channel();
+        let mut table = self.table();
+        while table.strangers().count() >= STRANGERS_MAX {
+            let addr = table.most_frequent_address();
+            table.remove_one_of(addr);
+        }
+        let number = table.next;
+        table.next += 1;
+        table.callers.insert(number, Caller { addr, member: None, begun_bytes: 0, end });
+        drop(table);
+        (Place { callers: Arc::clone(self), number }, replaced)
+    }
+
+    /// Bytes of frames that have begun.
+    #[cfg(test)]
+    pub(crate) fn begun_bytes(&self) -> usize {
+        self.table().begun_bytes
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn strangers(&self) -> impl Iterator<Item = (u64, Option<IpAddr>)> {
+        self.callers.iter().filter(|(_, caller)| caller.member.is_none()).map(|(number, caller)| (*number, caller.addr))
+    }
+
+    /// The address of most strangers.
+    fn most_frequent_address(&self) -> Option<IpAddr> {
+        let mut counts = BTreeMap::<Option<IpAddr>, usize>::new();
+        self.strangers().for_each(|(_, addr)| *counts.entry(addr).or_default() += 1);
+        counts.into_iter().max_by_key(|(_, count)| *count).and_then(|(addr, _)| addr)
+    }
+
+    /// Ends the oldest stranger's connection of this address.
+    fn remove_one_of(&mut self, addr: Option<IpAddr>) {
+        let oldest = self.strangers().find(|(_, other)| *other == addr).map(|(number, _)| number);
+        if let Some(number) = oldest {
+            self.end(number);
+        }
+    }
+
+    /// Gives a caller's place to another.
+    fn end(&mut self, number: u64) {
+        if let Some(caller) = self.remove(number) {
+            // A connection that is gone has no use for this.
+            let _ = caller.end.send(());
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Caller> {
+        let caller = self.callers.remove(&number)?;
+        self.begun_bytes -= caller.begun_bytes;
+        Some(caller)
+    }
+
+    fn greediest(&self) -> Option<u64> {
+        self.callers.iter().max_by_key(|(_, caller)| caller.begun_bytes).map(|(number, _)| *number)
+    }
+}
+
+impl Place {
+    /// The stranger turned out to be a member.
+    pub(crate) fn admit(&self, member: u64, lane: Lane) {
+        let mut table = self.callers.table();
+        let of_lane = |caller: &Caller| caller.member == Some((member, lane));
+        let taken = table.callers.values().filter(|caller| of_lane(caller)).count();
+        let oldest = table.callers.iter().find(|(_, caller)| of_lane(caller)).map(|(number, _)| *number);
+        if let Some(oldest) = oldest.filter(|_| taken >= lane.places()) {
+            tracing::debug!(member, ?lane, "a new connection takes the place of the oldest");
+            table.end(oldest);
+        }
+        // A stranger that was replaced meanwhile is about to end.
+        if let Some(caller) = table.callers.get_mut(&self.number) {
+            caller.member = Some((member, lane));
+        }
+    }
+
+    /// So many bytes of a frame that is not whole yet are kept for this connection.
+    ///
+    /// # Errors
+    /// When this connection holds most of all, and all together too much.
+    pub(crate) fn keep(&self, bytes: usize) -> io::Result<()> {
+        let mut table = self.callers.table();
+        let refused = || io::Error::new(io::ErrorKind::OutOfMemory, "frames that have begun take up too much memory");
+        let caller = table.callers.get_mut(&self.number).ok_or_else(refused)?;
+        let before = std::mem::replace(&mut caller.begun_bytes, bytes);
+        table.begun_bytes = table.begun_bytes - before + bytes;
+        while table.begun_bytes > BEGUN_BYTES_MAX {
+            let greediest = table.greediest().unwrap_or(self.number);
+            if greediest == self.number {
+                table.remove(greediest);
+                return Err(refused());
+            }
+            table.end(greediest);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.callers.table().remove(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(last: u8) -> Option<IpAddr> {
+        Some([10, 0, 0, last].into())
+    }
+
+    fn lives(replaced: &mut Replaced) -> bool {
+        replaced.try_recv() == Err(oneshot::error::TryRecvError::Empty)
+    }
+
+    fn living(callers: &mut [(Place, Replaced)]) -> usize {
+        callers.iter_mut().map(|(_, replaced)| usize::from(lives(replaced))).sum()
+    }
+
+    #[test]
+    fn a_flood_from_one_address_takes_no_strangers_place_of_another() {
+        let callers = Arc::<Callers>::default();
+        let (_quiet, mut quiet) = callers.enter(addr(1));
+        let mut flood: Vec<_> = (0..1_000).map(|_| callers.enter(addr(2))).collect();
+        assert!(lives(&mut quiet));
+        assert_eq!(
+            flood.iter_mut().filter_map(|(_, replaced)| lives(replaced).then_some(())).count(),
+            STRANGERS_MAX - 1
+        );
+        // The newest are left.
+        assert!(lives(&mut flood.last_mut().unwrap().1) && !lives(&mut flood[0].1));
+        drop(flood);
+        assert_eq!(callers.table().callers.len(), 1);
+    }
+
+    #[test]
+    fn a_member_always_has_a_place_and_only_replaces_its_own() {
+        let callers = Arc::<Callers>::default();
+        let enter = |member, lane| {
+            let (place, replaced) = callers.enter(addr(1));
+            place.admit(member, lane);
+            (place, replaced)
+        };
+        let mut others = [enter(2, Lane::Forward), enter(3, Lane::Append)];
+        let mut own: Vec<_> = (0..100).map(|_| enter(2, Lane::Append)).collect();
+        assert!(others.iter_mut().all(|(_, replaced)| lives(replaced)));
+        let living: Vec<usize> = (0..100).filter(|at| lives(&mut own[*at].1)).collect();
+        assert_eq!(living, [96, 97, 98, 99]);
+        assert_eq!(callers.table().callers.len(), 6);
+    }
+
+    #[test]
+    fn of_frames_that_have_begun_the_greediest_ends_at_the_bound() {
+        let callers = Arc::<Callers>::default();
+        let (modest, mut modest_lives) = callers.enter(addr(1));
+        modest.keep(1 << 20).unwrap();
+        let mut greedy: Vec<_> = (0..40).map(|_| callers.enter(addr(1))).collect();
+        greedy.iter().for_each(|(place, _)| drop(place.keep(15 << 20)));
+        assert!(callers.begun_bytes() <= BEGUN_BYTES_MAX && lives(&mut modest_lives));
+        assert!(living(&mut greedy) >= 3);
+        modest.keep(2 << 20).unwrap();
+        drop((greedy, modest));
+        assert_eq!(callers.begun_bytes(), 0);
+    }
+}

@@ -1,0 +1,350 @@
+//! What a message of a peer may say. Every field of every message has its rule here, and [`super::Framed`] lets no message
+//! through that breaks one.
+//!
+//! Raft believes what it is told: a term near the end of all numbers is stored and overflows at the next election, and
+//! entries with a gap end the process at the log. So a frame that no correct member sends is refused before anything of it
+//! is handed on, is never stored, and ends the connection that it came on. The bounds are far beyond what a cluster comes
+//! to: with an election every 100 ms a term rises by [`TERMS_AHEAD_MAX`] in 13 years, and with 100,000 entries a second an
+//! index by [`INDEXES_AHEAD_MAX`] in 89.
+//!
+//! These rules need no look at the log. Whether a frame agrees with what this node has committed is `continuity`'s
+//! question, and whether an entry can be read that of `decoded`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bincode::Decode;
+use storage::Manifest;
+use storage::codec::{EntryRecord, LogIdRecord, MembershipRecord, PayloadRecord, VoteRecord};
+
+use super::connect::Identity;
+use super::messages::{
+    Account, Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Numbered, ProposeAnswer, SnapshotAnswer,
+    SnapshotFrame, Standing, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+};
+
+/// How far a term may lie ahead of the newest that this node knows.
+pub(crate) const TERMS_AHEAD_MAX: u64 = 1 << 32;
+/// How far an index may lie ahead of this node's last entry.
+pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
+/// No term and no index is beyond this, so that counting on never overflows.
+const NUMBER_MAX: u64 = 1 << 62;
+/// Heartbeats of sessions in one question.
+pub(crate) const TOUCHES_MAX: usize = 4_096;
+/// Nobody waits longer for a forwarded proposal.
+const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// A member's address is a host's name and a port.
+const ADDR_BYTES_MAX: usize = 1 << 10;
+/// Bytes of a chunk at most, a little above what the storage writes.
+const CHUNK_BYTES_MAX: usize = 32 << 10;
+
+/// How far this node's own log and vote have come; kept up to date now and then, which is enough for bounds this wide.
+#[derive(Debug, Default)]
+pub(crate) struct Horizon {
+    term: AtomicU64,
+    index: AtomicU64,
+}
+
+impl Horizon {
+    /// This node knows of this term and has an entry of this index.
+    pub(crate) fn reach(&self, term: u64, index: u64) {
+        self.term.fetch_max(term, Ordering::Relaxed);
+        self.index.fetch_max(index, Ordering::Relaxed);
+    }
+
+    fn term_max(&self) -> u64 {
+        self.term.load(Ordering::Relaxed).saturating_add(TERMS_AHEAD_MAX).min(NUMBER_MAX)
+    }
+
+    fn index_max(&self) -> u64 {
+        self.index.load(Ordering::Relaxed).saturating_add(INDEXES_AHEAD_MAX).min(NUMBER_MAX)
+    }
+}
+
+/// The rule that a message breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Broken(pub(crate) &'static str);
+
+type Kept = Result<(), Broken>;
+
+/// `Ok` when `kept`; else the rule.
+fn rule(kept: bool, rule: &'static str) -> Kept {
+    if kept { Ok(()) } else { Err(Broken(rule)) }
+}
+
+/// A message that comes from a peer.
+pub(crate) trait Checked: Decode<()> {
+    /// Whether each field keeps to its rule.
+    fn check(&self, rules: &Rules) -> Kept;
+}
+
+/// What one peer may say to this node.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    members: Arc<[u64]>,
+    horizon: Arc<Horizon>,
+    /// The member at the other end.
+    peer: u64,
+}
+
+impl Rules {
+    pub(crate) fn new(identity: &Identity, peer: u64) -> Rules {
+        Rules { members: Arc::clone(&identity.members), horizon: Arc::clone(&identity.horizon), peer }
+    }
+
+    fn term(&self, term: u64) -> Kept {
+        rule(term <= self.horizon.term_max(), "a term is not far ahead of this node's")
+    }
+
+    fn index(&self, index: u64) -> Kept {
+        rule(index <= self.horizon.index_max(), "an index is not far ahead of this node's")
+    }
+
+    fn member(&self, id: u64) -> Kept {
+        rule(self.members.contains(&id), "a node that is named is a member")
+    }
+
+    /// Of an entry in a log where nothing is newer than `term`.
+    fn id(&self, id: &LogIdRecord, term: u64) -> Kept {
+        self.index(id.index)?;
+        rule(id.term <= term, "no entry is of a later term than the vote that tells of it")?;
+        rule((id.index == 0) == (id.term == 0), "the founding entry, and no other, has index 0 and term 0")
+    }
+
+    fn ids<'a>(&self, ids: impl IntoIterator<Item = &'a LogIdRecord>, term: u64) -> Kept {
+        ids.into_iter().try_for_each(|id| self.id(id, term))
+    }
+
+    /// Of an entry that a peer has, in whatever term.
+    fn any_id(&self, id: Option<&LogIdRecord>) -> Kept {
+        self.ids(id, self.horizon.term_max())
+    }
+
+    /// A vote that a node has: its own, or whom it voted for.
+    fn vote(&self, vote: &VoteRecord) -> Kept {
+        self.term(vote.term)?;
+        // Before its first vote a node has one for nobody.
+        rule(vote.term == 0 && !vote.committed || self.members.contains(&vote.node_id), "a vote is for a member")
+    }
+
+    /// The vote of the peer as a leader.
+    fn leader(&self, vote: &VoteRecord) -> Kept {
+        self.term(vote.term)?;
+        rule(vote.term > 0, "a leader has a term")?;
+        rule(vote.committed, "a leader has been elected")?;
+        rule(vote.node_id == self.peer, "a leader speaks for itself")
+    }
+
+    /// The question of the peer as a candidate.
+    fn candidate(&self, frame: &VoteFrame, asks_first: bool) -> Kept {
+        self.term(frame.vote.term)?;
+        rule(frame.vote.term > 0, "a candidate has a term")?;
+        rule(!frame.vote.committed, "a candidate has not been elected")?;
+        rule(frame.vote.node_id == self.peer, "a candidate stands for itself")?;
+        self.ids(&frame.last_log_id, frame.vote.term - 1)?;
+        // Who was asked to stand does not ask first whether it would be elected.
+        rule(!(asks_first && frame.leadership_transfer), "a transfer asks for votes at once")
+    }
+
+    fn transfer(&self, frame: &TransferFrame) -> Kept {
+        self.leader(&frame.from_leader)?;
+        self.member(frame.to)?;
+        rule(frame.to != self.peer, "a leader steps aside for another")?;
+        self.ids(&frame.last_log_id, frame.from_leader.term)
+    }
+
+    /// An ensemble's members never change: the founding entry names those that are configured.
+    fn membership(&self, membership: &MembershipRecord) -> Kept {
+        let ids: BTreeSet<u64> = self.members.iter().copied().collect();
+        rule(membership.configs.len() == 1, "a membership is one set of voters")?;
+        rule(membership.configs.iter().all(|voters| *voters == ids), "the voters are the configured members")?;
+        rule(membership.nodes.keys().eq(ids.iter()), "the nodes are the configured members")?;
+        let mut addrs = membership.nodes.values().flat_map(|node| [&node.peer_addr, &node.http_addr]);
+        rule(addrs.all(|addr| addr.len() <= ADDR_BYTES_MAX), "an address is no longer than 1 KiB")
+    }
+
+    fn entry(&self, entry: &EntryRecord) -> Kept {
+        match &entry.payload {
+            PayloadRecord::Membership(membership) => {
+                rule(entry.log_id.index == 0, "a membership is the founding entry")?;
+                self.membership(membership)
+            }
+            PayloadRecord::Blank | PayloadRecord::Normal(_) => {
+                rule(entry.log_id.index > 0, "the founding entry is a membership")
+            }
+        }
+    }
+
+    fn manifest(&self, manifest: &Manifest, term: u64) -> Kept {
+        let Some(last) = &manifest.meta.last_log_id else {
+            return Err(Broken("a snapshot that is sent contains an entry"));
+        };
+        self.id(last, term)?;
+        let membership = &manifest.meta.last_membership;
+        rule(membership.log_id == Some(LogIdRecord { term: 0, index: 0 }), "a snapshot has the founding membership")?;
+        self.membership(&membership.membership)?;
+        rule(manifest.chunk_count > 0, "a snapshot has chunks")?;
+        let bytes_max = u64::from(manifest.chunk_count) * CHUNK_BYTES_MAX as u64;
+        rule(manifest.bytes <= bytes_max, "a snapshot has no more bytes than fit into its chunks")
+        // `records` and `sha256` are compared with what comes.
+    }
+
+    fn standing(&self, standing: &Standing) -> Kept {
+        self.term(standing.term)?;
+        self.index(standing.last_log)?;
+        rule(!standing.leads || standing.term > 0, "a leader has a term")
+        // `fresh` and `joined` are the peer's own knowledge.
+    }
+}
+
+/// Whether two entries of one log may be in this order: terms never fall.
+fn in_order(earlier: &LogIdRecord, later: &LogIdRecord) -> bool {
+    if earlier.index == later.index { earlier.term == later.term } else { earlier.term <= later.term }
+}
+
+impl Checked for AppendFrame {
+    fn check(&self, rules: &Rules) -> Kept {
+        // `sequence` is counted by the one who reads the connection.
+        rules.leader(&self.vote)?;
+        let term = self.vote.term;
+        rules.ids(&self.prev_log_id, term)?;
+        rules.ids(&self.leader_commit, term)?;
+        rules.ids(&self.acknowledged, term)?;
+        let mut before = self.prev_log_id;
+        for entry in &self.entries {
+            rules.id(&entry.log_id, term)?;
+            let next = before.map_or(0, |before| before.index + 1);
+            rule(entry.log_id.index == next, "entries follow each other without a gap")?;
+            let ordered = before.is_none_or(|before| in_order(&before, &entry.log_id));
+            rule(ordered, "terms never fall from entry to entry")?;
+            rules.entry(entry)?;
+            before = Some(entry.log_id);
+        }
+        let Some(commit) = &self.leader_commit else { return Ok(()) };
+        let known = self.prev_log_id.iter().chain(self.entries.iter().map(|entry| &entry.log_id));
+        let mut known =
+            known.map(|id| if id.index <= commit.index { in_order(id, commit) } else { in_order(commit, id) });
+        rule(known.all(|ordered| ordered), "what is committed is an entry of the leader's own log")
+    }
+}
+
+/// `PartialSuccess` names an entry that was sent: from `prev`, which the peer has, to `last`.
+pub(crate) fn partial_success(
+    id: Option<&LogIdRecord>,
+    prev: Option<&LogIdRecord>,
+    last: Option<&LogIdRecord>,
+) -> Kept {
+    let index = |id: Option<&LogIdRecord>| id.map(|id| id.index);
+    rule(index(id) >= index(prev) && index(id) <= index(last), "what was taken in part is a part of what was sent")?;
+    let ordered = |earlier: Option<&LogIdRecord>, later: Option<&LogIdRecord>| match (earlier, later) {
+        (Some(earlier), Some(later)) => in_order(earlier, later),
+        _ => true,
+    };
+    rule(ordered(prev, id) && ordered(id, last), "what was taken in part is a part of what was sent")
+}
+
+impl Checked for AppendAnswer {
+    fn check(&self, rules: &Rules) -> Kept {
+        // `sequence` is looked up among the frames that wait for answers.
+        match &self.result {
+            AppendResult::Success | AppendResult::Conflict | AppendResult::Refused(_) => Ok(()),
+            AppendResult::PartialSuccess(id) => rules.any_id(id.as_ref()),
+            AppendResult::HigherVote(vote) => rules.vote(vote),
+        }
+    }
+}
+
+impl Checked for Numbered<Ask> {
+    fn check(&self, rules: &Rules) -> Kept {
+        // `number` is only ever repeated.
+        match &self.body {
+            Ask::Ping | Ask::Standing | Ask::ReadIndex => Ok(()),
+            Ask::Vote(frame) => rules.candidate(frame, false),
+            Ask::PreVote(frame) => rules.candidate(frame, true),
+            Ask::TransferLeader(frame) => rules.transfer(frame),
+            // `request` is read by `propose`, and an unreadable one is refused.
+            Ask::Propose { request: _, within_ms } => {
+                rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "nobody waits longer than a day")
+            }
+            // Each credential is looked up.
+            Ask::Account { index } => rules.index(*index),
+            Ask::Touch(credentials) => rule(credentials.len() <= TOUCHES_MAX, "no more than 4,096 heartbeats at once"),
+        }
+    }
+}
+
+impl Checked for Numbered<Answer> {
+    fn check(&self, rules: &Rules) -> Kept {
+        // `number` is looked up among the questions that wait for answers.
+        match &self.body {
+            Answer::Pong | Answer::Refused(_) | Answer::Leaving { taken: _ } => Ok(()),
+            Answer::Standing(standing) => rules.standing(standing),
+            Answer::Vote(VoteAnswer { vote, granted: _, last_log_id }) => {
+                rules.vote(vote)?;
+                rules.any_id(last_log_id.as_ref())
+            }
+            Answer::TransferLeader(Ok(())) => Ok(()),
+            Answer::TransferLeader(Err(TransferRefusal::VoteChanged { expected, actual })) => {
+                rules.vote(expected)?;
+                rules.vote(actual)
+            }
+            Answer::TransferLeader(Err(TransferRefusal::LogNotFlushed { expected, actual })) => {
+                rules.any_id(expected.as_ref())?;
+                rules.any_id(actual.as_ref())
+            }
+            Answer::Propose(ProposeAnswer::Applied { at, applied }) => {
+                // Zxids may begin above the log's indexes, and by no more than an index can rise.
+                rule(*at <= NUMBER_MAX && applied.zxid.0 <= *at, "a proposal is applied at a zxid of this cluster")
+            }
+            Answer::Propose(
+                ProposeAnswer::Unavailable { .. } | ProposeAnswer::Unknown(_) | ProposeAnswer::Refused(_),
+            ) => Ok(()),
+            Answer::Touch(answers) => rule(answers.len() <= TOUCHES_MAX, "no more than 4,096 heartbeats at once"),
+            Answer::ReadIndex(index) => rules.index(*index),
+            Answer::Account(Account { vote, entry, last, acknowledged }) => {
+                rules.vote(vote)?;
+                [entry, last, acknowledged].into_iter().try_for_each(|id| rules.any_id(id.as_ref()))
+            }
+            Answer::NotLeader(leader) => leader.iter().try_for_each(|leader| rules.member(*leader)),
+        }
+    }
+}
+
+impl Checked for SnapshotFrame {
+    fn check(&self, rules: &Rules) -> Kept {
+        match self {
+            SnapshotFrame::Begin { vote, manifest } => {
+                rules.leader(vote)?;
+                rules.manifest(manifest, vote.term)
+            }
+            SnapshotFrame::Chunk(chunk) => rule(chunk.len() <= CHUNK_BYTES_MAX, "a chunk is no longer than 32 KiB"),
+            SnapshotFrame::End => Ok(()),
+        }
+    }
+}
+
+impl Checked for SnapshotAnswer {
+    fn check(&self, rules: &Rules) -> Kept {
+        match self {
+            SnapshotAnswer::Working | SnapshotAnswer::Failed(_) => Ok(()),
+            SnapshotAnswer::Done(vote) => rules.vote(vote),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Checked for u64 {
+    fn check(&self, _rules: &Rules) -> Kept {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Checked for (u64, Vec<u8>) {
+    fn check(&self, _rules: &Rules) -> Kept {
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! A stranger at a node's peer port: raw bytes over TCP, written down without the node's own code.
+
+// Every test file compiles its own copy and uses a part of it.
+#![allow(dead_code)]
+// These are tests, though clippy cannot tell.
+#![allow(clippy::unwrap_used)]
+
+pub(crate) mod tap;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use storage::Command;
+use storage::codec::{self, EntryRecord, LogIdRecord, PayloadRecord, VoteRecord};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// The lanes, as a hello names them.
+pub(crate) const APPEND: u32 = 0;
+pub(crate) const CONTROL: u32 = 1;
+pub(crate) const SNAPSHOT: u32 = 2;
+pub(crate) const FORWARD: u32 = 3;
+
+/// Longer than anything takes that comes at all.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A record with its length and its checksum before it.
+pub(crate) fn frame(record: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(record.len()).unwrap();
+    let mut bytes = length.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&crc32fast::hash(record).to_le_bytes());
+    bytes.extend_from_slice(record);
+    bytes
+}
+
+/// Who a stranger says it is, whom it calls, and what for.
+#[derive(Clone, Debug)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    pub(crate) cluster: String,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) lane: u32,
+}
+
+impl Hello {
+    /// The hello that a member would say.
+    pub(crate) fn of(from: u64, to: u64, lane: u32) -> Hello {
+        Hello { version: 1, cluster: "test".into(), from, to, lane }
+    }
+
+    pub(crate) fn frame(&self) -> Vec<u8> {
+        frame(&codec::encode(&(self.version, self.cluster.clone(), self.from, self.to, self.lane)))
+    }
+}
+
+/// One connection of a stranger.
+pub(crate) struct Stranger {
+    pub(crate) stream: TcpStream,
+}
+
+impl Stranger {
+    /// Connects and says nothing.
+    pub(crate) async fn silent(addr: SocketAddr) -> Stranger {
+        Stranger { stream: TcpStream::connect(addr).await.unwrap() }
+    }
+
+    /// Connects and says hello, and waits for no answer.
+    pub(crate) async fn hasty(addr: SocketAddr, hello: &Hello) -> Stranger {
+        let mut stranger = Stranger::silent(addr).await;
+        stranger.send(&hello.frame()).await;
+        stranger
+    }
+
+    /// Connects as if it were a member, and is let in.
+    pub(crate) async fn posing(addr: SocketAddr, from: u64, to: u64, lane: u32) -> Stranger {
+        let mut stranger = Stranger::hasty(addr, &Hello::of(from, to, lane)).await;
+        let welcome = stranger.record().await;
+        assert_eq!(welcome.as_deref(), Some(&[1, 0][..]), "it was not let in");
+        stranger
+    }
+
+    /// Whether all bytes went out; they do not when the node has closed the connection.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> bool {
+        timeout(LONG, self.stream.write_all(bytes)).await.is_ok_and(|sent| sent.is_ok())
+    }
+
+    /// The next record that the node sends; `None` at the end of the connection.
+    pub(crate) async fn record(&mut self) -> Option<Vec<u8>> {
+        let read = async {
+            let mut head = [0; 8];
+            self.stream.read_exact(&mut head).await.ok()?;
+            let [l0, l1, l2, l3, ..] = head;
+            let mut record = vec![0; u32::from_le_bytes([l0, l1, l2, l3]) as usize];
+            self.stream.read_exact(&mut record).await.ok()?;
+            Some(record)
+        };
+        timeout(LONG, read).await.unwrap_or_else(|_| panic!("the node neither answers nor ends the connection"))
+    }
+
+    /// All records until the node ends the connection.
+    pub(crate) async fn records(&mut self) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        while let Some(record) = self.record().await {
+            records.push(record);
+        }
+        records
+    }
+}
+
+pub(crate) fn leader_vote(term: u64, node_id: u64) -> VoteRecord {
+    VoteRecord { term, node_id, committed: true }
+}
+
+pub(crate) fn id(term: u64, index: u64) -> LogIdRecord {
+    LogIdRecord { term, index }
+}
+
+pub(crate) fn entry(at: LogIdRecord, command: &[u8]) -> EntryRecord {
+    EntryRecord { log_id: at, payload: PayloadRecord::Normal(Command(command.to_vec().into())) }
+}
+
+pub(crate) fn blank(at: LogIdRecord) -> EntryRecord {
+    EntryRecord { log_id: at, payload: PayloadRecord::Blank }
+}
+
+/// A frame of the lane for appends.
+#[derive(Clone, Debug)]
+pub(crate) struct Append {
+    pub(crate) sequence: u64,
+    pub(crate) vote: VoteRecord,
+    pub(crate) prev: Option<LogIdRecord>,
+    pub(crate) commit: Option<LogIdRecord>,
+    pub(crate) entries: Vec<EntryRecord>,
+}
+
+impl Append {
+    pub(crate) fn frame(&self) -> Vec<u8> {
+        frame(&codec::encode(&(self.sequence, self.vote, self.prev, self.commit, self.entries.clone())))
+    }
+}
+
+/// A candidate's question: kind 2 asks for a vote, kind 3 whether there would be one.
+pub(crate) fn ask_vote(kind: u32, vote: VoteRecord, last: Option<LogIdRecord>, transfer: bool) -> Vec<u8> {
+    frame(&codec::encode(&(1u64, kind, vote, last, transfer)))
+}

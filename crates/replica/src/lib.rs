@@ -29,12 +29,14 @@
 //! budget.rs         how much may be under way       tries.rs            trying again, without hurry
 //! entry_clock.rs    the time on entries         observer.rs         who hears of everything first
 //! elections.rs      when a follower asks        quota_log.rs        subtrees beyond their quota
+//! disk_watch.rs     a disk that does not answer
 //! status.rs         what a node tells of itself tally.rs            what has passed through it
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ```
 
 mod budget;
 mod config;
+mod disk_watch;
 mod elections;
 mod entry_clock;
 mod error;

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
+use crate::disk_watch::STALLED;
 use crate::node::Node;
 use crate::state_machine::RaftSnapshot;
 use crate::transport::{
@@ -164,6 +165,15 @@ async fn append_one(node: &Node, frame: AppendFrame, idle: bool, came: Instant) 
         let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
         return Ok(Appended { answer, idle: false });
     }
+    if node.disk_watch.stalls() && needs_the_disk(node, &frame) {
+        if frame.vote.committed && node.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
+            node.leader_watch.hear(came);
+        }
+        return Ok(Appended {
+            answer: AppendAnswer { sequence, result: AppendResult::Refused(STALLED.into()) },
+            idle: false,
+        });
+    }
     let entries = frame.entries.into_iter().map(EntryRecord::into_entry).collect::<Result<Vec<_>, _>>()?;
     let request = AppendEntriesRequest::<TypeConfig> {
         vote: Vote::from(frame.vote),
@@ -184,6 +194,12 @@ async fn append_one(node: &Node, frame: AppendFrame, idle: bool, came: Instant) 
     };
     let idle = idle && matches!(result, AppendResult::Success);
     Ok(Appended { answer: AppendAnswer { sequence, result }, idle })
+}
+
+/// Whether something is to be written before the frame can be answered. Raft itself waits while it saves a vote, and while there
+/// is no room for entries; what peers send meanwhile would pile up in front of it.
+fn needs_the_disk(node: &Node, frame: &AppendFrame) -> bool {
+    !frame.entries.is_empty() || frame.vote.term > node.voted_term()
 }
 
 /// Questions are worked on at once and answered as they are done, until the node stops.
@@ -249,6 +265,10 @@ async fn answer_one(node: &Arc<Node>, ask: Numbered<Ask>) -> Numbered<Answer> {
 }
 
 async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
+    if node.disk_watch.stalls() {
+        // Raft would wait for the disk with it, and do nothing else meanwhile.
+        return Answer::Refused(STALLED.into());
+    }
     // A leader that hands over counts on nobody any more.
     let bound = !node.gate.is_unbound() && !frame.leadership_transfer;
     if !node.gate.joined() || bound {
@@ -276,6 +296,9 @@ async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
 }
 
 async fn transfer_leader(node: &Node, frame: TransferFrame) -> Answer {
+    if node.disk_watch.stalls() {
+        return Answer::Refused(STALLED.into());
+    }
     if !node.gate.joined() {
         return Answer::Refused("this node has not caught up since its data directory was new".into());
     }

@@ -22,6 +22,7 @@ use raft_log::api::raft_log_writer::RaftLogWriter;
 use tokio::sync::Notify;
 
 use crate::fatal::Fatal;
+use crate::log_writes::LogWrites;
 use crate::types::TypeConfig;
 use crate::wal::{Done, WalCallback, WalTypes};
 
@@ -85,6 +86,8 @@ pub(crate) struct Flushes {
     unflushed: AtomicU64,
     /// Told after every flush.
     flushed: Notify,
+    /// Appends, and what [`crate::LogStore`] waits for itself.
+    pub(crate) writes: LogWrites,
 }
 
 #[derive(Default)]
@@ -100,7 +103,7 @@ struct Gathered {
 impl Flushes {
     fn new(log: Weak<Log>, fatal: Fatal) -> Flushes {
         let (gathered, unflushed, flushed) = (Mutex::default(), AtomicU64::default(), Notify::new());
-        Flushes { log: Mutex::new(log), fatal, gathered, unflushed, flushed }
+        Flushes { log: Mutex::new(log), fatal, gathered, unflushed, flushed, writes: LogWrites::default() }
     }
 
     fn gate(&self) -> MutexGuard<'_, Weak<Log>> {
@@ -129,6 +132,7 @@ impl Flushes {
         bytes: u64,
         flushed: IOFlushed<TypeConfig>,
     ) -> io::Result<()> {
+        self.writes.begin();
         let mut gathered = self.gathered();
         gathered.waiting.push(flushed);
         gathered.bytes += bytes;
@@ -211,7 +215,9 @@ impl Together {
 
 impl Together {
     fn tell(&mut self, result: &io::Result<()>) {
-        for flushed in self.waiting.take().into_iter().flatten() {
+        let waiting = self.waiting.take().unwrap_or_default();
+        self.flushes.writes.end(waiting.len());
+        for flushed in waiting {
             flushed.io_completed(match result {
                 Ok(()) => Ok(()),
                 Err(error) => Err(io::Error::new(error.kind(), error.to_string())),

@@ -30,6 +30,7 @@ mod fatal;
 mod flushes;
 mod layout;
 mod log_store;
+mod log_writes;
 mod manifest;
 pub mod memory;
 mod node_meta;
@@ -52,6 +53,7 @@ pub use error::Error;
 pub use failpoint::FAILPOINTS;
 pub use fatal::Fatal;
 pub use log_store::LogStore;
+pub use log_writes::LogWrites;
 pub use manifest::Manifest;
 pub use node_meta::{FORMAT, Identity, NodeMeta};
 #[cfg(feature = "planted")]

@@ -18,6 +18,7 @@ use crate::codec::EntryRecord;
 use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::flushes::SharedLog;
+use crate::log_writes::LogWrites;
 use crate::planted;
 use crate::types::{Entry, LogId, TypeConfig, Vote};
 use crate::wal::{self, Done, WalCallback, WalLogId, WalOwner, WalTypes, WalVote};
@@ -69,6 +70,11 @@ impl LogStore {
     /// Where this log's errors come together.
     pub fn fatal(&self) -> &Fatal {
         &self.fatal
+    }
+
+    /// What waits for the disk.
+    pub fn writes(&self) -> &LogWrites {
+        &self.log.flushes.writes
     }
 
     /// The vote as of now.
@@ -174,7 +180,9 @@ impl LogStore {
             let queued = write(&mut log).and_then(|()| log.flush(true, Some(self.callback(Done::Waiter(waiter)))));
             self.fatal.note(doing, queued)?;
         }
+        self.writes().begin();
         let result = flushed.await.unwrap_or_else(|_| Err(io::Error::other("the flush thread is gone")));
+        self.writes().end(1);
         self.fatal.note(doing, result)
     }
 }

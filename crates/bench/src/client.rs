@@ -9,6 +9,7 @@ mod rest;
 mod zookeeper;
 
 pub(crate) use self::etcd::Etcd;
+pub(crate) use self::link::{Link, connect_from};
 pub(crate) use self::redis::Redis;
 pub(crate) use self::rest::Rest;
 pub(crate) use self::zookeeper::ZooKeeper;

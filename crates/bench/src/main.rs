@@ -5,6 +5,7 @@
 //! workload.rs   what the clients of a round do     figures.rs   latencies, median, spread
 //! client/       five protocols over one `Link`     results.rs   results.json, part by part
 //! scenario/     failing nodes, many watchers ...   report.rs    tables, the page
+//! hostile/      honest clients beside traffic that means harm
 //! limits.rs     what the machine itself allows     plot.rs      SVG
 //! system/       starting, stopping, counting       error.rs     the error
 //! ```
@@ -16,6 +17,7 @@ mod clusters;
 mod compare;
 mod error;
 mod figures;
+mod hostile;
 mod limits;
 mod plot;
 mod report;
@@ -39,17 +41,20 @@ struct Args {
 enum Command {
     /// Starts the systems on loopback with empty data, interleaves them over several rounds, and prints and stores tables.
     Compare(compare::Args),
+    /// Starts three nodes of zlock on loopback, and measures honest clients beside each kind of hostile traffic.
+    Hostile(hostile::Args),
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Compare(args) => compare::run(args).await,
+        Command::Hostile(args) => hostile::run(args).await,
     };
     match done {
         Ok(0) => ExitCode::SUCCESS,
         Ok(errors) => {
-            eprintln!("bench: {errors} clients and parts failed");
+            eprintln!("bench: {errors} clients, parts or checks failed");
             ExitCode::FAILURE
         }
         Err(error) => {

@@ -191,6 +191,15 @@ impl Cluster {
         Err(Error::Answer("nobody leads".into()))
     }
 
+    /// The highest term that a node of zlock knows: it rises with every election. None when no node answers.
+    pub(crate) async fn term(&self) -> Option<u64> {
+        let ask = |node| async move { zlock::term(node).await.ok() };
+        let nodes = self.nodes.iter().filter_map(|node| node.rest.as_deref());
+        let asked = nodes.map(|node| tokio::time::timeout(Duration::from_secs(5), ask(node)));
+        let terms = futures_util::future::join_all(asked).await;
+        terms.into_iter().filter_map(|term| term.ok().flatten()).max()
+    }
+
     /// Where clients of a door connect to, node by node.
     pub(crate) fn addrs(&self, door: Door) -> Vec<String> {
         let addr = |node: &Node| if door == Door::Rest { node.rest.clone() } else { Some(node.client.clone()) };

@@ -67,6 +67,9 @@ pub struct Config {
     pub event_ring_bytes_max: usize,
     /// Below this much free space on the data directory's filesystem clients' writes are `Unavailable`.
     pub free_disk_min_bytes: u64,
+    /// A node whose log has waited for the disk for longer is not ready and takes no part in elections, and a leader
+    /// hands over.
+    pub disk_stall_max_ms: u64,
     /// How often the leader looks for silent sessions and znodes to collect.
     pub tick_ms: u64,
     /// Znodes or sessions that one entry of the leader may collect.
@@ -119,6 +122,7 @@ impl Default for Config {
             event_ring_max: 100_000,
             event_ring_bytes_max: 64 << 20,
             free_disk_min_bytes: 512 << 20,
+            disk_stall_max_ms: 2_000,
             tick_ms: 100,
             reap_batch_max: 256,
             ready_lag_max: 10_000,
@@ -146,9 +150,10 @@ impl Config {
         if self.cluster_id.is_empty() {
             return refuse("cluster_id is empty".into());
         }
-        let durations = [self.heartbeat_ms, self.peer_timeout_ms, self.tick_ms, self.snapshot_log_entries];
-        if durations.contains(&0) {
-            return refuse("heartbeat_ms, peer_timeout_ms, tick_ms and snapshot_log_entries must not be 0".into());
+        let durations = [self.heartbeat_ms, self.peer_timeout_ms, self.tick_ms, self.disk_stall_max_ms];
+        if durations.contains(&0) || self.snapshot_log_entries == 0 {
+            let names = "heartbeat_ms, peer_timeout_ms, tick_ms, disk_stall_max_ms and snapshot_log_entries";
+            return refuse(format!("{names} must not be 0"));
         }
         Ok(())
     }

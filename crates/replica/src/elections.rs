@@ -145,6 +145,11 @@ impl State {
         if !node.gate.joined() {
             return seldom;
         }
+        if node.disk_watch.stalls() {
+            // It could not even vote for itself. The end of it is told.
+            node.raft.runtime_config().elect(false);
+            return seldom;
+        }
         let seen = node.leader_watch.seen();
         let leader = node.leader().filter(|leader| *leader != node.config.node_id);
         let (Some(leader), Some(heard)) = (leader, seen.heard) else {

@@ -104,7 +104,7 @@ async fn join(node: &Arc<Node>) {
     let mut catch_up: Option<u64> = None;
     let mut asked = 0;
     while !(node.gate.joined() && node.is_initialized()) {
-        let answers = ask_all(node).await;
+        let answers: Vec<Standing> = ask_all(node).await.into_iter().map(|(_, standing)| standing).collect();
         let verdict = judge(node.config.members.len(), node.standing().fresh, &answers);
         match verdict {
             Verdict::Found => found(node).await,
@@ -132,12 +132,15 @@ async fn join(node: &Arc<Node>) {
     }
 }
 
-async fn ask_all(node: &Node) -> Vec<Standing> {
+/// How far the other members are, as far as they answer.
+pub(crate) async fn ask_all(node: &Node) -> Vec<(u64, Standing)> {
     let deadline = Instant::now() + node.silence();
-    let asks = node.peers.all().map(|(_, peer)| peer.control.ask(Ask::Standing, deadline));
+    let asks = node.peers.all().map(|(id, peer)| async move { (id, peer.control.ask(Ask::Standing, deadline).await) });
     let answers = join_all(asks).await.into_iter();
     answers
-        .filter_map(|answer| if let Ok(Answer::Standing(standing)) = answer { Some(standing) } else { None })
+        .filter_map(
+            |(id, answer)| if let Ok(Answer::Standing(standing)) = answer { Some((id, standing)) } else { None },
+        )
         .collect()
 }
 
@@ -179,6 +182,7 @@ impl Node {
             term: metrics.current_term,
             leads: self.leader_term(&metrics).is_some(),
             last_log: metrics.last_log_index.unwrap_or(0),
+            steady: self.disk_watch.is_steady(),
         }
     }
 
@@ -196,10 +200,10 @@ impl Node {
 mod tests {
     use super::*;
 
-    const FRESH: Standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0 };
+    const FRESH: Standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true };
 
     fn formed(term: u64) -> Standing {
-        Standing { fresh: false, joined: true, term, leads: false, last_log: 10 }
+        Standing { fresh: false, joined: true, term, leads: false, last_log: 10, steady: true }
     }
 
     #[track_caller]

@@ -87,7 +87,7 @@ impl Node {
             return Err("the leader has no quorum".into());
         }
         // Whom it asks may lead at once, however recently it was followed itself.
-        if self.hands_over.load(Ordering::Acquire) {
+        if self.hands_over.load(Ordering::Acquire) == term {
             return Err("leadership is changing hands".into());
         }
         let mut sessions = self.sessions();

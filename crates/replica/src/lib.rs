@@ -29,6 +29,7 @@
 //! budget.rs         how much may be under way       tries.rs            trying again, without hurry
 //! entry_clock.rs    the time on entries         observer.rs         who hears of everything first
 //! elections.rs      when a follower asks        quota_log.rs        subtrees beyond their quota
+//! disk_watch.rs     a disk that does not answer
 //! status.rs         what a node tells of itself tally.rs            what has passed through it
 //! continuity.rs     appends and what is committed  decoded.rs    entries that were read as they came
 //! seldom.rs         lines of the log that strangers cause
@@ -41,6 +42,7 @@ mod budget;
 mod config;
 mod continuity;
 mod decoded;
+mod disk_watch;
 mod elections;
 mod entry_clock;
 mod error;

@@ -11,7 +11,7 @@ use openraft::storage::RaftLogStorage;
 use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{RaftLogReader, ServerState, SnapshotPolicy};
 use storage::memory::MemoryParts;
-use storage::{DiskGuard, Fatal, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
+use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
@@ -19,6 +19,7 @@ use znode::{State, Zxid};
 
 use crate::budget::Budget;
 use crate::decoded::Decoded;
+use crate::disk_watch::{self, DiskWatch};
 use crate::elections::{self, LeaderWatch};
 use crate::entry_clock::EntryClock;
 use crate::formation::{self, Gate};
@@ -64,8 +65,10 @@ pub(crate) struct Node {
     pub(crate) heartbeats: mpsc::Sender<Heartbeat>,
     pub(crate) indexes: mpsc::Sender<IndexWaiter>,
     pub(crate) disk_low: AtomicBool,
-    /// This leader has asked another to take over, and may be the last to hear that it did.
-    pub(crate) hands_over: AtomicBool,
+    /// How long the log has waited for the disk.
+    pub(crate) disk_watch: DiskWatch,
+    /// In this term this node has asked another to take over, and may be the last to hear that it did; 0: in none.
+    pub(crate) hands_over: AtomicU64,
     pub(crate) leader_watch: LeaderWatch,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     pub(crate) raft_metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
@@ -89,6 +92,7 @@ pub(crate) struct Node {
 /// What a node starts with.
 struct Opened<L> {
     log: L,
+    log_writes: LogWrites,
     snapshots: SnapshotStore,
     meta: NodeMeta,
     disk: Disk,
@@ -99,7 +103,7 @@ struct Disk {
     fatal: Fatal,
     guard: Option<DiskGuard>,
     /// Keeps the directory's lock.
-    _storage: Option<Storage>,
+    storage: Option<Storage>,
 }
 
 impl From<&crate::Member> for storage::Member {
@@ -114,8 +118,9 @@ impl Node {
         let listener = Listener::Tcp(tokio_listener(listener)?);
         let storage = open_storage(&config).await?;
         let (log, snapshots, meta) = (storage.log.clone(), storage.snapshots.clone(), storage.meta.clone());
-        let disk = Disk { fatal: storage.fatal().clone(), guard: Some(storage.disk.clone()), _storage: Some(storage) };
-        Node::run(config, listener, Opened { log, snapshots, meta, disk }).await
+        let log_writes = log.writes().clone();
+        let disk = Disk { fatal: storage.fatal().clone(), guard: Some(storage.disk.clone()), storage: Some(storage) };
+        Node::run(config, listener, Opened { log, log_writes, snapshots, meta, disk }).await
     }
 
     /// See [`Replica::start_simulated`](crate::Replica::start_simulated).
@@ -125,8 +130,8 @@ impl Node {
     {
         config.check()?;
         let MemoryParts { snapshots, meta, fatal } = machine.disk;
-        let disk = Disk { fatal, guard: None, _storage: None };
-        let opened = Opened { log: machine.log, snapshots, meta, disk };
+        let disk = Disk { fatal, guard: None, storage: None };
+        let opened = Opened { log: machine.log, log_writes: machine.log_writes, snapshots, meta, disk };
         Node::run(config, Listener::Simulated(machine.listener), opened).await
     }
 
@@ -181,7 +186,8 @@ impl Node {
             heartbeats,
             indexes,
             disk_low: AtomicBool::new(false),
-            hands_over: AtomicBool::new(false),
+            disk_watch: DiskWatch::new(storage.log_writes, &config),
+            hands_over: AtomicU64::new(0),
             leader_watch: LeaderWatch::default(),
             recover_to,
             unsaved_bytes,
@@ -211,6 +217,7 @@ impl Node {
         self.spawn(server::serve(Arc::clone(self), listener));
         self.spawn(formation::form(Arc::clone(self)));
         self.spawn(elections::stand(Arc::clone(self)));
+        self.spawn(disk_watch::watch(Arc::clone(self)));
         self.spawn(leadership::lead(Arc::clone(self)));
         self.spawn(heartbeats::forward(Arc::clone(self), heartbeats_queue));
         self.spawn(reads::forward(Arc::clone(self), indexes_queue));
@@ -239,12 +246,17 @@ impl Node {
             gone.recv().await;
         }
         let disk = self.disk.lock().expect("nothing panics under this guard").take();
+        let closing = disk.as_ref().and_then(|disk| disk.storage.as_ref()).map(Storage::closing);
         // Closing may wait for the disk.
         let close = move || {
             drop(disk);
             Ok(())
         };
         let _ = blocking(close).await;
+        // Raft lets go of its log some time after its state machine.
+        if let Some(closing) = closing {
+            closing.closed().await;
+        }
     }
 
     /// A leader asks the member that is furthest to take over, so that nobody waits for an election.
@@ -258,8 +270,7 @@ impl Node {
         let Some((successor, _)) = best else {
             return;
         };
-        self.hands_over.store(true, Ordering::Release);
-        if self.raft.trigger().transfer_leader(*successor).await.is_err() {
+        if !self.hand_over_to(*successor, term).await {
             return;
         }
         let mut changes = self.server_metrics.clone();
@@ -267,6 +278,13 @@ impl Node {
             while changes.borrow_watched().vote.leader_id.term == term && changes.changed().await.is_ok() {}
         })
         .await;
+    }
+
+    /// Asks a member to take over from this leader of `term`. True when Raft has taken it on.
+    pub(crate) async fn hand_over_to(&self, successor: u64, term: u64) -> bool {
+        // Before the successor can lead: from then on it gives sessions their time.
+        self.hands_over.store(term, Ordering::Release);
+        self.raft.trigger().transfer_leader(successor).await.is_ok()
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -307,7 +325,16 @@ impl Node {
 
     /// Who leads, as far as this node knows.
     pub(crate) fn leader(&self) -> Option<u64> {
-        self.server_metrics.borrow_watched().current_leader
+        let (leader, term) = {
+            let metrics = self.server_metrics.borrow_watched();
+            (metrics.current_leader, metrics.vote.leader_id.term)
+        };
+        self.disk_watch.leader_above(term).or(leader)
+    }
+
+    /// The term of the vote that is on this node's disk.
+    pub(crate) fn voted_term(&self) -> u64 {
+        self.server_metrics.borrow_watched().vote.leader_id.term
     }
 
     /// Tells of elections and changes of role.
@@ -440,8 +467,18 @@ async fn keep_house(node: Arc<Node>) {
             () = stopped.wait() => return,
             _ = tick.tick() => {}
         }
-        node.look_at_disk();
         node.widen_horizon();
+        // A disk that does not answer this either must not hold up anything else.
+        let looking = Arc::clone(&node);
+        let look = blocking(move || {
+            looking.look_at_disk();
+            Ok(())
+        });
+        tokio::select! {
+            biased;
+            () = stopped.wait() => return,
+            _ = look => {}
+        }
         if node.unsaved_bytes.load(Ordering::Relaxed) >= node.config.snapshot_log_bytes {
             node.unsaved_bytes.store(0, Ordering::Relaxed);
             let _ = node.raft.trigger().snapshot().await;

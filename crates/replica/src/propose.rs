@@ -14,6 +14,7 @@ use znode::{
 
 use crate::Error;
 use crate::budget::Place;
+use crate::disk_watch::STALLED;
 use crate::node::Node;
 use crate::planted;
 use crate::state_machine::Proposed;
@@ -76,6 +77,10 @@ impl Node {
     pub(crate) async fn propose_for_peer(&self, request: &[u8], deadline: Instant) -> Answer {
         if let Some(end) = self.end() {
             return Answer::Refused(end);
+        }
+        if self.disk_watch.stalls() {
+            // The peer tries again, and soon with another leader.
+            return Answer::Refused(STALLED.into());
         }
         let bytes = request.len();
         // Every other member may have as many under way as this node itself.
@@ -199,7 +204,7 @@ impl Node {
             let reason = "the disk is low on free space; this node takes no writes".into();
             return Err(Error::Unavailable { reason, retry_after_ms: 5_000 });
         }
-        Ok(())
+        self.with_a_disk()
     }
 }
 

@@ -57,7 +57,10 @@ impl Node {
         }
         let zxid = match consistency {
             Consistency::Local { min_zxid } => local(min_zxid),
-            Consistency::Linearizable => self.read_index(deadline).await?,
+            Consistency::Linearizable => {
+                self.with_a_disk()?;
+                self.read_index(deadline).await?
+            }
         };
         if !self.gate.joined() && matches!(consistency, Consistency::Local { .. }) {
             return Err(Error::unavailable("this node has not caught up since its data directory was new"));

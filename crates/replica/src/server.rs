@@ -18,6 +18,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use crate::Failure;
 use crate::ahead_of_leader::contradiction;
 use crate::continuity::{self, Continuity};
+use crate::disk_watch::STALLED;
 use crate::node::Node;
 use crate::state_machine::RaftSnapshot;
 use crate::transport::{
@@ -162,8 +163,14 @@ async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Ap
                     carries_entries |= !frame.entries.is_empty();
                     let idle = carries_entries && frame.entries.is_empty();
                     // Here and not beside the others: a frame must not overtake the one before it.
-                    let agrees = continuity.agrees(&node.raft, &frame).await;
-                    let came = Came { at: Instant::now(), bytes: framed.record_bytes(), idle, agrees };
+                    let agreement = if node.disk_watch.stalls() && needs_the_disk(node, &frame) {
+                        Agreement::NotAsked
+                    } else if continuity.agrees(&node.raft, &frame).await {
+                        Agreement::Agrees
+                    } else {
+                        Agreement::Contradicts
+                    };
+                    let came = Came { at: Instant::now(), bytes: framed.record_bytes(), idle, agreement };
                     bytes += came.bytes;
                     under_way.push_back(Box::pin(append_one(node, frame, came)));
                 }
@@ -199,8 +206,16 @@ struct Came {
     bytes: usize,
     /// Nobody waits to hear that it was taken.
     idle: bool,
-    /// With what is committed here.
-    agrees: bool,
+    agreement: Agreement,
+}
+
+/// Whether a frame agrees with what is committed here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Agreement {
+    Agrees,
+    Contradicts,
+    /// Raft cannot answer while the disk stalls, and the frame needs the disk.
+    NotAsked,
 }
 
 /// What a frame came to.
@@ -213,7 +228,7 @@ struct Appended {
 }
 
 async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<Appended> {
-    let Came { at, bytes, idle, agrees } = came;
+    let Came { at, bytes, idle, agreement } = came;
     let sequence = frame.sequence;
     let refused = |why: &str| {
         let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
@@ -224,6 +239,13 @@ async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<A
             "this node's data directory is new; it first asks a majority of the other members what it may take",
         );
     }
+    if agreement == Agreement::NotAsked {
+        if frame.vote.committed && node.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
+            node.leader_watch.hear(at);
+        }
+        return refused(STALLED);
+    }
+    let agrees = agreement == Agreement::Agrees;
     if let Some(why) = contradiction(node, &frame, agrees).await {
         node.fail(Failure::Contradiction(why.clone()));
         return Err(io::Error::other(why));
@@ -266,6 +288,12 @@ fn note_refused(node: &Node, error: &str) {
     if let Some(times) = node.refused.note(Instant::now()) {
         tracing::warn!(error, times, "refused at the peer port: no correct leader sends this");
     }
+}
+
+/// Whether something is to be written before the frame can be answered. Raft itself waits while it saves a vote, and while there
+/// is no room for entries; what peers send meanwhile would pile up in front of it.
+fn needs_the_disk(node: &Node, frame: &AppendFrame) -> bool {
+    !frame.entries.is_empty() || frame.vote.term > node.voted_term()
 }
 
 /// Questions are worked on at once and answered as they are done, until the node stops.
@@ -334,6 +362,10 @@ async fn answer_one(node: &Arc<Node>, ask: Numbered<Ask>, from: u64) -> Numbered
 }
 
 async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
+    if node.disk_watch.stalls() {
+        // Raft would wait for the disk with it, and do nothing else meanwhile.
+        return Answer::Refused(STALLED.into());
+    }
     // A leader that hands over counts on nobody any more.
     let bound = !node.gate.is_unbound() && !frame.leadership_transfer;
     if !node.gate.joined() || bound {
@@ -361,6 +393,9 @@ async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
 }
 
 async fn transfer_leader(node: &Node, frame: TransferFrame) -> Answer {
+    if node.disk_watch.stalls() {
+        return Answer::Refused(STALLED.into());
+    }
     if !node.gate.joined() {
         return Answer::Refused("this node has not caught up since its data directory was new".into());
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use openraft::storage::RaftLogStorage;
-use storage::TypeConfig;
 use storage::memory::MemoryParts;
+use storage::{LogWrites, TypeConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
@@ -52,6 +52,8 @@ pub struct Machine<L> {
     pub listener: mpsc::Receiver<Box<dyn Duplex>>,
     /// The Raft log.
     pub log: L,
+    /// Its writes that wait for the disk.
+    pub log_writes: LogWrites,
     /// Everything else on the disk.
     pub disk: MemoryParts,
 }

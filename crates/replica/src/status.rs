@@ -61,6 +61,8 @@ pub enum Readiness {
     Lagging,
     /// The disk is low on space: reads only.
     DiskLow,
+    /// The disk has not answered for `disk_stall_max_ms`: reads of what is here only, and no part in elections.
+    DiskStalled,
     /// It failed or is shutting down.
     Stopped,
 }
@@ -121,6 +123,10 @@ pub struct NodeStatus {
     pub proposals: u64,
     /// What has passed through this node since it started.
     pub counts: Counts,
+    /// How long the oldest write to the log has waited for the disk.
+    pub disk_waits: Duration,
+    /// Whether that is too long.
+    pub disk_stalls: bool,
     /// Whether to send clients here.
     pub ready: Readiness,
 }
@@ -139,7 +145,7 @@ impl Node {
             node_id: self.config.node_id,
             cluster_id: self.config.cluster_id.clone(),
             role: self.role(metrics.state),
-            leader: metrics.current_leader,
+            leader: self.leader(),
             term: Term(metrics.current_term),
             last_log: metrics.last_log_index.map_or(Zxid(0), |index| self.zxid(index)),
             committed,
@@ -158,6 +164,8 @@ impl Node {
             observed: self.view.observed() as u64,
             proposals: self.proposals.count() as u64,
             counts: self.view.tally.look(),
+            disk_waits: self.disk_watch.waits(),
+            disk_stalls: self.disk_watch.stalls(),
             ready: self.readiness(&metrics, committed, state.last_zxid()),
         }
     }
@@ -177,6 +185,8 @@ impl Node {
     fn role(&self, state: ServerState) -> Role {
         match state {
             _ if self.is_stopped() => Role::Stopped,
+            // Raft cannot take note of its successor before the disk answers.
+            ServerState::Leader if self.leader() != Some(self.config.node_id) => Role::Follower,
             ServerState::Leader => Role::Leader,
             ServerState::Candidate => Role::Candidate,
             ServerState::Follower => Role::Follower,
@@ -191,6 +201,9 @@ impl Node {
         }
         if !self.has_recovered() {
             return Readiness::Recovering;
+        }
+        if self.disk_watch.stalls() {
+            return Readiness::DiskStalled;
         }
         let connected = self.reign().map_or_else(|| self.hears_leader(), |(_, followed)| followed);
         if metrics.current_leader.is_none() || !connected {

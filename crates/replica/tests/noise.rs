@@ -320,7 +320,8 @@ fn nonsense(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> 
             let count = pick(random, &[0, 1, 3]);
             let entries = (0..count).map(|at| blank(id(first.term, first.index.wrapping_add(at)))).collect();
             let sequence = pick(random, &[1, 1, 1, 2, u64::MAX]);
-            Append { sequence, vote, prev, commit: None, entries }.frame()
+            let acknowledged = random.bool().then_some(first);
+            Append { sequence, vote, prev, commit: None, acknowledged, entries }.frame()
         }
         CONTROL => {
             let vote = VoteRecord { term: pick(random, &far), ..vote };

@@ -51,7 +51,7 @@ impl Scene {
     fn append(&self, entries: Vec<codec::EntryRecord>) -> Append {
         let commit = entries.last().map(|entry| entry.log_id).or(Some(self.last));
         let vote = leader_vote(self.term, self.leader as u64 + 1);
-        Append { sequence: 1, vote, prev: Some(self.last), commit, entries }
+        Append { sequence: 1, vote, prev: Some(self.last), commit, acknowledged: None, entries }
     }
 
     fn next(&self, after: u64) -> LogIdRecord {
@@ -184,7 +184,9 @@ async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal()
         Append { vote, prev: Some(other), commit: None, ..good.clone() },
         Append { vote, prev: Some(other), entries: vec![blank(id(scene.term + 1, other.index + 1))], ..good.clone() },
         Append { vote, prev: Some(id(scene.term, other.index - 1)), entries: vec![blank(other)], ..good.clone() },
-        Append { vote, prev: None, commit: Some(other), ..good },
+        Append { vote, prev: None, commit: Some(other), ..good.clone() },
+        // What this node had acknowledged, said by no leader.
+        Append { vote, prev: Some(other), acknowledged: Some(id(scene.term, scene.last.index + 9)), ..good },
     ];
     for lie in lies {
         let mut stranger = scene.pose(APPEND).await;

@@ -90,6 +90,10 @@ fn log(text: &mut Text, status: &NodeStatus) {
     text.gauge("snapshot_bytes", "The length of the newest durable snapshot.", status.snapshot.bytes);
     let help = "Entries applied since the last snapshot was begun, or brought by the leader.";
     text.gauge("unsaved_log_bytes", help, status.unsaved_bytes);
+    let help = "How long the oldest write to the log has waited for the disk, in seconds.";
+    text.gauge("flush_waiting_seconds", help, status.disk_waits.as_secs_f64());
+    let help = "1 while that is longer than disk_stall_max: the node is not ready and leads only if no other can.";
+    text.gauge("disk_stalled", help, u8::from(status.disk_stalls));
     let help = "Writes of this node that are on their way through the log.";
     text.gauge("proposals_in_flight", help, status.proposals);
 }

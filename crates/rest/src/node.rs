@@ -105,6 +105,7 @@ fn readiness_name(ready: Readiness) -> &'static str {
         Readiness::NoQuorum => "no-quorum",
         Readiness::Lagging => "lagging",
         Readiness::DiskLow => "disk-low",
+        Readiness::DiskStalled => "disk-stalled",
         Readiness::Stopped => "stopped",
     }
 }

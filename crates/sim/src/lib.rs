@@ -29,6 +29,8 @@ pub mod network;
 pub mod observation;
 mod panics;
 pub mod planted;
+#[cfg(test)]
+mod stalls;
 pub mod stream;
 pub mod switchboard;
 pub mod trace;

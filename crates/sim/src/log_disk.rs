@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
-use storage::{Entry, LogId, TypeConfig, Vote};
+use storage::{Entry, LogId, LogWrites, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
 use crate::hub::{Event, Hub, MachineId};
@@ -88,6 +88,8 @@ struct Disk {
     /// How many of `unflushed` the flush that is under way covers; none is under way when there is none.
     flushing: Option<usize>,
     waiters: VecDeque<(u64, Waiter)>,
+    /// How many of this boot's writes have, or had, a waiter.
+    waited_for: LogWrites,
     /// Writes ever.
     written: u64,
     /// Everything that was ever written, by index; what was purged too.
@@ -125,6 +127,7 @@ impl LogDisk {
             unflushed: VecDeque::new(),
             flushing: None,
             waiters: VecDeque::new(),
+            waited_for: LogWrites::default(),
             written: 0,
             archive: BTreeMap::new(),
             boot: 0,
@@ -141,7 +144,9 @@ impl LogDisk {
 
     /// The log as the next process opens it.
     pub fn open(&self) -> MemoryLog {
-        MemoryLog { log: self.clone(), boot: self.lock().boot }
+        let mut disk = self.lock();
+        disk.waited_for = LogWrites::default();
+        MemoryLog { log: self.clone(), boot: disk.boot, writes: disk.waited_for.clone() }
     }
 
     /// Entries as this node last had them, purged ones too.
@@ -251,6 +256,7 @@ impl LogDisk {
                 (told, Ok(()))
             }
         };
+        self.lock().waited_for.end(told.len());
         for waiter in told {
             waiter.tell(result.map_err(io::Error::other));
         }
@@ -278,6 +284,8 @@ impl LogDisk {
 pub struct MemoryLog {
     log: LogDisk,
     boot: u64,
+    /// What waits for the disk.
+    pub writes: LogWrites,
 }
 
 impl MemoryLog {
@@ -305,6 +313,7 @@ impl MemoryLog {
         disk.unflushed.push_back(write);
         disk.written += 1;
         if let Some(waiter) = waiter {
+            disk.waited_for.begin();
             let written = disk.written;
             disk.waiters.push_back((written, waiter));
             if disk.flushing.is_none() {

@@ -166,7 +166,8 @@ impl Node {
         let (calls, queue) = mpsc::channel(CALLS_MAX);
         let (started_tx, replica) = oneshot::channel();
         let (failed_tx, failed) = oneshot::channel();
-        let machine = Machine { listener, log: self.log.open(), disk };
+        let log = self.log.open();
+        let machine = Machine { listener, log_writes: log.writes.clone(), log, disk };
         let config = self.config.clone();
         let (hub, id) = (self.hub.clone(), self.id);
         let started = {

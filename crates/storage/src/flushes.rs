@@ -20,10 +20,11 @@ use openraft::storage::IOFlushed;
 use raft_log::api::raft_log_writer::RaftLogWriter;
 use raft_log::codeq::OffsetSize;
 use raft_log::{RaftLog, Segment};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::codec::OwnerRecord;
 use crate::fatal::Fatal;
+use crate::log_writes::LogWrites;
 use crate::types::TypeConfig;
 use crate::wal::{Done, Reach, WalCallback, WalOwner, WalTypes};
 
@@ -87,6 +88,8 @@ pub(crate) struct Flushes {
     pub(crate) on_close: Mutex<Option<OnClose>>,
     /// Taken hold of under this guard only, and let go under it.
     log: Mutex<Weak<Log>>,
+    /// Dropped when the log is closed.
+    open: Mutex<Option<watch::Sender<()>>>,
     fatal: Fatal,
     gathered: Mutex<Gathered>,
     /// Bytes of entries that are waiting or in the flush under way. Not under the guard: what a flush that cannot be sent drops
@@ -94,6 +97,8 @@ pub(crate) struct Flushes {
     unflushed: AtomicU64,
     /// Told after every flush.
     flushed: Notify,
+    /// Appends, and what [`crate::LogStore`] waits for itself.
+    pub(crate) writes: LogWrites,
 }
 
 #[derive(Default)]
@@ -109,8 +114,9 @@ struct Gathered {
 impl Flushes {
     fn new(log: Weak<Log>, fatal: Fatal) -> Flushes {
         let (gathered, unflushed, flushed) = (Mutex::default(), AtomicU64::default(), Notify::new());
-        let (reach, on_close) = (Arc::default(), Mutex::default());
-        Flushes { reach, on_close, log: Mutex::new(log), fatal, gathered, unflushed, flushed }
+        let (reach, on_close, writes) = (Arc::default(), Mutex::default(), LogWrites::default());
+        let (log, open) = (Mutex::new(log), Mutex::new(Some(watch::Sender::new(()))));
+        Flushes { reach, on_close, log, open, fatal, gathered, unflushed, flushed, writes }
     }
 
     fn gate(&self) -> MutexGuard<'_, Weak<Log>> {
@@ -139,6 +145,7 @@ impl Flushes {
         bytes: u64,
         flushed: IOFlushed<TypeConfig>,
     ) -> io::Result<()> {
+        self.writes.begin();
         let mut gathered = self.gathered();
         gathered.waiting.push(flushed);
         gathered.bytes += bytes;
@@ -190,8 +197,16 @@ impl Flushes {
         self.reach.end.store(*last.end(), Ordering::Release);
     }
 
+    /// Ends when the log is closed.
+    pub(crate) fn closing(&self) -> watch::Receiver<()> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.as_ref().map_or_else(|| watch::channel(()).1, watch::Sender::subscribe)
+    }
+
     /// Makes everything durable, says so in the log and to whom it concerns, and lets go of the log.
     fn close(&self, log: Result<RaftLog<WalTypes>, PoisonError<RaftLog<WalTypes>>>) {
+        // The first local, so that it goes last.
+        let _open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Ok(mut log) = log else { return };
         if self.fatal.reason().is_some() {
             return;
@@ -279,7 +294,9 @@ impl Together {
 
 impl Together {
     fn tell(&mut self, result: &io::Result<()>) {
-        for flushed in self.waiting.take().into_iter().flatten() {
+        let waiting = self.waiting.take().unwrap_or_default();
+        self.flushes.writes.end(waiting.len());
+        for flushed in waiting {
             flushed.io_completed(match result {
                 Ok(()) => Ok(()),
                 Err(error) => Err(io::Error::new(error.kind(), error.to_string())),

@@ -31,6 +31,7 @@ mod fatal;
 mod flushes;
 mod layout;
 mod log_store;
+mod log_writes;
 mod manifest;
 pub mod memory;
 mod node_meta;
@@ -55,6 +56,7 @@ pub use error::Error;
 pub use failpoint::FAILPOINTS;
 pub use fatal::Fatal;
 pub use log_store::LogStore;
+pub use log_writes::LogWrites;
 pub use manifest::Manifest;
 pub use node_meta::{FORMAT, Identity, NodeMeta};
 #[cfg(feature = "planted")]
@@ -65,7 +67,7 @@ pub use snapshot::{Records, Snapshot};
 pub use snapshot_receiver::SnapshotReceiver;
 pub use snapshot_store::SnapshotStore;
 pub use snapshot_writer::SnapshotWriter;
-pub use storage::{Storage, StorageConfig};
+pub use storage::{Closing, Storage, StorageConfig};
 pub use types::{
     Command, Entry, LogId, Member, Membership, Outcome, Payload, SnapshotMeta, StoredMembership, TypeConfig, Vote,
 };

@@ -13,12 +13,13 @@ use openraft::{OptionalSend, RaftLogReader};
 use raft_log::api::raft_log_writer::RaftLogWriter;
 use raft_log::codeq::OffsetSize;
 use raft_log::{RaftLog, Segment};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::codec::{EntryRecord, OwnerRecord};
 use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::flushes::{OnClose, SharedLog};
+use crate::log_writes::LogWrites;
 use crate::planted;
 use crate::tail;
 use crate::types::{Entry, LogId, TypeConfig, Vote};
@@ -73,6 +74,16 @@ impl LogStore {
     /// Where this log's errors come together.
     pub fn fatal(&self) -> &Fatal {
         &self.fatal
+    }
+
+    /// Ends when the last clone has let go of the log, and it is closed.
+    pub(crate) fn closing(&self) -> watch::Receiver<()> {
+        self.log.flushes.closing()
+    }
+
+    /// What waits for the disk.
+    pub fn writes(&self) -> &LogWrites {
+        &self.log.flushes.writes
     }
 
     /// The vote as of now.
@@ -209,7 +220,9 @@ impl LogStore {
             self.fatal.note(doing, queued)?;
         }
         self.write_soon();
+        self.writes().begin();
         let result = flushed.await.unwrap_or_else(|_| Err(io::Error::other("the flush thread is gone")));
+        self.writes().end(1);
         self.fatal.note(doing, result)
     }
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::sync::watch;
+
 use crate::codec::{LogIdRecord, OwnerRecord};
 use crate::database::Databases;
 use crate::disk_guard::DiskGuard;
@@ -47,10 +49,29 @@ pub struct Storage {
     pub disk: DiskGuard,
     fatal: Fatal,
     // The last field: the lock goes after everything that it guards.
+    lock: Arc<File>,
+}
+
+/// Waits for the end of a data directory's use; keeps the directory's lock until it is dropped.
+pub struct Closing {
+    log: watch::Receiver<()>,
     _lock: Arc<File>,
 }
 
+impl Closing {
+    /// Returns when the last clone of [`Storage`] and of its log has gone and the log is closed: the directory can be opened
+    /// anew once this is dropped.
+    pub async fn closed(mut self) {
+        while self.log.changed().await.is_ok() {}
+    }
+}
+
 impl Storage {
+    /// See [`Closing`].
+    pub fn closing(&self) -> Closing {
+        Closing { log: self.log.closing(), _lock: Arc::clone(&self.lock) }
+    }
+
     /// Opens the data directory, or begins a new one. Blocking.
     ///
     /// What a crash interrupted is put in order. What is damaged, somebody else's or newer is refused and left alone.
@@ -81,7 +102,7 @@ impl Storage {
         if let Err(error) = disk.lay_ballast() {
             tracing::warn!(%error, "no ballast could be laid");
         }
-        Ok(Storage { log, snapshots, meta, disk, fatal, _lock: lock })
+        Ok(Storage { log, snapshots, meta, disk, fatal, lock })
     }
 
     /// Where the errors of all parts come together: when it resolves, the node must stop.

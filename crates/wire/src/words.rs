@@ -38,7 +38,7 @@ pub(crate) fn answer(door: &Door, word: [u8; 4]) -> String {
         // As a server of ZooKeeper that looks for a leader: there is no read-only mode.
         b"isro" => out.push_str(match door.replica.status().ready {
             Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => "rw",
-            Readiness::Recovering | Readiness::NoQuorum | Readiness::Stopped => "null",
+            Readiness::Recovering | Readiness::NoQuorum | Readiness::DiskStalled | Readiness::Stopped => "null",
         }),
         b"srvr" => {
             version(&mut out);

@@ -1,9 +1,10 @@
 //! A TCP connection and two buffers: what every protocol's client is built on, so that none has a leaner one.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::error::Error;
 
@@ -19,7 +20,15 @@ pub(crate) struct Link {
 impl Link {
     /// Connects to `addr`, a `host:port`.
     pub(crate) async fn open(addr: &str) -> Result<Link, Error> {
-        let stream = TcpStream::connect(addr).await?;
+        Link::over(TcpStream::connect(addr).await?)
+    }
+
+    /// The same from an address of this machine: bounds of a server count by address.
+    pub(crate) async fn open_from(source: IpAddr, addr: &str) -> Result<Link, Error> {
+        Link::over(connect_from(source, addr).await?)
+    }
+
+    fn over(stream: TcpStream) -> Result<Link, Error> {
         // One small request waits for one small answer: Nagle would only add delay.
         stream.set_nodelay(true)?;
         Ok(Link { stream, out: Vec::with_capacity(1024), received: Vec::with_capacity(4096), taken: 0 })
@@ -65,4 +74,12 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// A bare connection from an address of this machine.
+pub(crate) async fn connect_from(source: IpAddr, addr: &str) -> Result<TcpStream, Error> {
+    let to: SocketAddr = addr.parse().map_err(|_| Error::Answer(format!("{addr} is no address")))?;
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(source, 0))?;
+    Ok(socket.connect(to).await?)
 }

@@ -19,11 +19,22 @@ pub(crate) struct Rest {
 
 impl Rest {
     pub(crate) async fn open(addr: &str) -> Result<Rest, Error> {
-        Ok(Rest { link: Link::open(addr).await?, host: addr.to_owned(), session: None, body: Vec::new(), keys: 0 })
+        Ok(Rest::over(Link::open(addr).await?, addr))
+    }
+
+    /// Over a connection that is there.
+    pub(crate) fn over(link: Link, host: &str) -> Rest {
+        Rest { link, host: host.to_owned(), session: None, body: Vec::new(), keys: 0 }
     }
 
     /// One request. The answer is its status; its body is in `self.body`.
-    async fn call(&mut self, method: &str, path: &str, key: Option<&str>, body: &[u8]) -> Result<u16, Error> {
+    pub(crate) async fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        key: Option<&str>,
+        body: &[u8],
+    ) -> Result<u16, Error> {
         self.send(method, path, key, body).await?;
         self.answer().await
     }

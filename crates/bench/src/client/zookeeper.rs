@@ -32,22 +32,26 @@ struct Packet {
 impl ZooKeeper {
     /// Connects and opens a session.
     pub(crate) async fn open(addr: &str, timeout_ms: i32) -> Result<ZooKeeper, Error> {
-        ZooKeeper::connect(addr, timeout_ms, 0, vec![0; 16], 0).await
+        ZooKeeper::over(Link::open(addr).await?, timeout_ms).await
+    }
+
+    /// Opens a session over a connection that is there.
+    pub(crate) async fn over(link: Link, timeout_ms: i32) -> Result<ZooKeeper, Error> {
+        ZooKeeper::connect(link, timeout_ms, 0, vec![0; 16], 0).await
     }
 
     /// Resumes the session of another connection, on any node.
     pub(crate) async fn resume(addr: &str, timeout_ms: i32, of: &ZooKeeper) -> Result<ZooKeeper, Error> {
-        ZooKeeper::connect(addr, timeout_ms, of.session_id, of.password.clone(), of.last_zxid).await
+        ZooKeeper::connect(Link::open(addr).await?, timeout_ms, of.session_id, of.password.clone(), of.last_zxid).await
     }
 
     async fn connect(
-        addr: &str,
+        mut link: Link,
         timeout_ms: i32,
         session_id: i64,
         password: Vec<u8>,
         seen: i64,
     ) -> Result<ZooKeeper, Error> {
-        let mut link = Link::open(addr).await?;
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: seen,
@@ -75,7 +79,7 @@ impl ZooKeeper {
     }
 
     /// Appends a request to what will be sent.
-    fn queue(&mut self, op: i32, body: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn queue(&mut self, op: i32, body: impl FnOnce(&mut Vec<u8>)) {
         self.xid += 1;
         let header = RequestHeader { xid: self.xid, op };
         let out = &mut self.link.out;
@@ -88,12 +92,12 @@ impl ZooKeeper {
     }
 
     /// Sends what was queued.
-    async fn flush(&mut self) -> Result<(), Error> {
+    pub(crate) async fn flush(&mut self) -> Result<(), Error> {
         self.link.flush().await
     }
 
     /// The next answer's error and body. Events on the way are kept.
-    async fn next_answer(&mut self) -> Result<(i32, Vec<u8>), Error> {
+    pub(crate) async fn next_answer(&mut self) -> Result<(i32, Vec<u8>), Error> {
         loop {
             let packet = self.packet().await?;
             match packet.header.xid {
@@ -121,7 +125,8 @@ impl ZooKeeper {
         Ok(())
     }
 
-    async fn call(&mut self, op: i32, body: &impl Record) -> Result<(i32, Vec<u8>), Error> {
+    /// One request: the answer's error and body.
+    pub(crate) async fn call(&mut self, op: i32, body: &impl Record) -> Result<(i32, Vec<u8>), Error> {
         self.queue(op, |out| body.write(out));
         self.flush().await?;
         self.next_answer().await
@@ -137,7 +142,7 @@ impl ZooKeeper {
     }
 
     /// A request to create a znode that anyone may use.
-    fn creation(path: &str, data: &[u8], flags: i32) -> CreateRequest {
+    pub(crate) fn creation(path: &str, data: &[u8], flags: i32) -> CreateRequest {
         let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
         CreateRequest { path: path.to_owned(), data: data.into(), acl, flags }
     }

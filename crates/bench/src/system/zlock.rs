@@ -38,6 +38,15 @@ pub(super) async fn serves(rest: &str) -> bool {
     }
 }
 
+/// The term that a node knows.
+pub(super) async fn term(rest: &str) -> Result<u64, Error> {
+    let mut client = Rest::open(rest).await?;
+    client.done("GET", "/v1/cluster", b"").await?;
+    let status: serde_json::Value =
+        serde_json::from_slice(client.body()).map_err(|_| Error::answer("status", client.body()))?;
+    status["term"].as_u64().ok_or_else(|| Error::answer("no term", client.body()))
+}
+
 pub(super) async fn leads(rest: &str) -> Result<bool, Error> {
     let mut client = Rest::open(rest).await?;
     client.done("GET", "/v1/cluster", b"").await?;

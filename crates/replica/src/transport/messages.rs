@@ -220,6 +220,8 @@ pub(crate) struct Standing {
     pub(crate) leads: bool,
     /// The index of the last entry in its log.
     pub(crate) last_log: u64,
+    /// Its disk answers, and has for a while.
+    pub(crate) steady: bool,
 }
 
 /// A candidate's question.
@@ -374,7 +376,14 @@ mod tests {
         let applied = Applied { zxid: Zxid(300), reply: Ok(Reply::Done), events: Vec::new() };
         vec![
             Answer::Pong,
-            Answer::Standing(Standing { fresh: false, joined: true, term: 3, leads: true, last_log: 300 }),
+            Answer::Standing(Standing {
+                fresh: false,
+                joined: true,
+                term: 3,
+                leads: true,
+                last_log: 300,
+                steady: true,
+            }),
             Answer::Vote(VoteAnswer { vote: VOTE, granted: true, last_log_id: Some(ID) }),
             Answer::TransferLeader(Ok(())),
             Answer::TransferLeader(Err(TransferRefusal::VoteChanged { expected: VOTE, actual: VOTE })),

@@ -132,12 +132,14 @@ pub(crate) struct Append {
     pub(crate) vote: VoteRecord,
     pub(crate) prev: Option<LogIdRecord>,
     pub(crate) commit: Option<LogIdRecord>,
+    pub(crate) acknowledged: Option<LogIdRecord>,
     pub(crate) entries: Vec<EntryRecord>,
 }
 
 impl Append {
     pub(crate) fn frame(&self) -> Vec<u8> {
-        frame(&codec::encode(&(self.sequence, self.vote, self.prev, self.commit, self.entries.clone())))
+        let Append { sequence, vote, prev, commit, acknowledged, entries } = self;
+        frame(&codec::encode(&(sequence, vote, prev, commit, acknowledged, entries)))
     }
 }
 

@@ -75,6 +75,7 @@ keys! {
         election_timeout_min: duration = replica.election_timeout_min_ms, "A follower that hears no leader for this long, at the earliest, stands for election; after half of it when the leader's connection has ended.";
         election_timeout_max: duration = replica.election_timeout_max_ms, "And at the latest; the moment is random between the two.";
         peer_timeout: duration = replica.peer_timeout_ms, "One round trip between peers, connecting included.";
+        disk_stall_max: duration = replica.disk_stall_max_ms, "A node whose log has waited for the disk for longer is not ready; a leader hands over.";
         tick: duration = replica.tick_ms, "How often the leader looks for silent sessions and for znodes to collect.";
         reap_batch_max: count = replica.reap_batch_max, "Sessions or znodes that one entry of the leader may collect.";
         ready_lag_max: count = replica.ready_lag_max, "A node that is more entries than this behind is not ready.";

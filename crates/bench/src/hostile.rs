@@ -1,0 +1,146 @@
+//! Honest clients beside traffic that means harm: what they have of the cluster with it and without.
+//!
+//! Each kind of traffic gets a fresh cluster of three nodes with its data, so that none inherits what another has left.
+//! The honest clients come from one address of this machine and the hostile ones from another, because servers bound
+//! what an address may have. Hostile clients run on a thread of their own.
+
+mod attack;
+mod honest;
+mod http;
+mod kind;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum as _;
+
+use self::attack::{Sizes, Tally, Target};
+use self::honest::Honest;
+use self::kind::Kind;
+use crate::error::Error;
+use crate::system::{Cluster, Program};
+
+/// The table's head.
+const COLUMNS: [&str; 12] = [
+    "traffic",
+    "p50 without, ms",
+    "p99",
+    "p50 with, ms",
+    "p99",
+    "ratio of p99",
+    "longest, ms",
+    "honest errors",
+    "elections",
+    "hostile done",
+    "refused",
+    "broken",
+];
+/// How much worse honest clients may fare: what is asked of zlock.
+const RATIO_MAX: f64 = 5.0;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The kinds of traffic; all unless given.
+    #[arg(long, value_delimiter = ',')]
+    kinds: Vec<Kind>,
+    /// How long honest clients are measured, once without and once with each kind.
+    #[arg(long, default_value_t = 15.0)]
+    seconds: f64,
+    /// Operations that each of the 16 honest clients begins in a second, whether the one before has ended or not.
+    #[arg(long, default_value_t = 10.0)]
+    rate: f64,
+    /// Znodes of the large subtree.
+    #[arg(long, default_value_t = 485_000)]
+    subtree: usize,
+    /// Ephemeral znodes of the sessions that expire together.
+    #[arg(long, default_value_t = 79_000)]
+    ephemerals: usize,
+    /// Connections to each node that say nothing.
+    #[arg(long, default_value_t = 4_200)]
+    connections: usize,
+    /// Fails when a 99th percentile is more than five times as long with the traffic.
+    #[arg(long)]
+    check: bool,
+    /// Below which directory the nodes have their data.
+    #[arg(long)]
+    data: Option<PathBuf>,
+}
+
+/// What one kind came to.
+struct Row {
+    kind: Kind,
+    without: Honest,
+    with: Honest,
+    /// How much the term has risen; `None` when no node answers any more.
+    elections: Option<u64>,
+    tally: Arc<Tally>,
+}
+
+impl Row {
+    fn ratio(&self) -> f64 {
+        self.with.p99_ms() / self.without.p99_ms().max(0.001)
+    }
+}
+
+/// Measures, and prints a table. The answer is how many kinds went wrong.
+pub(crate) async fn run(args: Args) -> Result<usize, Error> {
+    attack::allow_many_files()?;
+    let kinds = if args.kinds.is_empty() { Kind::value_variants().to_vec() } else { args.kinds.clone() };
+    let mut failed = 0;
+    println!("| {} |", COLUMNS.join(" | "));
+    println!("{}|", "|---".repeat(COLUMNS.len()));
+    for kind in kinds {
+        match one(&args, kind).await {
+            Ok(row) => {
+                print(&row);
+                failed += usize::from(row.elections != Some(0) || (args.check && row.ratio() > RATIO_MAX));
+            }
+            Err(error) => {
+                eprintln!("{}: {error}", kind.name());
+                failed += 1;
+            }
+        }
+    }
+    Ok(failed)
+}
+
+fn print(row: &Row) {
+    let (without, with) = (&row.without, &row.with);
+    let (done, refused, broken) = row.tally.counts();
+    println!(
+        "| {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} | {} | {} | {done} | {refused} | {broken} |",
+        row.kind.name(),
+        without.p50_ms(),
+        without.p99_ms(),
+        with.p50_ms(),
+        with.p99_ms(),
+        row.ratio(),
+        with.longest_ms(),
+        with.errors,
+        row.elections.map_or_else(|| "no answer".to_owned(), |elections| elections.to_string()),
+    );
+}
+
+async fn one(args: &Args, kind: Kind) -> Result<Row, Error> {
+    let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
+    let cluster = Cluster::start(Program::Zlock, 3, &data).await?;
+    let sizes = Sizes { subtree: args.subtree, ephemerals: args.ephemerals, connections: args.connections };
+    let target = Target::of(&cluster, sizes);
+    let began = Instant::now();
+    kind.load(&target).await?;
+    eprintln!("{}: loaded in {:.0} s", kind.name(), began.elapsed().as_secs_f64());
+    let pace = Duration::from_secs_f64(1.0 / args.rate.max(0.1));
+    let length = Duration::from_secs_f64(args.seconds);
+    let without = honest::measure(&cluster, length, pace).await?;
+    let before = cluster.term().await;
+    let tally = Arc::new(Tally::default());
+    let attacking = attack::begin(kind, target, length, Arc::clone(&tally)).await?;
+    let with = honest::measure(&cluster, length, pace).await;
+    attacking.end()?;
+    let after = cluster.term().await;
+    let elections = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+    Ok(Row { kind, without, with: with?, elections, tally })
+}

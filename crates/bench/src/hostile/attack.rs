@@ -1,0 +1,139 @@
+//! How hostile traffic is run, and what is counted of it.
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::kind::Kind;
+use crate::client::{Door, Link, Rest, ZooKeeper};
+use crate::error::Error;
+use crate::system::Cluster;
+
+/// Where hostile clients come from.
+pub(crate) const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+/// Files that this program may have open: a connection each.
+const FILES: u64 = 65_536;
+/// A connection that broke is tried again after this time.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How large everything is.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) subtree: usize,
+    pub(crate) ephemerals: usize,
+    pub(crate) connections: usize,
+}
+
+/// Whom it is aimed at.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) rest: Vec<String>,
+    pub(crate) wire: Vec<String>,
+    pub(crate) sizes: Sizes,
+}
+
+impl Target {
+    pub(crate) fn of(cluster: &Cluster, sizes: Sizes) -> Target {
+        Target { rest: cluster.addrs(Door::Rest), wire: cluster.addrs(Door::ZooKeeper), sizes }
+    }
+
+    /// A client of the HTTP door of a node, by any number.
+    pub(crate) async fn rest(&self, number: usize) -> Result<Rest, Error> {
+        let addr = &self.rest[number % self.rest.len()];
+        Ok(Rest::over(Link::open_from(SOURCE, addr).await?, addr))
+    }
+
+    /// A client of the ZooKeeper door with a session.
+    pub(crate) async fn wire(&self, number: usize, timeout_ms: i32) -> Result<ZooKeeper, Error> {
+        let addr = &self.wire[number % self.wire.len()];
+        ZooKeeper::over(Link::open_from(SOURCE, addr).await?, timeout_ms).await
+    }
+}
+
+/// What became of hostile requests.
+#[derive(Default)]
+pub(crate) struct Tally {
+    done: AtomicU64,
+    refused: AtomicU64,
+    broken: AtomicU64,
+}
+
+impl Tally {
+    /// A server answered it.
+    pub(crate) fn answer(&self, done: bool) {
+        let count = if done { &self.done } else { &self.refused };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection could not be had, or ended.
+    pub(crate) fn broke(&self) {
+        self.broken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Done, refused, broken.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let [done, refused, broken] =
+            [&self.done, &self.refused, &self.broken].map(|count| count.load(Ordering::Relaxed));
+        (done, refused, broken)
+    }
+}
+
+/// Does something again and again until then, whatever comes of it. Each turn is cut short at the end.
+pub(crate) async fn again<F>(until: Instant, tally: &Tally, mut turn: impl FnMut() -> F)
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    while let Ok(done) = timeout_at(until, turn()).await {
+        if done.is_err() {
+            tally.broke();
+            sleep(PAUSE).await;
+        }
+        if Instant::now() >= until {
+            return;
+        }
+    }
+}
+
+/// Traffic under way.
+pub(crate) struct Attacking(JoinHandle<Result<(), Error>>);
+
+impl Attacking {
+    /// Waits for its end, which comes by itself.
+    pub(crate) fn end(self) -> Result<(), Error> {
+        self.0.join().map_err(|_| Error::Answer("the hostile thread failed".into()))?
+    }
+}
+
+/// Begins, on a thread of its own, once what the traffic needs first is there.
+pub(crate) async fn begin(kind: Kind, target: Target, length: Duration, tally: Arc<Tally>) -> Result<Attacking, Error> {
+    let (ready, begun) = oneshot::channel();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let prepared = kind.prepare(&target).await;
+            let _ = ready.send(());
+            kind.attack(&target, prepared?, Instant::now() + length, &tally).await;
+            Ok(())
+        })
+    });
+    // One that failed says why at its end.
+    let _ = begun.await;
+    Ok(Attacking(thread))
+}
+
+/// Raises the number of files that this program and the servers that it starts may have open, as far as it may.
+pub(crate) fn allow_many_files() -> Result<(), Error> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(FILES, |maximum| maximum.min(FILES));
+    if current.is_some_and(|current| current < wanted) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).map_err(std::io::Error::from)?;
+    }
+    Ok(())
+}

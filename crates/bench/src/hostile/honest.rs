@@ -1,0 +1,151 @@
+//! Clients as they should be: 16 of them, half over HTTP and half over ZooKeeper's protocol, half taking and releasing a
+//! lock of their own and half writing.
+//!
+//! They begin at times that are set beforehand, and a latency counts from that time. So a server that stands still for a second
+//! makes all operations of that second late, and not just one for each client that waited.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::client::{Client, Door, Link, Rest, SESSION_TIMEOUT_S, ZooKeeper};
+use crate::error::Error;
+use crate::figures::Ranks;
+use crate::system::Cluster;
+use crate::workload::DATA;
+
+const CLIENTS: usize = 16;
+const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// One that gets no answer goes to the next node.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long after the end what is late may take. What is not done then counts as taking that long.
+const OVERTIME: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What honest clients had of it.
+pub(crate) struct Honest {
+    ranks: Ranks,
+    pub(crate) errors: usize,
+}
+
+impl Honest {
+    pub(crate) fn p50_ms(&self) -> f64 {
+        self.ranks.at_us(0.50) / 1e3
+    }
+
+    pub(crate) fn p99_ms(&self) -> f64 {
+        self.ranks.at_us(0.99) / 1e3
+    }
+
+    pub(crate) fn longest_ms(&self) -> f64 {
+        self.ranks.at_us(1.0) / 1e3
+    }
+}
+
+/// Lets the clients work for so long.
+pub(crate) async fn measure(cluster: &Cluster, length: Duration, pace: Duration) -> Result<Honest, Error> {
+    let addrs = [Door::Rest, Door::ZooKeeper].map(|door| cluster.addrs(door));
+    let begin = Instant::now() + Duration::from_millis(500);
+    let worker = |number: usize| Worker {
+        number,
+        door: if number.is_multiple_of(2) { Door::Rest } else { Door::ZooKeeper },
+        addrs: &addrs[number % 2],
+        locks: number % 4 < 2,
+        node: number / 4,
+        client: None,
+        names: 0,
+        latencies: Vec::new(),
+        errors: 0,
+    };
+    let end = begin + length;
+    let worked = join_all((0..CLIENTS).map(|number| worker(number).work(begin, end, pace))).await;
+    let errors = worked.iter().map(|worker| worker.errors).sum();
+    let ranks = Ranks::of(worked.iter().flat_map(|worker| worker.latencies.iter().copied()));
+    if ranks.count() == 0 {
+        return Err(Error::Answer("no honest client did anything".into()));
+    }
+    Ok(Honest { ranks, errors })
+}
+
+struct Worker<'a> {
+    number: usize,
+    door: Door,
+    addrs: &'a [String],
+    locks: bool,
+    node: usize,
+    client: Option<Client>,
+    /// Locks that it has given up: a session that is gone may hold them for a while.
+    names: usize,
+    latencies: Vec<Duration>,
+    errors: usize,
+}
+
+impl Worker<'_> {
+    async fn work(mut self, begin: Instant, end: Instant, pace: Duration) -> Self {
+        // Connecting is not measured.
+        let connected = self.connect().await;
+        self.note(connected);
+        let mut due = begin + pace * u32::try_from(self.number).unwrap_or(0) / CLIENTS as u32;
+        while due < end {
+            sleep_until(due).await;
+            while Instant::now() < end + OVERTIME {
+                let tried = timeout(PATIENCE, self.once()).await;
+                if self.note(tried.unwrap_or_else(|_| Err(Error::Answer("no answer".into())))) {
+                    break;
+                }
+                sleep(PAUSE).await;
+            }
+            self.latencies.push(due.elapsed());
+            due += pace;
+        }
+        if let Some(client) = &mut self.client {
+            let _ = timeout(Duration::from_secs(2), client.close_session()).await;
+        }
+        self
+    }
+
+    /// Whether it went well. If not, the client goes to the next node with a new session.
+    fn note(&mut self, tried: Result<(), Error>) -> bool {
+        if tried.is_err() {
+            self.errors += 1;
+            self.client = None;
+            self.node += 1;
+            self.names += 1;
+        }
+        tried.is_ok()
+    }
+
+    fn name(&self) -> String {
+        format!("honest-{}-{}", self.number, if self.locks { self.names } else { 0 })
+    }
+
+    async fn connect(&mut self) -> Result<(), Error> {
+        let addr = &self.addrs[self.node % self.addrs.len()];
+        let link = Link::open_from(SOURCE, addr).await?;
+        let mut client = match self.door {
+            Door::Rest => Client::Rest(Rest::over(link, addr)),
+            _ => Client::ZooKeeper(ZooKeeper::over(link, i32::from(SESSION_TIMEOUT_S) * 1000).await?),
+        };
+        client.open_session(SESSION_TIMEOUT_S).await?;
+        if !self.locks || self.door == Door::ZooKeeper {
+            client.create(&self.name(), &DATA).await?;
+        }
+        self.client = Some(client);
+        Ok(())
+    }
+
+    async fn once(&mut self) -> Result<(), Error> {
+        if self.client.is_none() {
+            self.connect().await?;
+        }
+        let (locks, name) = (self.locks, self.name());
+        let Some(client) = &mut self.client else { return Err(Error::Gone) };
+        if locks {
+            let ticket = client.lock(&name).await?;
+            return client.unlock(&name, &ticket).await;
+        }
+        client.set(&name, &DATA).await
+    }
+}

@@ -1,0 +1,86 @@
+//! The kinds of hostile traffic: small means, without any right.
+
+use clap::ValueEnum;
+use tokio::time::Instant;
+
+use super::attack::{Tally, Target};
+use super::{http, wire};
+use crate::client::ZooKeeper;
+use crate::error::Error;
+
+/// In the order of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Transactions that set and take away the quota of a large subtree, 64 times in each.
+    QuotaRecounts,
+    /// 1,000 pipelined questions for the size of a large subtree, again and again.
+    SubtreeSizes,
+    /// Bodies of 4 MiB that are announced, and of which one byte comes.
+    AnnouncedBodies,
+    /// The same in chunks.
+    ChunkedBodies,
+    /// 24 sessions with many ephemeral znodes each, that fall silent together.
+    MassExpiry,
+    /// Znodes with ACLs as long as they may be.
+    LongAcls,
+    /// Answers that must be kept for retries.
+    KeptReplies,
+    /// Sessions, as many as are to be had.
+    ManySessions,
+    /// Connections to the ZooKeeper door that say nothing.
+    SilentConnections,
+    /// 100 connections that ask for a long list of names and do not read it.
+    UnreadLists,
+    /// The digest of the whole state, again and again.
+    Digests,
+}
+
+/// What was made ready before the traffic begins.
+#[derive(Default)]
+pub(crate) struct Prepared(pub(crate) Vec<ZooKeeper>);
+
+impl Kind {
+    /// The name in tables.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Makes the data that it is about.
+    pub(crate) async fn load(self, target: &Target) -> Result<(), Error> {
+        match self {
+            Kind::QuotaRecounts | Kind::SubtreeSizes | Kind::Digests => wire::load_subtree(target).await,
+            Kind::UnreadLists => wire::load_names(target).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// What comes before the traffic and is not measured.
+    pub(crate) async fn prepare(self, target: &Target) -> Result<Prepared, Error> {
+        match self {
+            Kind::MassExpiry => wire::sessions_with_ephemerals(target).await.map(Prepared),
+            _ => Ok(Prepared::default()),
+        }
+    }
+
+    /// The traffic, until then.
+    pub(crate) async fn attack(self, target: &Target, prepared: Prepared, until: Instant, tally: &Tally) {
+        match self {
+            Kind::QuotaRecounts => wire::recount(target, until, tally).await,
+            Kind::SubtreeSizes => wire::ask_sizes(target, until, tally).await,
+            Kind::AnnouncedBodies => http::hold_bodies(target, 64, http::ANNOUNCED, until, tally).await,
+            Kind::ChunkedBodies => http::hold_bodies(target, 210, http::CHUNKED, until, tally).await,
+            Kind::MassExpiry => {
+                // Not a word more from them.
+                prepared.0.iter().for_each(|_| tally.answer(true));
+                drop(prepared);
+                tokio::time::sleep_until(until).await;
+            }
+            Kind::LongAcls => wire::fill_with_acls(target, until, tally).await,
+            Kind::KeptReplies => http::fill_with_replies(target, until, tally).await,
+            Kind::ManySessions => http::open_sessions(target, until, tally).await,
+            Kind::SilentConnections => wire::stay_silent(target, until, tally).await,
+            Kind::UnreadLists => wire::leave_unread(target, until, tally).await,
+            Kind::Digests => http::ask_digests(target, until, tally).await,
+        }
+    }
+}

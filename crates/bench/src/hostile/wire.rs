@@ -1,0 +1,227 @@
+//! Hostile traffic over ZooKeeper's protocol.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use jute::{
+    Acl, CreateRequest, Input, MultiOp, MultiResult, PathOnly, PathVersion, PathWatch, Record as _, create_flags,
+    error, op, read_multi_results, write_multi,
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::attack::{SOURCE, Sizes, Tally, Target, again};
+use crate::client::{ZooKeeper, connect_from};
+use crate::error::Error;
+
+/// The large subtree, and how many znodes each of its directories has.
+const BIG: &str = "/big";
+const DIRECTORY: usize = 1_000;
+/// A znode whose list of children is long: so many, with names of so many bytes.
+const WIDE: &str = "/wide";
+const NAMES: usize = 20_000;
+const NAME_BYTES: usize = 100;
+/// Operations in one transaction: as many as may be.
+const BATCH: usize = 128;
+/// How often a batch is tried on a machine that is too busy.
+const TRIES: usize = 20;
+/// Connections that load.
+const LOADERS: usize = 16;
+/// Sessions that expire together, and their timeout.
+const EXPIRING: usize = 24;
+const EXPIRING_MS: i32 = 6_000;
+const SESSION_MS: i32 = 60_000;
+
+/// Creates all these znodes, in the order of their numbers as far as one connection does them.
+async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -> Result<(), Error> {
+    let path = &path;
+    let load = |number: usize| async move {
+        let mut client = None;
+        for batch in (number * BATCH..count).step_by(LOADERS * BATCH) {
+            let creation =
+                |znode| MultiOp::Create(op::CREATE, ZooKeeper::creation(&path(znode), b"", create_flags::PERSISTENT));
+            let ops: Vec<MultiOp> = (batch..(batch + BATCH).min(count)).map(creation).collect();
+            let mut tries = 0;
+            while let Err(error) = create_batch(target, number + tries, &mut client, &ops).await {
+                tries += 1;
+                client = None;
+                if tries == TRIES {
+                    return Err(error);
+                }
+            }
+        }
+        // Its session ends with it.
+        Ok(())
+    };
+    stream::iter(0..LOADERS).map(load).buffer_unordered(LOADERS).try_collect::<()>().await
+}
+
+/// Creates them, or finds them there: an earlier try may have come to pass unseen.
+async fn create_batch(
+    target: &Target,
+    node: usize,
+    client: &mut Option<ZooKeeper>,
+    ops: &[MultiOp],
+) -> Result<(), Error> {
+    let mut connected = match client.take() {
+        Some(client) => client,
+        None => target.wire(node, SESSION_MS).await?,
+    };
+    connected.queue(op::MULTI, |out| write_multi(ops, out));
+    connected.flush().await?;
+    let (code, body) = connected.next_answer().await?;
+    let results = read_multi_results(&mut Input::new(&body)).map_err(|_| Error::answer("multi", &body))?;
+    let there = |result: &MultiResult| matches!(result, MultiResult::Error(error::NODE_EXISTS));
+    let made = code == error::OK && results.iter().all(|result| matches!(result, MultiResult::Created(..)));
+    if !made && !results.iter().any(there) {
+        return Err(Error::Answer(format!("multi: error {code}, {:?}", results.first())));
+    }
+    *client = Some(connected);
+    Ok(())
+}
+
+/// The large subtree.
+pub(crate) async fn load_subtree(target: &Target) -> Result<(), Error> {
+    let Sizes { subtree, .. } = target.sizes;
+    create(target, 1, |_| BIG.into()).await?;
+    create(target, subtree.div_ceil(DIRECTORY), |number| format!("{BIG}/{number}")).await?;
+    create(target, subtree, |number| format!("{BIG}/{}/{number}", number / DIRECTORY)).await
+}
+
+/// The long list.
+pub(crate) async fn load_names(target: &Target) -> Result<(), Error> {
+    create(target, 1, |_| WIDE.into()).await?;
+    create(target, NAMES, |number| format!("{WIDE}/{number:0>NAME_BYTES$}")).await
+}
+
+/// Transactions that have the subtree counted 64 times each.
+pub(crate) async fn recount(target: &Target, until: Instant, tally: &Tally) {
+    let path = format!("/zookeeper/quota{BIG}/zookeeper_limits");
+    let set = ZooKeeper::creation(&path, b"count=-1,bytes=-1", create_flags::PERSISTENT);
+    let take = PathVersion { path, version: -1 };
+    let pair = [MultiOp::Create(op::CREATE, set), MultiOp::Delete(take)];
+    let ops: Vec<MultiOp> = pair.iter().cycle().take(BATCH).cloned().collect();
+    let ops = &ops;
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.wire(number, SESSION_MS).await?;
+            let directory = ZooKeeper::creation(&format!("/zookeeper/quota{BIG}"), b"", create_flags::PERSISTENT);
+            client.call(op::CREATE, &directory).await?;
+            loop {
+                client.queue(op::MULTI, |out| write_multi(ops, out));
+                client.flush().await?;
+                tally.answer(client.next_answer().await?.0 == error::OK);
+            }
+        })
+    };
+    join_all((0..4).map(one)).await;
+}
+
+/// Thousands of small questions, each about the whole subtree.
+pub(crate) async fn ask_sizes(target: &Target, until: Instant, tally: &Tally) {
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.wire(number, SESSION_MS).await?;
+            loop {
+                for _ in 0..1_000 {
+                    let which = PathOnly { path: BIG.into() };
+                    client.queue(op::GET_ALL_CHILDREN_NUMBER, |out| which.write(out));
+                }
+                client.flush().await?;
+                for _ in 0..1_000 {
+                    tally.answer(client.next_answer().await?.0 == error::OK);
+                }
+            }
+        })
+    };
+    join_all((0..3).map(one)).await;
+}
+
+/// Sessions with many ephemeral znodes, whose connections are open.
+pub(crate) async fn sessions_with_ephemerals(target: &Target) -> Result<Vec<ZooKeeper>, Error> {
+    let each = target.sizes.ephemerals / EXPIRING;
+    let one = |number: usize| async move {
+        let mut client = target.wire(number, EXPIRING_MS).await?;
+        let directory = format!("/expiring-{number}");
+        client.create(&directory, b"").await?;
+        for batch in (0..each).step_by(BATCH) {
+            let creation = |znode| {
+                let path = format!("{directory}/{znode}");
+                MultiOp::Create(op::CREATE, ZooKeeper::creation(&path, b"", create_flags::EPHEMERAL))
+            };
+            let ops: Vec<MultiOp> = (batch..(batch + BATCH).min(each)).map(creation).collect();
+            client.queue(op::MULTI, |out| write_multi(&ops, out));
+            client.flush().await?;
+            let (code, _) = client.next_answer().await?;
+            if code != error::OK {
+                return Err(Error::Answer(format!("ephemerals: error {code}")));
+            }
+        }
+        Ok(client)
+    };
+    stream::iter(0..EXPIRING).map(one).buffer_unordered(EXPIRING).try_collect().await
+}
+
+/// Znodes whose ACLs are long and all different.
+pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tally) {
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.wire(number, SESSION_MS).await?;
+            // Different from those of an earlier connection, too.
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+            for znode in 0_u64.. {
+                let entry = |entry: usize| Acl {
+                    perms: 31,
+                    scheme: "digest".into(),
+                    id: format!("{entry:0>180}-{number}-{znode}-{at}:x"),
+                };
+                let acl = (0..64).map(entry).collect();
+                let path = format!("/acl-{number}-");
+                let request =
+                    CreateRequest { path, data: Vec::new().into(), acl, flags: create_flags::PERSISTENT_SEQUENTIAL };
+                tally.answer(client.call(op::CREATE, &request).await?.0 == error::OK);
+            }
+            Ok(())
+        })
+    };
+    join_all((0..6).map(one)).await;
+}
+
+/// Connections without a word.
+pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) {
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let stream = connect_from(SOURCE, &target.wire[number % target.wire.len()]).await?;
+            tally.answer(true);
+            // Until the server has had enough of it.
+            let ended = async {
+                while stream.readable().await.is_ok() {
+                    if stream.try_read(&mut [0; 64]).is_ok_and(|read| read == 0) {
+                        return;
+                    }
+                }
+            };
+            ended.await;
+            Err(Error::Gone)
+        })
+    };
+    join_all((0..target.sizes.connections * target.wire.len()).map(one)).await;
+}
+
+/// Long answers that are never read.
+pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally) {
+    let one = |number: usize| {
+        again(until, tally, move || async move {
+            let mut client = target.wire(number, SESSION_MS).await?;
+            for _ in 0..16 {
+                let which = PathWatch { path: WIDE.into(), watch: false };
+                client.queue(op::GET_CHILDREN, |out| which.write(out));
+            }
+            client.flush().await?;
+            tally.answer(true);
+            sleep_until(until).await;
+            Ok(())
+        })
+    };
+    join_all((0..100).map(one)).await;
+}

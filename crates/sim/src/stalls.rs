@@ -1,0 +1,328 @@
+//! Disks that do not answer for a while, on machines that do nothing else wrong.
+
+use std::collections::BTreeMap;
+
+use replica::{Config, Error, Readiness};
+use znode::{Acl, Create, CreateMode, Credential, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
+
+use crate::call::{Call, Reply};
+use crate::hub::{Event, FIRST_CLIENT, Hub, MachineId};
+use crate::machine::{Clock, Node, Stepped};
+use crate::trace::Detail;
+
+const SESSION_MS: u32 = 4_000;
+/// The bound for a disk, by default.
+const STALL_MAX_MS: u64 = 2_000;
+/// What the issue of this asks for: from the stall on.
+const HANDED_OVER_MS: u64 = 3_000;
+
+struct Machines {
+    hub: Hub,
+    nodes: Vec<Node>,
+    /// Flushes that have not ended, by node, while its disk stalls.
+    stalled: BTreeMap<MachineId, Vec<u64>>,
+    /// How much longer each flush takes.
+    slower_ms: u64,
+    /// Flushes that end then.
+    late: Vec<(u64, MachineId, u64)>,
+    replies: BTreeMap<u64, Reply>,
+    calls: u64,
+    /// Every node beats for one session.
+    sessions: Vec<Credential>,
+    /// When something was asked last, and written last.
+    asked_ms: u64,
+    written_ms: u64,
+    pending: Option<(u64, String)>,
+    acknowledged: Vec<String>,
+    longest_gap_ms: u64,
+    /// Writes whose outcome stayed unknown.
+    unclear: usize,
+}
+
+impl Machines {
+    fn start(seed: u64) -> Machines {
+        storage::seed_random(Some(seed));
+        let hub = Hub::new(seed, Detail::Last);
+        hub.lock().network.calm();
+        let limits = Limits { session_timeout_min_ms: SESSION_MS, ..Limits::default() };
+        let config = Config { members: Node::members(3), limits, ..Config::default() };
+        let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
+        let node = |id| Node::new(hub.clone(), id, config.clone(), clock, 1);
+        let mut machines = Machines {
+            nodes: (1..=3).map(node).collect(),
+            hub,
+            stalled: BTreeMap::new(),
+            slower_ms: 0,
+            late: Vec::new(),
+            replies: BTreeMap::new(),
+            calls: 0,
+            sessions: Vec::new(),
+            asked_ms: 0,
+            written_ms: 0,
+            pending: None,
+            acknowledged: Vec::new(),
+            longest_gap_ms: 0,
+            unclear: 0,
+        };
+        machines.nodes.iter_mut().for_each(|node| node.start().unwrap());
+        machines.run_until_ready();
+        for id in 1..=3 {
+            let secret_hash = [7; 32];
+            let open = Op::OpenSession { secret_hash, timeout_ms: SESSION_MS, label: String::new() };
+            let call = machines.ask(id, Call::Propose(Request::new(open)));
+            while !machines.replies.contains_key(&call) {
+                machines.step();
+            }
+            let Some(Reply::Applied(Ok(opened))) = machines.replies.remove(&call) else { panic!("it is open") };
+            machines.sessions.push(Credential { session: SessionId(opened.zxid.0), secret_hash });
+        }
+        machines.written_ms = machines.hub.now_ms();
+        machines
+    }
+
+    fn ask(&mut self, node: MachineId, call: Call) -> u64 {
+        self.calls += 1;
+        let door = self.hub.lock().network.presence[&node].door.clone().unwrap();
+        door.calls.try_send((FIRST_CLIENT, self.calls, call)).ok().unwrap();
+        self.calls
+    }
+
+    fn step(&mut self) {
+        self.hub.pass_step();
+        let now_ms = self.hub.now_ms();
+        let due: Vec<_> = self.late.extract_if(.., |(at_ms, ..)| *at_ms <= now_ms).collect();
+        due.into_iter().for_each(|(_, node, boot)| self.flushed(node, boot));
+        loop {
+            let due = self.hub.lock().due();
+            match due {
+                None => break,
+                Some(Event::Flush { node, boot }) if self.slower_ms > 0 => {
+                    self.late.push((now_ms + self.slower_ms, node, boot));
+                }
+                Some(Event::Flush { node, boot }) => self.flushed(node, boot),
+                Some(Event::Arrival(pipe)) => self.hub.lock().arrive(pipe),
+                Some(Event::Connect { from, to, dialing }) => crate::dialing::connect(&self.hub, from, to, dialing),
+                Some(Event::Connected { result, dialing, .. }) => drop(dialing.send(result)),
+                Some(Event::Reply { id, reply, .. }) => drop(self.replies.insert(id, reply)),
+                Some(Event::Call { .. }) => panic!("calls do not travel here"),
+            }
+        }
+        for node in &mut self.nodes {
+            assert!(matches!(node.step(), Stepped::Ran | Stepped::Down));
+        }
+    }
+
+    fn flushed(&mut self, node: MachineId, boot: u64) {
+        match self.stalled.get_mut(&node) {
+            Some(stalled) => stalled.push(boot),
+            None => self.nodes[node as usize - 1].log.flushed(boot),
+        }
+    }
+
+    fn stall(&mut self, node: MachineId) {
+        self.stalled.insert(node, Vec::new());
+    }
+
+    fn recover(&mut self, node: MachineId) {
+        let stalled = self.stalled.remove(&node).unwrap();
+        stalled.into_iter().for_each(|boot| self.nodes[node as usize - 1].log.flushed(boot));
+    }
+
+    /// Runs while clients beat for their sessions and write, one after the other.
+    fn serve(&mut self, ms: u64) {
+        let end = self.hub.now_ms() + ms;
+        while self.hub.now_ms() < end {
+            self.step();
+            let now_ms = self.hub.now_ms();
+            self.look_at_write(now_ms);
+            if now_ms < self.asked_ms + 100 {
+                continue;
+            }
+            self.asked_ms = now_ms;
+            self.replies.retain(|_, reply| matches!(reply, Reply::Applied(_)));
+            for (id, session) in (1..).zip(self.sessions.clone()) {
+                // Its client goes to the next node where one is dead.
+                let node = if self.nodes[id as usize - 1].runs() { id } else { id % 3 + 1 };
+                self.ask(node, Call::Touch(session));
+            }
+            if self.pending.is_none() {
+                let (name, node) = (format!("n{}", self.calls), self.calls % 3 + 1);
+                if self.nodes[node as usize - 1].runs() {
+                    let request = create(&name);
+                    self.pending = Some((self.ask(node, Call::Propose(request)), name));
+                } else {
+                    self.calls += 1;
+                }
+            }
+        }
+        self.longest_gap_ms = self.longest_gap_ms.max(end - self.written_ms);
+    }
+
+    fn look_at_write(&mut self, now_ms: u64) {
+        let Some((call, name)) = self.pending.take() else { return };
+        match self.replies.remove(&call) {
+            None => self.pending = Some((call, name)),
+            Some(Reply::Applied(Ok(_))) => {
+                self.longest_gap_ms = self.longest_gap_ms.max(now_ms - self.written_ms);
+                self.written_ms = now_ms;
+                self.acknowledged.push(name);
+            }
+            // The client goes to the next node.
+            Some(reply) => self.unclear += usize::from(matches!(reply, Reply::Applied(Err(Error::Unknown { .. })))),
+        }
+    }
+
+    fn ready(&self, id: MachineId) -> Option<Readiness> {
+        self.nodes[id as usize - 1].status.as_ref().map(|status| status.ready)
+    }
+
+    fn run_until_ready(&mut self) {
+        let end = self.hub.now_ms() + 60_000;
+        while (1..=3).any(|id| self.ready(id) != Some(Readiness::Ready)) {
+            assert!(self.hub.now_ms() < end, "not ready in a minute");
+            self.step();
+        }
+    }
+
+    /// The term and who leads in it.
+    fn leader(&self) -> Option<(u64, MachineId)> {
+        let term = |node: &Node| node.status.as_ref().map_or(0, |status| status.term.0);
+        self.nodes.iter().filter(|node| node.leads()).map(|node| (term(node), node.id)).max()
+    }
+
+    fn others(&self, than: MachineId) -> Vec<MachineId> {
+        (1..=3).filter(|id| *id != than).collect()
+    }
+
+    /// Nothing that was acknowledged is lost, no session is, and the nodes agree.
+    fn check(&mut self) {
+        self.serve(2_000);
+        self.run_until_ready();
+        let states: Vec<_> = self.nodes.iter().map(|node| node.replica().unwrap().state()).collect();
+        assert!(!self.acknowledged.is_empty());
+        for state in states {
+            for session in &self.sessions {
+                assert!(state.session(session.session).is_some(), "{:?} is lost", session.session);
+            }
+            for name in &self.acknowledged {
+                assert!(state.node(&path(name)).is_some() || state.last_zxid() < self.last_zxid(), "{name} is lost");
+            }
+        }
+    }
+
+    fn last_zxid(&self) -> znode::Zxid {
+        self.nodes.iter().map(|node| node.replica().unwrap().state().last_zxid()).max().unwrap()
+    }
+
+    /// Ends everything: the nodes first, which use the rest.
+    fn end(mut self) {
+        self.nodes.clear();
+        while let Some(event) = self.hub.any() {
+            drop(event);
+        }
+        self.hub.lock().network.presence.clear();
+        storage::seed_random(None);
+    }
+}
+
+fn path(name: &str) -> ZPath {
+    ZPath::parse(&format!("/{name}")).unwrap()
+}
+
+fn create(name: &str) -> Request {
+    Request::new(Op::Znode(ZnodeOp::Create(Create {
+        parent: ZPath::parse("/").unwrap(),
+        name: name.into(),
+        data: Vec::new(),
+        mode: CreateMode::Persistent,
+        acl: Acl::open(),
+    })))
+}
+
+#[test]
+fn a_leader_on_a_stalled_disk_hands_over_within_three_seconds_and_no_session_is_lost() {
+    for seed in [1, 2] {
+        let mut machines = Machines::start(seed);
+        machines.serve(1_000);
+        let (term, leader) = machines.leader().unwrap();
+        machines.stall(leader);
+        machines.serve(HANDED_OVER_MS);
+        let (newer, successor) = machines.leader().unwrap();
+        assert!(newer == term + 1 && successor != leader, "seed {seed}: {:?}", (term, leader, newer, successor));
+        assert_eq!(machines.ready(leader), Some(Readiness::DiskStalled), "seed {seed}");
+        for other in machines.others(leader) {
+            assert_eq!(machines.ready(other), Some(Readiness::Ready), "seed {seed}");
+        }
+        machines.serve(17_000);
+        assert_eq!(machines.leader(), Some((newer, successor)), "seed {seed}: leadership stays");
+        machines.recover(leader);
+        machines.check();
+        assert!(machines.longest_gap_ms < HANDED_OVER_MS, "seed {seed}: {} ms", machines.longest_gap_ms);
+        assert_eq!(
+            machines.unclear, 0,
+            "seed {seed}: who asks a node without a disk is told at once that nothing was done"
+        );
+        assert_eq!(machines.leader(), Some((newer, successor)), "seed {seed}: it comes back as a follower");
+        machines.end();
+    }
+}
+
+#[test]
+fn a_leader_whose_disk_is_needed_for_a_quorum_keeps_leading_but_is_not_ready() {
+    let mut machines = Machines::start(5);
+    machines.serve(1_000);
+    let (term, leader) = machines.leader().unwrap();
+    let dead = machines.others(leader)[0];
+    machines.nodes[dead as usize - 1].kill(None);
+    machines.stall(leader);
+    machines.serve(20_000);
+    assert_eq!(machines.leader(), Some((term, leader)));
+    assert_eq!(machines.ready(leader), Some(Readiness::DiskStalled));
+    machines.recover(leader);
+    machines.nodes[dead as usize - 1].start().unwrap();
+    machines.run_until_ready();
+    machines.check();
+    machines.end();
+}
+
+#[test]
+fn a_follower_on_a_stalled_disk_is_not_ready_and_neither_stands_nor_votes() {
+    let mut machines = Machines::start(6);
+    machines.serve(1_000);
+    let (term, leader) = machines.leader().unwrap();
+    let [stalled, other] = machines.others(leader)[..] else { panic!("there are two") };
+    machines.stall(stalled);
+    machines.serve(STALL_MAX_MS + 500);
+    assert_eq!(machines.ready(stalled), Some(Readiness::DiskStalled));
+    assert_eq!(machines.leader(), Some((term, leader)), "the others have a quorum");
+    machines.nodes[leader as usize - 1].kill(None);
+    machines.serve(10_000);
+    assert_eq!(machines.leader(), None, "the other one's vote is none without a disk");
+    let known = |machines: &Machines, id: MachineId| machines.nodes[id as usize - 1].status.as_ref().unwrap().term.0;
+    assert_eq!([known(&machines, stalled), known(&machines, other)], [term, term], "neither stood");
+    machines.recover(stalled);
+    machines.serve(3_000);
+    assert!(machines.leader().is_some_and(|(newer, _)| newer > term), "{:?}", machines.leader());
+    machines.nodes[leader as usize - 1].start().unwrap();
+    machines.run_until_ready();
+    machines.check();
+    machines.end();
+}
+
+#[test]
+fn where_every_disk_is_slower_than_the_bound_leadership_does_not_go_round() {
+    let mut machines = Machines::start(7);
+    machines.serve(1_000);
+    let before = machines.leader().unwrap();
+    for slower_ms in [STALL_MAX_MS - 100, STALL_MAX_MS + 300, 3 * STALL_MAX_MS] {
+        machines.slower_ms = slower_ms;
+        machines.serve(12_000);
+        assert_eq!(machines.leader(), Some(before), "flushes of {slower_ms} ms");
+    }
+    machines.slower_ms = 0;
+    machines.serve(10_000);
+    machines.run_until_ready();
+    machines.check();
+    assert_eq!(machines.leader(), Some(before));
+    machines.end();
+}

@@ -34,9 +34,17 @@ pub(crate) enum Command {
     /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the store. Exit code: the worst
     /// of all runs.
     All(All),
+    /// Takes nodes' power under load, run after run, until it went often enough. Exit code: the worst of all runs.
+    Power(Power),
     /// Shows that the harness finds the bugs that can be planted in a zlock of the profile `planted`. Exit code: 0 when it
     /// found each in time, 1 when not.
     Prove(Prove),
+    /// Mounts the disk of a node whose power can go: this program starts itself so.
+    #[command(hide = true)]
+    Disk {
+        /// Where.
+        dir: PathBuf,
+    },
 }
 
 /// How to run.
@@ -148,6 +156,38 @@ pub(crate) struct Prove {
     /// Where results go.
     #[arg(long, default_value = "store")]
     pub(crate) store: PathBuf,
+}
+
+/// `jepsen power`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Power {
+    /// How often a node's power has to go, over all runs.
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) losses: u64,
+    /// In turn, one a run: any whose findings are writes that were lost or made twice.
+    #[arg(long, value_delimiter = ',', default_value = "register,exactly-once,sequential")]
+    pub(crate) workloads: Vec<String>,
+    /// Entries of the log between two snapshots of a node.
+    #[arg(long, default_value_t = 200)]
+    pub(crate) snapshot_every: u64,
+    /// How long clients work in one run.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub(crate) time: Duration,
+    /// Steps a second, of all clients together.
+    #[arg(long, default_value_t = 200.0)]
+    pub(crate) rate: f64,
+    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given, and printed.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Where results go.
+    #[arg(long, default_value = "store")]
+    pub(crate) store: PathBuf,
+    /// The program `zlock`; the one beside this program unless given.
+    #[arg(long)]
+    pub(crate) zlock: Option<PathBuf>,
+    /// A line for the configuration of every node. May be repeated.
+    #[arg(long)]
+    pub(crate) set: Vec<String>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

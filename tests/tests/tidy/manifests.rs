@@ -21,7 +21,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("zlock-client", &["protocol", "tls"]),
     ("bench", &["protocol", "jute"]),
     ("tests", &["zlock", "protocol"]),
-    ("jepsen", &["protocol", "jute"]),
+    ("jepsen", &["protocol", "jute", "power-disk"]),
+    ("power-disk", &[]),
     ("sim", &["replica", "storage", "znode"]),
 ];
 
@@ -36,6 +37,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("tokio-rustls", &["tls"]),
     ("rustls-webpki", &["tls"]),
     ("toml", &["zlock", "tests"]),
+    ("fuser", &["power-disk"]),
 ];
 
 /// All that the pure core may use: nothing that could do IO, read a clock or draw a random number.

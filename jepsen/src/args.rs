@@ -83,6 +83,9 @@ pub(crate) struct Common {
     /// Through which door clients come: http or zookeeper (register, lock, watch and multi only).
     #[arg(long, default_value = "http")]
     pub(crate) door: String,
+    /// Znodes of 24 KiB that are there before clients begin: snapshots take longer.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) ballast: u64,
     /// A line for the configuration of every node, such as 'snapshot_log_entries = 500'. May be repeated.
     #[arg(long)]
     pub(crate) set: Vec<String>,
@@ -170,6 +173,9 @@ pub(crate) struct Power {
     /// Entries of the log between two snapshots of a node.
     #[arg(long, default_value_t = 200)]
     pub(crate) snapshot_every: u64,
+    /// Znodes of 24 KiB that are there before clients begin: the power seldom meets a snapshot that is written in no time.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) ballast: u64,
     /// How long clients work in one run.
     #[arg(long, default_value = "60s", value_parser = duration)]
     pub(crate) time: Duration,
@@ -242,6 +248,7 @@ impl Common {
             pace: Pace { calm: self.calm, fault: self.fault },
             settings: self.set.join("\n"),
             network,
+            ballast: self.ballast,
             negative: false,
         })
     }

@@ -85,6 +85,7 @@ fn options(power: &Power, workload: Workload, seed: u64) -> Options {
         pace: Pace { calm: CALM, fault: DARK },
         settings: settings.join("\n"),
         network: NetworkKind::best(false),
+        ballast: power.ballast,
         negative: false,
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
+use crate::ballast;
 use crate::check::{self, Workload};
 use crate::client::Client;
 use crate::cluster::disk::{DiskKind, Disks, Losses};
@@ -82,6 +83,8 @@ pub struct Options {
     pub settings: String,
     /// How links are broken.
     pub network: NetworkKind,
+    /// Znodes of 24 KiB that are written before clients begin: they make snapshots long.
+    pub ballast: u64,
     /// Leaves out what makes the promise hold, to see that the checker finds it: see [`has_negative`].
     pub negative: bool,
 }
@@ -257,6 +260,7 @@ impl Run {
         let endpoints = self.cluster.lock().await.endpoints.clone();
         let mut client = Client::new(&endpoints, &self.recorder, self.options.seed);
         work.prepare(&mut client).await?;
+        ballast::load(&endpoints, self.options.ballast, self.options.seed).await?;
         let work = Arc::new(work);
         let began = Instant::now();
         let (stop, stopped) = watch::channel(false);

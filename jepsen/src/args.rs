@@ -34,9 +34,17 @@ pub(crate) enum Command {
     /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the store. Exit code: the worst
     /// of all runs.
     All(All),
+    /// Takes nodes' power under load, run after run, until it went often enough. Exit code: the worst of all runs.
+    Power(Power),
     /// Shows that the harness finds the bugs that can be planted in a zlock of the profile `planted`. Exit code: 0 when it
     /// found each in time, 1 when not.
     Prove(Prove),
+    /// Mounts the disk of a node whose power can go: this program starts itself so.
+    #[command(hide = true)]
+    Disk {
+        /// Where.
+        dir: PathBuf,
+    },
 }
 
 /// How to run.
@@ -75,6 +83,9 @@ pub(crate) struct Common {
     /// Through which door clients come: http or zookeeper (register, lock, watch and multi only).
     #[arg(long, default_value = "http")]
     pub(crate) door: String,
+    /// Znodes of 24 KiB that are there before clients begin: snapshots take longer.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) ballast: u64,
     /// A line for the configuration of every node, such as 'snapshot_log_entries = 500'. May be repeated.
     #[arg(long)]
     pub(crate) set: Vec<String>,
@@ -150,6 +161,41 @@ pub(crate) struct Prove {
     pub(crate) store: PathBuf,
 }
 
+/// `jepsen power`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Power {
+    /// How often a node's power has to go, over all runs.
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) losses: u64,
+    /// In turn, one a run: any whose findings are writes that were lost or made twice.
+    #[arg(long, value_delimiter = ',', default_value = "register,exactly-once,sequential")]
+    pub(crate) workloads: Vec<String>,
+    /// Entries of the log between two snapshots of a node.
+    #[arg(long, default_value_t = 200)]
+    pub(crate) snapshot_every: u64,
+    /// Znodes of 24 KiB that are there before clients begin: the power seldom meets a snapshot that is written in no time.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) ballast: u64,
+    /// How long clients work in one run.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub(crate) time: Duration,
+    /// Steps a second, of all clients together.
+    #[arg(long, default_value_t = 200.0)]
+    pub(crate) rate: f64,
+    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given, and printed.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Where results go.
+    #[arg(long, default_value = "store")]
+    pub(crate) store: PathBuf,
+    /// The program `zlock`; the one beside this program unless given.
+    #[arg(long)]
+    pub(crate) zlock: Option<PathBuf>,
+    /// A line for the configuration of every node. May be repeated.
+    #[arg(long)]
+    pub(crate) set: Vec<String>,
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     text.parse().map(|Millis(ms)| Duration::from_millis(ms)).map_err(|error| format!("{error}"))
 }
@@ -202,6 +248,7 @@ impl Common {
             pace: Pace { calm: self.calm, fault: self.fault },
             settings: self.set.join("\n"),
             network,
+            ballast: self.ballast,
             negative: false,
         })
     }

@@ -8,6 +8,7 @@
 //! registers in linear time, `models/` says what operations mean without a line of zlock's own code.
 
 pub mod answer;
+mod ballast;
 pub mod check;
 pub mod client;
 pub mod cluster;

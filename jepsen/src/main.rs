@@ -1,7 +1,8 @@
-//! `jepsen test`, `jepsen check`, `jepsen all`, `jepsen prove`.
+//! `jepsen test`, `jepsen check`, `jepsen all`, `jepsen power`, `jepsen prove`.
 
 mod args;
 mod matrix;
+mod power;
 mod prove;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -33,7 +34,12 @@ fn main() -> ExitCode {
         },
         Command::Check { dir, workload } => check_stored(&dir, workload.as_deref()),
         Command::All(all) => runtime.block_on(matrix::run(&all)),
+        Command::Power(power) => runtime.block_on(power::run(&power)),
         Command::Prove(prove) => runtime.block_on(prove::run(&prove)),
+        Command::Disk { dir } => match power_disk::serve(&dir, std::io::stdin().lock(), std::io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => harness_failed(&format!("the disk at {}: {error}", dir.display())),
+        },
     };
     // What still runs is dropped, and nodes, mounts and namespaces go with it.
     runtime.shutdown_timeout(Duration::from_secs(5));

@@ -30,6 +30,7 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
     for fault in faults {
         let missing = match fault {
             Fault::Clock => faketime().err().map(|error| error.to_string()),
+            Fault::PowerLoss if power_disk::available().is_ok() => None,
             Fault::DiskFull | Fault::Fsync | Fault::PowerLoss if !disk::available() => {
                 Some("it needs root, mount and mkfs.ext4".into())
             }

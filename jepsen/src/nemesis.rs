@@ -50,7 +50,7 @@ pub enum Fault {
     DiskFull,
     /// One node's fsync fails, and what it had not written is lost.
     Fsync,
-    /// All nodes lose power at once, and with it what they had not fsynced.
+    /// One node or all at once lose power, and with it what they had not fsynced.
     PowerLoss,
 }
 
@@ -244,11 +244,9 @@ impl Nemesis {
                 Ok(json!({"nodes": [one]}))
             }
             Fault::PowerLoss => {
-                let told = kill(&mut cluster, &all);
-                for node in &cluster.nodes {
-                    disk::lose_power(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
-                }
-                Ok(told)
+                let nodes = if self.rng.bool() { all } else { vec![one] };
+                kill(&mut cluster, &nodes);
+                lose_power(&mut cluster, &nodes, &mut self.rng)
             }
             Fault::Clock => self.set_clocks(&mut cluster),
             Fault::DiskFull | Fault::Fsync => {
@@ -352,7 +350,9 @@ impl Nemesis {
         }
         // A second disk must not be lost before the first node has its data back.
         let careful = self.faults.iter().any(|fault| matches!(fault, Fault::Wipe | Fault::Fsync | Fault::DiskFull));
-        if careful || f == "final-heal" {
+        // Now and then the power goes again while a node still recovers.
+        let patient = self.faults.contains(&Fault::PowerLoss) && self.rng.u8(..4) > 0;
+        if careful || patient || f == "final-heal" {
             cluster.recover().await.map_err(|error| Trouble::NotRecovered(error.to_string()))?;
         }
         Ok(())
@@ -380,6 +380,19 @@ fn kill(cluster: &mut Cluster, ids: &[u64]) -> Value {
         cluster.nodes[(*id - 1) as usize].kill();
     }
     json!({"nodes": ids})
+}
+
+fn lose_power(cluster: &mut Cluster, ids: &[u64], rng: &mut fastrand::Rng) -> Result<Value, String> {
+    let mut lost = Vec::new();
+    for id in ids {
+        let seed = rng.u64(..);
+        let data_dir = &cluster.nodes[(*id - 1) as usize].data_dir;
+        let cut = cluster.disks.lose_power(data_dir, seed).map_err(|error| format!("disk of node {id}: {error}"))?;
+        lost.push(
+            json!({"node": id, "pages": [cut.pages_kept, cut.pages_lost], "names": [cut.names_kept, cut.names_lost]}),
+        );
+    }
+    Ok(json!({"nodes": ids, "kept_and_lost": lost}))
 }
 
 async fn stop(cluster: &mut Cluster, id: u64) -> Value {

@@ -1,19 +1,21 @@
 //! One run: start, break, mend, read what is left, judge, write it down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use power_disk::Cut;
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
+use crate::ballast;
 use crate::check::{self, Workload};
 use crate::client::Client;
-use crate::cluster::disk::{DiskKind, Disks};
-use crate::cluster::{Cluster, Ended, NetworkKind, Plan, program_beside};
+use crate::cluster::disk::{DiskKind, Disks, Losses};
+use crate::cluster::{Cluster, Ended, NetworkKind, Plan, disk, program_beside};
 use crate::convergence;
 use crate::history::Entry;
 use crate::needs;
@@ -81,6 +83,8 @@ pub struct Options {
     pub settings: String,
     /// How links are broken.
     pub network: NetworkKind,
+    /// Znodes of 24 KiB that are written before clients begin: they make snapshots long.
+    pub ballast: u64,
     /// Leaves out what makes the promise hold, to see that the checker finds it: see [`has_negative`].
     pub negative: bool,
 }
@@ -143,8 +147,7 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Some(dir) => dir.clone(),
         None => store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?,
     };
-    let mut disks = Disks::default();
-    let cluster = start_cluster(options, &dir, &mut disks).await.map_err(|error| told("the cluster", &error))?;
+    let cluster = start_cluster(options, &dir).await.map_err(|error| told("the cluster", &error))?;
     let recorder = Arc::new(Recorder::create(&dir).map_err(|error| told("the history", &error))?);
     let run = Run { options: options.clone(), cluster: Arc::new(Mutex::new(cluster)), recorder, dir };
     let (n, negative) = (options.concurrency, options.negative);
@@ -177,12 +180,12 @@ fn told(what: &str, error: &io::Error) -> String {
     format!("{what}: {error}")
 }
 
-async fn start_cluster(options: &Options, dir: &std::path::Path, disks: &mut Disks) -> io::Result<Cluster> {
+async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<Cluster> {
     if !options.endpoints.is_empty() {
         return Ok(Cluster::of(options.endpoints.clone()));
     }
     let own_disk = disk_kind(&options.faults)?;
-    let mut data_dirs = Vec::new();
+    let (mut disks, mut data_dirs) = (Disks::default(), Vec::new());
     for id in 1..=options.nodes {
         let node_dir = dir.join(format!("node{id}"));
         data_dirs.push(own_disk.map(|kind| disks.mount(&node_dir, kind)).transpose()?);
@@ -198,7 +201,7 @@ async fn start_cluster(options: &Options, dir: &std::path::Path, disks: &mut Dis
     let faketime = if options.faults.contains(&Fault::Clock) { Some(needs::faketime()?) } else { None };
     let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
     let plan = Plan { nodes, program, dir, faketime, data_dirs, settings, network };
-    Cluster::start(&plan).await
+    Cluster::start(&plan, disks).await
 }
 
 /// The disks that the faults need. None when any disk will do.
@@ -257,6 +260,7 @@ impl Run {
         let endpoints = self.cluster.lock().await.endpoints.clone();
         let mut client = Client::new(&endpoints, &self.recorder, self.options.seed);
         work.prepare(&mut client).await?;
+        ballast::load(&endpoints, self.options.ballast, self.options.seed).await?;
         let work = Arc::new(work);
         let began = Instant::now();
         let (stop, stopped) = watch::channel(false);
@@ -333,6 +337,9 @@ impl Run {
         let mut convergence = convergence::check(&mut cluster).await;
         let ends = cluster.ends();
         judge_ends(&ends, &mut convergence);
+        if faults.contains_key(Fault::PowerLoss.name()) {
+            judge_losses(cluster.disks.losses(), &ends, &mut convergence);
+        }
         // No node may take a failed fsync and go on: when none has ended, none has failed.
         if faults.contains_key(Fault::Fsync.name()) && !ends.iter().any(|end| end.for_its_disk) {
             convergence.doubt("no fsync has failed: no node ended for its disk".to_owned());
@@ -377,6 +384,8 @@ impl Run {
         if valid == Validity::Valid {
             // Nobody will ask them anything, and a matrix has hundreds.
             data_dirs.iter().for_each(|dir| _ = std::fs::remove_dir_all(dir));
+        } else {
+            cluster.disks.save().map_err(|error| told("what the disks hold", &error))?;
         }
         report::write(&results.dir, &results, &entries).map_err(|error| told("the report", &error))?;
         Ok(results)
@@ -416,6 +425,23 @@ fn judge_ends(ends: &[Ended], verdict: &mut Verdict) {
     let refused = ends.iter().filter(|end| end.refused_damage).count();
     if refused > 0 {
         verdict.figure("refused-damaged-data", refused);
+    }
+}
+
+/// How many losses of power there were, by what, and how many nodes refused their data after one.
+fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict) {
+    let refused: BTreeSet<u64> = ends.iter().filter(|end| end.says_damaged()).map(|end| end.node).collect();
+    verdict.figure("node-power-losses", losses.nodes);
+    verdict.figure("refusals-after-power-loss", refused.len());
+    verdict.figure("power-lost-by", disk::power_lost_by());
+    if power_disk::available().is_err() {
+        return;
+    }
+    let Cut { pages_kept, pages_lost, names_kept, names_lost } = losses.cut;
+    verdict.figure("unsynced-pages", format!("{pages_kept} kept, {pages_lost} lost"));
+    verdict.figure("unsynced-names", format!("{names_kept} kept, {names_lost} lost"));
+    if pages_lost + names_lost == 0 {
+        verdict.doubt("no loss of power has lost anything".to_owned());
     }
 }
 

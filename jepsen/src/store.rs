@@ -90,6 +90,9 @@ pub fn arguments(options: &Options) -> Vec<String> {
     say("network", network.into());
     say("calm", span(options.pace.calm));
     say("fault", span(options.pace.fault));
+    if options.ballast > 0 {
+        say("ballast", options.ballast.to_string());
+    }
     for setting in options.settings.lines() {
         say("set", setting.into());
     }

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jepsen::cluster::disk::Disks;
 use jepsen::cluster::{Breakage, Cluster, NetworkKind, Node, Place, Plan};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -52,7 +53,13 @@ impl Rig {
         let place = Place { http: http.clone(), zookeeper, peer_listen, peer, enter };
         let mut node = Node::prepare(&plan, 1, &place, "").unwrap();
         node.start().unwrap();
-        let cluster = Cluster { endpoints: vec![http], zookeeper: Vec::new(), nodes: vec![node], network: None };
+        let cluster = Cluster {
+            endpoints: vec![http],
+            zookeeper: Vec::new(),
+            nodes: vec![node],
+            network: None,
+            disks: Disks::default(),
+        };
         let rig = Rig { dir, cluster };
         until(|| rig.starts() == 1).await;
         rig

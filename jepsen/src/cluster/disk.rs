@@ -2,14 +2,18 @@
 //!
 //! Needs root. A filled filesystem answers writes with "no space". When the tmpfs below the image is full, the image's
 //! filesystem has space that is not there: writes succeed and the fsync behind them fails, as on a dying disk. What is
-//! deleted in that image is given back (`discard`), or it would soon have all the space that it promises. For losses of
-//! power the image is what the machine's disk is: it has what the kernel was made to write by fsync, and what it wrote of
-//! its own will; all the rest is in the page cache and goes with the power.
+//! deleted in that image is given back (`discard`), or it would soon have all the space that it promises.
+//!
+//! For losses of power a node has a FUSE disk (`power-disk`), which this program serves in a process of its own. Where none can be
+//! mounted, an image stands for the machine's disk. It has what the kernel was made to write by fsync, and what it wrote of its own
+//! will, `sync_file_range` included; all the rest is in the page cache and goes with the power.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use power_disk::{Cut, Mounted};
 
 /// Of the tmpfs.
 const DISK_BYTES: u64 = 512 << 20;
@@ -22,7 +26,7 @@ const POWERED_OPTIONS: &str = "loop,commit=300";
 /// The name of the file that takes the space.
 const FILLER: &str = ".jepsen-filler";
 
-/// Whether this process may mount disks.
+/// Whether this process may mount tmpfs and images.
 pub fn available() -> bool {
     rustix::process::geteuid().is_root() && Command::new("mkfs.ext4").arg("-V").output().is_ok()
 }
@@ -42,10 +46,22 @@ pub enum DiskKind {
 #[derive(Default)]
 pub struct Disks {
     mounted: Vec<PathBuf>,
+    powered: Vec<Mounted>,
+    losses: Losses,
+}
+
+/// What losses of power have done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// How often the power of a node went.
+    pub nodes: u64,
+    /// What the FUSE disks have lost and kept of what was not synced, in all.
+    pub cut: Cut,
 }
 
 impl Drop for Disks {
     fn drop(&mut self) {
+        self.powered.clear();
         while let Some(dir) = self.mounted.pop() {
             // Lazily: a node that is just being killed may still have files open.
             let _ = run(Command::new("umount").arg("-l").arg(&dir));
@@ -62,6 +78,9 @@ impl Disks {
         let disk = dir.join("disk");
         fs::create_dir_all(&disk)?;
         let disk = fs::canonicalize(disk)?;
+        if kind == DiskKind::PowerLoss && power_disk::available().is_ok() {
+            return self.mount_powered(&disk);
+        }
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES}"), "jepsen"]).arg(&disk))?;
         self.mounted.push(disk.clone());
         let (bytes, journal, options) = match kind {
@@ -84,6 +103,59 @@ impl Disks {
         fs::create_dir_all(&data)?;
         Ok(data)
     }
+
+    fn mount_powered(&mut self, disk: &Path) -> io::Result<PathBuf> {
+        let mut program = Command::new(std::env::current_exe()?);
+        self.powered.push(Mounted::start(program.arg("disk").arg(disk), disk)?);
+        let data = disk.join("data");
+        fs::create_dir_all(&data)?;
+        File::open(disk)?.sync_all()?;
+        Ok(data)
+    }
+
+    /// Takes everything from the disk that `data_dir` lies on that was not written to it, as when the power goes. The node must
+    /// have been killed. The seed decides what survives of what was not synced, on a disk that can choose.
+    ///
+    /// # Errors
+    /// When the disk does not answer, or the image cannot be copied or mounted again.
+    pub fn lose_power(&mut self, data_dir: &Path, seed: u64) -> io::Result<Cut> {
+        let cut = match self.powered.iter_mut().find(|disk| data_dir.starts_with(disk.dir())) {
+            Some(disk) => disk.cut(seed)?,
+            None => lose_power_of_image(data_dir).map(|()| Cut::default())?,
+        };
+        self.losses.nodes += 1;
+        let sum = &mut self.losses.cut;
+        sum.pages_kept += cut.pages_kept;
+        sum.pages_lost += cut.pages_lost;
+        sum.names_kept += cut.names_kept;
+        sum.names_lost += cut.names_lost;
+        Ok(cut)
+    }
+
+    /// What losses of power have done so far.
+    pub fn losses(&self) -> Losses {
+        self.losses
+    }
+
+    /// Copies what FUSE disks hold to `saved-data` beside them: they are gone with their processes.
+    ///
+    /// # Errors
+    /// When something cannot be copied.
+    pub fn save(&self) -> io::Result<()> {
+        for disk in &self.powered {
+            let beside = disk.dir().with_file_name("saved-data");
+            run(Command::new("cp").args(["-r", "--sparse=always"]).arg(disk.dir().join("data")).arg(beside))?;
+        }
+        Ok(())
+    }
+}
+
+/// Which disks lose power here, as results say it.
+pub fn power_lost_by() -> String {
+    match power_disk::available() {
+        Ok(()) => "FUSE disks that lose pages and names at random".to_owned(),
+        Err(why) => format!("ext4 images, which keep the order of writes, because there is no FUSE disk here: {why}"),
+    }
 }
 
 /// Takes away what an earlier run that was cut off left mounted below `dir`.
@@ -93,7 +165,7 @@ pub fn unmount_below(dir: &Path) {
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
     let below: Vec<PathBuf> = points.filter(|point| point.starts_with(&dir)).collect();
     // Undone from the last to the first: the image before the tmpfs that it lies on.
-    drop(Disks { mounted: below });
+    drop(Disks { mounted: below, powered: Vec::new(), losses: Losses::default() });
 }
 
 /// Takes all the space of the disk that `data_dir` lies on.
@@ -113,12 +185,7 @@ pub fn fill_below(data_dir: &Path) -> io::Result<()> {
     fill_file(&disk.join(FILLER))
 }
 
-/// Takes everything from the disk that `data_dir` lies on that was not written to it, as when the power goes. The node must
-/// have been killed.
-///
-/// # Errors
-/// When the image cannot be copied or mounted again.
-pub fn lose_power(data_dir: &Path) -> io::Result<()> {
+fn lose_power_of_image(data_dir: &Path) -> io::Result<()> {
     let inner = data_dir.parent().unwrap_or(data_dir);
     let disk = inner.parent().unwrap_or(inner);
     let (image, kept) = (disk.join("image"), disk.join("kept"));

@@ -62,6 +62,8 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// The links between the nodes; none for a cluster that was there before.
     pub network: Option<Network>,
+    /// The nodes' own disks, where faults need them. Behind the nodes: they must be gone first.
+    pub disks: disk::Disks,
 }
 
 impl Cluster {
@@ -69,7 +71,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the program cannot be started or the nodes do not become ready.
-    pub async fn start(plan: &Plan) -> io::Result<Cluster> {
+    pub async fn start(plan: &Plan, disks: disk::Disks) -> io::Result<Cluster> {
         let (network, places) = Network::make(plan.network, plan.nodes).await?;
         let member = |(i, place): (usize, &Place)| {
             let Place { peer, http, .. } = place;
@@ -78,7 +80,7 @@ impl Cluster {
         let members: Vec<String> = places.iter().enumerate().map(member).collect();
         let endpoints = places.iter().map(|place| place.http.clone()).collect();
         let zookeeper = places.iter().map(|place| place.zookeeper.clone()).collect();
-        let mut cluster = Cluster { endpoints, zookeeper, nodes: Vec::new(), network: Some(network) };
+        let mut cluster = Cluster { endpoints, zookeeper, nodes: Vec::new(), network: Some(network), disks };
         for (i, place) in places.iter().enumerate() {
             cluster.nodes.push(Node::prepare(plan, i as u64 + 1, place, &members.concat())?);
             cluster.restart(i as u64 + 1)?;
@@ -95,7 +97,7 @@ impl Cluster {
 
     /// A cluster that runs already.
     pub fn of(endpoints: Vec<String>) -> Cluster {
-        Cluster { endpoints, zookeeper: Vec::new(), nodes: Vec::new(), network: None }
+        Cluster { endpoints, zookeeper: Vec::new(), nodes: Vec::new(), network: None, disks: disk::Disks::default() }
     }
 
     /// Starts a node unless it runs. One that refused to start on what a broken disk has left is given an empty disk, as its

@@ -42,6 +42,13 @@ pub struct Ended {
     pub last_lines: Vec<String>,
 }
 
+impl Ended {
+    /// Its last word was that its data is damaged, whatever had been done to its disk.
+    pub fn says_damaged(&self) -> bool {
+        self.last_lines.last().is_some_and(|line| line.contains(DAMAGED))
+    }
+}
+
 /// How a disk breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breakage {

@@ -22,7 +22,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("zlock-client", &["protocol", "tls"]),
     ("bench", &["protocol", "jute"]),
     ("tests", &["zlock", "protocol"]),
-    ("jepsen", &["protocol", "jute"]),
+    ("jepsen", &["protocol", "jute", "power-disk"]),
+    ("power-disk", &[]),
     ("sim", &["replica", "storage", "znode"]),
 ];
 
@@ -37,6 +38,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("tokio-rustls", &["tls"]),
     ("rustls-webpki", &["tls"]),
     ("toml", &["zlock", "tests"]),
+    ("fuser", &["power-disk"]),
 ];
 
 /// All that the pure core may use: nothing that could do IO, read a clock or draw a random number.

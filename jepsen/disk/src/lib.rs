@@ -1,0 +1,28 @@
+//! A disk whose power can be cut, as a FUSE file system in memory.
+//!
+//! ```text
+//! node ── write ──> now ── fsync ──> durable        file: 4 KiB page by page, and the size
+//!      ── rename ─> now ── fsync of the directory ──> durable
+//!
+//! cut:  each page and each change of a directory that was not synced survives or is lost, from a seed;
+//!       what is left becomes both, and is what the next process finds
+//! ```
+//!
+//! It is as bad as POSIX lets a disk be, so that software which works on it relies on nothing else: a file that has grown may
+//! have holes that read as zeros, a new page may survive where the one before it is lost, a created file may be gone though
+//! it was fsynced, and an unlinked one may be back. It does not tear pages, flip bits or lie about an fsync, and it loses what
+//! was not synced at a cut only. That a rename is lost in one of its directories only does not happen either.
+//!
+//! - `file`: the content of one file, twice
+//! - `tree`: names and inodes, and the changes between two syncs
+//! - `filesystem`: the kernel's requests
+//! - `control`: the program around it, and the handle of the one that started it
+
+mod control;
+mod file;
+mod filesystem;
+mod tree;
+
+pub use control::{Mounted, available, serve};
+pub use file::{Cut, PAGE_BYTES};
+pub use filesystem::{CAPACITY_BYTES, Disk};

@@ -1,0 +1,39 @@
+//! Znodes that nobody asks for: they make snapshots long, so that a fault meets one more often.
+
+use std::time::{Duration, Instant};
+
+use crate::http::{Call, Http};
+use crate::workload::ROOT;
+
+/// The data of one of them. Random, because snapshots are compressed.
+const BYTES_EACH: usize = 24 << 10;
+/// How long one may take to be written; nothing is broken yet.
+const WRITTEN_MAX: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Writes that many.
+///
+/// # Errors
+/// When the cluster does not take one.
+pub(crate) async fn load(endpoints: &[String], znodes: u64, seed: u64) -> Result<(), String> {
+    let (mut http, mut rng) = (Http::new(endpoints), fastrand::Rng::with_seed(seed));
+    let mut node = 1;
+    for i in 0..znodes {
+        let mut bytes = vec![0; BYTES_EACH];
+        rng.fill(&mut bytes);
+        let deadline = Instant::now() + WRITTEN_MAX;
+        loop {
+            let answer = http.send(node, Call::post(format!("/v1/znodes{ROOT}/ballast-{i}")).body(bytes.clone())).await;
+            // One that was sent twice is there.
+            if answer.is_ok() || answer.is_problem("node-exists") {
+                break;
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the ballast is not taken: {}", answer.error.unwrap_or_default()));
+            }
+            node = node % http.node_count() + 1;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(())
+}

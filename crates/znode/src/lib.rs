@@ -12,6 +12,7 @@
 //! multilock.rs  several locks at once, all or none                     semaphore.rs permits
 //! closed_lock.rs  priorities, a bounded queue, hand-over               quota.rs     what a subtree may have
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
+//! system_paths.rs  /zookeeper, which is not the clients'                permissions.rs  which ACL counts, and for whom
 //! lock/         what is kept beside the queue: past.rs, revoke.rs, upgrade.rs; deadlock.rs and naming.rs look at it
 //! ```
 
@@ -29,6 +30,8 @@ mod limits;
 pub mod lock;
 mod multilock;
 mod path;
+mod permissions;
+mod proven;
 mod quota;
 mod semaphore;
 mod session;
@@ -37,11 +40,12 @@ mod settle;
 mod snapshot;
 mod stat;
 mod state;
+mod system_paths;
 mod tree;
 mod txn;
 mod znode;
 
-pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, READ, SUPER, WRITE, fixed_acl, permits, user};
+pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WRITE, fixed_acl, permits, user};
 pub use applied::{Applied, Event, EventKind, Recorded, Reply};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};
@@ -49,13 +53,14 @@ pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Z
 pub use ledger::LockSettings;
 pub use limits::Limits;
 pub use path::ZPath;
+pub use proven::{Proven, ProvenOp};
 pub use quota::{Quota, QuotaLimits, Usage};
 pub use session::Session;
 pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
 pub use txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy, Proven,
-    ProvenOp, ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,
+    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy,
+    ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

@@ -18,8 +18,8 @@ use crate::{Error, Refusal, ZPath};
 const QUOTAS: &str = "/zookeeper/quota/";
 /// What is kept by the system itself has no quota: the counts would count themselves.
 const OWN: &str = "/zookeeper";
-const LIMITS: &str = "zookeeper_limits";
-const STATS: &str = "zookeeper_stats";
+pub(crate) const LIMITS: &str = "zookeeper_limits";
+pub(crate) const STATS: &str = "zookeeper_stats";
 
 /// What a subtree has, its root included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -131,7 +131,7 @@ impl State {
                 let token = if ledger.passed { zxid } else { place.czxid };
                 ledger.grant(&place, demand, FencingToken::from(token));
             });
-            changes.push(EventKind::Granted, &ticket, self.nodes[&ticket].restricted_acl());
+            self.tell(EventKind::Granted, &ticket, changes);
             changes.granted(&ticket);
             locks.push(lock);
         }

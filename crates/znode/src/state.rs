@@ -16,9 +16,9 @@ use crate::quota::Quotas;
 use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
-    Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition,
-    Op, Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath,
-    Zxid, lock,
+    Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LockGuard,
+    LogPosition, Op, Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn,
+    Upgrade, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -337,16 +337,22 @@ impl State {
 
     fn guarded(
         &mut self,
-        guard: Option<crate::LockGuard>,
+        guard: Option<LockGuard>,
         session: Option<SessionId>,
         idempotency: Option<&Idempotency>,
         op: Op,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        if let Some(guard) = guard
-            && !lock::is_held_with(self, &guard.lock, guard.token)
-        {
-            return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
+        if let Some(guard) = guard {
+            // Who may not read the lock is told of its own ticket only.
+            let LockGuard { lock, token } = &guard;
+            let held = match self.may_read(lock, &changes.identities) {
+                true => lock::is_held_with(self, lock, *token),
+                false => session.is_some_and(|session| lock::is_held_by(self, lock, *token, session)),
+            };
+            if !held {
+                return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
+            }
         }
         self.execute(op, session, idempotency, changes)
     }
@@ -436,12 +442,21 @@ impl Changes {
         self.queues.iter()
     }
 
-    /// `acl` is the znode's, where not everybody may read it.
-    pub(crate) fn push(&mut self, kind: EventKind, path: &ZPath, acl: Option<Arc<[Acl]>>) {
-        if kind == EventKind::ChildrenChanged && !self.parents.insert(path.clone()) {
-            return;
-        }
-        self.events.push(Recorded { event: Event { zxid: self.zxid, kind, path: path.clone() }, acl });
+    /// Whether the one event that a parent has in a transaction is there; it is from here on.
+    pub(crate) fn has_told_of_children(&mut self, parent: &ZPath) -> bool {
+        !self.parents.insert(parent.clone())
+    }
+
+    /// The ACLs are those of the znode and of its parent, where not everybody may read them.
+    pub(crate) fn push(
+        &mut self,
+        kind: EventKind,
+        path: &ZPath,
+        acl: Option<Arc<[Acl]>>,
+        parent_acl: Option<Arc<[Acl]>>,
+    ) {
+        let event = Event { zxid: self.zxid, kind, path: path.clone() };
+        self.events.push(Recorded { event, acl, parent_acl });
     }
 
     /// Takes back everything: a multi was refused.

@@ -6,7 +6,7 @@ use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
 use crate::ledger::Ledger;
-use crate::{Acl, Attempt, CreateMode, LockMode, READ, RequestKey, SessionId, Stat, Zxid, permits};
+use crate::{Acl, Attempt, CreateMode, LockMode, RequestKey, SessionId, Stat, Zxid};
 
 /// How long a znode stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -90,11 +90,6 @@ impl Znode {
         &self.acl
     }
 
-    /// Its ACL, where not everybody may read it.
-    pub(crate) fn restricted_acl(&self) -> Option<Arc<[Acl]>> {
-        (!permits(&self.acl, READ, &[])).then(|| Arc::clone(&self.acl))
-    }
-
     /// What the acquires that made it said; `None` when it was not made by [`crate::Op::Acquire`].
     pub fn contender(&self) -> Option<&Contender> {
         self.contender.as_deref()
@@ -123,6 +118,11 @@ impl Znode {
             Kind::Ephemeral { owner } => Some(owner),
             _ => None,
         }
+    }
+
+    /// Whether it belongs to the session that asks.
+    pub(crate) fn is_owned_by(&self, session: Option<SessionId>) -> bool {
+        session.is_some() && self.owner() == session
     }
 
     /// Until when it outlives its session.

@@ -9,7 +9,9 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::{LockLimits, LockStatus, label, status};
 use crate::state::{Changes, State};
 use crate::znode::{Znode, mode_of, sequence_of};
-use crate::{FencingToken, InTurn, LockMode, Op, Session, SessionId, TurnOp, ZPath, Zxid};
+use crate::{
+    Acl, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath, Zxid, permits,
+};
 
 /// Why a ticket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -98,10 +100,19 @@ pub(crate) struct History {
     pub(crate) grants: VecDeque<Arc<PastTicket>>,
     /// Apart, so that many short tries do not push the grants out.
     pub(crate) waits: VecDeque<Arc<PastTicket>>,
+    /// The directory's ACL when something ended last, where not everybody might read it. The past goes by it when the
+    /// directory has gone, or is another one.
+    pub(crate) readers: Option<Arc<[Acl]>>,
 }
 
 impl History {
-    fn add(&mut self, ticket: PastTicket, max: usize) {
+    fn add(&mut self, ticket: PastTicket, readers: Option<Arc<[Acl]>>, max: usize) {
+        // What some might read is not told to others who may read what comes after it.
+        if self.readers.is_some() && self.readers != readers {
+            self.grants.clear();
+            self.waits.clear();
+        }
+        self.readers = readers;
         self.newest = ticket.ended.zxid;
         let row = if ticket.grant.is_some() { &mut self.grants } else { &mut self.waits };
         row.push_back(Arc::new(ticket));
@@ -123,7 +134,13 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    pub(crate) fn add_ticket(&mut self, lock: &ZPath, ticket: PastTicket, limits: &LockLimits) {
+    pub(crate) fn add_ticket(
+        &mut self,
+        lock: &ZPath,
+        ticket: PastTicket,
+        readers: Option<Arc<[Acl]>>,
+        limits: &LockLimits,
+    ) {
         let max = limits.history_max();
         if max == 0 {
             return;
@@ -131,10 +148,10 @@ impl Past {
         if let Some(history) = self.histories.get_mut(lock) {
             self.by_age.remove(&(history.newest, lock.clone()));
             self.by_age.insert((ticket.ended.zxid, lock.clone()));
-            Arc::make_mut(history).add(ticket, max);
+            Arc::make_mut(history).add(ticket, readers, max);
         } else {
             let mut history = History::default();
-            history.add(ticket, max);
+            history.add(ticket, readers, max);
             self.restore_history(lock.clone(), history);
         }
         while self.histories.len() > limits.histories_max as usize {
@@ -200,6 +217,13 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<PastTicket>> 
     tickets
 }
 
+/// Whether one who has proven these identities may read what a lock remembers: who may read the directory, and might when
+/// something ended last.
+pub fn may_read_past(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
+    let then = state.past.histories.get(lock).and_then(|history| history.readers.as_deref());
+    then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
+}
+
 /// How a lock node became a holder; `None` while it waits, and for one that no session owns.
 pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
     state.grants.get(ticket).copied()
@@ -254,22 +278,29 @@ impl State {
         let own = changes.session == Some(session);
         let end = changes.end.unwrap_or(if own { TicketEnd::Released } else { TicketEnd::Admin });
         let contender = node.contender();
+        let (readers, own) = (self.past_readers(&lock), self.readers(path, node));
         let ticket = PastTicket {
             name: short(path.name()),
             mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
             session,
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
-            // What not everybody might read is not remembered for everybody.
-            label: match node.restricted_acl() {
-                None => short(&label(self, node).unwrap_or_default()),
-                Some(_) => short(""),
+            // What not everybody might read who reads the past is not remembered.
+            label: match own.is_none() || own == readers {
+                true => short(&label(self, node).unwrap_or_default()),
+                false => short(""),
             },
             enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
             grant,
             ended: self.moment(changes),
             end,
         };
-        self.past.add_ticket(&lock, ticket, &self.lock_limits);
+        self.past.add_ticket(&lock, ticket, readers, &self.lock_limits);
+    }
+
+    /// Who may read what a lock remembers, where that is not everybody.
+    pub(crate) fn past_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
+        let acl = &self.nearest(lock.as_str()).1.acl;
+        (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
     }
 
     pub(crate) fn moment(&self, changes: &Changes) -> Moment {

@@ -5,9 +5,10 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::lock::{LockStatus, Moment, status};
 use crate::state::{Changes, State};
+use crate::system_paths::check_client_path;
 use crate::tree::permit;
 use crate::znode::{Znode, sequence_of};
-use crate::{Error, Refusal, Reply, SessionId, WRITE, ZPath};
+use crate::{ADMIN, DELETE, Error, Refusal, Reply, SessionId, ZPath};
 
 /// A request to give a ticket up.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -51,6 +52,15 @@ impl Revocations {
 const CURATOR: &str = "__REVOKE__";
 /// And what ZooKeeper's recipe for revocable locks has there.
 const RECIPE: &str = "unlock";
+
+/// Of a lock's directory: one of these permits to take tickets of the lock away from others, and to set what the lock is.
+pub(crate) const REVOKE: u32 = DELETE | ADMIN;
+
+/// Whether this is a word that asks the one who holds to give up.
+pub(crate) fn asks_to_give_up(data: &[u8]) -> bool {
+    [CURATOR, RECIPE].iter().any(|word| *data == *word.as_bytes())
+}
+
 /// Holders that one request may ask.
 const HOLDERS_MAX: usize = 1000;
 
@@ -62,7 +72,7 @@ pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
     }
     let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
     // Not what it was made with: that is a label.
-    let told = node.version != 0 && [CURATOR, RECIPE].iter().any(|word| *node.data == *word.as_bytes());
+    let told = node.version != 0 && asks_to_give_up(&node.data);
     let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
     told.then_some(Revocation { at, by: None, due_ms: None })
 }
@@ -97,7 +107,10 @@ impl State {
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
+        check_client_path(path)?;
         let node = self.node(path).ok_or_else(|| refuse(Error::NoNode))?;
+        let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
+        permit(&self.nodes[&lock].acl, REVOKE, changes).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
@@ -141,7 +154,6 @@ impl State {
 
     fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {
         let node = &self.nodes[ticket];
-        permit(node, WRITE, changes).map_err(|error| Refusal::at(error, ticket))?;
         if deadline_ms == Some(0) {
             self.remove(ticket, changes);
             return Ok(());

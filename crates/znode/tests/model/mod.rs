@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, Revocation, TicketEnd};
 use znode::{
     Acl, Applied, Attempt, Credential, Error, Event, EventKind, Identity, InTurn, Limits, LockMode, LockSettings,
-    LogPosition, Op, Policy, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp, Txn, ZPath, Zxid,
+    LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp, Txn, ZPath,
+    Zxid,
 };
 
 /// What a refused step says.
@@ -33,6 +34,8 @@ pub(crate) struct Model {
     pub(crate) lock_limits: LockLimits,
     pub(crate) grants: BTreeMap<String, Grant>,
     pub(crate) past: Vec<(String, PastTicket)>,
+    /// The ACL of each directory with a past when that got its last entry, where not everybody might read it.
+    past_readers: BTreeMap<String, Option<Vec<Acl>>>,
     pub(crate) ended: Vec<EndedSession>,
     revocations: BTreeMap<String, Revocation>,
     /// Writers and the readers that they were.
@@ -131,6 +134,7 @@ impl Model {
             lock_limits: LockLimits::FIRST,
             grants: BTreeMap::new(),
             past: Vec::new(),
+            past_readers: BTreeMap::new(),
             ended: Vec::new(),
             revocations: BTreeMap::new(),
             upgrades: Vec::new(),
@@ -227,12 +231,19 @@ impl Model {
     fn guarded(&mut self, request: &Request, session: Option<SessionId>) -> Answer {
         if let Some(guard) = &request.guard {
             let lock = guard.lock.as_str();
-            let held =
-                |path: &String| matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
+            // Who may not read the lock learns of its own ticket only.
+            let seen = |node: &Node| {
+                let own = matches!(node.stay, Stay::Session(owner) if Some(owner) == session);
+                own || self.nodes.get(lock).is_none_or(|_| self.may(lock, READ))
+            };
+            let held = |path: &String| {
+                let held = matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
+                held && seen(&self.nodes[path])
+            };
             // A lock without a queue: an ephemeral znode that is no lock node itself.
             let alone = |node: &Node| {
                 let ephemeral = matches!(node.stay, Stay::Session(_)) && number(lock).is_none();
-                ephemeral && node.created.0.0 == guard.token.0
+                ephemeral && node.created.0.0 == guard.token.0 && seen(node)
             };
             if !self.contenders(lock).iter().any(held) && !self.nodes.get(lock).is_some_and(alone) {
                 return refused(Error::LockNotHeld, lock);
@@ -354,9 +365,13 @@ impl Model {
         }
     }
 
+    pub(crate) fn is_super(&self) -> bool {
+        self.proven.iter().any(|who| who.scheme == "super")
+    }
+
     /// Whether the one who asks has a permission on a znode.
     pub(crate) fn may(&self, path: &str, perm: u32) -> bool {
-        if self.proven.iter().any(|who| who.scheme == "super") {
+        if self.is_super() {
             return true;
         }
         let mut granted = self.nodes[path].acl.iter().filter(|entry| entry.perms & perm != 0);

@@ -274,7 +274,11 @@ fn proven_bytes(op: &ProvenOp) -> usize {
         ProvenOp::AcquireAll(all) => acquire_all_bytes(all),
         ProvenOp::AcquireAllAs { wish, owner } => acquire_all_bytes(wish) + owner.len(),
         ProvenOp::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
-        ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } => path.as_str().len(),
+        ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } | ProvenOp::Release { ticket: path } => {
+            path.as_str().len()
+        }
+        ProvenOp::HandOver { ticket, to } => ticket.as_str().len() + to.as_str().len(),
+        ProvenOp::CloseSession { .. } => 0,
     }
 }
 

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use protocol::{Deleted, KeptAlive, Millis, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened};
 use replica::Touch;
-use znode::{Op, Reply, Session, SessionId};
+use znode::{Op, Reply, Session, SessionId, ZPath};
 
 use crate::call::{Answer, Call, json, with_header};
 use crate::caller::secret_hash;
@@ -77,7 +77,7 @@ pub(crate) async fn close(mut call: Call) -> Answer {
 /// One session, without its secret. For one that has ended, 410 says when and why while that is remembered.
 #[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions",
     params(("id" = u64, Path), ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
-    responses((status = 200, description = "The session and a page of its ephemerals", body = SessionInfo)))]
+    responses((status = 200, description = "The session and a page of those of its ephemerals that the request may know", body = SessionInfo)))]
 pub(crate) async fn one(mut call: Call) -> Answer {
     let id = session_id(&call, "")?;
     let state = call.read().await?;
@@ -87,8 +87,12 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let Some(session) = state.session(id) else {
         return Err(past::no_session(&state, id));
     };
+    let own = call.caller.credential.filter(|credential| credential.session == id);
+    let own = own.is_some_and(|credential| state.authenticate(&credential).is_ok());
+    // The names are for the session itself, and for who may read the lists that they stand in.
+    let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
     let rest = session.ephemerals().skip_while(|path| after.as_ref().is_some_and(|after| *path <= after));
-    let mut ephemerals: Vec<String> = rest.take(limit + 1).map(|path| path.as_str().into()).collect();
+    let mut ephemerals: Vec<String> = rest.filter(shown).take(limit + 1).map(|path| path.as_str().into()).collect();
     let more = ephemerals.len() > limit;
     ephemerals.truncate(limit);
     let next = if more { ephemerals.last().cloned() } else { None };

@@ -7,7 +7,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, LOCATION, VARY};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use protocol::{AclEntry, AclInfo, Children, Created, Deleted, NamedStat, NodeSet};
-use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp, permits};
+use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp};
 
 use crate::access::readable;
 use crate::call::{Answer, Call, json, with_header};
@@ -126,10 +126,10 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
     let state = call.read().await?;
     call.query.finish()?;
     let node = readable(&call.identities, &state, &path, READ | ADMIN)?;
-    let may_set = permits(node.acl(), ADMIN, &call.identities);
+    let may_set = state.may(&path, node, ADMIN, &call.identities);
     let info = AclInfo {
         path: path.as_str().into(),
-        acl: node.acl().iter().map(|entry| words::acl_entry(entry, may_set)).collect(),
+        acl: state.acl_of(&path, node).iter().map(|entry| words::acl_entry(entry, may_set)).collect(),
         stat: words::stat(node.stat()),
     };
     let response = json(StatusCode::OK, state.last_zxid(), &info);

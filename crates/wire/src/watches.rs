@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 
 use jute::{AddWatchRequest, Number, PathWatch, PathWatcher, Record, SetWatches2, error, watcher};
-use znode::{EventKind, ZPath, Zxid, permits};
+use znode::{EventKind, ZPath, Zxid};
 
 use crate::client::Client;
 use crate::hub::{Hub, Look};
@@ -39,7 +39,7 @@ pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
             return (look.state().clone(), Err(error::BAD_ARGUMENTS));
         }
         let node = look.state().node(&path);
-        let readable = node.is_some_and(|node| permits(node.acl(), znode::READ, &identities));
+        let readable = node.is_some_and(|node| look.state().may(&path, node, znode::READ, &identities));
         let set = match what {
             // Also where nothing is: it waits for it.
             Watching::Exists => look.set(WatchKind::Data, &path),

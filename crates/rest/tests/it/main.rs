@@ -13,6 +13,7 @@ mod metrics;
 mod multilocks;
 mod node;
 mod past;
+mod permissions;
 mod problems;
 mod quotas;
 mod revoke;

@@ -8,6 +8,7 @@ mod node;
 mod operations;
 mod order;
 mod own;
+mod permissions;
 mod secure;
 mod sessions;
 mod strangers;

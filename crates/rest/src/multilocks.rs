@@ -10,7 +10,7 @@ use uuid::Uuid;
 use znode::lock::{self, LockStatus};
 use znode::{AcquireAll, Attempt, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
 
-use crate::access::{check_readable, own_credential, shown_name};
+use crate::access::{forbidden, own_credential, shown_name};
 use crate::acquire::{enqueue, wait, wait_or_leave};
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
@@ -81,7 +81,10 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let own = own_credential(&call, &state, &ticket);
     if own.is_none() {
         let mut locks = parts.iter().filter_map(ZPath::parent);
-        locks.try_for_each(|lock| check_readable(&call.identities, &state, &lock))?;
+        // Refused at the ticket that was named, not at another of its locks.
+        if !locks.all(|lock| state.may_read(&lock, &call.identities)) {
+            return Err(forbidden(&state, &ticket));
+        }
     }
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let step = |state: &State| match lock::status(state, &ticket) {

@@ -112,6 +112,7 @@ impl World {
     fn must(&mut self, session: u64, op: Op) -> Reply {
         let op = op.proven_by(vec![identity("super", ""), identity("keeper", "")]);
         let reply = self.apply(session, op.clone());
+        self.state.check_invariants().unwrap();
         reply.unwrap_or_else(|error| panic!("{op:?}: {error}"))
     }
 
@@ -125,7 +126,6 @@ impl World {
         }
         let at = LogPosition { term: Term(1), zxid: Zxid(self.zxid) };
         let applied = self.state.apply(at, Txn { time_ms: self.zxid, request });
-        self.state.check_invariants().unwrap();
         applied.reply.map_err(|refusal| refusal.error)
     }
 

@@ -45,9 +45,9 @@ impl Vault {
         let session = node.session().await;
         let mut vault = Vault { node, session, ticket: String::new(), token: 0, multi: String::new(), since };
         vault.post(&format!("/v1/znodes/vault?acl={BOBS_ACL}"), b"", 0).await;
+        vault.post(&format!("/v1/znodes/vault/hidden?acl={BOBS_ACL}"), b"secret", 0).await;
         for (uri, body) in [
-            ("/v1/znodes/vault/hidden", &b"secret"[..]),
-            ("/v1/simple-locks/vault/hidden-simple?owner=secret", b""),
+            ("/v1/simple-locks/vault/hidden-simple?owner=secret", &b""[..]),
             ("/v1/groups/vault/hidden-group?member=hidden-member", b"secret"),
             ("/v1/locks/vault/hidden-past?label=secret", b""),
             ("/v1/elections/vault/election?label=secret", b""),

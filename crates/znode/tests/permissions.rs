@@ -264,10 +264,28 @@ fn turn_rows_after(world: &World, op: Option<&TurnOp>) -> Rows<TurnOp> {
     }
 }
 
+fn revoke_rows(ticket: ZPath) -> Rows<Op> {
+    vec![
+        (Op::Revoke { path: ticket.clone(), deadline_ms: None }, BY_ACL),
+        (Op::Revoke { path: ticket, deadline_ms: Some(0) }, BY_ACL),
+        (Op::Revoke { path: path("/vault/l"), deadline_ms: Some(9) }, BY_ACL),
+        (Op::Revoke { path: path("/vault/z"), deadline_ms: None }, BY_ACL),
+        (Op::Revoke { path: path("/zookeeper"), deadline_ms: None }, NOBODY),
+    ]
+}
+
+fn in_turn_rows(world: &World) -> Rows<Op> {
+    let turn = |op| Op::InTurn(InTurn { connection: 0, turn: 1, identities: Vec::new(), op });
+    let mut rows = turn_rows_after(world, None);
+    while let more @ [_, ..] = &turn_rows_after(world, rows.last().map(|(op, _)| op))[..] {
+        rows.extend_from_slice(more);
+    }
+    rows.into_iter().map(|(op, cells)| (turn(op), cells)).collect()
+}
+
 /// Operations about locks and sessions, each followed by the next kind.
 fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
     let (ticket, mode) = (world.ticket.clone(), world.mode);
-    let turn = |op| Op::InTurn(InTurn { connection: 0, turn: 1, identities: Vec::new(), op });
     match op {
         None => vec![(Op::OpenSession { secret_hash: [2; 32], timeout_ms: 1, label: String::new() }, ANY)],
         Some(Op::OpenSession { .. }) => {
@@ -298,13 +316,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         Some(Op::Withdraw { .. }) => vec![(Op::Reap { candidates: Vec::new() }, ANY)],
         Some(Op::Reap { .. }) => vec![(Op::SetLimits(Limits::default()), ANY)],
         Some(Op::SetLimits(_)) => vec![(Op::SetLockLimits(LockLimits::default()), ANY)],
-        Some(Op::SetLockLimits(_)) => vec![
-            (Op::Revoke { path: ticket.clone(), deadline_ms: None }, BY_ACL),
-            (Op::Revoke { path: ticket, deadline_ms: Some(0) }, BY_ACL),
-            (Op::Revoke { path: path("/vault/l"), deadline_ms: Some(9) }, BY_ACL),
-            (Op::Revoke { path: path("/vault/z"), deadline_ms: None }, BY_ACL),
-            (Op::Revoke { path: path("/zookeeper"), deadline_ms: None }, NOBODY),
-        ],
+        Some(Op::SetLockLimits(_)) => revoke_rows(ticket),
         Some(Op::Revoke { .. }) => {
             // The owner may not enter any queue here: a ledger is no way around that.
             let own = if mode == LockMode::Read { NO } else { Err(Error::BadArguments) };
@@ -312,13 +324,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
             vec![(Op::Upgrade(Upgrade { ticket, label: String::new(), attempt: Attempt(1) }), cells)]
         }
         Some(Op::Upgrade(_)) => vec![(Op::AttachSession { connection: 9, timeout_ms: 1 }, ANY)],
-        Some(Op::AttachSession { .. }) => {
-            let mut rows = turn_rows_after(world, None);
-            while let more @ [_, ..] = &turn_rows_after(world, rows.last().map(|(op, _)| op))[..] {
-                rows.extend_from_slice(more);
-            }
-            rows.into_iter().map(|(op, cells)| (turn(op), cells)).collect()
-        }
+        Some(Op::AttachSession { .. }) => in_turn_rows(world),
         Some(Op::InTurn(_)) => vec![(Op::AcquireAll(all_of(mode)), BY_ACL)],
         Some(Op::AcquireAll(_)) => vec![
             (Op::SetLock { lock: path("/vault/l"), settings: world.settings() }, BY_ACL),
@@ -376,7 +382,8 @@ fn every_operation_is_for_those_whom_the_table_names() {
 fn every_reading_is_for_those_whom_the_table_names() {
     let mut world = World::new(LockMode::Exclusive, false);
     world.must(1, Op::Release { ticket: world.ticket.clone() });
-    let readings: [(&str, fn(&State, &ZPath, &[Identity]) -> bool, &str); 6] = [
+    type Reading = fn(&State, &ZPath, &[Identity]) -> bool;
+    let readings: [(&str, Reading, &str); 6] = [
         ("queue, settings, tickets and watches", State::may_read, "/vault/l"),
         ("history", lock::may_read_past, "/vault/l"),
         ("names of a session's ephemerals", State::may_read_name, "/vault/member"),

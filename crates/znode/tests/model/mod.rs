@@ -365,22 +365,6 @@ impl Model {
         }
     }
 
-    pub(crate) fn is_super(&self) -> bool {
-        self.proven.iter().any(|who| who.scheme == "super")
-    }
-
-    /// Whether the one who asks has a permission on a znode.
-    pub(crate) fn may(&self, path: &str, perm: u32) -> bool {
-        if self.is_super() {
-            return true;
-        }
-        let mut granted = self.nodes[path].acl.iter().filter(|entry| entry.perms & perm != 0);
-        granted.any(|entry| {
-            (&*entry.scheme, &*entry.id) == ("world", "anyone")
-                || self.proven.iter().any(|who| (&who.scheme, &who.id) == (&entry.scheme, &entry.id))
-        })
-    }
-
     fn expire(&mut self, sessions: &[SessionId], term: Term) -> Answer {
         if term != self.term {
             return Err(Error::StaleTerm.into());

@@ -37,6 +37,7 @@ mod settle;
 mod snapshot;
 mod stat;
 mod state;
+mod subtree;
 mod tree;
 mod txn;
 mod znode;
@@ -49,11 +50,12 @@ pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Z
 pub use ledger::LockSettings;
 pub use limits::Limits;
 pub use path::ZPath;
-pub use quota::{Quota, QuotaLimits, Usage};
+pub use quota::{Quota, QuotaLimits};
 pub use session::Session;
 pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
+pub use subtree::Usage;
 pub use txn::{
     Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy, Proven,
     ProvenOp, ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,

@@ -12,7 +12,7 @@ use crate::session::{Answered, Requests, Session};
 use crate::state::State;
 use crate::tree::shared_acl;
 use crate::znode::{Contender, Family, Kind, Znode};
-use crate::{Acl, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
+use crate::{Acl, Limits, RequestKey, SessionId, Term, Usage, ZPath, Zxid};
 
 /// One record. Sessions come before what they own, parents before children. The order of variants and fields is the
 /// format on disk: append only.
@@ -226,7 +226,7 @@ impl StateBuilder {
     pub fn finish(self) -> Result<State, DecodeError> {
         match self.state {
             Some(mut state) if self.finished && state.nodes.contains_key(&ZPath::root()) => {
-                state.count_quotas();
+                state.find_quotas();
                 Ok(state)
             }
             _ => Err(damaged("the last record is missing")),
@@ -279,6 +279,7 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         aversion: record.aversion,
         creates: record.creates,
         deletes: record.deletes,
+        below: Usage::default(),
         family: Family::default(),
         contender: record.contender.map(Arc::new),
     };

@@ -17,8 +17,8 @@ use crate::session::{Answered, Session};
 use crate::znode::{Family, Kind, Znode};
 use crate::{
     Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition,
-    Op, Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath,
-    Zxid, lock,
+    Op, Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, Usage,
+    ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -76,6 +76,7 @@ impl State {
             aversion: 0,
             creates: 0,
             deletes: 0,
+            below: Usage::default(),
             family: Family::default(),
             contender: None,
         };
@@ -216,17 +217,6 @@ impl State {
         let node = self.node(path).ok_or(Error::NoNode)?;
         let range = (Bound::Excluded(after), Bound::<&str>::Unbounded);
         Ok(node.family.names.range::<_, str>(range).map(|name| &**name))
-    }
-
-    /// How many znodes are below one, at any depth. Takes time in proportion.
-    pub fn descendant_count(&self, path: &ZPath) -> usize {
-        if path.is_root() {
-            return self.nodes.len() - 1;
-        }
-        // Everything that begins with the path and a slash: `0` is the character behind it.
-        let (from, to) = (format!("{path}/"), format!("{path}0"));
-        let below = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
-        self.nodes.range::<_, str>(below).count()
     }
 
     /// An open session.

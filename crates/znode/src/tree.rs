@@ -7,7 +7,7 @@ use crate::state::{Changes, State};
 use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
 use crate::{ADMIN, ReapCandidate, SessionId, ZPath, ZnodeOp};
 use crate::{
-    ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, Refusal, Reply, Stat, WRITE, permits,
+    ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, Refusal, Reply, Stat, Usage, WRITE, permits,
 };
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
@@ -149,6 +149,9 @@ impl State {
             node.mtime_ms = time_ms;
             (node.stat(), node.restricted_acl())
         });
+        if before != after {
+            self.change_below(path, |_| (), |below| below.bytes = below.bytes - before + after);
+        }
         changes.push(EventKind::DataChanged, path, acl);
         let told = self.quota_changed(path, before, after);
         // What a subtree uses is written into a znode, which may be this one.
@@ -278,6 +281,7 @@ impl State {
             aversion: 0,
             creates: 0,
             deletes: 0,
+            below: Usage::default(),
             family: Family::default(),
             contender: new.contender.map(Arc::new),
         };
@@ -320,7 +324,9 @@ impl State {
                 session.tickets.insert((parent.clone(), contender.mode, (*contender.owner).into()), path.clone());
             }
         }
-        self.data_bytes += node.data.len() as u64;
+        let bytes = node.data.len() as u64;
+        self.data_bytes += bytes;
+        self.change_below(path, |below| below.count += 1, |below| below.bytes += bytes);
         self.contenders += u64::from(sequence_of(&name).is_some());
         self.namings.add(parent, &name, &node);
         self.index(path, &node);
@@ -337,7 +343,9 @@ impl State {
         self.unindex(path, &node);
         self.ticket_ended(path, &node, changes);
         self.namings.remove(&parent, path.name(), &node);
-        self.data_bytes -= node.data.len() as u64;
+        let bytes = node.data.len() as u64;
+        self.data_bytes -= bytes;
+        self.change_below(path, |below| below.count -= 1, |below| below.bytes -= bytes);
         self.quota_deleted(path, &node);
         self.contenders -= u64::from(sequence_of(path.name()).is_some());
         let (contenders, ledger, parent_acl) = self.edit(&parent, |parent| {
@@ -446,49 +454,4 @@ fn next_version(version: i32) -> i32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::{CreateMode, LogPosition, Op, Request, Term, Txn, Zxid};
-
-    use super::*;
-
-    fn apply(state: &mut State, op: Op) -> Result<Reply, Refusal> {
-        let at = LogPosition { term: Term(1), zxid: Zxid(state.last_zxid().0 + 1) };
-        let applied = state.apply(at, Txn { time_ms: 1, request: Request::new(op) });
-        state.check_invariants().unwrap();
-        applied.reply
-    }
-
-    fn create(name: &str, mode: CreateMode) -> Op {
-        let create = Create { parent: ZPath::root(), name: name.into(), data: Vec::new(), mode, acl: Acl::open() };
-        Op::Znode(ZnodeOp::Create(create))
-    }
-
-    #[test]
-    fn sequence_numbers_run_out_and_never_wrap() {
-        let mut state = State::default();
-        state.edit(&ZPath::root(), |root| {
-            root.creates = SEQUENCE_MAX - 1;
-            root.deletes = SEQUENCE_MAX - 1;
-        });
-        let last = apply(&mut state, create("s-", CreateMode::PersistentSequential));
-        assert!(matches!(last, Ok(Reply::Created { path, .. }) if path.as_str() == "/s-2147483646"));
-        let beyond = apply(&mut state, create("s-", CreateMode::PersistentSequential)).unwrap_err();
-        assert_eq!(beyond, Refusal::at(Error::SequenceExhausted, &ZPath::root()));
-        // Only the digits have run out.
-        assert!(apply(&mut state, create("plain", CreateMode::Persistent)).is_ok());
-        let root = state.node(&ZPath::root()).unwrap().stat();
-        assert_eq!((root.cversion, root.num_children), (-2, 2), "2^32 - 2 changes, as ZooKeeper's 32 bits show them");
-    }
-
-    #[test]
-    fn versions_wrap_past_the_one_that_means_any() {
-        let mut state = State::default();
-        let root = ZPath::root();
-        for (before, after) in [(i32::MAX, i32::MIN), (-2, 0), (0, 1)] {
-            state.edit(&root, |node| node.version = before);
-            let set = ZnodeOp::SetData { path: root.clone(), data: Vec::new(), version: before };
-            assert!(apply(&mut state, Op::Znode(set)).is_ok());
-            assert_eq!(state.node(&root).unwrap().stat().version, after);
-        }
-    }
-}
+mod tests;

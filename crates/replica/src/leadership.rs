@@ -73,6 +73,34 @@ enum Duty {
     SetLockLimits,
 }
 
+/// What may be expired beside the expiries that are under way. All of them together remove no more znodes than one entry
+/// may, however many entries they are: else those that are applied one after the other keep everybody waiting like a long one.
+/// A session that has more znodes than that goes alone.
+struct Room {
+    left: u64,
+    alone: bool,
+}
+
+impl Room {
+    fn beside(busy: &HashSet<Duty>, state: &State) -> Room {
+        let expiring = busy.iter().flat_map(|duty| match duty {
+            Duty::Expire { sessions, .. } => &**sessions,
+            _ => &[],
+        });
+        let under_way: u64 = expiring.map(|session| state.cost_of_ending(*session)).sum();
+        Room { left: u64::from(state.limits().entry_cost_max).saturating_sub(under_way), alone: under_way == 0 }
+    }
+
+    fn take(&mut self, session: SessionId, state: &State) -> bool {
+        let cost = state.cost_of_ending(session);
+        if cost > self.left && !self.alone {
+            return false;
+        }
+        *self = Room { left: self.left.saturating_sub(cost), alone: false };
+        true
+    }
+}
+
 type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
 
 impl Node {
@@ -126,14 +154,15 @@ impl Node {
             return Vec::new();
         }
         let mut duties = Vec::new();
+        let mut room = Room::beside(busy, state);
         while duties.len() < EXPIRIES_AT_ONCE {
-            let sessions = reign.tracker.expire(self.config.reap_batch_max);
+            let sessions = reign.tracker.expire(self.config.reap_batch_max, |session| room.take(session, state));
             if sessions.is_empty() {
                 break;
             }
             duties.push(Duty::Expire { sessions, term });
         }
-        let reapable = || !state.reap_candidates(self.reap_time(state), 1).is_empty();
+        let reapable = || state.is_unsettled() || !state.reap_candidates(self.reap_time(state), 1).is_empty();
         if !busy.contains(&Duty::Reap) && reapable() {
             duties.push(Duty::Reap);
         }
@@ -174,11 +203,13 @@ impl Node {
             }
             Duty::Reap => {
                 for _ in 0..REAPS_AT_ONCE {
-                    let candidates = {
+                    let (candidates, unsettled) = {
                         let state = self.view.state();
-                        state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max)
+                        let candidates = state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max);
+                        (candidates, state.is_unsettled())
                     };
-                    if candidates.is_empty() || !self.propose_as_duty(Op::Reap { candidates }).await {
+                    // An entry that collects nothing still grants what earlier ones had no room for.
+                    if candidates.is_empty() && !unsettled || !self.propose_as_duty(Op::Reap { candidates }).await {
                         break;
                     }
                 }

@@ -237,6 +237,10 @@ impl State {
             lingers_until_ms: None,
         };
         let data = acquire.label.as_bytes().into();
+        if passes && self.unsettled.contains(lock) {
+            // Its writer holds, so there is little to write down.
+            self.settle_queue(lock, u64::MAX, changes);
+        }
         self.insert(&ticket, NewNode { kind, data, acl: open, contender: Some(contender) }, changes);
         if passes {
             self.pass(lock, changes.zxid);

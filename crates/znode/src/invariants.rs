@@ -115,7 +115,7 @@ impl State {
             None => self.check_holders(path, &places),
             Some(ledger) => {
                 ledger.check_invariants(&node.family.contenders)?;
-                match self.next_in(path) {
+                match self.next_in(path).filter(|_| !self.unsettled.contains(path)) {
                     None => Ok(()),
                     Some(turn) => Err(format!("{turn:?} could hold and waits")),
                 }

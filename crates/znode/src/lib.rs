@@ -20,6 +20,7 @@ mod acquire;
 mod applied;
 mod closed_lock;
 mod codec;
+mod cost;
 mod error;
 mod ids;
 mod invariants;

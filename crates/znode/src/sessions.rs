@@ -111,6 +111,7 @@ impl State {
         if term != changes.term {
             return Err(Error::StaleTerm.into());
         }
+        let sessions = self.ending_together(sessions);
         // Before any of them ends: a waiter must not become a dead holder because the holder is named first.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;

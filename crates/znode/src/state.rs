@@ -50,6 +50,8 @@ pub struct State {
     pub(crate) quotas: Quotas,
     /// Locks with a reader that became a writer, or wants to.
     pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
+    /// Locks whose queues an entry left for later ones to look at; see `cost.rs`.
+    pub(crate) unsettled: OrdSet<ZPath>,
 }
 
 impl Default for State {
@@ -104,6 +106,7 @@ impl State {
             past: Past::default(),
             revocations: Revocations::default(),
             upgrades: OrdMap::new(),
+            unsettled: OrdSet::new(),
             namings: Namings::default(),
             quotas: Quotas::default(),
         }
@@ -127,8 +130,9 @@ impl State {
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut changes = Changes::new(at);
         let (zxid, reply) = self.answer(txn.request, &mut changes);
+        self.take_up_unsettled(&mut changes);
         self.settle(&mut changes);
-        self.settle_grants(&changes);
+        self.settle_grants(&mut changes);
         (Applied { zxid, reply, events: Vec::new() }, changes.events)
     }
 
@@ -404,6 +408,8 @@ pub(crate) struct Changes {
     granted: BTreeSet<ZPath>,
     /// Parents whose queue changed.
     queues: BTreeSet<ZPath>,
+    /// Znodes made, removed and granted a lock so far; see `cost.rs`.
+    pub(crate) steps: u64,
     /// Who asks.
     pub(crate) session: Option<SessionId>,
     /// Why tickets end in this entry, as far as the operation alone tells.
@@ -415,15 +421,16 @@ impl Changes {
         let (parents, queues, touched, granted) = Default::default();
         let (zxid, term) = (at.zxid, at.term);
         let (identities, events) = (Vec::new(), Vec::new());
-        Changes { zxid, term, identities, events, parents, queues, touched, granted, session: None, end: None }
+        let (session, end) = (None, None);
+        Changes { zxid, term, identities, events, parents, queues, touched, granted, steps: 0, session, end }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
         self.queues.insert(lock.clone());
     }
 
-    pub(crate) fn queues(&self) -> impl Iterator<Item = &ZPath> {
-        self.queues.iter()
+    pub(crate) fn take_queues(&mut self) -> BTreeSet<ZPath> {
+        std::mem::take(&mut self.queues)
     }
 
     /// `acl` is the znode's, where not everybody may read it.

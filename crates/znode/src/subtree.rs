@@ -27,6 +27,21 @@ impl Usage {
     pub(crate) fn of(node: &Znode) -> Usage {
         Usage { count: 1, bytes: node.data.len() as u64 }
     }
+
+    /// What a znode is for its ancestors.
+    pub(crate) fn at(path: &ZPath, node: &Znode) -> Usage {
+        if is_own(path) { Usage { count: 1, bytes: 0 } } else { Usage::of(node) }
+    }
+
+    pub(crate) fn add(&mut self, other: Usage) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+    }
+
+    pub(crate) fn take(&mut self, other: Usage) {
+        self.count -= other.count;
+        self.bytes -= other.bytes;
+    }
 }
 
 /// As `zookeeper_stats` has it (StatsTrack.toString).
@@ -54,17 +69,13 @@ impl State {
         Usage { count: own.count + below.count, bytes: own.bytes + below.bytes }
     }
 
-    /// Something below each ancestor of a path has changed.
-    pub(crate) fn change_below(&mut self, path: &ZPath, count: impl Fn(&mut Usage), bytes: impl Fn(&mut Usage)) {
-        let own = is_own(path);
-        let mut path = path.as_str();
-        while let Some(slash) = path.rfind('/').filter(|slash| *slash > 0) {
-            path = &path[..slash];
-            let node = Arc::make_mut(self.nodes.get_mut(path).expect("a znode has all its ancestors"));
-            count(&mut node.below);
-            if !own {
-                bytes(&mut node.below);
-            }
+    /// What is below each ancestor of a path changes, but for the root.
+    pub(crate) fn change_below(&mut self, path: &ZPath, change: impl Fn(&mut Usage)) {
+        let mut above = path.as_str();
+        while let Some(slash) = above.rfind('/').filter(|slash| *slash > 0) {
+            above = &above[..slash];
+            let node = self.nodes.get_mut(above).expect("a znode has all its ancestors");
+            change(&mut Arc::make_mut(node).below);
         }
     }
 
@@ -95,7 +106,7 @@ impl State {
 }
 
 /// Whether a path is `/zookeeper` or below it.
-fn is_own(path: &ZPath) -> bool {
+pub(crate) fn is_own(path: &ZPath) -> bool {
     let path = path.as_str();
     path.starts_with(OWN) && matches!(path.as_bytes().get(OWN.len()), None | Some(b'/'))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::quota::Growth;
 use crate::state::{Changes, State};
+use crate::subtree::is_own;
 use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
 use crate::{ADMIN, ReapCandidate, SessionId, ZPath, ZnodeOp};
 use crate::{
@@ -52,7 +53,8 @@ impl State {
         let before = self.clone();
         let mut replies = Vec::with_capacity(ops.len());
         for (index, op) in (0..).zip(ops) {
-            match self.znode_op(op, session, changes) {
+            let answer = self.znode_op(op, session, changes);
+            match answer.and_then(|reply| self.check_steps(changes).map(|()| reply)) {
                 Ok(reply) => replies.push(reply),
                 Err(refusal) => {
                     *self = before;
@@ -149,8 +151,8 @@ impl State {
             node.mtime_ms = time_ms;
             (node.stat(), node.restricted_acl())
         });
-        if before != after {
-            self.change_below(path, |_| (), |below| below.bytes = below.bytes - before + after);
+        if before != after && !is_own(path) {
+            self.change_below(path, |below| below.bytes = below.bytes - before + after);
         }
         changes.push(EventKind::DataChanged, path, acl);
         let told = self.quota_changed(path, before, after);
@@ -194,6 +196,10 @@ impl State {
     pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], changes: &mut Changes) -> Reply {
         let mut count = 0;
         for candidate in candidates {
+            // The others are found again.
+            if self.check_steps(changes).is_err() {
+                break;
+            }
             let due = self.node(&candidate.path).is_some_and(|node| {
                 // A node made anew at the path is another one.
                 node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
@@ -265,6 +271,7 @@ impl State {
 
     /// Puts a znode into the tree and every index, and tells of it.
     pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, changes: &mut Changes) -> Stat {
+        changes.steps += 1;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("only the root has no parent, and it is always there");
         let node = Znode {
@@ -306,8 +313,14 @@ impl State {
     /// is the caller's. Whether the parent has a ledger.
     pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) -> bool {
         let name: Arc<str> = path.name().into();
+        let usage = Usage::at(path, &node);
+        let top = parent.is_root();
+        self.change_below(parent, |below| below.add(usage));
         let (contenders, ledger) = self.edit(parent, |parent| {
             count(parent);
+            if !top {
+                parent.below.add(usage);
+            }
             parent.family.insert(&name, node.czxid);
             if node.owner().is_some() && node.lingers_until_ms().is_none() {
                 parent.family.await_grant(&name, node.czxid);
@@ -324,9 +337,7 @@ impl State {
                 session.tickets.insert((parent.clone(), contender.mode, (*contender.owner).into()), path.clone());
             }
         }
-        let bytes = node.data.len() as u64;
-        self.data_bytes += bytes;
-        self.change_below(path, |below| below.count += 1, |below| below.bytes += bytes);
+        self.data_bytes += node.data.len() as u64;
         self.contenders += u64::from(sequence_of(&name).is_some());
         self.namings.add(parent, &name, &node);
         self.index(path, &node);
@@ -336,6 +347,7 @@ impl State {
 
     /// Takes a childless znode out of the tree and every index, and tells of it.
     pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
+        changes.steps += 1;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("the root is never removed");
         let node = self.nodes.remove(path).expect("the caller has seen it");
@@ -343,14 +355,17 @@ impl State {
         self.unindex(path, &node);
         self.ticket_ended(path, &node, changes);
         self.namings.remove(&parent, path.name(), &node);
-        let bytes = node.data.len() as u64;
-        self.data_bytes -= bytes;
-        self.change_below(path, |below| below.count -= 1, |below| below.bytes -= bytes);
+        self.data_bytes -= node.data.len() as u64;
+        let (usage, top) = (Usage::at(path, &node), parent.is_root());
+        self.change_below(&parent, |below| below.take(usage));
         self.quota_deleted(path, &node);
         self.contenders -= u64::from(sequence_of(path.name()).is_some());
         let (contenders, ledger, parent_acl) = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;
+            if !top {
+                parent.below.take(usage);
+            }
             parent.family.remove(path.name(), node.czxid);
             parent.emptied_ms = time_ms;
             (parent.family.contenders.len(), parent.family.ledger.is_some(), parent.restricted_acl())

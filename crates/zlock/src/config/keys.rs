@@ -141,6 +141,7 @@ keys! {
         sessions_max: count = replica.limits.sessions_max, "Open sessions.";
         ephemerals_max: count = replica.limits.ephemerals_max, "Ephemeral znodes of one session.";
         ops_max: count = replica.limits.ops_max, "Operations of one transaction.";
+        entry_cost_max: count = replica.limits.entry_cost_max, "Znodes that one log entry may make, remove and grant a lock to; the end of one session may take more.";
         acl_entries_max: count = replica.limits.acl_entries_max, "Entries of one ACL.";
         holds_max: count = replica.limits.holds_max, "How often one owner may take a lock that it holds.";
         replies_max: count = replica.limits.replies_max, "Replies kept for repeated idempotency keys, for each session.";

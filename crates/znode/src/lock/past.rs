@@ -279,19 +279,14 @@ impl State {
     /// Finds who became a holder in this entry, among those who queue where it changed something.
     ///
     /// Each is found once, so this costs O(log n) for each ticket over its life.
-    pub(crate) fn settle_grants(&mut self, changes: &Changes) {
-        for lock in changes.queues() {
-            let mut passed = false;
-            for ticket in self.new_holders(lock) {
-                let node = &self.nodes[&ticket];
-                let token = self.token_at(lock, node, changes.zxid);
-                passed |= token.0 != node.czxid.0;
-                self.put_grant(&ticket, Grant { at: self.moment(changes), token });
-            }
-            if passed {
-                // Who is made by now and granted later comes after a token that is younger than its lock node.
-                self.pass(lock, changes.zxid);
-            }
+    ///
+    /// A writer's going may make very many readers holders. They hold from then on, but only so many are written down in one
+    /// entry; the others are in the next ones.
+    pub(crate) fn settle_grants(&mut self, changes: &mut Changes) {
+        for lock in changes.take_queues() {
+            // Where somebody was passed, it is the grant that gives them their tokens.
+            let room = if self.upgrades.contains_key(&lock) { u64::MAX } else { self.steps_left(changes) };
+            self.settle_queue(&lock, room, changes);
         }
         for ticket in changes.new_grants() {
             // Only what a session owns is kept.
@@ -302,7 +297,27 @@ impl State {
         }
     }
 
-    fn new_holders(&self, lock: &ZPath) -> Vec<ZPath> {
+    /// Writes at most so many new holders down.
+    pub(crate) fn settle_queue(&mut self, lock: &ZPath, max: u64, changes: &mut Changes) {
+        let mut passed = false;
+        let holders = self.new_holders(lock, max);
+        if holders.len() as u64 >= max {
+            self.unsettled.insert(lock.clone());
+        }
+        changes.steps += holders.len() as u64;
+        for ticket in holders {
+            let node = &self.nodes[&ticket];
+            let token = self.token_at(lock, node, changes.zxid);
+            passed |= token.0 != node.czxid.0;
+            self.put_grant(&ticket, Grant { at: self.moment(changes), token });
+        }
+        if passed {
+            // Who is made by now and granted later comes after a token that is younger than its lock node.
+            self.pass(lock, changes.zxid);
+        }
+    }
+
+    fn new_holders(&self, lock: &ZPath, max: u64) -> Vec<ZPath> {
         // A ledger tells of its grants itself.
         let Some(parent) = self.node(lock).filter(|parent| parent.family.ledger.is_none()) else {
             return Vec::new();
@@ -311,6 +326,9 @@ impl State {
         let mut holders = Vec::new();
         let mut misses = 0;
         for place in &parent.family.pending {
+            if holders.len() as u64 >= max {
+                break;
+            }
             let ticket = lock.child(&place.name).expect("a child has a good name");
             if matches!(status(self, &ticket), Ok(LockStatus::Held { .. })) {
                 holders.push(ticket);

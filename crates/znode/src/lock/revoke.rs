@@ -106,7 +106,8 @@ impl State {
         };
         let before = self.clone();
         for ticket in &tickets {
-            if let Err(refusal) = self.ask_for(ticket, deadline_ms, changes) {
+            let asked = self.ask_for(ticket, deadline_ms, changes);
+            if let Err(refusal) = asked.and_then(|()| self.check_steps(changes)) {
                 *self = before;
                 changes.clear();
                 return Err(refusal);
@@ -116,14 +117,16 @@ impl State {
     }
 
     /// Who holds a lock, of those whom a session owns.
-    fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
+    pub(crate) fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
         let family = &self.nodes[lock].family;
         if let Some(ledger) = &family.ledger {
-            let tickets: Vec<ZPath> =
-                ledger.granted().map(|(place, _)| lock.child(&place.name)).collect::<Result<_, _>>()?;
+            let granted = ledger.granted().take(HOLDERS_MAX + 1);
+            let tickets: Vec<ZPath> = granted.map(|(place, _)| lock.child(&place.name)).collect::<Result<_, _>>()?;
+            if tickets.len() > HOLDERS_MAX {
+                return Err(Error::TooManyOps);
+            }
             let asked = |ticket: &ZPath| is_ticket(ticket, &self.nodes[ticket]);
-            let tickets: Vec<ZPath> = tickets.into_iter().filter(asked).collect();
-            return if tickets.len() > HOLDERS_MAX { Err(Error::TooManyOps) } else { Ok(tickets) };
+            return Ok(tickets.into_iter().filter(asked).collect());
         }
         let first_writer = family.writers.get_min().map(|place| place.number);
         let first = |number: u64| first_writer.is_none_or(|writer| number <= writer);

@@ -292,8 +292,48 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
 
 #[cfg(test)]
 mod tests {
+    use znode::{Acl, Create, CreateMode, Limits, LogPosition, Txn, ZPath, ZnodeOp, Zxid};
+
     use super::*;
     use crate::propose::tests::{leader, soon};
+
+    /// A state with sessions that have so many ephemerals, and what one entry may remove.
+    fn with_ephemerals<const N: usize>(counts: [u32; N], entry_cost_max: u32) -> (State, [SessionId; N]) {
+        let mut state = State::new(Limits { entry_cost_max, ..Limits::default() });
+        let mut apply = |request: Request| {
+            let zxid = Zxid(state.last_zxid().0 + 1);
+            let reply = state.apply(LogPosition { term: Term(1), zxid }, Txn { time_ms: 1, request }).reply;
+            assert!(reply.is_ok(), "{reply:?}");
+            SessionId(zxid.0)
+        };
+        let sessions = counts.map(|count| {
+            let secret_hash = [0; 32];
+            let open = Op::OpenSession { secret_hash, timeout_ms: 10_000, label: String::new() };
+            let session = apply(Request::new(open));
+            for number in 0..count {
+                let (parent, name, data) = (ZPath::root(), format!("{session}-{number}"), Vec::new());
+                let create = Create { parent, name, data, mode: CreateMode::Ephemeral, acl: Acl::open() };
+                let credential = Some(Credential { session, secret_hash });
+                apply(Request { credential, ..Request::new(Op::Znode(ZnodeOp::Create(create))) });
+            }
+            session
+        });
+        (state, sessions)
+    }
+
+    #[test]
+    fn expiries_under_way_remove_together_no_more_than_one_entry_may() {
+        let (state, [a, b, c, small, large]) = with_ephemerals([39, 39, 39, 9, 150], 100);
+        let mut busy = HashSet::new();
+        let mut room = Room::beside(&busy, &state);
+        assert_eq!([a, b, c, small].map(|session| room.take(session, &state)), [true, true, false, true]);
+        busy.insert(Duty::Expire { sessions: vec![a, b], term: Term(1) });
+        let mut room = Room::beside(&busy, &state);
+        assert_eq!([large, c, small].map(|session| room.take(session, &state)), [false, false, true]);
+        // One that has more than that is expired all the same, alone.
+        let mut room = Room::beside(&HashSet::new(), &state);
+        assert_eq!([large, small].map(|session| room.take(session, &state)), [true, false]);
+    }
 
     /// Long enough for a heartbeat to come as far as it can.
     const MEANWHILE: Duration = Duration::from_millis(300);

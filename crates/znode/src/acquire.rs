@@ -10,7 +10,7 @@ use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential, shared_acl};
 use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
 use crate::{
-    Acl, Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath,
+    Acl, Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, weight,
 };
 
 /// What came of a wish to enter a queue.
@@ -153,8 +153,10 @@ impl State {
             return Ok(Reply::Superseded);
         }
         // As if the acquire had never been: its key may be used afresh.
-        let session = self.sessions.get_mut(&id).expect("it was authenticated");
-        Arc::make_mut(session).requests.forget(&hold.key);
+        let requests = &mut Arc::make_mut(self.sessions.get_mut(&id).expect("it was authenticated")).requests;
+        let before = requests.bytes;
+        requests.forget(&hold.key);
+        self.weight.bytes = self.weight.bytes - before + requests.bytes;
         if last {
             self.remove(ticket, changes);
         } else {
@@ -175,6 +177,7 @@ impl State {
         if self.nodes[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
+        self.check_bytes(weight::hold()).map_err(|error| Refusal::at(error, ticket))?;
         self.edit_contender(ticket, |contender| contender.holds.push(hold));
         self.acquired(ticket)
     }
@@ -331,7 +334,14 @@ impl State {
 
     /// Changes what a ticket knows; `None` when it was made without an acquire and knows nothing.
     fn edit_contender<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Contender) -> T) -> Option<T> {
-        self.edit(ticket, |node| node.contender.as_mut().map(|contender| change(Arc::make_mut(contender))))
+        let changed = self.edit(ticket, |node| {
+            let contender = Arc::make_mut(node.contender.as_mut()?);
+            let before = weight::holds(contender);
+            Some((change(contender), before, weight::holds(contender)))
+        });
+        let (answer, before, now) = changed?;
+        self.weight.bytes = self.weight.bytes - before + now;
+        Some(answer)
     }
 }
 

@@ -39,6 +39,8 @@ impl State {
         self.check_revocations()?;
         self.check_upgrades()?;
         self.check_namings()?;
+        self.check_acls()?;
+        self.check_weight()?;
         self.check_subtrees()?;
         self.check_quotas()?;
         self.check_sessions(&sums.owned)

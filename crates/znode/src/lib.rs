@@ -16,6 +16,7 @@
 //! ```
 
 mod acl;
+mod acls;
 mod acquire;
 mod applied;
 mod closed_lock;
@@ -41,6 +42,7 @@ mod state;
 mod subtree;
 mod tree;
 mod txn;
+mod weight;
 mod znode;
 
 pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, READ, SUPER, WRITE, fixed_acl, permits, user};

@@ -82,6 +82,10 @@ pub(crate) struct Quotas {
 }
 
 impl Quotas {
+    pub(crate) fn len(&self) -> usize {
+        self.by_path.len()
+    }
+
     fn set(&mut self, path: &ZPath, quota: Quota) {
         if quota.limits.is_exceeded_by(quota.usage) {
             self.exceeded.insert(path.clone());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::acls::Acls;
 use crate::lock::naming::Namings;
 use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
@@ -14,6 +15,7 @@ use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::multilock::MultiLock;
 use crate::quota::Quotas;
 use crate::session::{Answered, Session};
+use crate::weight::Weight;
 use crate::znode::{Family, Kind, Znode};
 use crate::{
     Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition,
@@ -37,6 +39,8 @@ pub struct State {
     /// Containers that had children and have none, by the time at which the last one went.
     pub(crate) idle: OrdSet<(u64, ZPath)>,
     pub(crate) data_bytes: u64,
+    pub(crate) weight: Weight,
+    pub(crate) acls: Acls,
     /// Contenders of all locks.
     pub(crate) contenders: u64,
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
@@ -99,6 +103,8 @@ impl State {
             timed: OrdSet::new(),
             idle: OrdSet::new(),
             data_bytes: 0,
+            weight: Weight::default(),
+            acls: Acls::default(),
             contenders: 0,
             multis: OrdMap::new(),
             lock_limits: Arc::new(LockLimits::FIRST),
@@ -286,13 +292,27 @@ impl State {
             }
             return self.answer_again(&op, id, idempotency.key, &answered);
         }
-        let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
-        let limits = self.limits.clone();
-        // A session that was closed by this request needs no memory.
-        if let Some(session) = self.sessions.get_mut(&id) {
-            Arc::make_mut(session).requests.keep(&idempotency, now, answer.clone(), &limits);
+        if self.is_full_of_keys(&op) {
+            return (now, Err(Error::QuotaExceeded.into()));
         }
+        let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
+        self.keep_answer(id, &idempotency, now, answer.clone());
         (now, answer)
+    }
+
+    /// A session that was closed by the request needs no memory.
+    fn keep_answer(&mut self, id: SessionId, idempotency: &Idempotency, now: Zxid, answer: Result<Reply, Refusal>) {
+        let (limits, overweight) = (self.limits.clone(), self.is_overweight());
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let requests = &mut Arc::make_mut(session).requests;
+        let before = requests.bytes;
+        requests.keep(idempotency, now, answer, &limits);
+        if overweight {
+            requests.drop_answers();
+        }
+        self.weight.bytes = self.weight.bytes - before + requests.bytes;
     }
 
     /// A request whose key was used for the same before.

@@ -9,6 +9,7 @@ use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
 use crate::{ADMIN, ReapCandidate, SessionId, ZPath, ZnodeOp};
 use crate::{
     ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, Refusal, Reply, Stat, Usage, WRITE, permits,
+    weight,
 };
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
@@ -93,6 +94,7 @@ impl State {
         };
         let kind = Kind::of(mode, owner);
         self.check_room(node, &path, data.len(), 1).map_err(refuse)?;
+        self.check_acl_room(&acl).map_err(refuse)?;
         self.check_quota(&path, Growth { count: 1, bytes: data.len() as u64 })?;
         self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
@@ -134,15 +136,14 @@ impl State {
         if data.len() > self.limits.data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
-        let data_bytes = self.data_bytes - node.data.len() as u64 + data.len() as u64;
-        // Shrinking is always allowed: it is the way out.
-        if data_bytes > self.limits.state_bytes_max && data_bytes > self.data_bytes {
-            return Err(refuse(Error::QuotaExceeded));
-        }
         let (before, after) = (node.data.len() as u64, data.len() as u64);
+        // Shrinking is always allowed: it is the way out.
+        if after > before {
+            self.check_bytes(after - before).map_err(refuse)?;
+        }
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(refuse)?;
-        self.data_bytes = data_bytes;
+        self.data_bytes = self.data_bytes - before + after;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let (stat, acl) = self.edit(path, |node| {
             node.data = data.into();
@@ -184,11 +185,14 @@ impl State {
         permit(node, ADMIN, changes).map_err(refuse)?;
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
-        let stat = self.edit(path, |node| {
-            node.acl = acl.into();
+        self.check_acl_room(&acl).map_err(refuse)?;
+        let acl = self.acls.take(acl.into());
+        let (stat, before) = self.edit(path, |node| {
+            let before = std::mem::replace(&mut node.acl, acl);
             node.aversion = next_version(node.aversion);
-            node.stat()
+            (node.stat(), before)
         });
+        self.acls.release(&before);
         Ok(Reply::Set { stat })
     }
 
@@ -230,12 +234,18 @@ impl State {
             Err(Error::DataTooLarge)
         } else if parent.family.names.len() >= limits.children_max as usize {
             Err(Error::TooManyChildren)
-        } else if self.nodes.len() as u64 + count > limits.znodes_max
-            || self.data_bytes + data as u64 > limits.state_bytes_max
-        {
+        } else if self.nodes.len() as u64 + count > limits.znodes_max {
             Err(Error::QuotaExceeded)
         } else {
-            Ok(())
+            self.check_bytes(weight::made(path, data, count))
+        }
+    }
+
+    /// Whether there is room for an ACL that perhaps no other znode has.
+    fn check_acl_room(&self, acl: &[Acl]) -> Result<(), Error> {
+        match self.acls.growth(acl) {
+            0 => Ok(()),
+            more => self.check_bytes(more),
         }
     }
 
@@ -311,7 +321,15 @@ impl State {
 
     /// Puts a znode where it belongs: its place, its parent's list, its session, the indexes. What is counted at the parent
     /// is the caller's. Whether the parent has a ledger.
-    pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) -> bool {
+    pub(crate) fn link(
+        &mut self,
+        path: &ZPath,
+        parent: &ZPath,
+        mut node: Znode,
+        count: impl FnOnce(&mut Znode),
+    ) -> bool {
+        node.acl = self.acls.take(node.acl);
+        self.weight.bytes += weight::znode(path, &node);
         let name: Arc<str> = path.name().into();
         let usage = Usage::at(path, &node);
         let top = parent.is_root();
@@ -352,6 +370,9 @@ impl State {
         let parent = path.parent().expect("the root is never removed");
         let node = self.nodes.remove(path).expect("the caller has seen it");
         assert!(node.family.names.is_empty(), "only childless znodes are removed");
+        self.acls.release(&node.acl);
+        self.weight.bytes -= weight::znode(path, &node);
+        self.weight.change(weight::shape(&node), (false, false));
         self.unindex(path, &node);
         self.ticket_ended(path, &node, changes);
         self.namings.remove(&parent, path.name(), &node);
@@ -401,9 +422,10 @@ impl State {
     /// Changes a znode in place and keeps the indexes by time.
     pub(crate) fn edit<T>(&mut self, path: &ZPath, change: impl FnOnce(&mut Znode) -> T) -> T {
         let node = Arc::make_mut(self.nodes.get_mut(path).expect("the caller has seen it"));
-        let before = (timed_at(node), idle_since(node));
+        let (before, shape) = ((timed_at(node), idle_since(node)), weight::shape(node));
         let answer = change(node);
         let after = (timed_at(node), idle_since(node));
+        self.weight.change(shape, weight::shape(node));
         if before != after {
             let node = self.nodes[path].clone();
             before.0.map(|due_ms| self.timed.remove(&(due_ms, path.clone())));

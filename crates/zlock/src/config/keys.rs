@@ -137,7 +137,7 @@ keys! {
         children_max: count = replica.limits.children_max, "Children of one znode, waiters included.";
         waiters_max: count = replica.limits.waiters_max, "Contenders for one lock, holders included.";
         znodes_max: count = replica.limits.znodes_max, "All znodes.";
-        state_max: size = replica.limits.state_bytes_max, "All data.";
+        state_max: size = replica.limits.state_bytes_max, "Memory of the replicated state, by estimate: data, paths, ACLs, sessions, locks, kept answers and all else.";
         sessions_max: count = replica.limits.sessions_max, "Open sessions.";
         ephemerals_max: count = replica.limits.ephemerals_max, "Ephemeral znodes of one session.";
         ops_max: count = replica.limits.ops_max, "Operations of one transaction.";

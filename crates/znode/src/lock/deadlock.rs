@@ -175,7 +175,7 @@ impl State {
             ended: now,
             end: TicketEnd::Deadlock,
         };
-        self.past.add_ticket(newcomer.lock, ticket, &self.lock_limits);
+        self.remember_ticket(newcomer.lock, ticket);
         Reply::Deadlock { cycle }
     }
 }

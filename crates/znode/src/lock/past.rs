@@ -9,7 +9,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::{LockLimits, LockStatus, label, status};
 use crate::state::{Changes, State};
 use crate::znode::{Znode, mode_of, sequence_of};
-use crate::{FencingToken, InTurn, LockMode, Op, Session, SessionId, TurnOp, ZPath, Zxid};
+use crate::{FencingToken, InTurn, LockMode, Op, Session, SessionId, TurnOp, ZPath, Zxid, weight};
 
 /// Why a ticket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -101,13 +101,21 @@ pub(crate) struct History {
 }
 
 impl History {
-    fn add(&mut self, ticket: PastTicket, max: usize) {
+    /// Adds one. What those weigh that are forgotten for it.
+    fn add(&mut self, ticket: PastTicket, max: usize) -> u64 {
         self.newest = ticket.ended.zxid;
         let row = if ticket.grant.is_some() { &mut self.grants } else { &mut self.waits };
         row.push_back(Arc::new(ticket));
+        let mut forgotten = 0;
         for row in [&mut self.grants, &mut self.waits] {
-            row.drain(..row.len().saturating_sub(max));
+            let old = row.drain(..row.len().saturating_sub(max));
+            forgotten += old.map(|ticket| weight::past_ticket(&ticket)).sum::<u64>();
         }
+        forgotten
+    }
+
+    fn bytes(&self) -> u64 {
+        self.grants.iter().chain(&self.waits).map(|ticket| weight::past_ticket(ticket)).sum()
     }
 }
 
@@ -120,6 +128,8 @@ pub(crate) struct Past {
     pub(crate) sessions: OrdMap<SessionId, Arc<EndedSession>>,
     /// The sessions in `sessions`, by their end.
     by_end: OrdSet<(Zxid, SessionId)>,
+    /// What all of it weighs.
+    pub(crate) bytes: u64,
 }
 
 impl Past {
@@ -131,17 +141,26 @@ impl Past {
         if let Some(history) = self.histories.get_mut(lock) {
             self.by_age.remove(&(history.newest, lock.clone()));
             self.by_age.insert((ticket.ended.zxid, lock.clone()));
-            Arc::make_mut(history).add(ticket, max);
+            self.bytes += weight::past_ticket(&ticket);
+            self.bytes -= Arc::make_mut(history).add(ticket, max);
         } else {
             let mut history = History::default();
             history.add(ticket, max);
             self.restore_history(lock.clone(), history);
         }
         while self.histories.len() > limits.histories_max as usize {
-            let (newest, lock) = self.by_age.get_min().expect("each history is in the index").clone();
-            self.by_age.remove(&(newest, lock.clone()));
-            self.histories.remove(&lock);
+            self.forget_oldest();
         }
+    }
+
+    /// Forgets the past of the lock where nothing ended for longest.
+    fn forget_oldest(&mut self) {
+        let Some((newest, lock)) = self.by_age.get_min().cloned() else {
+            return;
+        };
+        self.by_age.remove(&(newest, lock.clone()));
+        let old = self.histories.remove(&lock).expect("each history is in the index");
+        self.bytes -= weight::history(&lock) + old.bytes();
     }
 
     fn add_session(&mut self, session: EndedSession, limits: &LockLimits) {
@@ -153,18 +172,21 @@ impl Past {
                 break;
             }
             self.by_end.remove(&(zxid, id));
-            self.sessions.remove(&id);
+            let old = self.sessions.remove(&id).expect("it was looked at just above");
+            self.bytes -= weight::ended_session(&old);
         }
     }
 
     /// Puts a record back as it was, from a snapshot; false when there is one.
     pub(crate) fn restore_history(&mut self, lock: ZPath, history: History) -> bool {
+        self.bytes += weight::history(&lock) + history.bytes();
         self.by_age.insert((history.newest, lock.clone()));
         self.histories.insert(lock, Arc::new(history)).is_none()
     }
 
     /// The same for a session.
     pub(crate) fn restore_session(&mut self, session: EndedSession) -> bool {
+        self.bytes += weight::ended_session(&session);
         self.by_end.insert((session.ended.zxid, session.id));
         self.sessions.insert(session.id, Arc::new(session)).is_none()
     }
@@ -174,6 +196,11 @@ impl Past {
         let ends = self.sessions.values().map(|session| (session.ended.zxid, session.id));
         if ages.collect::<OrdSet<_>>() != self.by_age || ends.collect::<OrdSet<_>>() != self.by_end {
             return Err("the past is indexed wrongly".into());
+        }
+        let histories = self.histories.iter().map(|(lock, history)| weight::history(lock) + history.bytes());
+        let bytes: u64 = histories.chain(self.sessions.values().map(|session| weight::ended_session(session))).sum();
+        if bytes != self.bytes {
+            return Err(format!("the past weighs {bytes}, not {}", self.bytes));
         }
         let in_row = |row: &VecDeque<Arc<PastTicket>>| row.iter().is_sorted_by_key(|ticket| ticket.ended);
         match self.histories.iter().find(|(_, history)| !in_row(&history.grants) || !in_row(&history.waits)) {
@@ -269,7 +296,17 @@ impl State {
             ended: self.moment(changes),
             end,
         };
-        self.past.add_ticket(&lock, ticket, &self.lock_limits);
+        self.remember_ticket(&lock, ticket);
+    }
+
+    /// Adds to a lock's past. Where memory is short, that of others is forgotten for it.
+    pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: PastTicket) {
+        self.past.add_ticket(lock, ticket, &self.lock_limits);
+        for _ in 0..2 {
+            if self.is_overweight() {
+                self.past.forget_oldest();
+            }
+        }
     }
 
     pub(crate) fn moment(&self, changes: &Changes) -> Moment {

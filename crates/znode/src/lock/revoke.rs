@@ -7,7 +7,7 @@ use crate::lock::{LockStatus, Moment, status};
 use crate::state::{Changes, State};
 use crate::tree::permit;
 use crate::znode::{Znode, sequence_of};
-use crate::{Error, Refusal, Reply, SessionId, WRITE, ZPath};
+use crate::{Error, Refusal, Reply, SessionId, WRITE, ZPath, weight};
 
 /// A request to give a ticket up.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -26,17 +26,23 @@ pub(crate) struct Revocations {
     pub(crate) by_ticket: OrdMap<ZPath, Revocation>,
     /// Those with a deadline.
     pub(crate) due: OrdSet<(u64, ZPath)>,
+    /// What all of it weighs.
+    pub(crate) bytes: u64,
 }
 
 impl Revocations {
     pub(crate) fn put(&mut self, ticket: &ZPath, revocation: Revocation) {
         self.remove(ticket);
         self.due.extend(revocation.due_ms.map(|due_ms| (due_ms, ticket.clone())));
+        self.bytes += weight::revocation(ticket);
         self.by_ticket.insert(ticket.clone(), revocation);
     }
 
     pub(crate) fn remove(&mut self, ticket: &ZPath) {
         let old = self.by_ticket.remove(ticket);
+        if old.is_some() {
+            self.bytes -= weight::revocation(ticket);
+        }
         if let Some(due_ms) = old.and_then(|old| old.due_ms) {
             self.due.remove(&(due_ms, ticket.clone()));
         }
@@ -148,6 +154,9 @@ impl State {
         if deadline_ms == Some(0) {
             self.remove(ticket, changes);
             return Ok(());
+        }
+        if !self.revocations.by_ticket.contains_key(ticket) {
+            self.check_bytes(weight::revocation(ticket)).map_err(|error| Refusal::at(error, ticket))?;
         }
         let due_ms = deadline_ms.map(|deadline_ms| self.time_ms.saturating_add(deadline_ms.into()));
         let asked = Revocation { at: self.moment(changes), by: changes.session, due_ms };

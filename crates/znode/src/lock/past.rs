@@ -322,7 +322,7 @@ impl State {
     pub(crate) fn settle_grants(&mut self, changes: &mut Changes) {
         for lock in changes.take_queues() {
             // Where somebody was passed, it is the grant that gives them their tokens.
-            let room = if self.upgrades.contains_key(&lock) { u64::MAX } else { self.steps_left(changes) };
+            let room = if self.upgrades.contains_key(&lock) { u64::MAX } else { self.steps_left(changes).max(1) };
             self.settle_queue(&lock, room, changes);
         }
         for ticket in changes.new_grants() {

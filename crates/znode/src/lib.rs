@@ -11,6 +11,8 @@
 //! ledger.rs     who holds a semaphore, a lock that was passed          settle.rs    who is next there
 //! multilock.rs  several locks at once, all or none                     semaphore.rs permits
 //! closed_lock.rs  priorities, a bounded queue, hand-over               quota.rs     what a subtree may have
+//! subtree.rs    what is below each znode                               acls.rs      each ACL once
+//! cost.rs       what one entry may do                                  weight.rs    what the state may weigh
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
 //! lock/         what is kept beside the queue: past.rs, revoke.rs, upgrade.rs; deadlock.rs and naming.rs look at it
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! All that waits for the state waits while an entry is applied, so each has a budget: it may make, remove and grant a lock to
 //! [`crate::Limits::entry_cost_max`] znodes. These are its steps, and they are counted as they are taken. A request that
-//! takes more is refused (`TooManyOps`) and undone. Nobody may be kept from giving up what is theirs, though, so
+//! takes more is refused (`TooManyOps`) and undone. A session can always end and a ticket can always be released, though, so
 //!
 //! * the end of one session is one entry, whatever the session owns. `ephemerals_max` bounds that;
 //! * a leader's expiry ends the first of its sessions, and others as long as there is room; it is proposed again for the rest;

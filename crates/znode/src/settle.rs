@@ -209,7 +209,7 @@ impl State {
             let demand = demand_of(&place.name, self.lock_node(lock, place).1, settings);
             ledger.grant(place, demand, FencingToken::from(place.czxid));
         }
-        // Whom no entry has written down yet, nobody would any more.
+        // A ledger writes its own grants down. Those of before that no entry has written down yet are written here.
         let pending =
             if self.unsettled.contains(lock) { self.nodes[lock].family.pending.clone() } else { OrdSet::new() };
         for place in holders.iter().filter(|place| pending.contains(*place)) {

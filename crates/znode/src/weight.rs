@@ -20,30 +20,37 @@ use crate::{Acl, Error, Op, ProvenOp, Refusal, Reply, ZPath, ZnodeOp};
 const ZNODE: u64 = 560;
 /// The list of children of a znode that has any.
 const FAMILY: u64 = 320;
-/// A queue with somebody in it, on top: its indexes begin with room for several.
+/// A queue that is not empty, on top of its directory: its indexes begin with room for several.
 const QUEUE: u64 = 1_900;
 /// A contender, on top of its znode: its places in the queue's indexes.
 const CONTENDER: u64 = 420;
 /// A lock node that holds.
 const GRANT: u64 = 120;
-/// A ledger, and everybody's place in it is part of `CONTENDER`.
+/// A ledger; the places of contenders in it are part of `CONTENDER`.
 const LEDGER: u64 = 2_600;
 /// One acquire that shares a ticket, with all the attempts that it may keep.
 const HOLD: u64 = 200;
-/// Bytes of a lock's `Upgraded`, names included.
+/// What is kept of a lock with an upgrade, its path and two names included.
 const UPGRADE: u64 = 1_700;
+/// A multi-lock, beside its lock nodes.
 const MULTI: u64 = 160;
 /// A quota, path included.
 const QUOTA: u64 = 1_300;
+/// A znode that is collected at a time, in the index of those.
 const TIMED: u64 = 80;
+/// A session, with the first entries of its maps.
 const SESSION: u64 = 1_400;
 /// An idempotency key that was used, without its answer.
 const KEY: u64 = 400;
 /// What an answer takes beyond that: nothing but what it points to.
 const REPLY: u64 = size_of::<Reply>() as u64;
+/// A request to give a ticket up.
 const REVOCATION: u64 = 240;
+/// A lock that remembers any tickets.
 const HISTORY: u64 = 360;
+/// A ticket that has ended.
 const PAST_TICKET: u64 = 260;
+/// A session that has ended.
 const ENDED: u64 = 280;
 /// A text of its own, without its bytes.
 const TEXT: u64 = 24;

@@ -52,6 +52,7 @@ impl Node {
         loop {
             let tried = match self.heard_leader() {
                 Some(leader) if leader == self.config.node_id => {
+                    self.check_cost(&request)?;
                     let (command, again) = self.command(request);
                     request = again;
                     self.propose_here(command, &place, deadline).await
@@ -100,6 +101,9 @@ impl Node {
         loop {
             if self.leader() != Some(self.config.node_id) {
                 return Answer::NotLeader(self.leader());
+            }
+            if let Err(error) = self.check_cost(&request) {
+                return Answer::Propose(error.into());
             }
             let (command, again) = self.command(request);
             request = again;
@@ -182,6 +186,16 @@ impl Node {
             }
         }
         sleep(self.silence()).await;
+    }
+
+    /// Refuses what would do too much in one entry. The state decides again when it is applied.
+    fn check_cost(&self, request: &Request) -> Result<(), Error> {
+        match &request.op {
+            Op::Multi(_) | Op::InTurn(_) | Op::Proven(_) | Op::Revoke { .. } => {
+                self.view.state().check_cost(request).map_err(Error::Refused)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The bytes of an entry, with this node's time on it. The request comes back, for another try.

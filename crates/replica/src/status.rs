@@ -103,6 +103,10 @@ pub struct NodeStatus {
     pub znodes: u64,
     /// The length of all data, as applied here.
     pub data_bytes: u64,
+    /// About how much memory the state takes, in bytes, as applied here.
+    pub state_bytes: u64,
+    /// How much it may take.
+    pub state_bytes_max: u64,
     /// Locks with contenders.
     pub locks: u64,
     /// Contenders of all locks that hold, and that a session owns.
@@ -149,6 +153,8 @@ impl Node {
             sessions: state.session_count() as u64,
             znodes: state.znode_count() as u64,
             data_bytes: state.data_bytes(),
+            state_bytes: state.state_bytes(),
+            state_bytes_max: state.limits().state_bytes_max,
             locks: state.lock_count() as u64,
             holders: state.holder_count() as u64,
             waiters: state.contender_count().saturating_sub(state.holder_count() as u64),

@@ -10,7 +10,9 @@ use crate::state::{Changes, State};
 use crate::system_paths::check_client_path;
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
 use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
-use crate::{Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath};
+use crate::{
+    Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, weight,
+};
 
 /// The way to a lock that the one who asks may enter.
 pub(crate) struct Way {
@@ -162,8 +164,10 @@ impl State {
             return Ok(Reply::Superseded);
         }
         // As if the acquire had never been: its key may be used afresh.
-        let session = self.sessions.get_mut(&id).expect("it was authenticated");
-        Arc::make_mut(session).requests.forget(&hold.key);
+        let requests = &mut Arc::make_mut(self.sessions.get_mut(&id).expect("it was authenticated")).requests;
+        let before = requests.bytes;
+        requests.forget(&hold.key);
+        self.weight.bytes = self.weight.bytes - before + requests.bytes;
         if last {
             self.remove(ticket, changes);
         } else {
@@ -184,6 +188,7 @@ impl State {
         if self.nodes[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
+        self.check_bytes(weight::hold()).map_err(|error| Refusal::at(error, ticket))?;
         self.edit_contender(ticket, |contender| contender.holds.push(hold));
         self.acquired(ticket)
     }
@@ -258,6 +263,10 @@ impl State {
             lingers_until_ms: None,
         };
         let data = acquire.label.as_bytes().into();
+        if passes && self.unsettled.contains(lock) {
+            // Its writer holds, so there is little to write down.
+            self.settle_queue(lock, u64::MAX, changes);
+        }
         self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, changes);
         if passes {
             self.pass(lock, changes.zxid);
@@ -351,7 +360,14 @@ impl State {
 
     /// Changes what a ticket knows; `None` when it was made without an acquire and knows nothing.
     fn edit_contender<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Contender) -> T) -> Option<T> {
-        self.edit(ticket, |node| node.contender.as_mut().map(|contender| change(Arc::make_mut(contender))))
+        let changed = self.edit(ticket, |node| {
+            let contender = Arc::make_mut(node.contender.as_mut()?);
+            let before = weight::holds(contender);
+            Some((change(contender), before, weight::holds(contender)))
+        });
+        let (answer, before, now) = changed?;
+        self.weight.bytes = self.weight.bytes - before + now;
+        Some(answer)
     }
 }
 

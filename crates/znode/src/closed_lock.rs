@@ -12,7 +12,7 @@ use crate::state::{Changes, State};
 use crate::system_paths::check_client_path;
 use crate::tree::{NewNode, permit};
 use crate::znode::{Kind, Place, sequence_of};
-use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, ZPath};
+use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, ZPath, weight};
 
 impl State {
     /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a container, nor after a time.
@@ -54,6 +54,9 @@ impl State {
         }
         if settings != LockSettings::default() {
             self.check_ledger(lock).map_err(refuse)?;
+            if self.ledger(lock).is_none() {
+                self.check_bytes(weight::ledger()).map_err(refuse)?;
+            }
             self.open_ledger(lock, None, settings);
         }
         self.edit(lock, |node| {

@@ -39,6 +39,9 @@ impl State {
         self.check_revocations()?;
         self.check_upgrades()?;
         self.check_namings()?;
+        self.check_acls()?;
+        self.check_weight()?;
+        self.check_subtrees()?;
         self.check_quotas()?;
         self.check_sessions(&sums.owned)
     }
@@ -114,7 +117,7 @@ impl State {
             None => self.check_holders(path, &places),
             Some(ledger) => {
                 ledger.check_invariants(&node.family.contenders)?;
-                match self.next_in(path) {
+                match self.next_in(path).filter(|_| !self.unsettled.contains(path)) {
                     None => Ok(()),
                     Some(turn) => Err(format!("{turn:?} could hold and waits")),
                 }

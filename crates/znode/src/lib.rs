@@ -11,16 +11,20 @@
 //! ledger.rs     who holds a semaphore, a lock that was passed          settle.rs    who is next there
 //! multilock.rs  several locks at once, all or none                     semaphore.rs permits
 //! closed_lock.rs  priorities, a bounded queue, hand-over               quota.rs     what a subtree may have
+//! subtree.rs    what is below each znode                               acls.rs      each ACL once
+//! cost.rs       what one entry may do                                  weight.rs    what the state may weigh
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
 //! system_paths.rs  /zookeeper, which is not the clients'                permissions.rs  which ACL counts, and for whom
 //! lock/         what is kept beside the queue: past.rs, revoke.rs, upgrade.rs; deadlock.rs and naming.rs look at it
 //! ```
 
 mod acl;
+mod acls;
 mod acquire;
 mod applied;
 mod closed_lock;
 mod codec;
+mod cost;
 mod error;
 mod ids;
 mod invariants;
@@ -40,9 +44,11 @@ mod settle;
 mod snapshot;
 mod stat;
 mod state;
+mod subtree;
 mod system_paths;
 mod tree;
 mod txn;
+mod weight;
 mod znode;
 
 pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WRITE, fixed_acl, permits, user};
@@ -54,11 +60,12 @@ pub use ledger::LockSettings;
 pub use limits::Limits;
 pub use path::ZPath;
 pub use proven::{Proven, ProvenOp};
-pub use quota::{Quota, QuotaLimits, Usage};
+pub use quota::{Quota, QuotaLimits};
 pub use session::Session;
 pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
+pub use subtree::Usage;
 pub use txn::{
     Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy,
     ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,

@@ -29,6 +29,8 @@ pub struct Limits {
     pub ephemerals_max: u32,
     /// Operations of one multi.
     pub ops_max: u32,
+    /// Znodes that one entry may make, remove and grant a lock to. The end of one session may take more.
+    pub entry_cost_max: u32,
     /// Entries of one ACL.
     pub acl_entries_max: u32,
     /// How often one owner may hold one lock over.
@@ -63,6 +65,7 @@ impl Default for Limits {
             sessions_max: 200_000,
             ephemerals_max: 10_000,
             ops_max: 128,
+            entry_cost_max: 16_384,
             acl_entries_max: 64,
             holds_max: 1024,
             replies_max: 64,

@@ -8,7 +8,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::TicketEnd;
 use crate::session::{Requests, Session};
 use crate::state::{Changes, State};
-use crate::{Error, InTurn, Limits, Refusal, Reply, SessionId, Term, TurnOp, ZPath, lock};
+use crate::{Error, InTurn, Limits, Refusal, Reply, SessionId, Term, TurnOp, ZPath, lock, weight};
 
 impl State {
     pub(crate) fn open_session(
@@ -25,6 +25,7 @@ impl State {
         if self.sessions.len() >= limits.sessions_max as usize {
             return Err(Error::TooManySessions.into());
         }
+        self.check_bytes(weight::session(label))?;
         let timeout_ms = agreed_timeout(timeout_ms, limits);
         let session = Session {
             id: SessionId(changes.zxid.0),
@@ -39,6 +40,7 @@ impl State {
             requests: Requests::default(),
         };
         let id = session.id;
+        self.weight.bytes += weight::session(label);
         self.sessions.insert(id, Arc::new(session));
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
@@ -111,6 +113,7 @@ impl State {
         if term != changes.term {
             return Err(Error::StaleTerm.into());
         }
+        let sessions = self.ending_together(sessions);
         // Before any of them ends: a waiter must not become a dead holder because the holder is named first.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
@@ -134,6 +137,7 @@ impl State {
 
     fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
         let session = self.sessions.remove(&id).expect("the caller has seen it");
+        self.weight.bytes -= weight::session(&session.label) + session.requests.bytes;
         self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
         for path in session.ephemerals() {
             if lingering.contains(path) {

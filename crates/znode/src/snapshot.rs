@@ -12,7 +12,7 @@ use crate::session::{Answered, Requests, Session};
 use crate::state::State;
 use crate::tree::shared_acl;
 use crate::znode::{Contender, Family, Kind, Znode};
-use crate::{Acl, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
+use crate::{Acl, Limits, RequestKey, SessionId, Term, Usage, ZPath, Zxid, weight};
 
 /// One record. Sessions come before what they own, parents before children. The order of variants and fields is the
 /// format on disk: append only.
@@ -200,6 +200,7 @@ impl StateBuilder {
             }
             Record::Request { session, key, answered } => {
                 let session = state.sessions.get_mut(&session).ok_or_else(|| damaged("a request of no session"))?;
+                state.weight.bytes += weight::answered(&answered);
                 Arc::make_mut(session).requests.restore(key, answered);
                 self.requests += 1;
             }
@@ -226,7 +227,7 @@ impl StateBuilder {
     pub fn finish(self) -> Result<State, DecodeError> {
         match self.state {
             Some(mut state) if self.finished && state.nodes.contains_key(&ZPath::root()) => {
-                state.count_quotas();
+                state.find_quotas();
                 Ok(state)
             }
             _ => Err(damaged("the last record is missing")),
@@ -250,6 +251,7 @@ fn session(id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: &str, o
 }
 
 fn push_session(state: &mut State, session: Session) -> Result<(), DecodeError> {
+    state.weight.bytes += weight::session(&session.label);
     match state.sessions.insert(session.id, Arc::new(session)) {
         None => Ok(()),
         Some(_) => Err(damaged("a session twice")),
@@ -279,6 +281,7 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         aversion: record.aversion,
         creates: record.creates,
         deletes: record.deletes,
+        below: Usage::default(),
         family: Family::default(),
         contender: record.contender.map(Arc::new),
     };
@@ -296,7 +299,8 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
     match parent {
         None => {
             state.data_bytes += node.data.len() as u64;
-            state.nodes.insert(path, Arc::new(node));
+            let acl = state.acls.take(Arc::clone(&node.acl));
+            state.nodes.insert(path, Arc::new(Znode { acl, ..node }));
         }
         Some(parent) if may_have_children => {
             state.link(&path, &parent, node, |_| ());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::acls::Acls;
 use crate::lock::naming::Namings;
 use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
@@ -14,11 +15,12 @@ use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::multilock::MultiLock;
 use crate::quota::Quotas;
 use crate::session::{Answered, Session};
+use crate::weight::Weight;
 use crate::znode::{Family, Kind, Znode};
 use crate::{
     Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LockGuard,
     LogPosition, Op, Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn,
-    Upgrade, ZPath, Zxid, lock,
+    Upgrade, Usage, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -37,6 +39,8 @@ pub struct State {
     /// Containers that had children and have none, by the time at which the last one went.
     pub(crate) idle: OrdSet<(u64, ZPath)>,
     pub(crate) data_bytes: u64,
+    pub(crate) weight: Weight,
+    pub(crate) acls: Acls,
     /// Contenders of all locks.
     pub(crate) contenders: u64,
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
@@ -50,6 +54,8 @@ pub struct State {
     pub(crate) quotas: Quotas,
     /// Locks with a reader that became a writer, or wants to.
     pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
+    /// Locks whose queues an entry left for later ones to look at; see `cost.rs`.
+    pub(crate) unsettled: OrdSet<ZPath>,
 }
 
 impl Default for State {
@@ -76,6 +82,7 @@ impl State {
             aversion: 0,
             creates: 0,
             deletes: 0,
+            below: Usage::default(),
             family: Family::default(),
             contender: None,
         };
@@ -96,6 +103,8 @@ impl State {
             timed: OrdSet::new(),
             idle: OrdSet::new(),
             data_bytes: 0,
+            weight: Weight::default(),
+            acls: Acls::default(),
             contenders: 0,
             multis: OrdMap::new(),
             lock_limits: Arc::new(LockLimits::FIRST),
@@ -103,6 +112,7 @@ impl State {
             past: Past::default(),
             revocations: Revocations::default(),
             upgrades: OrdMap::new(),
+            unsettled: OrdSet::new(),
             namings: Namings::default(),
             quotas: Quotas::default(),
         }
@@ -126,8 +136,9 @@ impl State {
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut changes = Changes::new(at);
         let (zxid, reply) = self.answer(txn.request, &mut changes);
+        self.take_up_unsettled(&mut changes);
         self.settle(&mut changes);
-        self.settle_grants(&changes);
+        self.settle_grants(&mut changes);
         (Applied { zxid, reply, events: Vec::new() }, changes.events)
     }
 
@@ -218,17 +229,6 @@ impl State {
         Ok(node.family.names.range::<_, str>(range).map(|name| &**name))
     }
 
-    /// How many znodes are below one, at any depth. Takes time in proportion.
-    pub fn descendant_count(&self, path: &ZPath) -> usize {
-        if path.is_root() {
-            return self.nodes.len() - 1;
-        }
-        // Everything that begins with the path and a slash: `0` is the character behind it.
-        let (from, to) = (format!("{path}/"), format!("{path}0"));
-        let below = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
-        self.nodes.range::<_, str>(below).count()
-    }
-
     /// An open session.
     pub fn session(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(&id).map(|session| &**session)
@@ -292,13 +292,27 @@ impl State {
             }
             return self.answer_again(&op, id, idempotency.key, &answered);
         }
-        let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
-        let limits = self.limits.clone();
-        // A session that was closed by this request needs no memory.
-        if let Some(session) = self.sessions.get_mut(&id) {
-            Arc::make_mut(session).requests.keep(&idempotency, now, answer.clone(), &limits);
+        if self.is_full_of_keys(&op) {
+            return (now, Err(Error::QuotaExceeded.into()));
         }
+        let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
+        self.keep_answer(id, &idempotency, now, answer.clone());
         (now, answer)
+    }
+
+    /// A session that was closed by the request needs no memory.
+    fn keep_answer(&mut self, id: SessionId, idempotency: &Idempotency, now: Zxid, answer: Result<Reply, Refusal>) {
+        let (limits, overweight) = (self.limits.clone(), self.is_overweight());
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let requests = &mut Arc::make_mut(session).requests;
+        let before = requests.bytes;
+        requests.keep(idempotency, now, answer, &limits);
+        if overweight {
+            requests.drop_answers();
+        }
+        self.weight.bytes = self.weight.bytes - before + requests.bytes;
     }
 
     /// A request whose key was used for the same before.
@@ -420,6 +434,8 @@ pub(crate) struct Changes {
     granted: BTreeSet<ZPath>,
     /// Parents whose queue changed.
     queues: BTreeSet<ZPath>,
+    /// Znodes made, removed and granted a lock so far; see `cost.rs`.
+    pub(crate) steps: u64,
     /// Who asks.
     pub(crate) session: Option<SessionId>,
     /// Why tickets end in this entry, as far as the operation alone tells.
@@ -431,15 +447,16 @@ impl Changes {
         let (parents, queues, touched, granted) = Default::default();
         let (zxid, term) = (at.zxid, at.term);
         let (identities, events) = (Vec::new(), Vec::new());
-        Changes { zxid, term, identities, events, parents, queues, touched, granted, session: None, end: None }
+        let (session, end) = (None, None);
+        Changes { zxid, term, identities, events, parents, queues, touched, granted, steps: 0, session, end }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
         self.queues.insert(lock.clone());
     }
 
-    pub(crate) fn queues(&self) -> impl Iterator<Item = &ZPath> {
-        self.queues.iter()
+    pub(crate) fn take_queues(&mut self) -> BTreeSet<ZPath> {
+        std::mem::take(&mut self.queues)
     }
 
     /// Whether the one event that a parent has in a transaction is there; it is from here on.

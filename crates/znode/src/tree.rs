@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::quota::Growth;
 use crate::state::{Changes, State};
+use crate::system_paths::is_system;
 use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
 use crate::{
     ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, ReapCandidate, Refusal, Reply, SessionId,
-    Stat, ZPath, ZnodeOp, permits,
+    Stat, Usage, ZPath, ZnodeOp, permits, weight,
 };
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
@@ -56,7 +57,8 @@ impl State {
         let before = self.clone();
         let mut replies = Vec::with_capacity(ops.len());
         for (index, op) in (0..).zip(ops) {
-            match self.znode_op(op, session, changes) {
+            let answer = self.znode_op(op, session, changes);
+            match answer.and_then(|reply| self.check_steps(changes).map(|()| reply)) {
                 Ok(reply) => replies.push(reply),
                 Err(refusal) => {
                     *self = before;
@@ -98,6 +100,7 @@ impl State {
         };
         let kind = Kind::of(mode, owner);
         self.check_room(node, &path, data.len(), 1).map_err(refuse)?;
+        self.check_acl_room(&acl).map_err(refuse)?;
         self.check_quota(&path, Growth { count: 1, bytes: data.len() as u64 })?;
         self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
@@ -139,15 +142,14 @@ impl State {
         if data.len() > self.limits.data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
-        let data_bytes = self.data_bytes - node.data.len() as u64 + data.len() as u64;
-        // Shrinking is always allowed: it is the way out.
-        if data_bytes > self.limits.state_bytes_max && data_bytes > self.data_bytes {
-            return Err(refuse(Error::QuotaExceeded));
-        }
         let (before, after) = (node.data.len() as u64, data.len() as u64);
+        // Shrinking is always allowed: it is the way out.
+        if after > before {
+            self.check_bytes(after - before).map_err(refuse)?;
+        }
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(refuse)?;
-        self.data_bytes = data_bytes;
+        self.data_bytes = self.data_bytes - before + after;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let stat = self.edit(path, |node| {
             node.data = data.into();
@@ -156,6 +158,9 @@ impl State {
             node.mtime_ms = time_ms;
             node.stat()
         });
+        if before != after && !is_system(path.as_str()) {
+            self.change_below(path, |below| below.bytes = below.bytes - before + after);
+        }
         self.tell(EventKind::DataChanged, path, changes);
         let told = self.quota_changed(path, before, after);
         // What a subtree uses is written into a znode, which may be this one.
@@ -186,11 +191,14 @@ impl State {
         self.permit_acl(path, node, changes).map_err(refuse)?;
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
-        let stat = self.edit(path, |node| {
-            node.acl = acl.into();
+        self.check_acl_room(&acl).map_err(refuse)?;
+        let acl = self.acls.take(acl.into());
+        let (stat, before) = self.edit(path, |node| {
+            let before = std::mem::replace(&mut node.acl, acl);
             node.aversion = next_version(node.aversion);
-            node.stat()
+            (node.stat(), before)
         });
+        self.acls.release(&before);
         Ok(Reply::Set { stat })
     }
 
@@ -198,6 +206,10 @@ impl State {
     pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], changes: &mut Changes) -> Reply {
         let mut count = 0;
         for candidate in candidates {
+            // The others are found again.
+            if self.check_steps(changes).is_err() {
+                break;
+            }
             let due = self.node(&candidate.path).is_some_and(|node| {
                 // A node made anew at the path is another one.
                 node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
@@ -228,12 +240,18 @@ impl State {
             Err(Error::DataTooLarge)
         } else if parent.family.names.len() >= limits.children_max as usize {
             Err(Error::TooManyChildren)
-        } else if self.nodes.len() as u64 + count > limits.znodes_max
-            || self.data_bytes + data as u64 > limits.state_bytes_max
-        {
+        } else if self.nodes.len() as u64 + count > limits.znodes_max {
             Err(Error::QuotaExceeded)
         } else {
-            Ok(())
+            self.check_bytes(weight::made(path, data, count))
+        }
+    }
+
+    /// Whether there is room for an ACL that perhaps no other znode has.
+    fn check_acl_room(&self, acl: &[Acl]) -> Result<(), Error> {
+        match self.acls.growth(acl) {
+            0 => Ok(()),
+            more => self.check_bytes(more),
         }
     }
 
@@ -269,6 +287,7 @@ impl State {
 
     /// Puts a znode into the tree and every index, and tells of it.
     pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, changes: &mut Changes) -> Stat {
+        changes.steps += 1;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("only the root has no parent, and it is always there");
         let node = Znode {
@@ -285,6 +304,7 @@ impl State {
             aversion: 0,
             creates: 0,
             deletes: 0,
+            below: Usage::default(),
             family: Family::default(),
             contender: new.contender.map(Arc::new),
         };
@@ -306,10 +326,24 @@ impl State {
 
     /// Puts a znode where it belongs: its place, its parent's list, its session, the indexes. What is counted at the parent
     /// is the caller's. Whether the parent has a ledger.
-    pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) -> bool {
+    pub(crate) fn link(
+        &mut self,
+        path: &ZPath,
+        parent: &ZPath,
+        mut node: Znode,
+        count: impl FnOnce(&mut Znode),
+    ) -> bool {
+        node.acl = self.acls.take(node.acl);
+        self.weight.bytes += weight::znode(path, &node);
         let name: Arc<str> = path.name().into();
+        let usage = Usage::at(path, &node);
+        let top = parent.is_root();
+        self.change_below(parent, |below| below.add(usage));
         let (contenders, ledger) = self.edit(parent, |parent| {
             count(parent);
+            if !top {
+                parent.below.add(usage);
+            }
             parent.family.insert(&name, node.czxid);
             if node.owner().is_some() && node.lingers_until_ms().is_none() {
                 parent.family.await_grant(&name, node.czxid);
@@ -336,19 +370,28 @@ impl State {
 
     /// Takes a childless znode out of the tree and every index, and tells of it.
     pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
+        changes.steps += 1;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("the root is never removed");
         let node = self.nodes.remove(path).expect("the caller has seen it");
         assert!(node.family.names.is_empty(), "only childless znodes are removed");
+        self.acls.release(&node.acl);
+        self.weight.bytes -= weight::znode(path, &node);
+        self.weight.change(weight::shape(&node), (false, false));
         self.unindex(path, &node);
         self.ticket_ended(path, &node, changes);
         self.namings.remove(&parent, path.name(), &node);
         self.data_bytes -= node.data.len() as u64;
+        let (usage, top) = (Usage::at(path, &node), parent.is_root());
+        self.change_below(&parent, |below| below.take(usage));
         self.quota_deleted(path, &node);
         self.contenders -= u64::from(sequence_of(path.name()).is_some());
         let (contenders, ledger) = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;
+            if !top {
+                parent.below.take(usage);
+            }
             parent.family.remove(path.name(), node.czxid);
             parent.emptied_ms = time_ms;
             (parent.family.contenders.len(), parent.family.ledger.is_some())
@@ -384,9 +427,10 @@ impl State {
     /// Changes a znode in place and keeps the indexes by time.
     pub(crate) fn edit<T>(&mut self, path: &ZPath, change: impl FnOnce(&mut Znode) -> T) -> T {
         let node = Arc::make_mut(self.nodes.get_mut(path).expect("the caller has seen it"));
-        let before = (timed_at(node), idle_since(node));
+        let (before, shape) = ((timed_at(node), idle_since(node)), weight::shape(node));
         let answer = change(node);
         let after = (timed_at(node), idle_since(node));
+        self.weight.change(shape, weight::shape(node));
         if before != after {
             let node = self.nodes[path].clone();
             before.0.map(|due_ms| self.timed.remove(&(due_ms, path.clone())));

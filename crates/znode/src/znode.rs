@@ -6,7 +6,7 @@ use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
 use crate::ledger::Ledger;
-use crate::{Acl, Attempt, CreateMode, LockMode, RequestKey, SessionId, Stat, Zxid};
+use crate::{Acl, Attempt, CreateMode, LockMode, RequestKey, SessionId, Stat, Usage, Zxid};
 
 /// How long a znode stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -70,6 +70,8 @@ pub struct Znode {
     pub(crate) creates: u64,
     /// Children ever deleted.
     pub(crate) deletes: u64,
+    /// What is below it, at any depth; see `subtree.rs`.
+    pub(crate) below: Usage,
     pub(crate) family: Family,
     pub(crate) contender: Option<Arc<Contender>>,
 }

@@ -277,8 +277,21 @@ async fn the_state_has_a_bound() {
     node.delete(&made[0]).await.expect(200);
     node.post("/v1/znodes/again", "x").await.expect(201);
 
-    let node = limited(|limits| limits.state_bytes_max = 4_096).await;
-    node.post("/v1/znodes/a", &"x".repeat(3_000)).await.expect(201);
-    node.post("/v1/znodes/b", &"x".repeat(3_000)).await.expect_problem(507, "quota-exceeded");
-    node.put("/v1/znodes/a", &"x".repeat(6_000)).await.expect_problem(507, "quota-exceeded");
+    let node = limited(|limits| limits.state_bytes_max = 100_000).await;
+    node.post("/v1/znodes/a", &"x".repeat(60_000)).await.expect(201);
+    node.post("/v1/znodes/b", &"x".repeat(60_000)).await.expect_problem(507, "quota-exceeded");
+    node.put("/v1/znodes/a", &"x".repeat(120_000)).await.expect_problem(507, "quota-exceeded");
+    // Not data alone: sessions count, too.
+    let body = format!("{{\"label\":\"{}\"}}", "x".repeat(200));
+    let mut sessions = 0;
+    let refused = loop {
+        let answer = node.post("/v1/sessions", &body).await;
+        if answer.status != 201 && answer.status != 200 {
+            break answer;
+        }
+        sessions += 1;
+        assert!(sessions < 100, "{sessions} sessions beside 60,000 bytes of data");
+    };
+    refused.expect_problem(507, "quota-exceeded");
+    node.delete("/v1/znodes/a").await.expect(200);
 }

@@ -137,10 +137,11 @@ keys! {
         children_max: count = replica.limits.children_max, "Children of one znode, waiters included.";
         waiters_max: count = replica.limits.waiters_max, "Contenders for one lock, holders included.";
         znodes_max: count = replica.limits.znodes_max, "All znodes.";
-        state_max: size = replica.limits.state_bytes_max, "All data.";
+        state_max: size = replica.limits.state_bytes_max, "Memory of the replicated state, by estimate: data, paths, ACLs, sessions, locks, kept answers and all else.";
         sessions_max: count = replica.limits.sessions_max, "Open sessions.";
         ephemerals_max: count = replica.limits.ephemerals_max, "Ephemeral znodes of one session.";
         ops_max: count = replica.limits.ops_max, "Operations of one transaction.";
+        entry_cost_max: count = replica.limits.entry_cost_max, "Znodes that one log entry may make, remove and grant a lock to; the end of one session may take more.";
         acl_entries_max: count = replica.limits.acl_entries_max, "Entries of one ACL.";
         holds_max: count = replica.limits.holds_max, "How often one owner may take a lock that it holds.";
         replies_max: count = replica.limits.replies_max, "Replies kept for repeated idempotency keys, for each session.";

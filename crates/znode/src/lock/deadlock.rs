@@ -175,7 +175,7 @@ impl State {
             ended: now,
             end: TicketEnd::Deadlock,
         };
-        self.past.add_ticket(newcomer.lock, ticket, self.past_readers(newcomer.lock), &self.lock_limits);
+        self.remember_ticket(newcomer.lock, ticket, self.past_readers(newcomer.lock));
         // Tickets of locks that the asker may not read are nobody's to name.
         let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &changes.identities));
         Reply::Deadlock { cycle: shown.collect() }

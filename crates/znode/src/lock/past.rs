@@ -10,7 +10,7 @@ use crate::lock::{LockLimits, LockStatus, label, status};
 use crate::state::{Changes, State};
 use crate::znode::{Znode, mode_of, sequence_of};
 use crate::{
-    Acl, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath, Zxid, permits,
+    Acl, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath, Zxid, permits, weight,
 };
 
 /// Why a ticket ended.
@@ -106,20 +106,41 @@ pub(crate) struct History {
 }
 
 impl History {
-    fn add(&mut self, ticket: PastTicket, readers: Option<Arc<[Acl]>>, max: usize) {
-        // What some might read is not told to others who may read what comes after it.
-        if self.readers.is_some() && self.readers != readers {
-            self.grants.clear();
-            self.waits.clear();
+    /// Adds one. What those weigh that are forgotten for it, and the ACL that is.
+    fn add(&mut self, ticket: PastTicket, readers: Option<Arc<[Acl]>>, max: usize) -> u64 {
+        let mut forgotten = 0;
+        if self.readers != readers {
+            forgotten += readers_weight(self.readers.as_deref());
+            // What some might read is not told to others who may read what comes after it.
+            if self.readers.is_some() {
+                forgotten += self.tickets_weight();
+                self.grants.clear();
+                self.waits.clear();
+            }
+            self.readers = readers;
         }
-        self.readers = readers;
         self.newest = ticket.ended.zxid;
         let row = if ticket.grant.is_some() { &mut self.grants } else { &mut self.waits };
         row.push_back(Arc::new(ticket));
         for row in [&mut self.grants, &mut self.waits] {
-            row.drain(..row.len().saturating_sub(max));
+            let old = row.drain(..row.len().saturating_sub(max));
+            forgotten += old.map(|ticket| weight::past_ticket(&ticket)).sum::<u64>();
         }
+        forgotten
     }
+
+    /// What it weighs: its tickets, and an ACL of its own, since a snapshot has it once for each lock.
+    fn bytes(&self) -> u64 {
+        self.tickets_weight() + readers_weight(self.readers.as_deref())
+    }
+
+    fn tickets_weight(&self) -> u64 {
+        self.grants.iter().chain(&self.waits).map(|ticket| weight::past_ticket(ticket)).sum()
+    }
+}
+
+fn readers_weight(readers: Option<&[Acl]>) -> u64 {
+    readers.map_or(0, weight::acl)
 }
 
 /// Everything that is remembered about the past, with its bounds kept.
@@ -131,6 +152,8 @@ pub(crate) struct Past {
     pub(crate) sessions: OrdMap<SessionId, Arc<EndedSession>>,
     /// The sessions in `sessions`, by their end.
     by_end: OrdSet<(Zxid, SessionId)>,
+    /// What all of it weighs.
+    pub(crate) bytes: u64,
 }
 
 impl Past {
@@ -148,17 +171,30 @@ impl Past {
         if let Some(history) = self.histories.get_mut(lock) {
             self.by_age.remove(&(history.newest, lock.clone()));
             self.by_age.insert((ticket.ended.zxid, lock.clone()));
-            Arc::make_mut(history).add(ticket, readers, max);
+            self.bytes += weight::past_ticket(&ticket);
+            let history = Arc::make_mut(history);
+            if history.readers != readers {
+                self.bytes += readers_weight(readers.as_deref());
+            }
+            self.bytes -= history.add(ticket, readers, max);
         } else {
             let mut history = History::default();
             history.add(ticket, readers, max);
             self.restore_history(lock.clone(), history);
         }
         while self.histories.len() > limits.histories_max as usize {
-            let (newest, lock) = self.by_age.get_min().expect("each history is in the index").clone();
-            self.by_age.remove(&(newest, lock.clone()));
-            self.histories.remove(&lock);
+            self.forget_oldest();
         }
+    }
+
+    /// Forgets the past of the lock where nothing ended for longest.
+    fn forget_oldest(&mut self) {
+        let Some((newest, lock)) = self.by_age.get_min().cloned() else {
+            return;
+        };
+        self.by_age.remove(&(newest, lock.clone()));
+        let old = self.histories.remove(&lock).expect("each history is in the index");
+        self.bytes -= weight::history(&lock) + old.bytes();
     }
 
     fn add_session(&mut self, session: EndedSession, limits: &LockLimits) {
@@ -170,18 +206,21 @@ impl Past {
                 break;
             }
             self.by_end.remove(&(zxid, id));
-            self.sessions.remove(&id);
+            let old = self.sessions.remove(&id).expect("it was looked at just above");
+            self.bytes -= weight::ended_session(&old);
         }
     }
 
     /// Puts a record back as it was, from a snapshot; false when there is one.
     pub(crate) fn restore_history(&mut self, lock: ZPath, history: History) -> bool {
+        self.bytes += weight::history(&lock) + history.bytes();
         self.by_age.insert((history.newest, lock.clone()));
         self.histories.insert(lock, Arc::new(history)).is_none()
     }
 
     /// The same for a session.
     pub(crate) fn restore_session(&mut self, session: EndedSession) -> bool {
+        self.bytes += weight::ended_session(&session);
         self.by_end.insert((session.ended.zxid, session.id));
         self.sessions.insert(session.id, Arc::new(session)).is_none()
     }
@@ -191,6 +230,11 @@ impl Past {
         let ends = self.sessions.values().map(|session| (session.ended.zxid, session.id));
         if ages.collect::<OrdSet<_>>() != self.by_age || ends.collect::<OrdSet<_>>() != self.by_end {
             return Err("the past is indexed wrongly".into());
+        }
+        let histories = self.histories.iter().map(|(lock, history)| weight::history(lock) + history.bytes());
+        let bytes: u64 = histories.chain(self.sessions.values().map(|session| weight::ended_session(session))).sum();
+        if bytes != self.bytes {
+            return Err(format!("the past weighs {bytes}, not {}", self.bytes));
         }
         let in_row = |row: &VecDeque<Arc<PastTicket>>| row.iter().is_sorted_by_key(|ticket| ticket.ended);
         match self.histories.iter().find(|(_, history)| !in_row(&history.grants) || !in_row(&history.waits)) {
@@ -294,13 +338,23 @@ impl State {
             ended: self.moment(changes),
             end,
         };
-        self.past.add_ticket(&lock, ticket, readers, &self.lock_limits);
+        self.remember_ticket(&lock, ticket, readers);
     }
 
     /// Who may read what a lock remembers, where that is not everybody.
     pub(crate) fn past_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
         let acl = &self.nearest(lock.as_str()).1.acl;
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
+    }
+
+    /// Adds to a lock's past. Where memory is short, that of others is forgotten for it.
+    pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: PastTicket, readers: Option<Arc<[Acl]>>) {
+        self.past.add_ticket(lock, ticket, readers, &self.lock_limits);
+        for _ in 0..2 {
+            if self.is_overweight() {
+                self.past.forget_oldest();
+            }
+        }
     }
 
     pub(crate) fn moment(&self, changes: &Changes) -> Moment {
@@ -310,19 +364,14 @@ impl State {
     /// Finds who became a holder in this entry, among those who queue where it changed something.
     ///
     /// Each is found once, so this costs O(log n) for each ticket over its life.
-    pub(crate) fn settle_grants(&mut self, changes: &Changes) {
-        for lock in changes.queues() {
-            let mut passed = false;
-            for ticket in self.new_holders(lock) {
-                let node = &self.nodes[&ticket];
-                let token = self.token_at(lock, node, changes.zxid);
-                passed |= token.0 != node.czxid.0;
-                self.put_grant(&ticket, Grant { at: self.moment(changes), token });
-            }
-            if passed {
-                // Who is made by now and granted later comes after a token that is younger than its lock node.
-                self.pass(lock, changes.zxid);
-            }
+    ///
+    /// A writer's going may make very many readers holders. They hold from then on, but only so many are written down in one
+    /// entry; the others are in the next ones.
+    pub(crate) fn settle_grants(&mut self, changes: &mut Changes) {
+        for lock in changes.take_queues() {
+            // Where somebody was passed, it is the grant that gives them their tokens.
+            let room = if self.upgrades.contains_key(&lock) { u64::MAX } else { self.steps_left(changes).max(1) };
+            self.settle_queue(&lock, room, changes);
         }
         for ticket in changes.new_grants() {
             // Only what a session owns is kept.
@@ -333,7 +382,27 @@ impl State {
         }
     }
 
-    fn new_holders(&self, lock: &ZPath) -> Vec<ZPath> {
+    /// Writes at most so many new holders down.
+    pub(crate) fn settle_queue(&mut self, lock: &ZPath, max: u64, changes: &mut Changes) {
+        let mut passed = false;
+        let holders = self.new_holders(lock, max);
+        if holders.len() as u64 >= max {
+            self.unsettled.insert(lock.clone());
+        }
+        changes.steps += holders.len() as u64;
+        for ticket in holders {
+            let node = &self.nodes[&ticket];
+            let token = self.token_at(lock, node, changes.zxid);
+            passed |= token.0 != node.czxid.0;
+            self.put_grant(&ticket, Grant { at: self.moment(changes), token });
+        }
+        if passed {
+            // Who is made by now and granted later comes after a token that is younger than its lock node.
+            self.pass(lock, changes.zxid);
+        }
+    }
+
+    fn new_holders(&self, lock: &ZPath, max: u64) -> Vec<ZPath> {
         // A ledger tells of its grants itself.
         let Some(parent) = self.node(lock).filter(|parent| parent.family.ledger.is_none()) else {
             return Vec::new();
@@ -342,6 +411,9 @@ impl State {
         let mut holders = Vec::new();
         let mut misses = 0;
         for place in &parent.family.pending {
+            if holders.len() as u64 >= max {
+                break;
+            }
             let ticket = lock.child(&place.name).expect("a child has a good name");
             if matches!(status(self, &ticket), Ok(LockStatus::Held { .. })) {
                 holders.push(ticket);

@@ -8,7 +8,7 @@ use crate::state::{Changes, State};
 use crate::system_paths::check_client_path;
 use crate::tree::permit;
 use crate::znode::{Znode, sequence_of};
-use crate::{ADMIN, DELETE, Error, Refusal, Reply, SessionId, ZPath};
+use crate::{ADMIN, DELETE, Error, Refusal, Reply, SessionId, ZPath, weight};
 
 /// A request to give a ticket up.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -27,17 +27,23 @@ pub(crate) struct Revocations {
     pub(crate) by_ticket: OrdMap<ZPath, Revocation>,
     /// Those with a deadline.
     pub(crate) due: OrdSet<(u64, ZPath)>,
+    /// What all of it weighs.
+    pub(crate) bytes: u64,
 }
 
 impl Revocations {
     pub(crate) fn put(&mut self, ticket: &ZPath, revocation: Revocation) {
         self.remove(ticket);
         self.due.extend(revocation.due_ms.map(|due_ms| (due_ms, ticket.clone())));
+        self.bytes += weight::revocation(ticket);
         self.by_ticket.insert(ticket.clone(), revocation);
     }
 
     pub(crate) fn remove(&mut self, ticket: &ZPath) {
         let old = self.by_ticket.remove(ticket);
+        if old.is_some() {
+            self.bytes -= weight::revocation(ticket);
+        }
         if let Some(due_ms) = old.and_then(|old| old.due_ms) {
             self.due.remove(&(due_ms, ticket.clone()));
         }
@@ -119,7 +125,8 @@ impl State {
         };
         let before = self.clone();
         for ticket in &tickets {
-            if let Err(refusal) = self.ask_for(ticket, deadline_ms, changes) {
+            let asked = self.ask_for(ticket, deadline_ms, changes);
+            if let Err(refusal) = asked.and_then(|()| self.check_steps(changes)) {
                 *self = before;
                 changes.clear();
                 return Err(refusal);
@@ -129,14 +136,16 @@ impl State {
     }
 
     /// Who holds a lock, of those whom a session owns.
-    fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
+    pub(crate) fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
         let family = &self.nodes[lock].family;
         if let Some(ledger) = &family.ledger {
-            let tickets: Vec<ZPath> =
-                ledger.granted().map(|(place, _)| lock.child(&place.name)).collect::<Result<_, _>>()?;
+            let granted = ledger.granted().take(HOLDERS_MAX + 1);
+            let tickets: Vec<ZPath> = granted.map(|(place, _)| lock.child(&place.name)).collect::<Result<_, _>>()?;
+            if tickets.len() > HOLDERS_MAX {
+                return Err(Error::TooManyOps);
+            }
             let asked = |ticket: &ZPath| is_ticket(ticket, &self.nodes[ticket]);
-            let tickets: Vec<ZPath> = tickets.into_iter().filter(asked).collect();
-            return if tickets.len() > HOLDERS_MAX { Err(Error::TooManyOps) } else { Ok(tickets) };
+            return Ok(tickets.into_iter().filter(asked).collect());
         }
         let first_writer = family.writers.get_min().map(|place| place.number);
         let first = |number: u64| first_writer.is_none_or(|writer| number <= writer);
@@ -157,6 +166,9 @@ impl State {
         if deadline_ms == Some(0) {
             self.remove(ticket, changes);
             return Ok(());
+        }
+        if !self.revocations.by_ticket.contains_key(ticket) {
+            self.check_bytes(weight::revocation(ticket)).map_err(|error| Refusal::at(error, ticket))?;
         }
         let due_ms = deadline_ms.map(|deadline_ms| self.time_ms.saturating_add(deadline_ms.into()));
         let asked = Revocation { at: self.moment(changes), by: changes.session, due_ms };

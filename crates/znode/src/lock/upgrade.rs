@@ -91,6 +91,10 @@ impl State {
         if parent.family.ledger.is_some() {
             return Err(Error::UpgradeConflict);
         }
+        // Who holds by now has the token that it was told of, and that must be written down first.
+        if self.unsettled.contains(lock) {
+            return Err(Error::UpgradeConflict);
+        }
         // Two that upgrade would wait for each other.
         if self.upgrades.get(lock).is_some_and(|upgraded| upgraded.pair.is_some()) {
             return Err(Error::UpgradeConflict);

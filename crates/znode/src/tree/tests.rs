@@ -1,3 +1,5 @@
+//! What only an odd state shows.
+
 use crate::{CreateMode, LogPosition, Op, Request, Term, Txn, Zxid};
 
 use super::*;

@@ -256,6 +256,7 @@ fn limits() -> Limits {
         sessions_max: 200_000,
         ephemerals_max: 10_000,
         ops_max: 128,
+        entry_cost_max: 16_384,
         acl_entries_max: 64,
         holds_max: 1024,
         replies_max: 12,

@@ -73,10 +73,12 @@ impl History {
                 children_max: small(rng, 0..8),
                 waiters_max: small(rng, 0..5),
                 znodes_max: u64::from(small(rng, 1..20)),
-                state_bytes_max: u64::from(small(rng, 0..40)),
+                state_bytes_max: u64::MAX,
                 sessions_max: small(rng, 1..5),
                 ephemerals_max: small(rng, 0..5),
                 ops_max: small(rng, 0..5),
+                // What an entry costs, and what weighs how much, is the state's own matter: the model knows nothing of it.
+                entry_cost_max: u32::MAX,
                 acl_entries_max: small(rng, 0..3),
                 holds_max: small(rng, 0..3),
                 replies_max: small(rng, 0..5),

@@ -263,6 +263,7 @@ impl Words {
                 "sessions" => &mut limits.sessions_max,
                 "ephemerals" => &mut limits.ephemerals_max,
                 "ops" => &mut limits.ops_max,
+                "entry_cost" => &mut limits.entry_cost_max,
                 "acl_entries" => &mut limits.acl_entries_max,
                 "holds" => &mut limits.holds_max,
                 "replies" => &mut limits.replies_max,

@@ -91,6 +91,23 @@ fn contradictions_are_refused() {
 }
 
 #[test]
+fn bounds_for_one_address_and_names_for_browsers_reach_both_doors() {
+    let text = format!("{THREE}exempt_addresses = [\"10.0.0.0/8\", \"192.0.2.7\"]\nhttp_hosts = [\"zlock.example\"]\n");
+    let given = [("http_origins", "https://ui.example,http://ui.example:81"), ("sessions_max", "100")];
+    let settings = load_text(&text, &given).unwrap();
+    assert_eq!(settings.rest.exempt.to_string(), "10.0.0.0/8,192.0.2.7/32");
+    assert_eq!(settings.wire.exempt, settings.rest.exempt);
+    assert_eq!(settings.rest.http_hosts, ["zlock.example"]);
+    assert_eq!(settings.rest.http_origins, ["https://ui.example", "http://ui.example:81"]);
+    assert_eq!(settings.replica.limits.sessions_per_address_max, 25, "a quarter");
+    assert_eq!((settings.rest.session_rate_max, settings.wire.session_rate_max), (500, 500));
+    refused(&format!("{THREE}exempt_addresses = \"10.0.0.0/33\"\n"), "`10.0.0.0/33` is not an IP address or a network");
+    refused(&format!("{THREE}http_hosts = [\"zlock.example:7001\"]\n"), "without a scheme or a port");
+    refused(&format!("{THREE}http_origins = \"ui.example\"\n"), "like https://ui.example:8443");
+    refused(&format!("{THREE}heartbeat = [\"50ms\"]\n"), "does not fit here");
+}
+
+#[test]
 fn a_file_that_is_not_there_or_no_toml_is_named() {
     let message = load(Some(Path::new("/nowhere/node.toml")), []).unwrap_err().to_string();
     assert!(message.starts_with("cannot read /nowhere/node.toml: "), "{message}");

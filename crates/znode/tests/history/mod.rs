@@ -140,7 +140,7 @@ impl History {
             let label = self.word();
             // About every other session is of no address that counts.
             let zxid = self.at.zxid.0;
-            let address = (zxid % 2 == 0).then(|| [192, 0, 2, (zxid % 3) as u8].into());
+            let address = zxid.is_multiple_of(2).then(|| [192, 0, 2, (zxid % 3) as u8].into());
             let timeout_ms = self.rng.u32(0..6000);
             return Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms, label, address });
         }

@@ -87,11 +87,13 @@ async fn a_body_that_comes_slowly_gives_way_to_one_that_comes() {
             tokio::task::yield_now().await;
         }
     };
-    let given_up = tokio::select! {
-        given_up = &mut given_up => given_up,
-        () = honest => unreachable!("it goes on"),
-        () = tokio::time::sleep(PATIENCE) => panic!("the slow one keeps its room"),
+    let given_up = async {
+        tokio::select! {
+            given_up = &mut given_up => given_up,
+            () = honest => unreachable!("it goes on"),
+        }
     };
+    let given_up = timeout(PATIENCE, given_up).await.expect("the slow one gives way in time");
     assert!(given_up.starts_with("HTTP/1.1 503 ") && given_up.contains("not whole yet"), "{given_up}");
     node.get("/v1/znodes/slow").await.expect_problem(404, "no-node");
 }

@@ -6,11 +6,12 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use protocol::{Deleted, KeptAlive, Millis, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened};
 use replica::Touch;
-use znode::{Op, Reply, Session, SessionId, ZPath};
+use znode::{Op, Reply, SUPER, Session, SessionId, ZPath};
 
 use crate::call::{Answer, Call, json, with_header};
 use crate::caller::secret_hash;
 use crate::past;
+use crate::peer::Peer;
 use crate::problem::Problem;
 
 /// How long, counted from the moment the client sent the request, the session cannot have expired.
@@ -35,8 +36,12 @@ pub(crate) async fn open(mut call: Call) -> Answer {
     getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     // The new session is not made in an old one.
     call.caller.credential = None;
+    let address = call.peer().and_then(Peer::counted_addr);
+    if address.is_some_and(|address| !call.door.session_rates().take(address)) {
+        return Err(Problem::too_many("new sessions from your address"));
+    }
     let texts = [("label", wish.label.len())];
-    let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label };
+    let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label, address };
     let opened = call.propose(op).await.map_err(|problem| problem.naming(&call.door.replica().state(), &texts));
     let (zxid, Reply::SessionOpened { session, timeout_ms }) = opened? else {
         return Err(Problem::internal("an open was not answered as one"));
@@ -96,7 +101,10 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let more = ephemerals.len() > limit;
     ephemerals.truncate(limit);
     let next = if more { ephemerals.last().cloned() } else { None };
-    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, ..info(session) }))
+    // Where a client is concerns nobody but itself, and operators.
+    let is_super = call.identities.iter().any(|identity| identity.scheme == SUPER);
+    let address = session.address.filter(|_| own || is_super).map(|address| address.to_string());
+    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, address, ..info(session) }))
 }
 
 /// A page of sessions.
@@ -122,6 +130,7 @@ fn info(session: &Session) -> SessionInfo {
         label: session.label.to_string(),
         opened_ms: session.opened_ms,
         ephemeral_count: session.ephemeral_count() as u64,
+        address: None,
         ephemerals: Vec::new(),
         next: None,
     }

@@ -10,6 +10,7 @@ use protocol::{AclEntry, AclInfo, Children, Created, Deleted, NamedStat, NodeSet
 use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp};
 
 use crate::access::readable;
+use crate::bodies::Room;
 use crate::call::{Answer, Call, json, with_header};
 use crate::door::AtZxid;
 use crate::long_answers::OfTheState;
@@ -182,7 +183,7 @@ pub(crate) fn node<'a>(state: &'a State, path: &ZPath) -> Result<&'a Znode, Prob
 }
 
 /// The body as data: no longer than data may be.
-async fn data(call: &mut Call) -> Result<(Bytes, tokio::sync::OwnedSemaphorePermit), Problem> {
+async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
     let data_max = call.door.replica().state().limits().data_bytes_max as usize;
     call.body(data_max.min(call.door.config().body_bytes_max)).await
 }

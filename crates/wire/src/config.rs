@@ -1,10 +1,18 @@
 //! Every bound of the door.
 
+use tls::Networks;
+
 /// Settings of the door. Durations are in milliseconds. What each bound answers is in docs/zookeeper.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireConfig {
-    /// Connections at once. Beyond: closed at once, and the client goes to another node.
+    /// Connections at once. Beyond: one without a session gives way, else closed at once, and the client goes to another node.
     pub connections_max: usize,
+    /// Those from one address; 0 is a quarter of all. Beyond: the same.
+    pub connections_per_address_max: usize,
+    /// New sessions a second from one address, and ten times as many at once; 0 is no bound. Beyond: the connection is closed.
+    pub session_rate_max: u32,
+    /// Addresses that stand for many clients: none of the bounds for one address are theirs.
+    pub exempt: Networks,
     /// A packet, in either direction, without its length: ZooKeeper's `jute.maxbuffer`. Beyond: the connection is closed.
     pub packet_bytes_max: usize,
     /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the connection whose packet was begun
@@ -41,6 +49,9 @@ impl Default for WireConfig {
     fn default() -> Self {
         WireConfig {
             connections_max: 4_096,
+            connections_per_address_max: 0,
+            session_rate_max: 500,
+            exempt: Networks::default(),
             packet_bytes_max: 0xf_ffff,
             half_packets_bytes_max: 64 << 20,
             outstanding_max: 1_000,

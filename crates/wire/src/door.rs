@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use replica::Replica;
+use tls::Rates;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,7 @@ pub(crate) struct Door {
     /// Places for writes that are being proposed. Taken in the order in which they come.
     pub(crate) writes: Semaphore,
     pub(crate) half_packets: HalfPackets,
+    pub(crate) session_rates: Rates,
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
     pub(crate) since: Instant,
@@ -49,12 +51,14 @@ impl Door {
         replica.observe(&hub);
         let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));
         let half_packets = HalfPackets::new(config.half_packets_bytes_max);
+        let session_rates = Rates::new(config.session_rate_max);
         Door {
             replica,
             config,
             hub,
             writes,
             half_packets,
+            session_rates,
             stopping,
             counts: Counts::default(),
             since: Instant::now(),

@@ -25,6 +25,8 @@ pub struct Limits {
     pub state_bytes_max: u64,
     /// Open sessions.
     pub sessions_max: u32,
+    /// Open sessions of one address: an IPv4 address, or the /64 network of an IPv6 address.
+    pub sessions_per_address_max: u32,
     /// Ephemeral znodes of one session: bounds the work of the entry that ends it.
     pub ephemerals_max: u32,
     /// Operations of one multi.
@@ -63,6 +65,7 @@ impl Default for Limits {
             znodes_max: 5_000_000,
             state_bytes_max: 1 << 30,
             sessions_max: 200_000,
+            sessions_per_address_max: 50_000,
             ephemerals_max: 10_000,
             ops_max: 128,
             entry_cost_max: 16_384,

@@ -1,5 +1,6 @@
 //! One session: what it owns, and which of its requests were answered already.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
@@ -20,6 +21,8 @@ pub struct Session {
     pub label: Arc<str>,
     /// When it was opened, in milliseconds since 1970.
     pub opened_ms: u64,
+    /// Where the client that opened it came from, if that counts.
+    pub address: Option<IpAddr>,
     /// The connection that may write in turn; 0 for the one that opened the session.
     pub connection: u64,
     /// The last turn that it took.

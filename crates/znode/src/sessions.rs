@@ -1,6 +1,7 @@
 //! Opening and ending sessions.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
@@ -16,6 +17,7 @@ impl State {
         secret_hash: [u8; 32],
         timeout_ms: u32,
         label: &str,
+        address: Option<IpAddr>,
         changes: &Changes,
     ) -> Result<Reply, Refusal> {
         let limits = &*self.limits;
@@ -23,6 +25,9 @@ impl State {
             return Err(Error::DataTooLarge.into());
         }
         if self.sessions.len() >= limits.sessions_max as usize {
+            return Err(Error::TooManySessions.into());
+        }
+        if address.is_some_and(|address| self.sessions_of(address) >= limits.sessions_per_address_max) {
             return Err(Error::TooManySessions.into());
         }
         self.check_bytes(weight::session(label))?;
@@ -33,6 +38,7 @@ impl State {
             timeout_ms,
             label: label.into(),
             opened_ms: self.time_ms,
+            address,
             connection: 0,
             turn: 0,
             ephemerals: OrdSet::new(),
@@ -42,7 +48,29 @@ impl State {
         let id = session.id;
         self.weight.bytes += weight::session(label);
         self.sessions.insert(id, Arc::new(session));
+        self.count_session(address);
         Ok(Reply::SessionOpened { session: id, timeout_ms })
+    }
+
+    /// How many open sessions count for an address.
+    pub fn sessions_of(&self, address: IpAddr) -> u32 {
+        self.sessions_by_source.get(&source(address)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn count_session(&mut self, address: Option<IpAddr>) {
+        if let Some(address) = address {
+            *self.sessions_by_source.entry(source(address)).or_insert(0) += 1;
+        }
+    }
+
+    fn discount_session(&mut self, address: Option<IpAddr>) {
+        let Some(source) = address.map(source) else { return };
+        match self.sessions_by_source.get_mut(&source) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                self.sessions_by_source.remove(&source);
+            }
+        }
     }
 
     /// The session goes on over another connection, whose turns begin anew.
@@ -138,6 +166,7 @@ impl State {
     fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
         let session = self.sessions.remove(&id).expect("the caller has seen it");
         self.weight.bytes -= weight::session(&session.label) + session.requests.bytes;
+        self.discount_session(session.address);
         self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
         for path in session.ephemerals() {
             if lingering.contains(path) {
@@ -159,6 +188,14 @@ impl State {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
         });
+    }
+}
+
+/// What sessions of an address count for. One machine has a whole /64 network of IPv6 addresses.
+pub(crate) fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The state as a row of records, and back. The same state gives the same bytes on every replica.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
@@ -30,6 +31,7 @@ enum Record {
         timeout_ms: u32,
         label: String,
         opened_ms: u64,
+        address: Option<IpAddr>,
     },
     Request {
         session: SessionId,
@@ -50,6 +52,7 @@ enum Record {
         timeout_ms: u32,
         label: String,
         opened_ms: u64,
+        address: Option<IpAddr>,
         connection: u64,
         turn: u64,
     },
@@ -115,11 +118,11 @@ impl State {
 }
 
 fn session_records(session: &Session) -> Vec<Vec<u8>> {
-    let &Session { id, secret_hash, timeout_ms, opened_ms, connection, turn, .. } = session;
+    let &Session { id, secret_hash, timeout_ms, opened_ms, address, connection, turn, .. } = session;
     let label = session.label.to_string();
     let open = match (connection, turn) {
-        (0, 0) => Record::Session { id, secret_hash, timeout_ms, label, opened_ms },
-        _ => Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, connection, turn },
+        (0, 0) => Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address },
+        _ => Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, address, connection, turn },
     };
     let requests = session.requests.by_key.iter().map(|(key, answered)| {
         encode(&Record::Request { session: session.id, key: *key, answered: (**answered).clone() })
@@ -190,12 +193,12 @@ impl StateBuilder {
         let state = self.state.as_mut().ok_or_else(|| damaged("no head"))?;
         match record {
             Record::Head { .. } => unreachable!("the head was handled above"),
-            Record::Session { id, secret_hash, timeout_ms, label, opened_ms } => {
-                let session = session(id, secret_hash, timeout_ms, &label, opened_ms);
+            Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address } => {
+                let session = Session { address, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
                 push_session(state, session)?;
             }
-            Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, connection, turn } => {
-                let session = session(id, secret_hash, timeout_ms, &label, opened_ms);
+            Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, address, connection, turn } => {
+                let session = Session { address, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
                 push_session(state, Session { connection, turn, ..session })?;
             }
             Record::Request { session, key, answered } => {
@@ -242,6 +245,7 @@ fn session(id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: &str, o
         timeout_ms,
         label: label.into(),
         opened_ms,
+        address: None,
         connection: 0,
         turn: 0,
         ephemerals: imbl::OrdSet::new(),
@@ -252,6 +256,7 @@ fn session(id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: &str, o
 
 fn push_session(state: &mut State, session: Session) -> Result<(), DecodeError> {
     state.weight.bytes += weight::session(&session.label);
+    state.count_session(session.address);
     match state.sessions.insert(session.id, Arc::new(session)) {
         None => Ok(()),
         Some(_) => Err(damaged("a session twice")),

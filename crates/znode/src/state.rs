@@ -1,6 +1,7 @@
 //! The state and the one way to change it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub struct State {
     pub(crate) limits: Arc<Limits>,
     pub(crate) nodes: OrdMap<ZPath, Arc<Znode>>,
     pub(crate) sessions: OrdMap<SessionId, Arc<Session>>,
+    /// How many of them count for each address.
+    pub(crate) sessions_by_source: OrdMap<IpAddr, u32>,
     /// Parents with at least one contender among their children.
     pub(crate) locks: OrdSet<ZPath>,
     /// Znodes that can be collected at a time: childless TTL nodes and lingering lock nodes.
@@ -99,6 +102,7 @@ impl State {
             limits: Arc::new(limits),
             nodes: OrdMap::new(),
             sessions: OrdMap::new(),
+            sessions_by_source: OrdMap::new(),
             locks: OrdSet::new(),
             timed: OrdSet::new(),
             idle: OrdSet::new(),
@@ -381,8 +385,8 @@ impl State {
         changes.session = session;
         changes.end = end_of(&op);
         match op {
-            Op::OpenSession { secret_hash, timeout_ms, label } => {
-                self.open_session(secret_hash, timeout_ms, &label, changes)
+            Op::OpenSession { secret_hash, timeout_ms, label, address } => {
+                self.open_session(secret_hash, timeout_ms, &label, address, changes)
             }
             Op::CloseSession { session: id } => self.close_session(id, session, changes),
             Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, changes),

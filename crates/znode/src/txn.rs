@@ -2,6 +2,8 @@
 //!
 //! The order of variants and fields is the format on disk: append only, and freeze new bytes in the golden tests.
 
+use std::net::IpAddr;
+
 use bincode::{Decode, Encode};
 
 use crate::lock::LockLimits;
@@ -83,6 +85,9 @@ pub enum Op {
         timeout_ms: u32,
         /// Free text for people.
         label: String,
+        /// Where the client comes from. `None` counts among the sessions of no address: the door does not know, or the
+        /// operator has said that the address stands for many clients.
+        address: Option<IpAddr>,
     },
     /// A client closes its session: its ephemerals go in this entry. The credential must be the session's.
     CloseSession {

@@ -38,8 +38,8 @@ const MULTI: u64 = 160;
 const QUOTA: u64 = 1_300;
 /// A znode that is collected at a time, in the index of those.
 const TIMED: u64 = 80;
-/// A session, with the first entries of its maps.
-const SESSION: u64 = 1_400;
+/// A session, with the first entries of its maps, and the count of its address.
+const SESSION: u64 = 1_480;
 /// An idempotency key that was used, without its answer.
 const KEY: u64 = 400;
 /// What an answer takes beyond that: nothing but what it points to.

@@ -32,7 +32,7 @@ impl World {
     }
 
     fn open(&mut self) -> SessionId {
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: String::new() };
+        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: String::new(), address: None };
         let Ok(Reply::SessionOpened { session, .. }) = self.apply(None, open).reply else { panic!("no session") };
         session
     }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::net::Ipv4Addr;
 use std::process::Command;
 
 use znode::lock::LockLimits;
@@ -54,7 +55,9 @@ impl World {
     }
 
     fn try_open(&mut self, label: &str) -> Result<SessionId, Refusal> {
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: label.into() };
+        // Each from another address: the count of its sessions is part of what a session weighs.
+        let address = Some(Ipv4Addr::from_bits(u32::try_from(self.state.last_zxid().0).unwrap()).into());
+        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: label.into(), address };
         self.write(None, open).reply.map(|reply| match reply {
             Reply::SessionOpened { session, .. } => session,
             other => panic!("{other:?}"),

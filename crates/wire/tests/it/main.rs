@@ -4,6 +4,7 @@
 
 mod bounds;
 mod client;
+mod crowds;
 mod node;
 mod operations;
 mod order;

@@ -30,7 +30,7 @@ async fn client_of(node: &Node, proof: &str) -> Client {
 
 /// A session that is no connection's, as those of HTTP clients are.
 async fn session(node: &Node) -> Credential {
-    let open = Op::OpenSession { secret_hash: [1; 32], timeout_ms: 60_000, label: String::new() };
+    let open = Op::OpenSession { secret_hash: [1; 32], timeout_ms: 60_000, label: String::new(), address: None };
     let opened = node.replica.propose(Proposal::new(open), Instant::now() + PATIENCE).await.unwrap();
     let Ok(Reply::SessionOpened { session, .. }) = opened.reply else { panic!("{opened:?}") };
     Credential { session, secret_hash: [1; 32] }

@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn a_second_grant_of_a_ticket_takes_the_place_of_the_first() {
         let mut state = State::default();
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 30_000, label: String::new() };
+        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 30_000, label: String::new(), address: None };
         apply(&mut state, 1, Request::new(open));
         let lock = ZPath::parse("/l").unwrap();
         let (owner, label) = (String::new(), String::new());

@@ -6,12 +6,14 @@ mod locks;
 mod multilocks;
 mod past;
 mod revoke;
+mod sessions;
 mod tree;
 mod upgrade;
 
 pub(crate) use locks::{number, reads};
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, Revocation, TicketEnd};
 use znode::{
@@ -105,6 +107,7 @@ pub(crate) struct Session {
     pub(crate) timeout_ms: u32,
     pub(crate) label: String,
     pub(crate) opened_ms: u64,
+    pub(crate) address: Option<IpAddr>,
     pub(crate) connection: u64,
     pub(crate) turns: u64,
     /// Oldest first.
@@ -252,7 +255,9 @@ impl Model {
         let key = request.idempotency.map(|idempotency| idempotency.key);
         self.note_asking(&request.op, session);
         match request.op.clone() {
-            Op::OpenSession { secret_hash, timeout_ms, label } => self.open(secret_hash, timeout_ms, label),
+            Op::OpenSession { secret_hash, timeout_ms, label, address } => {
+                self.open(secret_hash, timeout_ms, label, address)
+            }
             Op::CloseSession { session: id } => match session {
                 None => Err(Error::SessionRequired.into()),
                 Some(asking) if asking != id => Err(Error::AuthFailed.into()),
@@ -299,48 +304,6 @@ impl Model {
 
     pub(crate) fn session(&self, id: SessionId) -> Option<&Session> {
         self.sessions.iter().find(|session| session.id == id)
-    }
-
-    fn open(&mut self, secret_hash: [u8; 32], timeout_ms: u32, label: String) -> Answer {
-        if label.len() > self.limits.label_bytes_max as usize {
-            return Err(Error::DataTooLarge.into());
-        }
-        if self.sessions.len() >= self.limits.sessions_max as usize {
-            return Err(Error::TooManySessions.into());
-        }
-        let timeout_ms = self.agreed(timeout_ms);
-        let id = SessionId(self.last_zxid.0);
-        self.sessions.push(Session {
-            id,
-            secret_hash,
-            timeout_ms,
-            label,
-            opened_ms: self.time_ms,
-            connection: 0,
-            turns: 0,
-            asked: Vec::new(),
-        });
-        Ok(Reply::SessionOpened { session: id, timeout_ms })
-    }
-
-    fn agreed(&self, timeout_ms: u32) -> u32 {
-        match timeout_ms.max(self.limits.session_timeout_min_ms) {
-            long if long > self.limits.session_timeout_max_ms => self.limits.session_timeout_max_ms,
-            good => good,
-        }
-    }
-
-    fn attach(&mut self, session: Option<SessionId>, connection: u64, timeout_ms: u32) -> Answer {
-        let timeout_ms = self.agreed(timeout_ms);
-        if connection == 0 {
-            return Err(Error::BadArguments.into());
-        }
-        let Some(id) = session else { return Err(Error::SessionRequired.into()) };
-        let session = self.sessions.iter_mut().find(|session| session.id == id).unwrap();
-        session.timeout_ms = timeout_ms;
-        session.connection = connection;
-        session.turns = 0;
-        Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
 
     fn in_turn(&mut self, write: InTurn, session: Option<SessionId>) -> Answer {

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The bytes of answers that are being made, or wait for their clients.
 ///
 /// At the bound nothing more is read: answers wait for a place, in the order in which they came. When none gets one for a while,
-/// the connection that has taken the least in that time is closed. Events cannot wait: where they have filled twice the bound,
+/// the connections that have taken nothing in that time are closed, or the one that has taken the least. Events cannot wait: where they have filled twice the bound,
 /// a client that has something to read is closed with the next of them.
 pub(crate) struct Unread {
     bytes_max: usize,
@@ -111,26 +111,12 @@ impl Unread {
     pub(crate) async fn evict(&self, hub: &Hub) {
         loop {
             self.pressed.notified().await;
-            loop {
-                let Some(served) = self.pressed_since() else { break };
+            while let Some(served) = self.pressed_since() {
                 let before: HashMap<u64, u64> =
                     hub.clients().iter().map(|client| (client.number, client.outbox.taken())).collect();
                 sleep(PATIENCE).await;
-                if self.pressed_since() != Some(served) {
-                    continue;
-                }
-                // One that came in between has had no time to take anything.
-                let keeps = |client: &Arc<Client>| client.outbox.unread() > UNCOUNTED_BYTES_MAX;
-                let slow =
-                    hub.clients().into_iter().filter(|client| before.contains_key(&client.number) && keeps(client));
-                let slowest = slow.min_by_key(|client| {
-                    let taken = client.outbox.taken().saturating_sub(before[&client.number]);
-                    (taken, Reverse(client.outbox.unread()))
-                });
-                if let Some(slowest) = slowest {
-                    debug!(session = %slowest.session(), addr = %slowest.addr, "a client that takes too little is given up");
-                    slowest.outbox.abort();
-                    slowest.close();
+                if self.pressed_since() == Some(served) {
+                    give_up_the_slowest(hub, &before);
                 }
             }
         }
@@ -168,6 +154,22 @@ impl Unread {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("nothing panics under this guard")
+    }
+}
+
+/// Closes those who have taken nothing since `before`; when there are none, the one who has taken the least.
+fn give_up_the_slowest(hub: &Hub, before: &HashMap<u64, u64>) {
+    // One that came in between has had no time to take anything.
+    let since = |client: &Arc<Client>| client.outbox.taken().checked_sub(*before.get(&client.number)?);
+    let keeps = |client: &Arc<Client>| client.outbox.unread() > UNCOUNTED_BYTES_MAX;
+    let clients = hub.clients().into_iter().filter(keeps);
+    let mut taken: Vec<_> = clients.filter_map(|client| Some((since(&client)?, client))).collect();
+    taken.sort_by_key(|(taken, client)| (*taken, Reverse(client.outbox.unread())));
+    let nothing = taken.iter().take_while(|(taken, _)| *taken == 0).count();
+    for (_, slow) in taken.into_iter().take(nothing.max(1)) {
+        debug!(session = %slow.session(), addr = %slow.addr, "a client that takes too little is given up");
+        slow.outbox.abort();
+        slow.close();
     }
 }
 

@@ -4,7 +4,9 @@
 
 mod bounds;
 mod client;
+mod long;
 mod node;
+mod nulls;
 mod operations;
 mod order;
 mod own;

@@ -25,7 +25,8 @@ pub struct WireConfig {
     /// waits behind it.
     pub unread_bytes_max: usize,
     /// Answers that are being made, and answers and events that clients have not taken yet, of all connections. Beyond: requests
-    /// wait; clients that take nothing are closed, or the one that takes the least; an answer that would be longer by itself is `BadArguments`.
+    /// wait; clients that take nothing are closed, or the one that takes the least. Also one answer: a longer one is
+    /// `BadArguments`.
     pub answers_bytes_max: usize,
     /// From accepting a connection to its first whole packet. Beyond: the connection is closed.
     pub handshake_timeout_ms: u64,

@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The bytes of answers that are being made, or wait for their clients.
 ///
 /// At the bound nothing more is read: answers wait for a place, in the order in which they came. When none gets one for a while,
-/// the connections that have taken nothing in that time are closed, or the one that has taken the least. Events cannot wait: where they have filled twice the bound,
-/// a client that has something to read is closed with the next of them.
+/// the connections that have taken nothing in that time are closed, or the one that has taken the least. Events cannot wait:
+/// where they have filled twice the bound, a client that has something to read is closed with the next of them.
 pub(crate) struct Unread {
     bytes_max: usize,
     /// So that whoever asks does not need the guard.

@@ -28,9 +28,14 @@ pub struct WireConfig {
     pub watches_max: usize,
     /// Watches of one connection. Beyond: the same.
     pub connection_watches_max: usize,
-    /// Answers and events that a client has not taken yet. Beyond half of it no request is read, beyond it the
-    /// connection is closed.
+    /// Answers and events that a client has not taken yet. Beyond half of it no request is read. Beyond it the connection is
+    /// closed, where an answer that is longer than half of it does not count: one may always be sent, and the bound is for what
+    /// waits behind it.
     pub unread_bytes_max: usize,
+    /// Answers that are being made, and answers and events that clients have not taken yet, of all connections. Beyond: requests
+    /// wait; clients that take nothing are closed, or the one that takes the least. Also one answer: a longer one is
+    /// `BadArguments`.
+    pub answers_bytes_max: usize,
     /// From accepting a connection to its first whole packet. Beyond: the connection is closed.
     pub handshake_timeout_ms: u64,
     /// How long a client may take nothing of what is written to it. Beyond: the connection is closed.
@@ -60,6 +65,7 @@ impl Default for WireConfig {
             watches_max: 1_000_000,
             connection_watches_max: 100_000,
             unread_bytes_max: 8 << 20,
+            answers_bytes_max: 64 << 20,
             handshake_timeout_ms: 10_000,
             write_timeout_ms: 10_000,
             propose_timeout_ms: 10_000,

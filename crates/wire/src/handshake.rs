@@ -15,6 +15,7 @@ use znode::{Credential, Op, Reply, Request, SessionId, Zxid};
 
 use crate::client::{Arrival, Client};
 use crate::door::Door;
+use crate::outbox::Outbox;
 use crate::words;
 
 /// A ConnectRequest is 45 bytes; nobody has a password that makes it this long.
@@ -47,7 +48,7 @@ enum NoSession {
 
 /// Greets a stranger. `None` when it was not a client, or is not one any more.
 pub(crate) async fn greet(
-    door: &Door,
+    door: &Arc<Door>,
     stream: &mut Stream,
     guest: Guest<'_>,
     frames: &mut Frames,
@@ -85,7 +86,8 @@ pub(crate) async fn greet(
         password: Buffer::from(password),
         read_only,
     };
-    let client = Client::new(arrival, door.config.unread_bytes_max, door.stopping.child_token());
+    let outbox = Outbox::new(door.config.unread_bytes_max, Arc::clone(&door.unread));
+    let client = Client::new(arrival, outbox, door.stopping.child_token());
     let client = Arc::new(client.certified(stream.subject()));
     client.outbox.push(framed(|out| response.write(out)));
     door.hub.join(&client);
@@ -93,12 +95,12 @@ pub(crate) async fn greet(
 }
 
 /// Reads the first packet, and answers those who do not send one: monitoring tools with their four letters.
-async fn first_packet(door: &Door, stream: &mut Stream, frames: &mut Frames) -> Option<ConnectRequest> {
+async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames) -> Option<ConnectRequest> {
     frames.set_packet_max(FIRST_PACKET_MAX);
     let mut buffer = [0; 4096];
     loop {
         if let Some(word) = frames.first_word().filter(|word| words::is_one(*word)) {
-            let answer = words::answer(door, word);
+            let answer = words::answer(door, word).await;
             let _ = stream.write_all(answer.as_bytes()).await;
             let _ = stream.shutdown().await;
             return None;
@@ -119,6 +121,10 @@ async fn first_packet(door: &Door, stream: &mut Stream, frames: &mut Frames) -> 
 /// Opens the session, or attaches the one that is named. Either is an entry of the log that this node has applied
 /// afterwards, so the client finds here whatever it has seen elsewhere.
 async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
+    // As ZooKeeper: whoever comes meanwhile goes on to the next node at once.
+    if !door.is_serving() {
+        return Err(NoSession::Unavailable("this node does not serve".into()));
+    }
     let seen = Zxid(u64::try_from(request.last_zxid_seen).unwrap_or(0));
     if seen > door.replica.state().last_zxid() {
         let deadline = Instant::now() + CATCH_UP;

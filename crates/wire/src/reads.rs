@@ -101,7 +101,8 @@ fn data_stat(node: &Znode) -> DataStat {
     DataStat { data: Buffer::from(&**node.data()), stat: stat_of(node) }
 }
 
-fn stat_of(node: &Znode) -> WireStat {
+/// Facts about a znode, as a client may see them.
+pub(crate) fn stat_of(node: &Znode) -> WireStat {
     wire_stat(&node.stat())
 }
 

@@ -45,12 +45,19 @@ pub async fn serve(
     if plain.or(secure).is_none() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to listen on"));
     }
-    let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone()));
+    let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone())?);
     let mut shutdown = std::pin::pin!(shutdown);
     let own = Arc::clone(&door);
     tokio::spawn(async move {
         tokio::select! {
             () = make_own_znodes(&own.replica, &own.config.addr) => {}
+            () = own.stopping.cancelled() => {}
+        }
+    });
+    let own = Arc::clone(&door);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = own.unread.evict(&own.hub) => {}
             () = own.stopping.cancelled() => {}
         }
     });

@@ -1,6 +1,7 @@
 //! One session: what it owns, and which of its requests were answered already.
 
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
@@ -40,6 +41,12 @@ impl Session {
     /// Its ephemeral znodes, sorted by path.
     pub fn ephemerals(&self) -> impl Iterator<Item = &ZPath> {
         self.ephemerals.iter()
+    }
+
+    /// Those behind `after`, or all: one page follows another.
+    pub fn ephemerals_from<'a>(&'a self, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.ephemerals.range::<_, ZPath>((after, Bound::Unbounded))
     }
 
     /// How many ephemeral znodes it owns.

@@ -78,7 +78,10 @@ impl World {
         let mut world =
             World { state: State::default(), zxid: 0, mode, multi, closed: [ticket.clone(), ticket.clone()], ticket };
         for _ in WHO {
-            world.must(0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: String::new(), address: None });
+            world.must(
+                0,
+                Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: String::new(), address: None },
+            );
         }
         let bobs = vec![Acl { perms: znode::ALL, scheme: "digest".into(), id: "bob".into() }];
         let open = Acl::open;
@@ -287,7 +290,9 @@ fn in_turn_rows(world: &World) -> Rows<Op> {
 fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
     let (ticket, mode) = (world.ticket.clone(), world.mode);
     match op {
-        None => vec![(Op::OpenSession { secret_hash: [2; 32], timeout_ms: 1, label: String::new(), address: None }, ANY)],
+        None => {
+            vec![(Op::OpenSession { secret_hash: [2; 32], timeout_ms: 1, label: String::new(), address: None }, ANY)]
+        }
         Some(Op::OpenSession { .. }) => {
             let no = Err(Error::AuthFailed);
             vec![(Op::CloseSession { session: SessionId(1) }, [YES, no, no, no])]

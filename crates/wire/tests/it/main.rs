@@ -5,7 +5,9 @@
 mod bounds;
 mod client;
 mod crowds;
+mod long;
 mod node;
+mod nulls;
 mod operations;
 mod order;
 mod own;

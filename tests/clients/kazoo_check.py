@@ -18,7 +18,7 @@ from kazoo.recipe.lock import ReadLock, Semaphore, WriteLock
 from kazoo.recipe.partitioner import SetPartitioner
 from kazoo.recipe.queue import LockingQueue, Queue
 from kazoo.recipe.watchers import ChildrenWatch, DataWatch
-from kazoo.security import make_digest_acl
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 MODE, HOSTS = sys.argv[1:]
 ROOT = "/kazoo-%d" % time.monotonic_ns()
@@ -99,6 +99,27 @@ def acls(one, two):
     that(fails(NoAuthError, two.get, ROOT + "/acl"), "an ACL forbids")
     one.set(ROOT + "/acl", b"x")
     one.delete(ROOT + "/acl")
+    creators(two)
+
+
+def creators(one):
+    """Its id is empty, which kazoo writes as null."""
+    mine = client(default_acl=CREATOR_ALL_ACL, auth_data=[("digest", "alice:secret")])
+    mine.create(ROOT + "/mine", b"x", acl=CREATOR_ALL_ACL)
+    that(fails(NoAuthError, one.get, ROOT + "/mine"), "CREATOR_ALL_ACL in create")
+    mine.create(ROOT + "/mine2", b"x", acl=CREATOR_ALL_ACL, include_data=True)
+    that(fails(NoAuthError, one.get, ROOT + "/mine2"), "in create2")
+    mine.create(ROOT + "/mine3", b"x", acl=OPEN_ACL_UNSAFE)
+    mine.set_acls(ROOT + "/mine3", CREATOR_ALL_ACL)
+    that(fails(NoAuthError, one.get, ROOT + "/mine3"), "in set_acls")
+    mine.ensure_path(ROOT + "/deep/er")
+    that(fails(NoAuthError, one.get, ROOT + "/deep/er"), "in ensure_path")
+    txn = mine.transaction()
+    txn.create(ROOT + "/mine4", b"x", acl=CREATOR_ALL_ACL)
+    that(txn.commit() == [ROOT + "/mine4"] and fails(NoAuthError, one.get, ROOT + "/mine4"), "in a transaction")
+    with mine.Lock(ROOT + "/mine-lock", "mine"):
+        that(fails(NoAuthError, one.get_children, ROOT + "/mine-lock"), "and a lock takes it")
+    mine.stop()
 
 
 def locks(one, two):

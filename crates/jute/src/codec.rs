@@ -45,6 +45,14 @@ impl<'a> Input<'a> {
         T::read(self)
     }
 
+    /// Reads a text that may be null, which is an empty one then.
+    ///
+    /// # Errors
+    /// When the bytes are none.
+    pub fn text(&mut self) -> Result<String, DecodeError> {
+        Ok(self.read::<Option<String>>()?.unwrap_or_default())
+    }
+
     fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(DecodeError::Short)?;
         self.rest = rest;
@@ -183,12 +191,13 @@ impl Record for String {
     }
 
     fn read(input: &mut Input<'_>) -> Result<Self, DecodeError> {
-        // Null has no meaning in any of these fields.
+        // Where ZooKeeper's server takes null for something, it is read by `Input::text`.
         Option::<String>::read(input)?.ok_or(DecodeError::Length(-1))
     }
 }
 
-/// A list. Null reads as an empty one: no field of the protocol makes a difference between them.
+/// A list. Null reads as an empty one: no field of the protocol makes a difference between them, but that ZooKeeper's server
+/// fails on it in setWatches, to which no client sends it.
 impl<T: Record> Record for Vec<T> {
     fn write(&self, out: &mut Vec<u8>) {
         length(self.len()).write(out);

@@ -23,6 +23,35 @@ macro_rules! records {
 }
 pub(crate) use records;
 
+/// An entry of an ACL: ZooKeeper's `ACL` and the `Id` in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Acl {
+    /// READ 1, WRITE 2, CREATE 4, DELETE 8, ADMIN 16.
+    pub perms: i32,
+    /// How `id` is to be read.
+    pub scheme: String,
+    /// Whom the entry is about.
+    pub id: String,
+}
+
+impl Record for Acl {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.perms.write(out);
+        self.scheme.write(out);
+        self.id.write(out);
+    }
+
+    /// kazoo writes every empty text as null, and `auth` has an empty id. A null scheme is one that is not known. The schemes
+    /// that look into their ids fail on null, in ZooKeeper's server as here: the packet is broken then, and no entry is refused.
+    fn read(input: &mut Input<'_>) -> Result<Acl, DecodeError> {
+        let (perms, scheme, id) = (input.read()?, input.text()?, input.read::<Option<String>>()?);
+        if id.is_none() && matches!(&*scheme, "world" | "digest" | "ip") {
+            return Err(DecodeError::Length(-1));
+        }
+        Ok(Acl { perms, scheme, id: id.unwrap_or_default() })
+    }
+}
+
 records! {
     /// What every request but the first begins with.
     RequestHeader {
@@ -64,15 +93,6 @@ records! {
         num_children: i32,
         /// The zxid that last changed its list of children.
         pzxid: i64,
-    }
-    /// An entry of an ACL: ZooKeeper's `ACL` and the `Id` in it.
-    Acl {
-        /// READ 1, WRITE 2, CREATE 4, DELETE 8, ADMIN 16.
-        perms: i32,
-        /// How `id` is to be read.
-        scheme: String,
-        /// Whom the entry is about.
-        id: String,
     }
     /// create, create2, createContainer.
     CreateRequest {

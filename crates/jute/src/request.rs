@@ -80,26 +80,33 @@ impl Request {
             op::DELETE => Request::Delete(input.read()?),
             op::EXISTS => Request::Exists(input.read()?),
             op::GET_DATA => Request::GetData(input.read()?),
-            op::SET_DATA => Request::SetData(input.read()?),
+            // ZooKeeper says of a null path here what it says of one that breaks the rules; in a multi it is a broken packet.
+            op::SET_DATA => {
+                let (path, data, version) = (input.text()?, input.read()?, input.read()?);
+                Request::SetData(SetDataRequest { path, data, version })
+            }
             op::GET_ACL => Request::GetAcl(input.read()?),
-            op::SET_ACL => Request::SetAcl(input.read()?),
+            op::SET_ACL => {
+                let (path, acl, version) = (input.text()?, input.read()?, input.read()?);
+                Request::SetAcl(SetAclRequest { path, acl, version })
+            }
             op::GET_CHILDREN => Request::GetChildren(input.read()?),
             op::GET_CHILDREN2 => Request::GetChildren2(input.read()?),
-            op::SYNC => Request::Sync(input.read()?),
+            op::SYNC => Request::Sync(PathOnly { path: input.text()? }),
             op::PING => Request::Ping,
             op::CHECK => Request::Check(input.read()?),
             op::MULTI => Request::Multi(all(read_multi(&mut input)?, |one| !one.is_read())?),
             op::MULTI_READ => Request::MultiRead(all(read_multi(&mut input)?, MultiOp::is_read)?),
             op::RECONFIG => Request::Reconfig(input.read()?),
             op::CHECK_WATCHES => Request::CheckWatches(input.read()?),
-            op::REMOVE_WATCHES => Request::RemoveWatches(input.read()?),
+            op::REMOVE_WATCHES => Request::RemoveWatches(PathWatcher { path: input.text()?, kind: input.read()? }),
             op::AUTH => Request::Auth(input.read()?),
             op::SET_WATCHES => Request::SetWatches(input.read()?),
             op::SET_WATCHES2 => Request::SetWatches2(input.read()?),
             op::SASL => Request::Sasl(input.read()?),
-            op::GET_EPHEMERALS => Request::GetEphemerals(input.read()?),
+            op::GET_EPHEMERALS => Request::GetEphemerals(PathOnly { path: input.text()? }),
             op::GET_ALL_CHILDREN_NUMBER => Request::GetAllChildrenNumber(input.read()?),
-            op::ADD_WATCH => Request::AddWatch(input.read()?),
+            op::ADD_WATCH => Request::AddWatch(AddWatchRequest { path: input.text()?, mode: input.read()? }),
             op::WHO_AM_I => Request::WhoAmI,
             op::CLOSE_SESSION => Request::CloseSession,
             other => Request::Unknown(other),

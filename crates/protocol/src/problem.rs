@@ -87,6 +87,10 @@ macro_rules! problem_types {
 problem_types! {
     /// A parameter, header, path or body breaks a rule.
     BadRequest = "bad-request", "The request breaks a rule";
+    /// A page of somewhere else is behind the request.
+    ForeignOrigin = "foreign-origin", "Pages of other places may not ask this node";
+    /// The request calls the node by a name that is not its own.
+    ForeignHost = "foreign-host", "The node is not known by this name";
     /// No such route.
     NoRoute = "no-route", "There is nothing at this URL";
     /// The route does not take the method.

@@ -63,6 +63,10 @@ pub struct SessionInfo {
     pub opened_ms: u64,
     /// How many ephemeral znodes it owns.
     pub ephemeral_count: u64,
+    /// Where the client that opened it came from, when that counts; only when one session is asked for, by itself or by the
+    /// super user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// Their paths, sorted; only when one session is asked for, and at most `limit` of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ephemerals: Vec<String>,

@@ -72,7 +72,7 @@ impl EventRing {
         self.upto
     }
 
-    /// The first matching events after `since`, of znodes that the reader may read; `None` may read all.
+    /// The first matching events after `since`, of znodes that the reader may read, and know the names of; `None` may all.
     ///
     /// # Errors
     /// `Gone` when events after `since` are lost.
@@ -96,7 +96,7 @@ impl EventRing {
             if new_zxid && full {
                 return Ok(answer(events, previous, true));
             }
-            if matches(key, kinds, event) && recorded.is_for(reader) {
+            if matches(key, kinds, event) && may_hear(key, recorded, reader) {
                 events.push(event.clone());
             }
             previous = event.zxid;
@@ -118,12 +118,20 @@ fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
         }
 }
 
+/// Who watches a subtree has named its root; of what is below, the names are for who may read the lists that they stand in.
+fn may_hear(key: &WatchKey, recorded: &Recorded, reader: Option<&[Identity]>) -> bool {
+    let named = !matches!(key, WatchKey::Subtree(path) if *path != recorded.event.path);
+    recorded.is_for(reader) && (named || recorded.names_it_to(reader))
+}
+
 fn event_bytes(event: &Event) -> usize {
     size_of::<Event>() + event.path.as_str().len()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use znode::{Acl, EventKind, READ, ZPath};
 
     use super::*;
@@ -165,13 +173,29 @@ mod tests {
     fn who_may_not_read_a_znode_is_passed_over() {
         let mut ring = EventRing::new(10, 1 << 20, Zxid(0));
         let bobs = Acl { perms: READ, scheme: "digest".into(), id: "bob:x".into() };
-        ring.push([Recorded { event: event(1, "/a"), acl: Some([bobs].into()) }], Zxid(2));
+        let bobs: Arc<[Acl]> = [bobs].into();
+        let (named, below) = (event(1, "/a"), event(2, "/a/b"));
+        ring.push([Recorded { event: named, acl: Some(Arc::clone(&bobs)), parent_acl: None }], Zxid(2));
         let (key, bob) =
             (WatchKey::Node(ZPath::parse("/a").unwrap()), Identity { scheme: "digest".into(), id: "bob:x".into() });
         let found = |reader| ring.find(&key, EventKinds::ALL, Zxid(0), reader).unwrap();
         let batch = Found::Batch(EventBatch { events: vec![event(1, "/a")], upto: Zxid(2) });
         assert_eq!(found(Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
-        assert_eq!((found(Some(&[bob])), found(None)), (batch.clone(), batch));
+        assert_eq!((found(Some(std::slice::from_ref(&bob))), found(None)), (batch.clone(), batch));
+
+        // One that may be read, in a list that may not: told to who has named it.
+        ring.push([Recorded { event: below.clone(), acl: None, parent_acl: Some(bobs) }], Zxid(2));
+        let found = |watched: &str, reader| {
+            let (key, root) = (WatchKey::Subtree, ZPath::parse(watched).unwrap());
+            ring.find(&key(root), EventKinds::ALL, Zxid(1), reader).unwrap()
+        };
+        let batch = Found::Batch(EventBatch { events: vec![below], upto: Zxid(2) });
+        assert_eq!(found("/a", Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        assert_eq!(found("/", Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        assert_eq!(
+            (found("/a", Some(&[bob])), found("/a/b", Some(&[])), found("/", None)),
+            (batch.clone(), batch.clone(), batch)
+        );
     }
 
     #[test]

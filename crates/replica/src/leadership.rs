@@ -73,6 +73,34 @@ enum Duty {
     SetLockLimits,
 }
 
+/// What may be expired beside the expiries that are under way. All of them together remove no more znodes than one entry
+/// may, however many entries they are: else those that are applied one after the other keep everybody waiting like a long one.
+/// A session that has more znodes than that goes alone.
+struct Room {
+    left: u64,
+    alone: bool,
+}
+
+impl Room {
+    fn beside(busy: &HashSet<Duty>, state: &State) -> Room {
+        let expiring = busy.iter().flat_map(|duty| match duty {
+            Duty::Expire { sessions, .. } => &**sessions,
+            _ => &[],
+        });
+        let under_way: u64 = expiring.map(|session| state.cost_of_ending(*session)).sum();
+        Room { left: u64::from(state.limits().entry_cost_max).saturating_sub(under_way), alone: under_way == 0 }
+    }
+
+    fn take(&mut self, session: SessionId, state: &State) -> bool {
+        let cost = state.cost_of_ending(session);
+        if cost > self.left && !self.alone {
+            return false;
+        }
+        *self = Room { left: self.left.saturating_sub(cost), alone: false };
+        true
+    }
+}
+
 type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
 
 impl Node {
@@ -126,14 +154,15 @@ impl Node {
             return Vec::new();
         }
         let mut duties = Vec::new();
+        let mut room = Room::beside(busy, state);
         while duties.len() < EXPIRIES_AT_ONCE {
-            let sessions = reign.tracker.expire(self.config.reap_batch_max);
+            let sessions = reign.tracker.expire(self.config.reap_batch_max, |session| room.take(session, state));
             if sessions.is_empty() {
                 break;
             }
             duties.push(Duty::Expire { sessions, term });
         }
-        let reapable = || !state.reap_candidates(self.reap_time(state), 1).is_empty();
+        let reapable = || state.is_unsettled() || !state.reap_candidates(self.reap_time(state), 1).is_empty();
         if !busy.contains(&Duty::Reap) && reapable() {
             duties.push(Duty::Reap);
         }
@@ -174,11 +203,13 @@ impl Node {
             }
             Duty::Reap => {
                 for _ in 0..REAPS_AT_ONCE {
-                    let candidates = {
+                    let (candidates, unsettled) = {
                         let state = self.view.state();
-                        state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max)
+                        let candidates = state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max);
+                        (candidates, state.is_unsettled())
                     };
-                    if candidates.is_empty() || !self.propose_as_duty(Op::Reap { candidates }).await {
+                    // An entry that collects nothing still grants what earlier ones had no room for.
+                    if candidates.is_empty() && !unsettled || !self.propose_as_duty(Op::Reap { candidates }).await {
                         break;
                     }
                 }
@@ -261,8 +292,48 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
 
 #[cfg(test)]
 mod tests {
+    use znode::{Acl, Create, CreateMode, Limits, LogPosition, Txn, ZPath, ZnodeOp, Zxid};
+
     use super::*;
     use crate::propose::tests::{leader, soon};
+
+    /// A state with sessions that have so many ephemerals, and what one entry may remove.
+    fn with_ephemerals<const N: usize>(counts: [u32; N], entry_cost_max: u32) -> (State, [SessionId; N]) {
+        let mut state = State::new(Limits { entry_cost_max, ..Limits::default() });
+        let mut apply = |request: Request| {
+            let zxid = Zxid(state.last_zxid().0 + 1);
+            let reply = state.apply(LogPosition { term: Term(1), zxid }, Txn { time_ms: 1, request }).reply;
+            assert!(reply.is_ok(), "{reply:?}");
+            SessionId(zxid.0)
+        };
+        let sessions = counts.map(|count| {
+            let secret_hash = [0; 32];
+            let open = Op::OpenSession { secret_hash, timeout_ms: 10_000, label: String::new(), address: None };
+            let session = apply(Request::new(open));
+            for number in 0..count {
+                let (parent, name, data) = (ZPath::root(), format!("{session}-{number}"), Vec::new());
+                let create = Create { parent, name, data, mode: CreateMode::Ephemeral, acl: Acl::open() };
+                let credential = Some(Credential { session, secret_hash });
+                apply(Request { credential, ..Request::new(Op::Znode(ZnodeOp::Create(create))) });
+            }
+            session
+        });
+        (state, sessions)
+    }
+
+    #[test]
+    fn expiries_under_way_remove_together_no_more_than_one_entry_may() {
+        let (state, [a, b, c, small, large]) = with_ephemerals([39, 39, 39, 9, 150], 100);
+        let mut busy = HashSet::new();
+        let mut room = Room::beside(&busy, &state);
+        assert_eq!([a, b, c, small].map(|session| room.take(session, &state)), [true, true, false, true]);
+        busy.insert(Duty::Expire { sessions: vec![a, b], term: Term(1) });
+        let mut room = Room::beside(&busy, &state);
+        assert_eq!([large, c, small].map(|session| room.take(session, &state)), [false, false, true]);
+        // One that has more than that is expired all the same, alone.
+        let mut room = Room::beside(&HashSet::new(), &state);
+        assert_eq!([large, small].map(|session| room.take(session, &state)), [true, false]);
+    }
 
     /// Long enough for a heartbeat to come as far as it can.
     const MEANWHILE: Duration = Duration::from_millis(300);
@@ -273,7 +344,7 @@ mod tests {
         let data_dir = tempfile::TempDir::new().unwrap();
         let node = runtime.block_on(leader(&data_dir));
         let (secret_hash, label) = ([7; 32], String::new());
-        let open = Request::new(Op::OpenSession { secret_hash, timeout_ms: 60_000, label });
+        let open = Request::new(Op::OpenSession { secret_hash, timeout_ms: 60_000, label, address: None });
         let session = SessionId(runtime.block_on(node.propose(open, soon())).unwrap().zxid.0);
         let credential = Credential { session, secret_hash };
         while node.touch_here(&[credential]).is_err() {

@@ -53,6 +53,7 @@ impl Node {
         loop {
             let tried = match self.heard_leader() {
                 Some(leader) if leader == self.config.node_id => {
+                    self.check_cost(&request)?;
                     let (command, again) = self.command(request);
                     request = again;
                     self.propose_here(command, &place, deadline).await
@@ -105,6 +106,9 @@ impl Node {
         loop {
             if self.leader() != Some(self.config.node_id) {
                 return Answer::NotLeader(self.leader());
+            }
+            if let Err(error) = self.check_cost(&request) {
+                return Answer::Propose(error.into());
             }
             let (command, again) = self.command(request);
             request = again;
@@ -187,6 +191,16 @@ impl Node {
             }
         }
         sleep(self.silence()).await;
+    }
+
+    /// Refuses what would do too much in one entry. The state decides again when it is applied.
+    fn check_cost(&self, request: &Request) -> Result<(), Error> {
+        match &request.op {
+            Op::Multi(_) | Op::InTurn(_) | Op::Proven(_) | Op::Revoke { .. } => {
+                self.view.state().check_cost(request).map_err(Error::Refused)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The bytes of an entry, with this node's time on it. The request comes back, for another try.
@@ -279,7 +293,11 @@ fn proven_bytes(op: &ProvenOp) -> usize {
         ProvenOp::AcquireAll(all) => acquire_all_bytes(all),
         ProvenOp::AcquireAllAs { wish, owner } => acquire_all_bytes(wish) + owner.len(),
         ProvenOp::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
-        ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } => path.as_str().len(),
+        ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } | ProvenOp::Release { ticket: path } => {
+            path.as_str().len()
+        }
+        ProvenOp::HandOver { ticket, to } => ticket.as_str().len() + to.as_str().len(),
+        ProvenOp::CloseSession { .. } => 0,
     }
 }
 

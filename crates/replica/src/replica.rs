@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -183,6 +184,16 @@ impl Replica {
     /// This node's view of itself and the ensemble.
     pub fn status(&self) -> NodeStatus {
         self.node.status()
+    }
+
+    /// Where this node keeps what it must not forget.
+    pub fn data_dir(&self) -> &Path {
+        &self.node.config.data_dir
+    }
+
+    /// Another member that has said nothing for so long counts as not connected, in milliseconds.
+    pub fn silence_max_ms(&self) -> u64 {
+        2 * self.node.config.election_timeout_max_ms
     }
 
     /// A door has answered a request.

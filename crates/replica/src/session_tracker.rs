@@ -105,9 +105,9 @@ impl SessionTracker {
         self.ticked_at = now;
     }
 
-    /// Sessions that were silent for their whole timeout, the longest overdue first. They count as expiring until
-    /// [`SessionTracker::settle`].
-    pub(crate) fn expire(&mut self, max: usize) -> Vec<SessionId> {
+    /// Sessions that were silent for their whole timeout, the longest overdue first: at most `max`, and up to the first for
+    /// which there is no room. They count as expiring until [`SessionTracker::settle`].
+    pub(crate) fn expire(&mut self, max: usize, mut has_room: impl FnMut(SessionId) -> bool) -> Vec<SessionId> {
         let mut expired = Vec::new();
         while expired.len() < max {
             let Some((look, session)) = self.due.first().copied().filter(|(look, _)| *look <= self.listened) else {
@@ -119,6 +119,10 @@ impl SessionTracker {
                 heard.look = heard.due();
                 self.due.insert((heard.look, session));
                 continue;
+            }
+            if !has_room(session) {
+                self.due.insert((look, session));
+                break;
             }
             heard.expiring = true;
             expired.push(session);
@@ -189,14 +193,14 @@ mod tests {
     fn a_silent_session_expires_after_its_timeout_and_a_heard_one_does_not() {
         let (mut tracker, mut now) = tracker();
         run(&mut tracker, &mut now, 900, true);
-        assert_eq!(tracker.expire(10), []);
+        assert_eq!(tracker.expire(10, |_| true), []);
         assert_eq!(tracker.heard(A, 1_000, now), Noted::Alive);
         run(&mut tracker, &mut now, 100, true);
-        assert_eq!(tracker.expire(10), [B]);
+        assert_eq!(tracker.expire(10, |_| true), [B]);
         run(&mut tracker, &mut now, 800, true);
-        assert_eq!(tracker.expire(10), []);
+        assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 100, true);
-        assert_eq!(tracker.expire(10), [A]);
+        assert_eq!(tracker.expire(10, |_| true), [A]);
     }
 
     #[test]
@@ -205,13 +209,13 @@ mod tests {
         assert_eq!(tracker.heard(A, 3_000, now), Noted::Alive);
         assert_eq!(tracker.heard(B, 500, now), Noted::Alive);
         run(&mut tracker, &mut now, 400, true);
-        assert_eq!(tracker.expire(10), []);
+        assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 100, true);
-        assert_eq!(tracker.expire(10), [B]);
+        assert_eq!(tracker.expire(10, |_| true), [B]);
         run(&mut tracker, &mut now, 2_400, true);
-        assert_eq!(tracker.expire(10), []);
+        assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 100, true);
-        assert_eq!(tracker.expire(10), [A]);
+        assert_eq!(tracker.expire(10, |_| true), [A]);
     }
 
     #[test]
@@ -221,12 +225,12 @@ mod tests {
             assert_eq!(tracker.heard(A, timeout_ms, now), Noted::Alive);
             assert_eq!(tracker.heard(B, 300_000, now), Noted::Alive);
             run(&mut tracker, &mut now, 1_400, true);
-            assert_eq!(tracker.expire(10), []);
+            assert_eq!(tracker.expire(10, |_| true), []);
             assert_eq!((tracker.len(), tracker.due.len()), (2, 2));
         }
         // It agreed on the shortest one last.
         run(&mut tracker, &mut now, 100, true);
-        assert_eq!(tracker.expire(10), [A]);
+        assert_eq!(tracker.expire(10, |_| true), [A]);
         tracker.settle(&[A], |_| false);
         assert_eq!((tracker.len(), tracker.due.len()), (1, 1));
     }
@@ -236,36 +240,36 @@ mod tests {
         let (mut tracker, mut now) = tracker();
         now += Duration::from_secs(60);
         tracker.tick(now, true);
-        assert_eq!(tracker.expire(10), []);
+        assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 600, true);
-        assert_eq!(tracker.expire(10), []);
+        assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 100, true);
-        assert_eq!(tracker.expire(10), [A, B]);
+        assert_eq!(tracker.expire(10, |_| true), [A, B]);
     }
 
     #[test]
     fn time_without_a_quorum_does_not_count() {
         let (mut tracker, mut now) = tracker();
         run(&mut tracker, &mut now, 60_000, false);
-        assert_eq!(tracker.expire(10), []);
+        assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 1_000, true);
-        assert_eq!(tracker.expire(1), [A]);
-        assert_eq!(tracker.expire(10), [B]);
+        assert_eq!(tracker.expire(1, |_| true), [A]);
+        assert_eq!(tracker.expire(10, |_| true), [B]);
     }
 
     #[test]
     fn an_expiry_that_failed_is_tried_again_and_nobody_is_told_alive_meanwhile() {
         let (mut tracker, mut now) = tracker();
         run(&mut tracker, &mut now, 1_000, true);
-        let expired = tracker.expire(10);
+        let expired = tracker.expire(10, |_| true);
         assert_eq!(tracker.heard(A, 1_000, now), Noted::Expiring);
-        assert_eq!(tracker.expire(10), []);
+        assert_eq!(tracker.expire(10, |_| true), []);
         tracker.settle(&expired, |session| session == A);
         assert_eq!(tracker.len(), 1);
         assert_eq!(tracker.heard(A, 1_000, now), Noted::Alive);
-        assert_eq!(tracker.expire(10), []);
+        assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 1_000, true);
-        assert_eq!(tracker.expire(10), [A]);
+        assert_eq!(tracker.expire(10, |_| true), [A]);
     }
 
     #[test]
@@ -275,7 +279,7 @@ mod tests {
         tracker.settle(&[A, B, SessionId(3)], |session| session == B);
         assert_eq!((tracker.len(), tracker.due.len()), (1, 1));
         run(&mut tracker, &mut now, 500, true);
-        assert_eq!(tracker.expire(10), [B]);
+        assert_eq!(tracker.expire(10, |_| true), [B]);
     }
 
     #[test]
@@ -284,7 +288,7 @@ mod tests {
         tracker.retain(|session| session == B);
         assert_eq!((tracker.len(), tracker.due.len()), (1, 1));
         run(&mut tracker, &mut now, 1_000, true);
-        assert_eq!(tracker.expire(10), [B]);
+        assert_eq!(tracker.expire(10, |_| true), [B]);
         tracker.settle(&[B], |_| false);
         assert_eq!((tracker.len(), tracker.due.len()), (0, 0));
     }

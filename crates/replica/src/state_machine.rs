@@ -194,6 +194,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             (batch, more) = self.read_batch(&mut entries).await?;
             while !batch.is_empty() {
                 self.apply_first(&mut batch);
+                if !batch.is_empty() {
+                    // Much was done, and much may follow: heartbeats and the log have their turn in between.
+                    tokio::task::yield_now().await;
+                }
             }
         }
         Ok(())

@@ -105,6 +105,10 @@ pub struct NodeStatus {
     pub znodes: u64,
     /// The length of all data, as applied here.
     pub data_bytes: u64,
+    /// About how much memory the state takes, in bytes, as applied here.
+    pub state_bytes: u64,
+    /// How much it may take.
+    pub state_bytes_max: u64,
     /// Locks with contenders.
     pub locks: u64,
     /// Contenders of all locks that hold, and that a session owns.
@@ -115,6 +119,10 @@ pub struct NodeStatus {
     pub mixed_locks: u64,
     /// Bytes of entries applied since the last snapshot was begun here, or brought.
     pub unsaved_bytes: u64,
+    /// Other members that follow this leader: they have taken something of it lately. None where this node does not lead.
+    pub followers: u64,
+    /// Those of them that are no further behind than a node may be that serves.
+    pub synced_followers: u64,
     /// Waits that this node keeps.
     pub watches: u64,
     /// Watches that observers keep: those of ZooKeeper clients.
@@ -141,7 +149,10 @@ impl Node {
             zxid: snapshot.meta().last_log_id.map_or(Zxid(0), |id| self.zxid(id.index)),
             bytes: snapshot.bytes(),
         });
+        let (followers, synced_followers) = self.followers(&metrics, committed);
         NodeStatus {
+            followers,
+            synced_followers,
             node_id: self.config.node_id,
             cluster_id: self.config.cluster_id.clone(),
             role: self.role(metrics.state),
@@ -155,6 +166,8 @@ impl Node {
             sessions: state.session_count() as u64,
             znodes: state.znode_count() as u64,
             data_bytes: state.data_bytes(),
+            state_bytes: state.state_bytes(),
+            state_bytes_max: state.limits().state_bytes_max,
             locks: state.lock_count() as u64,
             holders: state.holder_count() as u64,
             waiters: state.contender_count().saturating_sub(state.holder_count() as u64),
@@ -170,6 +183,20 @@ impl Node {
         }
     }
 
+    /// How many follow this node, and how many of them have nearly all that is committed.
+    fn followers(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid) -> (u64, u64) {
+        let Some(term) = self.leader_term(metrics) else { return (0, 0) };
+        let silence = self.silence_max();
+        let follows = |since: tokio::time::Instant| since.elapsed() < silence;
+        let following = self.peers.all().filter(|(_, peer)| peer.following.since(term).is_some_and(follows));
+        let has =
+            |id| metrics.replication.as_ref().and_then(|all| all.get(&id)?.as_ref().map(|last| self.zxid(last.index)));
+        following.fold((0, 0), |(followers, synced), (id, _)| {
+            let behind = has(id).map(|has| committed.0.saturating_sub(has.0));
+            (followers + 1, synced + u64::from(behind.is_some_and(|behind| behind <= self.config.ready_lag_max)))
+        })
+    }
+
     /// Who leads, if it is this node or was heard lately. Asking a leader who has fallen silent would only turn "nothing
     /// was done" into "nobody knows".
     pub(crate) fn heard_leader(&self) -> Option<u64> {
@@ -178,8 +205,13 @@ impl Node {
 
     /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node followed.
     fn hears_leader(&self) -> bool {
-        let silence = Duration::from_millis(2 * self.config.election_timeout_max_ms);
+        let silence = self.silence_max();
         self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < silence)
+    }
+
+    /// Who says nothing for so long is not connected.
+    fn silence_max(&self) -> Duration {
+        Duration::from_millis(2 * self.config.election_timeout_max_ms)
     }
 
     fn role(&self, state: ServerState) -> Role {

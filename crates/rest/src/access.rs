@@ -1,6 +1,6 @@
 //! What a request may read: ACLs mean here what they mean at the ZooKeeper door.
 
-use znode::{Credential, Error, Identity, READ, State, ZPath, Znode, permits};
+use znode::{Credential, Error, Identity, State, ZPath, Znode};
 
 use crate::call::Call;
 use crate::own_znode::owner;
@@ -15,17 +15,22 @@ pub(crate) fn readable<'a>(
     perms: u32,
 ) -> Result<&'a Znode, Problem> {
     let node = node(state, path)?;
-    if permits(node.acl(), perms, identities) { Ok(node) } else { Err(forbidden(state, path)) }
+    if state.may(path, node, perms, identities) { Ok(node) } else { Err(forbidden(state, path)) }
 }
 
 /// The same for a view of what may not be there: nothing is as readable as anything.
 pub(crate) fn check_readable(identities: &[Identity], state: &State, path: &ZPath) -> Result<(), Problem> {
-    if state.node(path).is_none() || shows(identities, state, path) { Ok(()) } else { Err(forbidden(state, path)) }
+    if state.may_read(path, identities) { Ok(()) } else { Err(forbidden(state, path)) }
 }
 
 /// Whether the request may see what a znode holds.
 pub(crate) fn shows(identities: &[Identity], state: &State, path: &ZPath) -> bool {
-    state.node(path).is_some_and(|node| permits(node.acl(), READ, identities))
+    state.node(path).is_some() && state.may_read(path, identities)
+}
+
+/// A path, or nothing where its name is not for the request to know: that of the ticket before one's own.
+pub(crate) fn shown_name(identities: &[Identity], state: &State, path: &ZPath) -> String {
+    if state.may_read_name(path, identities) { path.as_str().into() } else { String::new() }
 }
 
 /// The credential of the request's session, if it owns the znode and has proven to be itself.
@@ -35,6 +40,6 @@ pub(crate) fn own_credential(call: &Call, state: &State, path: &ZPath) -> Option
     own.then_some(credential)
 }
 
-fn forbidden(state: &State, path: &ZPath) -> Problem {
+pub(crate) fn forbidden(state: &State, path: &ZPath) -> Problem {
     Problem::from(Error::NoAuth).at(path, state.last_zxid())
 }

@@ -13,6 +13,7 @@ use znode::{
     Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath, Zxid,
 };
 
+use crate::access::shown_name;
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
 use crate::door::Door;
@@ -106,14 +107,14 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
             Ok(Waited::Held(grant)) => grant,
             // However the wait ended: if the place is kept, the client must hear of its ticket.
-            Ok(Waited::Over) | Err(_) => match standing(&call.door, &ticket)? {
+            Ok(Waited::Over) | Err(_) => match standing(&call, &ticket)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),
             },
         },
         None => wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?,
     };
-    let answer = held(&call.door, &ticket, &path, grant, heartbeat.safe_for_ms().await);
+    let answer = held(&call, &ticket, &path, grant, heartbeat.safe_for_ms().await);
     deliver(&call.parts.extensions, waiter);
     Ok(answer)
 }
@@ -260,7 +261,7 @@ async fn vanished(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended
 }
 
 /// 200.
-pub(crate) fn held(door: &Door, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
+pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
         lock: lock.as_str().into(),
@@ -269,7 +270,7 @@ pub(crate) fn held(door: &Door, ticket: &ZPath, lock: &ZPath, grant: Grant, safe
         safe_for_ms,
         revoke: grant.revoke,
     };
-    lint::warn(json(StatusCode::OK, grant.zxid, &body), &door.replica().state(), lock)
+    lint::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica().state(), lock, &call.identities)
 }
 
 /// Where a ticket stands now.
@@ -284,8 +285,8 @@ pub(crate) enum Standing {
 ///
 /// # Errors
 /// 410 when it has gone.
-pub(crate) fn standing(door: &Door, ticket: &ZPath) -> Result<Standing, Problem> {
-    let state = door.replica().state();
+pub(crate) fn standing(call: &Call, ticket: &ZPath) -> Result<Standing, Problem> {
+    let state = call.door.replica().state();
     let zxid = state.last_zxid();
     let problem = |error| match error {
         Error::NoNode => past::ticket_gone(&state, ticket, zxid),
@@ -299,11 +300,11 @@ pub(crate) fn standing(door: &Door, ticket: &ZPath) -> Result<Standing, Problem>
                 ticket: ticket.as_str().into(),
                 lock: lock.as_str().into(),
                 position: lock::position(&state, ticket).map_err(problem)?,
-                predecessor: predecessor.as_str().into(),
+                predecessor: shown_name(&call.identities, &state, &predecessor),
                 revoke: lock::revocation(&state, ticket).map(revoke::request),
             };
             let answer = json(StatusCode::ACCEPTED, zxid, &body);
-            Ok(Standing::Waiting(lint::warn(answer, &state, &lock)))
+            Ok(Standing::Waiting(lint::warn(answer, &state, &lock, &call.identities)))
         }
     }
 }

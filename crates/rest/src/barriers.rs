@@ -7,6 +7,7 @@ use replica::{Step, WatchKey};
 use uuid::Uuid;
 use znode::{CreateMode, Error, Op, State, ZPath, Zxid};
 
+use crate::access::check_readable;
 use crate::call::{Answer, Call, json};
 use crate::own_znode::{self, child};
 use crate::problem::Problem;
@@ -65,6 +66,7 @@ pub(crate) async fn pass(mut call: Call) -> Answer {
         None => Step::Ready(()),
         Some(_) => Step::Watch(WatchKey::Node(path.clone())),
     };
+    check_readable(&call.identities, &state, &path)?;
     let (open, zxid) = wait.until(&call, state, closed).await?;
     let now = if open.is_some() { BarrierState::Open } else { BarrierState::Closed };
     Ok(barrier(StatusCode::OK, &path, now, zxid))

@@ -9,18 +9,19 @@ use axum::http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValu
 use axum::http::{StatusCode, request};
 use axum::response::Response;
 use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use protocol::ProblemType;
 use replica::Consistency;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use znode::{Acl, Error, Identity, LockGuard, Op, Reply, State, ZPath, Zxid};
 
+use crate::bodies::{Broken, Room};
 use crate::caller::{Arrival, Caller};
 use crate::door::{AtZxid, Door};
 use crate::paths;
+use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::query::Query;
 
@@ -79,8 +80,8 @@ impl Call {
         Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
     }
 
-    /// The body, bounded in bytes and time. The permit is for as long as the body, or what became of it, is kept.
-    pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, OwnedSemaphorePermit), Problem> {
+    /// The body, bounded in bytes and time. The room is for as long as the body, or what became of it, is kept.
+    pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, Room), Problem> {
         let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
         let announced = body.size_hint().upper().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         if announced.is_some_and(|bytes| bytes > max) {
@@ -90,13 +91,16 @@ impl Call {
             }
             return Err(too_large(max));
         }
-        let permit = self.door.body_permit(announced.unwrap_or(max))?;
-        let body = Limited::new(body, max).collect();
+        let body = self.door.bodies().read(body, max);
         let deadline = Duration::from_millis(self.door.config().body_read_timeout_ms);
         match tokio::time::timeout(deadline, body).await {
-            Ok(Ok(body)) => Ok((body.to_bytes(), permit)),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(max)),
-            Ok(Err(error)) => Err(Problem::bad("body", error)),
+            Ok(Ok(read)) => Ok(read),
+            Ok(Err(Broken::TooLarge)) => Err(too_large(max)),
+            Ok(Err(Broken::Unreadable(error))) => Err(Problem::bad("body", error)),
+            Ok(Err(Broken::Full)) => {
+                let detail = "too many bodies are on their way to this node, and this one was not whole yet";
+                Err(Problem::unavailable(detail, 1_000))
+            }
             Err(_) => {
                 let detail = format!("the body took longer than {} ms", self.door.config().body_read_timeout_ms);
                 Err(Problem::new(ProblemType::RequestTimeout, StatusCode::REQUEST_TIMEOUT, detail))
@@ -105,24 +109,24 @@ impl Call {
     }
 
     /// A body of JSON: an object.
-    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<(T, OwnedSemaphorePermit), Problem> {
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<(T, Room), Problem> {
         self.check_json_type()?;
-        let (bytes, permit) = self.body(self.door.config().body_bytes_max).await?;
-        Ok((object(&bytes)?, permit))
+        let (bytes, room) = self.body(self.door.config().body_bytes_max).await?;
+        Ok((object(&bytes)?, room))
     }
 
     /// A body of JSON: a list.
-    pub(crate) async fn json_list<T: DeserializeOwned>(&mut self) -> Result<(Vec<T>, OwnedSemaphorePermit), Problem> {
+    pub(crate) async fn json_list<T: DeserializeOwned>(&mut self) -> Result<(Vec<T>, Room), Problem> {
         self.check_json_type()?;
-        let (bytes, permit) = self.body(self.door.config().body_bytes_max).await?;
+        let (bytes, room) = self.body(self.door.config().body_bytes_max).await?;
         let list = serde_json::from_slice(&bytes).map_err(|error| Problem::bad("body", error))?;
-        Ok((list, permit))
+        Ok((list, room))
     }
 
     /// An object, where nothing at all means the default.
     pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T, Problem> {
         self.check_json_type()?;
-        let (bytes, _permit) = self.body(self.door.config().body_bytes_max).await?;
+        let (bytes, _room) = self.body(self.door.config().body_bytes_max).await?;
         if bytes.is_empty() {
             return Ok(T::default());
         }
@@ -149,6 +153,11 @@ impl Call {
         }
         let detail = "send application/json";
         Err(Problem::new(ProblemType::UnsupportedMediaType, StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+    }
+
+    /// The other end of the connection.
+    pub(crate) fn peer(&self) -> Option<&Peer> {
+        self.parts.extensions.get()
     }
 
     /// The request that the headers and `op` make.

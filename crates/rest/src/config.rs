@@ -1,19 +1,33 @@
 //! Every bound of the door.
 
+use tls::Networks;
+
 /// Settings of the door. Durations are in milliseconds. What each bound answers is in docs/http-api.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestConfig {
     /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`; nobody when empty.
     pub super_digest: String,
-    /// Connections at once. Beyond: 503 with `Retry-After`, and the connection is closed.
+    /// Names and addresses by which clients may call this node, without ports. A listener on loopback takes these and the
+    /// names of its machine, others take any when there are none here. Beyond: 421.
+    pub http_hosts: Vec<String>,
+    /// Origins whose pages may ask, such as `https://ui.example`, besides the node's own. Beyond: 403.
+    pub http_origins: Vec<String>,
+    /// Connections at once. Beyond: a silent one gives way, else 503 with `Retry-After`, and the connection is closed.
     pub connections_max: usize,
+    /// Those from one address; 0 is a quarter of all. Beyond: the same.
+    pub connections_per_address_max: usize,
+    /// New sessions a second from one address, and ten times as many at once; 0 is no bound. Beyond: 429.
+    pub session_rate_max: u32,
+    /// Addresses that stand for many clients: none of the bounds for one address are theirs.
+    pub exempt: Networks,
     /// Long-polls and waiting acquires at once. Beyond: 429 with `Retry-After`.
     pub waits_max: usize,
     /// The longest `wait`. Beyond: 400.
     pub wait_max_ms: u64,
     /// A request's body. Beyond: 413.
     pub body_bytes_max: usize,
-    /// Bodies being read, and long answers being taken, together. Beyond: 503 with `Retry-After`.
+    /// Bodies that have come, as far as they have, and long answers being taken, together; the latter up to half of it.
+    /// Beyond: the body that was begun first and is not whole is given up; 503 with `Retry-After`.
     pub bodies_bytes_max: usize,
     /// From the first byte of a body to its last. Beyond: 408, and the connection is closed.
     pub body_read_timeout_ms: u64,
@@ -46,7 +60,12 @@ impl Default for RestConfig {
     fn default() -> Self {
         RestConfig {
             super_digest: String::new(),
+            http_hosts: Vec::new(),
+            http_origins: Vec::new(),
             connections_max: 16_384,
+            connections_per_address_max: 0,
+            session_rate_max: 500,
+            exempt: Networks::default(),
             waits_max: 16_384,
             wait_max_ms: 600_000,
             body_bytes_max: 4 << 20,

@@ -18,6 +18,7 @@ use hyper::rt::Write as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tls::Place;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
@@ -26,7 +27,7 @@ use tracing::debug;
 
 use crate::RestConfig;
 use crate::delivery::{Delivering, Delivery, Stage};
-use crate::identity::Peer;
+use crate::peer::Peer;
 
 /// An idle connection is parked after this time, or a [`TICK`] later.
 const PARK_AFTER: Duration = Duration::from_millis(250);
@@ -88,8 +89,8 @@ impl Connections {
         }
     }
 
-    /// Serves a connection to its end.
-    pub(crate) async fn serve<T: Socket>(&self, stream: T, peer: Option<Peer>) {
+    /// Serves a connection to its end. Its first whole request is heard of in its place.
+    pub(crate) async fn serve<T: Socket>(&self, stream: T, guest: Option<(Peer, &Place)>) {
         let delivery = Delivery::default();
         let mut io = Delivering::new(TokioIo::new(stream), delivery.clone(), self.stall);
         let mut alarm = std::pin::pin!(tokio::time::sleep_until(self.started));
@@ -97,7 +98,7 @@ impl Connections {
         let mut wakers = Wakers { alarm: alarm.as_mut(), stopped: stopped.as_mut() };
         loop {
             // In a box that is there only as long: a parked connection is not to keep its place.
-            let busy = Box::pin(self.busy(io, &delivery, peer.as_ref(), &mut wakers));
+            let busy = Box::pin(self.busy(io, &delivery, guest.as_ref(), &mut wakers));
             io = match busy.await {
                 Ok(Some(parked)) => parked,
                 Ok(None) => return,
@@ -116,13 +117,14 @@ impl Connections {
         &self,
         io: Io<T>,
         delivery: &Delivery,
-        peer: Option<&Peer>,
+        guest: Option<&(Peer, &Place)>,
         wakers: &mut Wakers<'_, '_>,
     ) -> hyper::Result<Option<Io<T>>> {
         let service = service_fn(|mut request: hyper::Request<RequestBody>| {
             delivery.working();
             request.extensions_mut().insert(delivery.clone());
-            if let Some(peer) = peer {
+            if let Some((peer, place)) = guest {
+                place.heard();
                 request.extensions_mut().insert(peer.clone());
             }
             let answer = self.router.clone().oneshot(request);

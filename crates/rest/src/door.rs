@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use protocol::{Outcome, ProblemType, headers};
 use replica::{Entrance, Replica, RequestEnd};
+use tls::Rates;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,9 +17,14 @@ use tracing::debug;
 use znode::Zxid;
 
 use crate::RestConfig;
+use crate::bodies::Bodies;
 use crate::caller::{Arrival, Proven, credential};
-use crate::long_answers;
+use crate::node::Digests;
 use crate::problem::Problem;
+use crate::{long_answers, origin};
+
+/// Browsers give an answer to no page of another place, also not as a picture.
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// The state behind the routes. Clones are the same door.
 #[derive(Clone)]
@@ -31,10 +37,9 @@ struct Inner {
     config: RestConfig,
     node_id: u64,
     waits: Arc<Semaphore>,
-    /// In KiB, so that the count fits.
-    bodies: Arc<Semaphore>,
-    /// One walk over the whole state at a time.
-    digests: Arc<Semaphore>,
+    bodies: Bodies,
+    digests: Digests,
+    session_rates: Rates,
     stopping: CancellationToken,
 }
 
@@ -46,9 +51,9 @@ impl Door {
     pub(crate) fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Door {
         let node_id = replica.status().node_id;
         let waits = Arc::new(Semaphore::new(config.waits_max.min(Semaphore::MAX_PERMITS)));
-        let bodies = Arc::new(Semaphore::new(config.bodies_bytes_max.div_ceil(1024).min(Semaphore::MAX_PERMITS)));
-        let digests = Arc::new(Semaphore::new(1));
-        Door { inner: Arc::new(Inner { replica, config, node_id, waits, bodies, digests, stopping }) }
+        let (bodies, digests) = (Bodies::new(config.bodies_bytes_max), Digests::default());
+        let session_rates = Rates::new(config.session_rate_max);
+        Door { inner: Arc::new(Inner { replica, config, node_id, waits, bodies, digests, session_rates, stopping }) }
     }
 
     pub(crate) fn replica(&self) -> &Replica {
@@ -88,23 +93,19 @@ impl Door {
         let _ = self.inner.waits.acquire_many(all).await;
     }
 
-    /// Memory for a body.
-    ///
-    /// # Errors
-    /// 503 when other bodies have it all.
-    pub(crate) fn body_permit(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
-        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-        let permit = self.inner.bodies.clone().try_acquire_many_owned(kib);
-        permit.map_err(|_| Problem::unavailable("too many bodies are on their way to this node", 1_000))
+    /// Memory for bodies.
+    pub(crate) fn bodies(&self) -> &Bodies {
+        &self.inner.bodies
     }
 
-    /// The turn to walk over the whole state.
-    ///
-    /// # Errors
-    /// 503 when another walk is under way.
-    pub(crate) fn digest_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        let permit = self.inner.digests.clone().try_acquire_owned();
-        permit.map_err(|_| Problem::unavailable("another digest of the state is being made", 1_000))
+    /// Digests of the state.
+    pub(crate) fn digests(&self) -> &Digests {
+        &self.inner.digests
+    }
+
+    /// How often one address may open a session.
+    pub(crate) fn session_rates(&self) -> &Rates {
+        &self.inner.session_rates
     }
 
     /// When a write that begins now is given up.
@@ -167,13 +168,18 @@ impl Door {
         to.insert(HeaderName::from_static(headers::NODE), HeaderValue::from(self.inner.node_id));
         to.insert(HeaderName::from_static(headers::LEADER), leader);
         to.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        to.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     }
 }
 
-/// The outermost layer: bounds of the head, the heartbeat on arrival, the headers of every answer.
+/// The outermost layer: bounds of the head, pages of elsewhere, the heartbeat on arrival, the headers of every answer.
 pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let arrival = Arrival(Instant::now());
     if let Some(problem) = head_problem(door.config(), request.uri(), request.headers()) {
+        return door.finish(problem.into_response());
+    }
+    // Before anything is done for it, the heartbeat included.
+    if let Some(problem) = origin::problem(door.config(), &request) {
         return door.finish(problem.into_response());
     }
     let proven = credential(request.headers());

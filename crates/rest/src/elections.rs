@@ -121,7 +121,7 @@ fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election
         return Ok(Election { election: path.as_str().into(), candidates: contenders, leader: None, cursor });
     };
     let node = state.node(&leader.ticket).ok_or(Error::NoNode)?;
-    let said = words::shown_info(&leader.ticket, node, identities);
+    let said = words::shown_info(&leader.ticket, node, state, identities);
     Ok(Election {
         election: path.as_str().into(),
         candidates: contenders,

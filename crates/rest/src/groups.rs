@@ -112,7 +112,7 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, limit
 
 /// A member, and what it says of itself if the request may read that.
 fn info(identities: &[Identity], state: &State, path: &ZPath) -> Option<GroupMember> {
-    let said = words::shown_info(path, state.node(path)?, identities);
+    let said = words::shown_info(path, state.node(path)?, state, identities);
     Some(GroupMember {
         member: path.name().into(),
         session: owner(state, path).map(|session| session.0),

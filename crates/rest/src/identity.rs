@@ -3,8 +3,6 @@
 //! The same as at the ZooKeeper door, so that one ACL means one thing: `x509:<subject>` by TLS, `digest:<user>:<hash>` by HTTP's
 //! Basic authentication, and the super user by the digest that the operator has configured.
 
-use std::sync::Arc;
-
 use axum::http::Extensions;
 use axum::http::header::{AUTHORIZATION, HeaderMap};
 use base64::Engine;
@@ -12,18 +10,8 @@ use base64::prelude::BASE64_STANDARD;
 use sha1::{Digest, Sha1};
 use znode::{Identity, SUPER};
 
+use crate::peer::Peer;
 use crate::problem::Problem;
-
-/// Whom the other end of a connection has proven to be, if anybody.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer(Arc<Identity>);
-
-impl Peer {
-    /// By the subject of the certificate that it has shown.
-    pub(crate) fn new(subject: &str) -> Peer {
-        Peer(Arc::new(Identity { scheme: "x509".into(), id: subject.to_owned() }))
-    }
-}
 
 /// Everybody that a request has proven to come from, besides anyone.
 ///
@@ -35,7 +23,7 @@ pub(crate) fn identities(
     headers: &HeaderMap,
     super_digest: &str,
 ) -> Result<Vec<Identity>, Problem> {
-    let mut identities = extensions.get::<Peer>().map_or_else(Vec::new, |Peer(proven)| vec![Identity::clone(proven)]);
+    let mut identities: Vec<_> = extensions.get::<Peer>().and_then(Peer::identity).into_iter().collect();
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(identities) };
     let bad = |why: &str| Problem::bad("Authorization", why);
@@ -65,10 +53,12 @@ mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
+    use crate::peer::Known;
 
     fn proven(values: &[&'static str]) -> Result<Vec<String>, Problem> {
         let (mut extensions, mut headers) = (Extensions::new(), HeaderMap::new());
-        extensions.insert(Peer::new("CN=a"));
+        let (addr, subject) = ([192, 0, 2, 1].into(), Some("CN=a".into()));
+        extensions.insert(Peer::new(Known { addr, is_exempt: false, on_loopback: false, is_secure: true, subject }));
         for value in values {
             headers.append(AUTHORIZATION, HeaderValue::from_static(value));
         }

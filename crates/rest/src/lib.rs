@@ -4,11 +4,12 @@
 //!  connection -> serve.rs      their number; handshakes; the end of all
 //!             -> connection.rs bounds: head, idle, stalled answers; parked while idle
 //!             -> door.rs       every request: bounds of the head, heartbeat; every answer: Zlock-Zxid, -Node, -Leader
+//!             -> origin.rs     which pages of a browser may ask
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body; what it may read (access.rs)
 //!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
 //!                elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs  metrics.rs
 //!             -> problem.rs    the only place where an error meets HTTP
-//!             -> long_answers.rs  their place among the bodies
+//!             -> long_answers.rs  their place among the bodies (bodies.rs)
 //! ```
 //!
 //! The door translates and waits, and decides nothing: whether a wait ended with or without the lock is decided by the
@@ -17,6 +18,7 @@
 mod access;
 mod acquire;
 mod barriers;
+mod bodies;
 mod call;
 mod caller;
 mod config;
@@ -34,9 +36,11 @@ mod metrics;
 mod multilocks;
 mod node;
 mod openapi;
+mod origin;
 mod own_znode;
 mod past;
 mod paths;
+mod peer;
 mod problem;
 mod query;
 mod revoke;

@@ -4,7 +4,7 @@ use axum::http::HeaderName;
 use axum::response::Response;
 use protocol::{BlindSpot, headers};
 use znode::lock::{self, Naming};
-use znode::{State, ZPath};
+use znode::{Identity, State, ZPath};
 
 use crate::call::with_header;
 
@@ -14,9 +14,12 @@ pub(crate) fn blind_spots(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
     lock::lint(state, lock).into_iter().map(word).collect()
 }
 
-/// Adds the header, if there is something to warn of.
-pub(crate) fn warn(response: Response, state: &State, lock: &ZPath) -> Response {
+/// Adds the header, if there is something to warn of, and the request may know who queues.
+pub(crate) fn warn(response: Response, state: &State, lock: &ZPath, identities: &[Identity]) -> Response {
     let spots = blind_spots(state, lock);
+    if !spots.is_empty() && !state.may_read(lock, identities) {
+        return response;
+    }
     if spots.is_empty() {
         return response;
     }

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use protocol::{Contender, LockList, LockQueue, LockSet, LockSummary, Released, TokenCheck};
 use tokio::time::Instant;
 use znode::lock::{self, LockStatus, QueueEntry};
-use znode::{Error, FencingToken, Identity, LockSettings, Op, Reply, State, ZPath};
+use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, Reply, State, ZPath};
 
 use crate::access::{check_readable, own_credential, shows};
 use crate::acquire::{Standing, held, standing, wait};
@@ -33,22 +33,30 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
     let state = call.read().await?;
     if let Some(token) = token {
         call.query.finish()?;
-        let held = lock::is_held_with(&state, &path, FencingToken(token));
+        let token = FencingToken(token);
+        // A session may ask for its own ticket.
+        let proven = call.caller.credential.filter(|credential| state.authenticate(credential).is_ok());
+        let own = |credential: Credential| lock::is_held_by(&state, &path, token, credential.session);
+        if !proven.is_some_and(own) {
+            check_readable(&call.identities, &state, &path)?;
+        }
+        let held = lock::is_held_with(&state, &path, token);
         let zxid = state.last_zxid();
-        let check = TokenCheck { lock: path.as_str().into(), fencing_token: token, held, zxid: zxid.0 };
+        let check = TokenCheck { lock: path.as_str().into(), fencing_token: token.0, held, zxid: zxid.0 };
         return Ok(json(StatusCode::OK, zxid, &check));
     }
     check_readable(&call.identities, &state, &path)?;
     let limit = call.query.limit(call.door.config().page_max)?;
     if wants_history {
         call.query.finish()?;
+        past::check_readable(&call.identities, &state, &path)?;
         return Ok(json(StatusCode::OK, state.last_zxid(), &past::history(&state, &path, limit)));
     }
     let from = call.query.get("from")?.unwrap_or(0);
     call.query.finish()?;
     let page = page(&call.identities, &state, &path, from, limit)
         .map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;
-    Ok(lint::warn(json(StatusCode::OK, state.last_zxid(), &page), &state, &path))
+    Ok(lint::warn(json(StatusCode::OK, state.last_zxid(), &page), &state, &path, &call.identities))
 }
 
 fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
@@ -115,18 +123,48 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
     let after = call.query.path("after")?;
     call.query.finish()?;
-    let mut locks = lock::list(&state, &prefix, after.as_ref(), limit + 1)?;
+    let named = |lock: &ZPath| *lock == prefix || state.may_read_name(lock, &call.identities);
+    let is_shown = |lock: &ZPath| shows(&call.identities, &state, lock) && named(lock);
+    let mut locks = shown_locks(&state, &prefix, after, limit + 1, is_shown)?;
     let more = locks.len() > limit;
     locks.truncate(limit);
+    // A cursor is a name as well.
     let next = if more { locks.last().map(|summary| summary.lock.as_str().into()) } else { None };
-    // Those that the request may not read are passed over, but count for the page: it ends after so many looks.
-    let locks = locks.into_iter().filter(|summary| shows(&call.identities, &state, &summary.lock));
+    let locks = locks.into_iter();
     let locks = locks.map(|summary| LockSummary {
         lock: summary.lock.as_str().into(),
         contenders: summary.contenders,
         first: contender(&call.identities, &state, summary.first),
     });
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks: locks.collect(), next }))
+}
+
+/// Locks in a row that a request may not read and that are passed over for it.
+const PASSED_OVER_MAX: usize = 10_000;
+
+/// At most `max` of the locks after `after` that are to be shown.
+fn shown_locks(
+    state: &State,
+    prefix: &ZPath,
+    mut after: Option<ZPath>,
+    max: usize,
+    is_shown: impl Fn(&ZPath) -> bool,
+) -> Result<Vec<lock::LockSummary>, Problem> {
+    let (mut shown, mut passed_over) = (Vec::new(), 0);
+    loop {
+        let some = lock::list(state, prefix, after.as_ref(), max)?;
+        let Some(last) = some.last().map(|summary| summary.lock.clone()) else { return Ok(shown) };
+        passed_over += some.len();
+        shown.extend(some.into_iter().filter(|summary| is_shown(&summary.lock)));
+        if shown.len() >= max {
+            shown.truncate(max);
+            return Ok(shown);
+        }
+        if passed_over > PASSED_OVER_MAX.max(max) {
+            return Err(Problem::bad("prefix", "too many locks that the request may not read: ask for fewer"));
+        }
+        after = Some(last);
+    }
 }
 
 /// Says where a ticket stands, waiting until it holds, or until somebody wants it back, as long as `wait` says.
@@ -150,7 +188,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let lock = ticket.parent().ok_or_else(|| Problem::bad("ticket", "the root is no lock node"))?;
     let problem = |error| match error {
         // How it ended is a part of the lock's past.
-        Error::NoNode if check_readable(&call.identities, &state, &lock).is_ok() => {
+        Error::NoNode if lock::may_read_past(&state, &lock, &call.identities) => {
             past::ticket_gone(&state, &ticket, zxid)
         }
         Error::NoNode => Problem::ticket_gone(&ticket, zxid),
@@ -177,7 +215,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         LockStatus::Held { .. } => {}
         LockStatus::Waiting { .. } => _ = wait(&call.door, &ticket, deadline).await?,
     }
-    if let Standing::Waiting(answer) = standing(&call.door, &ticket)? {
+    if let Standing::Waiting(answer) = standing(&call, &ticket)? {
         return Ok(answer);
     }
     // The heartbeat may take its time, and the ticket be taken away meanwhile: how it stands is looked up behind it.
@@ -185,8 +223,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
     };
-    match standing(&call.door, &ticket)? {
-        Standing::Held(grant) => Ok(held(&call.door, &ticket, &lock, grant, safe_for_ms)),
+    match standing(&call, &ticket)? {
+        Standing::Held(grant) => Ok(held(&call, &ticket, &lock, grant, safe_for_ms)),
         Standing::Waiting(answer) => Ok(answer),
     }
 }

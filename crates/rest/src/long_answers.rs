@@ -7,9 +7,10 @@ use axum::body::{Body, HttpBody};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
 
+use crate::bodies::{Full, Room};
 use crate::door::Door;
+use crate::problem::Problem;
 
 /// What each connection may keep without being counted.
 const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
@@ -21,7 +22,7 @@ pub(crate) struct OfTheState;
 /// The bytes of an answer with their place.
 struct Held {
     bytes: Bytes,
-    _place: OwnedSemaphorePermit,
+    _place: Room,
 }
 
 impl AsRef<[u8]> for Held {
@@ -38,9 +39,12 @@ pub(crate) fn with_place(door: &Door, method: &Method, response: Response) -> Re
     if length <= UNCOUNTED_BYTES_MAX || !method.is_safe() || response.extensions().get::<OfTheState>().is_some() {
         return response;
     }
-    let _place = match door.body_permit(usize::try_from(length).unwrap_or(usize::MAX)) {
+    let _place = match door.bodies().answer(usize::try_from(length).unwrap_or(usize::MAX)) {
         Ok(place) => place,
-        Err(problem) => return problem.into_response(),
+        Err(Full) => {
+            let detail = "too many long answers of this node are not taken yet";
+            return Problem::unavailable(detail, 1_000).into_response();
+        }
     };
     let (parts, mut body) = response.into_parts();
     match whole(&mut body) {

@@ -104,6 +104,9 @@ fn state(text: &mut Text, status: &NodeStatus) {
     text.counter("sessions_expired_total", help, status.counts.sessions_expired);
     text.gauge("znodes", "Znodes, the root included.", status.znodes);
     text.gauge("data_bytes", "The data of all znodes.", status.data_bytes);
+    let help = "Memory that the replicated state takes, by estimate.";
+    text.gauge("state_bytes", help, status.state_bytes);
+    text.gauge("state_bytes_max", "How much of it the state may take: state_max.", status.state_bytes_max);
     text.gauge("locks", "Znodes with contenders among their children.", status.locks);
     text.gauge("lock_holders", "Lock nodes of sessions that hold their lock.", status.holders);
     let help = "Other lock nodes: those that wait, those of dead holders whose lock-delay lasts, those of no session.";

@@ -8,9 +8,9 @@ use protocol::{HeldPart, MultiTicket};
 use replica::{Step, WatchKey};
 use uuid::Uuid;
 use znode::lock::{self, LockStatus};
-use znode::{AcquireAll, Attempt, Error, Op, Policy, RequestKey, State, ZPath, Zxid};
+use znode::{AcquireAll, Attempt, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
 
-use crate::access::{check_readable, own_credential};
+use crate::access::{forbidden, own_credential, shown_name};
 use crate::acquire::{enqueue, wait, wait_or_leave};
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
@@ -58,7 +58,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
         wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?;
     }
     let safe_for_ms = heartbeat.safe_for_ms().await;
-    let answer = view(&call.door.replica().state(), &ticket, safe_for_ms)?;
+    let answer = view(&call.identities, &call.door.replica().state(), &ticket, safe_for_ms)?;
     deliver(&call.parts.extensions, waiter);
     Ok(answer)
 }
@@ -81,7 +81,10 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let own = own_credential(&call, &state, &ticket);
     if own.is_none() {
         let mut locks = parts.iter().filter_map(ZPath::parent);
-        locks.try_for_each(|lock| check_readable(&call.identities, &state, &lock))?;
+        // Refused at the ticket that was named, not at another of its locks.
+        if !locks.all(|lock| state.may_read(&lock, &call.identities)) {
+            return Err(forbidden(&state, &ticket));
+        }
     }
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let step = |state: &State| match lock::status(state, &ticket) {
@@ -93,7 +96,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
     };
-    view(&call.door.replica().state(), &ticket, safe_for_ms)
+    view(&call.identities, &call.door.replica().state(), &ticket, safe_for_ms)
 }
 
 /// What is asked, and by which owner.
@@ -116,7 +119,7 @@ fn wish(body: protocol::AcquireAll) -> Result<(AcquireAll, String), Problem> {
 }
 
 /// 200 or 202; 410 when it is not there any more.
-fn view(state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Problem> {
+fn view(identities: &[Identity], state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Problem> {
     let zxid: Zxid = state.last_zxid();
     let parts = lock::parts(state, ticket).ok_or_else(|| gone(ticket, state))?;
     let tickets: Vec<String> = parts.iter().map(|part| part.as_str().into()).collect();
@@ -133,7 +136,7 @@ fn view(state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Pro
                 });
             }
             Ok(LockStatus::Waiting { predecessor }) => {
-                let predecessor = predecessor.as_str().into();
+                let predecessor = shown_name(identities, state, &predecessor);
                 let body = MultiTicket::Waiting { ticket: ticket.as_str().into(), tickets, predecessor };
                 return Ok(json(StatusCode::ACCEPTED, zxid, &body));
             }

@@ -1,16 +1,21 @@
 //! The node itself: `/v1/cluster`, `/livez`, `/readyz`, `/version`.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use axum::http::StatusCode;
 use protocol::{Cluster, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
 use replica::{NodeStatus, Readiness, Replica};
+use tokio::sync::Semaphore;
+use znode::{Error, SUPER};
 
 use crate::call::{Answer, Call, json};
+use crate::peer::Peer;
 use crate::problem::Problem;
 
 /// The answering node's view of the ensemble.
 #[utoipa::path(get, path = "/v1/cluster", tag = "node",
     params(("digest" = Option<bool>, Query, description = "also `state`: a digest of all that this node has applied, \
-        which takes the longer the more there is; one at a time, else 503")),
+        which takes the longer the more there is; one at a time, else 503; for the super user and programs on this machine")),
     responses((status = 200, description = "As this node sees it", body = Cluster)))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
     let with_digest = call.query.flag("digest")?;
@@ -21,16 +26,41 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Cluster { state, ..cluster_info(status) }))
 }
 
-/// Walks over the whole state, so not on a thread that others wait for.
+/// Digests of the state: one is made at a time, and the last one is kept.
+pub(crate) struct Digests {
+    turn: Arc<Semaphore>,
+    last: Arc<Mutex<Option<StateDigest>>>,
+}
+
+impl Default for Digests {
+    fn default() -> Digests {
+        Digests { turn: Arc::new(Semaphore::new(1)), last: Arc::default() }
+    }
+}
+
+/// Walks over the whole state, so not on a thread that others wait for, and for operators only.
 async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
-    let permit = call.door.digest_permit()?;
-    let state = call.door.replica().state();
+    let is_super = call.identities.iter().any(|identity| identity.scheme == SUPER);
+    if !is_super && !call.peer().is_some_and(Peer::is_local) {
+        let why = Problem::from(Error::NoAuth);
+        return Err(why.because("a digest is for the super user, and for programs on the node's machine"));
+    }
+    let Digests { turn, last } = call.door.digests();
+    let permit = Arc::clone(turn).try_acquire_owned();
+    let permit = permit.map_err(|_| Problem::unavailable("another digest of the state is being made", 1_000))?;
+    let (state, last) = (call.door.replica().state(), Arc::clone(last));
+    let known = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(known) = known.filter(|known| known.zxid == state.last_zxid().0) {
+        return Ok(known);
+    }
     let walk = tokio::task::spawn_blocking(move || {
         let digest = Replica::digest(&state);
         // It is kept until the walk is over, even when the caller has gone.
         drop(permit);
         let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        StateDigest { zxid: state.last_zxid().0, digest }
+        let digest = StateDigest { zxid: state.last_zxid().0, digest };
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest.clone());
+        digest
     });
     walk.await.map_err(|_| Problem::stopping())
 }

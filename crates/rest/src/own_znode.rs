@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use replica::Consistency;
 use znode::lock;
 use znode::{
-    Acl, Create, CreateMode, Error, FencingToken, Kind, LockGuard, Op, Reply, Request, SessionId, State, ZPath,
-    ZnodeOp, Zxid,
+    Create, CreateMode, Error, FencingToken, Kind, LockGuard, Op, Reply, Request, SessionId, State, ZPath, ZnodeOp,
+    Zxid,
 };
 
 use crate::call::Call;
@@ -84,7 +84,8 @@ pub(crate) async fn delete(call: &Call, path: &ZPath) -> Result<(Zxid, bool), Pr
     }
     let guard = call.caller.guard.clone().or_else(|| this_very(&state, path));
     drop(state);
-    match delete_guarded(call, path, guard.clone()).await {
+    // Without any ACL: it is the session's.
+    match take_out(call, Op::Release { ticket: path.clone() }, guard.clone()).await {
         // It is not there any more, and perhaps another one is.
         Err(problem) if problem.is(Error::LockNotHeld) && guard != call.caller.guard => {
             Ok((problem.zxid.unwrap_or(Zxid(0)), false))
@@ -102,12 +103,12 @@ fn this_very(state: &State, path: &ZPath) -> Option<LockGuard> {
 
 /// Deletes a znode, whoever made it.
 pub(crate) async fn delete_if_there(call: &Call, path: &ZPath) -> Result<(Zxid, bool), Problem> {
-    delete_guarded(call, path, call.caller.guard.clone()).await
+    let delete = Op::Znode(ZnodeOp::Delete { path: path.clone(), version: -1 });
+    take_out(call, delete, call.caller.guard.clone()).await
 }
 
-async fn delete_guarded(call: &Call, path: &ZPath, guard: Option<LockGuard>) -> Result<(Zxid, bool), Problem> {
-    let delete = Op::Znode(ZnodeOp::Delete { path: path.clone(), version: -1 });
-    match call.propose_guarded(delete, guard).await {
+async fn take_out(call: &Call, op: Op, guard: Option<LockGuard>) -> Result<(Zxid, bool), Problem> {
+    match call.propose_guarded(op, guard).await {
         Ok((zxid, _)) => Ok((zxid, true)),
         Err(problem) if problem.is(Error::NoNode) => Ok((problem.zxid.unwrap_or(Zxid(0)), false)),
         Err(problem) => Err(problem),
@@ -139,10 +140,10 @@ pub(crate) async fn make_directories(call: &Call, path: &ZPath) -> Result<(), Pr
     Ok(())
 }
 
-/// A create of the znode at a path.
+/// A create of the znode at a path, with the ACL of its directory.
 pub(crate) fn create(path: &ZPath, data: Vec<u8>, mode: CreateMode) -> Result<ZnodeOp, Problem> {
     let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
-    Ok(ZnodeOp::Create(Create { parent, name: path.name().into(), data, mode, acl: Acl::open() }))
+    Ok(ZnodeOp::Create(Create { parent, name: path.name().into(), data, mode, acl: Vec::new() }))
 }
 
 /// A child whose name comes from the client.

@@ -3,10 +3,16 @@
 use axum::http::StatusCode;
 use protocol::{LockHistory, PastTicket, ProblemType, SessionEnd, SessionEnded, TicketEnd};
 use znode::lock::{self, EndedSession};
-use znode::{SessionId, State, ZPath, Zxid};
+use znode::{Identity, SessionId, State, ZPath, Zxid};
 
+use crate::access::forbidden;
 use crate::problem::{Extra, Problem};
 use crate::words;
+
+/// Whether the request may read what a lock remembers, with or without its directory.
+pub(crate) fn check_readable(identities: &[Identity], state: &State, lock: &ZPath) -> Result<(), Problem> {
+    if lock::may_read_past(state, lock, identities) { Ok(()) } else { Err(forbidden(state, lock)) }
+}
 
 /// A lock's past: the last `limit` tickets that ended.
 pub(crate) fn history(state: &State, lock: &ZPath, limit: usize) -> LockHistory {

@@ -51,6 +51,11 @@ impl Problem {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// 400 about a parameter, header or field of the given name.
     pub(crate) fn bad(name: &str, why: impl std::fmt::Display) -> Problem {
         Problem {

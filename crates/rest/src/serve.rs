@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use replica::Replica;
-use tls::{Incoming, Listeners};
+use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -16,7 +17,7 @@ use tracing::{debug, warn};
 use crate::RestConfig;
 use crate::connection::Connections;
 use crate::door::Door;
-use crate::identity::Peer;
+use crate::peer::{Known, Peer};
 use crate::routes::routes;
 
 /// Connections over the cap that are told so, at once. More are closed without a word.
@@ -47,7 +48,7 @@ pub async fn serve(
             accepted = listeners.accept() => accepted,
         };
         match accepted {
-            Ok((incoming, _)) => server.clone().take(incoming),
+            Ok((incoming, addr)) => server.clone().take(incoming, addr.ip()),
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -64,18 +65,22 @@ struct Server {
     door: Door,
     connections: Connections,
     config: RestConfig,
-    places: Arc<Semaphore>,
+    places: Arc<Admission>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
-    refusal: String,
+    refusals_to_tell: [String; 2],
 }
 
 impl Server {
     fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
-        let refusal = refusal(&replica);
+        let refusals_to_tell = ["", " from your address"].map(|whose| refusal(&replica, whose));
         let door = Door::new(replica, config.clone(), stopping.clone());
         let connections = Connections::new(routes(door.clone()), &config, stopping.clone());
-        let places = Arc::new(Semaphore::new(config.connections_max.min(u32::MAX as usize >> 4)));
+        let places = Admission::new(&AdmissionConfig {
+            connections_max: config.connections_max,
+            connections_per_address_max: config.connections_per_address_max,
+            exempt: config.exempt.clone(),
+        });
         Server {
             door,
             connections,
@@ -83,46 +88,57 @@ impl Server {
             places,
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             stopping,
-            refusal,
+            refusals_to_tell,
         }
     }
 
     /// Serves a connection, if there is room for it.
-    fn take(self: Arc<Self>, incoming: Incoming) {
-        if let Ok(permit) = self.places.clone().try_acquire_owned() {
-            tokio::spawn(async move {
-                self.connection(incoming).await;
-                drop(permit);
-            });
-        } else if let Ok(permit) = self.refusals.clone().try_acquire_owned()
+    fn take(self: Arc<Self>, incoming: Incoming, addr: IpAddr) {
+        let full = match self.places.enter(addr) {
+            Ok(place) => {
+                place.serve(|place| async move { self.connection(incoming, addr, &place).await });
+                return;
+            }
+            Err(full) => full,
+        };
+        if let Ok(permit) = self.refusals.clone().try_acquire_owned()
             // A handshake only to refuse would be what the bound is there to spare.
             && let Some(stream) = incoming.into_plain()
         {
             tokio::spawn(async move {
                 // A client that does not listen need not hear it.
-                let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, &self.refusal)).await;
+                let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.refusal(full))).await;
                 drop(permit);
             });
         }
     }
 
-    async fn connection(&self, incoming: Incoming) {
+    fn refusal(&self, full: Full) -> &str {
+        let [door, address] = &self.refusals_to_tell;
+        match full {
+            Full::Door => door,
+            Full::Address => address,
+        }
+    }
+
+    async fn connection(&self, incoming: Incoming, addr: IpAddr, place: &Place) {
         if let Err(error) = incoming.set_options() {
             debug!(%error, "cannot set the options of a connection");
         }
+        let (on_loopback, is_secure) = (incoming.is_on_loopback(), incoming.is_secure());
         let opened = tokio::select! {
             opened = incoming.open() => opened,
             () = self.stopping.cancelled() => return,
         };
         let Ok(stream) = opened.inspect_err(|error| debug!(%error, "a TLS handshake failed")) else { return };
-        let peer = stream.subject().map(Peer::new);
-        self.connections.serve(stream, peer).await;
+        let subject = stream.subject().map(str::to_owned);
+        let peer = Peer::new(Known { addr, is_exempt: place.is_exempt(), on_loopback, is_secure, subject });
+        self.connections.serve(stream, Some((peer, place))).await;
     }
 
     /// Waits until every connection has ended and every waiter whose client has gone is withdrawn, but not for ever.
     async fn drain(&self) {
-        let all = u32::try_from(self.config.connections_max).unwrap_or(u32::MAX).min(u32::MAX >> 4);
-        let ended = async { tokio::join!(self.places.acquire_many(all), self.door.quiet()) };
+        let ended = async { tokio::join!(self.places.emptied(), self.door.quiet()) };
         let timeout = Duration::from_millis(self.config.shutdown_timeout_ms);
         if tokio::time::timeout(timeout, ended).await.is_err() {
             warn!("connections were still open at shutdown");
@@ -131,12 +147,13 @@ impl Server {
 }
 
 /// What a connection over the cap is told.
-fn refusal(replica: &Replica) -> String {
-    let problem = crate::problem::Problem::unavailable("too many connections to this node: go to another one", 1_000);
+fn refusal(replica: &Replica, whose: &str) -> String {
+    let why = format!("too many connections{whose} to this node: go to another one");
+    let problem = crate::problem::Problem::unavailable(why, 1_000);
     let body = problem.to_json(replica.state().last_zxid());
     format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
-         zlock-node: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+         x-content-type-options: nosniff\r\ncross-origin-resource-policy: same-origin\r\nzlock-node: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         replica.status().node_id,
         body.len()
     )

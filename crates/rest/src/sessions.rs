@@ -6,11 +6,12 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use protocol::{Deleted, KeptAlive, Millis, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened};
 use replica::Touch;
-use znode::{Op, Reply, Session, SessionId};
+use znode::{Op, Reply, SUPER, Session, SessionId, ZPath};
 
 use crate::call::{Answer, Call, json, with_header};
 use crate::caller::secret_hash;
 use crate::past;
+use crate::peer::Peer;
 use crate::problem::Problem;
 
 /// How long, counted from the moment the client sent the request, the session cannot have expired.
@@ -35,8 +36,12 @@ pub(crate) async fn open(mut call: Call) -> Answer {
     getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     // The new session is not made in an old one.
     call.caller.credential = None;
+    let address = call.peer().and_then(Peer::counted_addr);
+    if address.is_some_and(|address| !call.door.session_rates().take(address)) {
+        return Err(Problem::too_many("new sessions from your address"));
+    }
     let texts = [("label", wish.label.len())];
-    let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label };
+    let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label, address };
     let opened = call.propose(op).await.map_err(|problem| problem.naming(&call.door.replica().state(), &texts));
     let (zxid, Reply::SessionOpened { session, timeout_ms }) = opened? else {
         return Err(Problem::internal("an open was not answered as one"));
@@ -77,7 +82,7 @@ pub(crate) async fn close(mut call: Call) -> Answer {
 /// One session, without its secret. For one that has ended, 410 says when and why while that is remembered.
 #[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions",
     params(("id" = u64, Path), ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
-    responses((status = 200, description = "The session and a page of its ephemerals", body = SessionInfo)))]
+    responses((status = 200, description = "The session and a page of those of its ephemerals that the request may know", body = SessionInfo)))]
 pub(crate) async fn one(mut call: Call) -> Answer {
     let id = session_id(&call, "")?;
     let state = call.read().await?;
@@ -87,12 +92,19 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let Some(session) = state.session(id) else {
         return Err(past::no_session(&state, id));
     };
+    let own = call.caller.credential.filter(|credential| credential.session == id);
+    let own = own.is_some_and(|credential| state.authenticate(&credential).is_ok());
+    // The names are for the session itself, and for who may read the lists that they stand in.
+    let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
     let rest = session.ephemerals().skip_while(|path| after.as_ref().is_some_and(|after| *path <= after));
-    let mut ephemerals: Vec<String> = rest.take(limit + 1).map(|path| path.as_str().into()).collect();
+    let mut ephemerals: Vec<String> = rest.filter(shown).take(limit + 1).map(|path| path.as_str().into()).collect();
     let more = ephemerals.len() > limit;
     ephemerals.truncate(limit);
     let next = if more { ephemerals.last().cloned() } else { None };
-    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, ..info(session) }))
+    // Where a client is concerns nobody but itself, and operators.
+    let is_super = call.identities.iter().any(|identity| identity.scheme == SUPER);
+    let address = session.address.filter(|_| own || is_super).map(|address| address.to_string());
+    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, address, ..info(session) }))
 }
 
 /// A page of sessions.
@@ -118,6 +130,7 @@ fn info(session: &Session) -> SessionInfo {
         label: session.label.to_string(),
         opened_ms: session.opened_ms,
         ephemeral_count: session.ephemeral_count() as u64,
+        address: None,
         ephemerals: Vec::new(),
         next: None,
     }

@@ -10,7 +10,7 @@ use protocol::{Released, SimpleLock, Ticket};
 use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
-use znode::{CreateMode, Error, FencingToken, LockGuard, Op, SessionId, State, ZPath, ZnodeOp, Zxid};
+use znode::{CreateMode, Error, FencingToken, LockGuard, Op, SessionId, State, ZPath, Zxid};
 
 use crate::access::check_readable;
 use crate::call::{Answer, Call, json};
@@ -148,7 +148,8 @@ async fn delete(call: &mut Call, path: ZPath, token: FencingToken) -> Result<Zxi
     if call.caller.guard.replace(own.clone()).is_some_and(|given| given != own) {
         return Err(Problem::bad("If-Lock", "a release depends on the lock that it gives back, and on no other"));
     }
-    Ok(call.propose(Op::Znode(ZnodeOp::Delete { path, version: -1 })).await?.0)
+    // Without any ACL: it is the session's.
+    Ok(call.propose(Op::Release { ticket: path }).await?.0)
 }
 
 /// The token of an owner that holds.

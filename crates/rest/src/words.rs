@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::{AclEntry, EventInfo, EventKind, Mode, Stat, ZnodeInfo};
-use znode::{Acl, CreateMode, Identity, LockMode, ZPath, Znode};
+use znode::{Acl, CreateMode, Identity, LockMode, State, ZPath, Znode};
 
 use crate::problem::Problem;
 use crate::query::Query;
@@ -33,8 +33,8 @@ pub(crate) fn znode_info(path: &ZPath, node: &Znode) -> ZnodeInfo {
 }
 
 /// The same, without the data when whom the request comes from may not read it.
-pub(crate) fn shown_info(path: &ZPath, node: &Znode, identities: &[Identity]) -> ZnodeInfo {
-    if znode::permits(node.acl(), znode::READ, identities) {
+pub(crate) fn shown_info(path: &ZPath, node: &Znode, state: &State, identities: &[Identity]) -> ZnodeInfo {
+    if state.may(path, node, znode::READ, identities) {
         return znode_info(path, node);
     }
     ZnodeInfo { path: path.as_str().into(), data: None, data_base64: None, stat: stat(node.stat()) }

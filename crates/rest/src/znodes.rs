@@ -7,9 +7,10 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, LOCATION, VARY};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use protocol::{AclEntry, AclInfo, Children, Created, Deleted, NamedStat, NodeSet};
-use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp, permits};
+use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp};
 
 use crate::access::readable;
+use crate::bodies::Room;
 use crate::call::{Answer, Call, json, with_header};
 use crate::door::AtZxid;
 use crate::long_answers::OfTheState;
@@ -126,10 +127,10 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
     let state = call.read().await?;
     call.query.finish()?;
     let node = readable(&call.identities, &state, &path, READ | ADMIN)?;
-    let may_set = permits(node.acl(), ADMIN, &call.identities);
+    let may_set = state.may(&path, node, ADMIN, &call.identities);
     let info = AclInfo {
         path: path.as_str().into(),
-        acl: node.acl().iter().map(|entry| words::acl_entry(entry, may_set)).collect(),
+        acl: state.acl_of(&path, node).iter().map(|entry| words::acl_entry(entry, may_set)).collect(),
         stat: words::stat(node.stat()),
     };
     let response = json(StatusCode::OK, state.last_zxid(), &info);
@@ -182,7 +183,7 @@ pub(crate) fn node<'a>(state: &'a State, path: &ZPath) -> Result<&'a Znode, Prob
 }
 
 /// The body as data: no longer than data may be.
-async fn data(call: &mut Call) -> Result<(Bytes, tokio::sync::OwnedSemaphorePermit), Problem> {
+async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
     let data_max = call.door.replica().state().limits().data_bytes_max as usize;
     call.body(data_max.min(call.door.config().body_bytes_max)).await
 }

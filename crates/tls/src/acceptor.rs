@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 
+use crate::handshakes::Handshakes;
+use crate::networks::{Networks, source};
 use crate::stream::Stream;
 use crate::{Error, files};
 
@@ -33,8 +34,10 @@ pub struct AcceptorConfig {
     pub key: PathBuf,
     /// A PEM file with the authorities whose certificates clients may show, and whether they must. Without it nobody is asked.
     pub clients: Option<(PathBuf, Clients)>,
-    /// Handshakes that have begun, at once. Beyond: they wait, within their time.
+    /// Handshakes that have begun, at once, and an eighth of it with one address. Beyond: they wait, within their time.
     pub handshakes_max: usize,
+    /// Addresses that stand for many clients, and may have all of them.
+    pub exempt: Networks,
     /// From a connection's beginning to the end of its handshake. Beyond: the connection is closed.
     pub handshake_timeout_ms: u64,
 }
@@ -43,7 +46,8 @@ pub struct AcceptorConfig {
 #[derive(Clone)]
 pub struct Acceptor {
     acceptor: TlsAcceptor,
-    places: Arc<Semaphore>,
+    handshakes: Arc<Handshakes>,
+    exempt: Networks,
     patience: Duration,
 }
 
@@ -79,7 +83,8 @@ impl Acceptor {
         server.send_tls13_tickets = 0;
         Ok(Acceptor {
             acceptor: TlsAcceptor::from(Arc::new(server)),
-            places: Arc::new(Semaphore::new(config.handshakes_max.clamp(1, Semaphore::MAX_PERMITS))),
+            handshakes: Arc::new(Handshakes::new(config.handshakes_max)),
+            exempt: config.exempt.clone(),
             patience: Duration::from_millis(config.handshake_timeout_ms),
         })
     }
@@ -92,9 +97,15 @@ impl Acceptor {
         let handshake = async {
             // Who says nothing keeps nobody from a place.
             stream.peek(&mut [0]).await?;
-            // It is never closed.
-            let _place = self.places.acquire().await;
-            self.acceptor.accept(stream).await
+            let addr = stream.peer_addr()?.ip();
+            let source = (!self.exempt.contain(addr)).then(|| source(addr));
+            let _place = self.handshakes.enter(source).await;
+            tokio::select! {
+                accepted = self.acceptor.accept(stream) => accepted,
+                () = self.handshakes.wanted_by_others() => {
+                    Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake stalled, and others wait for its place"))
+                }
+            }
         };
         match timeout(self.patience, handshake).await {
             Ok(accepted) => Ok(Stream::accepted(accepted?)),

@@ -24,6 +24,7 @@ pub struct Listeners {
 pub struct Incoming {
     stream: TcpStream,
     acceptor: Option<Acceptor>,
+    on_loopback: bool,
 }
 
 impl From<TcpListener> for Listeners {
@@ -40,21 +41,26 @@ impl Listeners {
     pub async fn accept(&self) -> io::Result<(Incoming, SocketAddr)> {
         let plain = async {
             match &self.plain {
-                Some(listener) => listener.accept().await,
+                Some(listener) => listener.accept().await.map(|accepted| (accepted, is_on_loopback(listener))),
                 None => std::future::pending().await,
             }
         };
         let secure = async {
             match &self.secure {
-                Some((listener, acceptor)) => listener.accept().await.map(|accepted| (accepted, acceptor.clone())),
+                Some((listener, acceptor)) => {
+                    let accepted = listener.accept().await?;
+                    Ok((accepted, acceptor.clone(), is_on_loopback(listener)))
+                }
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            accepted = plain => accepted.map(|(stream, addr)| (Incoming { stream, acceptor: None }, addr)),
-            accepted = secure => {
-                accepted.map(|((stream, addr), acceptor)| (Incoming { stream, acceptor: Some(acceptor) }, addr))
-            }
+            accepted = plain => accepted.map(|((stream, addr), on_loopback)| {
+                (Incoming { stream, acceptor: None, on_loopback }, addr)
+            }),
+            accepted = secure => accepted.map(|((stream, addr), acceptor, on_loopback)| {
+                (Incoming { stream, acceptor: Some(acceptor), on_loopback }, addr)
+            }),
         }
     }
 
@@ -65,7 +71,21 @@ impl Listeners {
     }
 }
 
+fn is_on_loopback(listener: &TcpListener) -> bool {
+    listener.local_addr().is_ok_and(|addr| addr.ip().to_canonical().is_loopback())
+}
+
 impl Incoming {
+    /// Whether its listener is for this machine only.
+    pub fn is_on_loopback(&self) -> bool {
+        self.on_loopback
+    }
+
+    /// Whether a handshake comes first.
+    pub fn is_secure(&self) -> bool {
+        self.acceptor.is_some()
+    }
+
     /// Sets the options of the socket: what is written leaves at once, and a dead client is noticed within half a minute also
     /// while nothing is written to it.
     ///

@@ -7,9 +7,9 @@ mod authority;
 use std::time::Duration;
 
 use authority::{Authority, Files};
-use tls::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Error, Listeners, Stream};
+use tls::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Error, Listeners, Networks, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
 
 /// No step of a test may take longer.
@@ -36,6 +36,7 @@ impl Server {
             key,
             clients: clients.map(|clients| (ca, clients)),
             handshakes_max: 8,
+            exempt: Networks::default(),
             handshake_timeout_ms: 10_000,
         };
         edit(&mut config);
@@ -52,6 +53,13 @@ impl Server {
 
     async fn dial(&self) -> TcpStream {
         TcpStream::connect(self.listeners.addrs()[1].unwrap()).await.unwrap()
+    }
+
+    /// From another address of this machine: all of 127.0.0.0/8 are.
+    async fn dial_from(&self, last: u8) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+        socket.connect(self.listeners.addrs()[1].unwrap()).await.unwrap()
     }
 
     async fn accepted(&self) -> std::io::Result<Stream> {
@@ -177,6 +185,36 @@ async fn a_stranger_who_says_nothing_takes_no_place() {
     }
 }
 
+/// 75 of them a second kept every client of an address with TLS waiting for ten seconds.
+#[tokio::test]
+async fn half_handshakes_of_one_address_do_not_delay_others() {
+    // Slow enough that no half handshake ends while the test runs.
+    let server = Server::start_with(None, |config| config.handshake_timeout_ms = 600_000).await;
+    let mut half = Vec::new();
+    for _ in 0..50 {
+        let mut stream = server.dial_from(2).await;
+        stream.write_all(&[22, 3, 1]).await.unwrap();
+        half.push(stream);
+    }
+    let connector = server.connector(None);
+    let strangers = async {
+        let mut accepted: Vec<_> = Vec::new();
+        for _ in 0..50 {
+            let (incoming, _) = server.listeners.accept().await.unwrap();
+            accepted.push(tokio::spawn(incoming.open()));
+        }
+        accepted
+    };
+    let accepted = tokio::time::timeout(PATIENCE, strangers).await.unwrap();
+    // As far as they come: all that are let in have begun.
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    let (served, heard) = server.meet(&connector, "localhost").await;
+    assert!(served.is_ok() && heard.is_ok());
+    assert!(accepted.iter().all(|one| !one.is_finished()), "nor were they sent away");
+}
+
 #[test]
 fn a_file_that_cannot_be_used_is_named_with_a_code() {
     let (authority, files) = (Authority::new("test authority"), Files::new());
@@ -185,7 +223,8 @@ fn a_file_that_cannot_be_used_is_named_with_a_code() {
     let empty = files.put_certificate("empty", "no PEM at all");
     let damaged = files.put_certificate("damaged", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     let missing = files.path("missing.pem");
-    let good = AcceptorConfig { certificate, key, clients: None, handshakes_max: 1, handshake_timeout_ms: 1 };
+    let exempt = Networks::default();
+    let good = AcceptorConfig { certificate, key, clients: None, handshakes_max: 1, exempt, handshake_timeout_ms: 1 };
     assert!(Acceptor::load(&good).is_ok());
     let check = |config: AcceptorConfig, code: &str, file: &str| {
         let error: Error = Acceptor::load(&config).unwrap_err();

@@ -26,6 +26,8 @@ pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_dig
         // Known already.
         "ip" => true,
         "x509" => identities.iter().any(|identity| identity.scheme == "x509"),
+        // Not an empty one, of which there is a digest.
+        "digest" if auth.auth.0.is_none() => false,
         "digest" if identities.len() < IDENTITIES_MAX => {
             let identity = Identity { scheme: auth.scheme, id: digest(&auth.auth.into_bytes()) };
             if identity.id.len() > DIGEST_BYTES_MAX {

@@ -45,7 +45,7 @@ pub(crate) struct Arrival {
 }
 
 impl Client {
-    pub(crate) fn new(arrival: Arrival, unread_bytes_max: usize, closed: CancellationToken) -> Client {
+    pub(crate) fn new(arrival: Arrival, outbox: Outbox, closed: CancellationToken) -> Client {
         let Arrival { number, addr, credential, connection, timeout } = arrival;
         Client {
             number,
@@ -53,7 +53,7 @@ impl Client {
             credential,
             connection,
             timeout,
-            outbox: Outbox::new(unread_bytes_max),
+            outbox,
             pulse: Pulse::new(),
             counts: Counts::default(),
             since: Instant::now(),
@@ -68,6 +68,11 @@ impl Client {
     pub(crate) fn certified(self, subject: Option<&str>) -> Client {
         let identities = Mutex::new(Arc::new(auth::known(self.addr.ip(), subject)));
         Client { identities, ..self }
+    }
+
+    /// Whether it has shown a certificate.
+    pub(crate) fn has_certificate(&self) -> bool {
+        self.identities().iter().any(|identity| identity.scheme == "x509")
     }
 
     pub(crate) fn session(&self) -> SessionId {
@@ -123,7 +128,6 @@ impl Client {
 
     /// Frames an answer.
     pub(crate) fn answer(&self, xid: i32, zxid: i64, body: Result<impl FnOnce(&mut Vec<u8>), i32>) -> Vec<u8> {
-        self.counts.sent();
         framed(|out| {
             let error = body.as_ref().err().copied().unwrap_or(0);
             ReplyHeader { xid, zxid, error }.write(out);

@@ -1,10 +1,18 @@
 //! Every bound of the door.
 
+use tls::Networks;
+
 /// Settings of the door. Durations are in milliseconds. What each bound answers is in docs/zookeeper.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireConfig {
-    /// Connections at once. Beyond: closed at once, and the client goes to another node.
+    /// Connections at once. Beyond: one without a session gives way, else closed at once, and the client goes to another node.
     pub connections_max: usize,
+    /// Those from one address; 0 is a quarter of all. Beyond: the same.
+    pub connections_per_address_max: usize,
+    /// New sessions a second from one address, and ten times as many at once; 0 is no bound. Beyond: the connection is closed.
+    pub session_rate_max: u32,
+    /// Addresses that stand for many clients: none of the bounds for one address are theirs.
+    pub exempt: Networks,
     /// A packet, in either direction, without its length: ZooKeeper's `jute.maxbuffer`. Beyond: the connection is closed.
     pub packet_bytes_max: usize,
     /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the connection whose packet was begun
@@ -20,9 +28,14 @@ pub struct WireConfig {
     pub watches_max: usize,
     /// Watches of one connection. Beyond: the same.
     pub connection_watches_max: usize,
-    /// Answers and events that a client has not taken yet. Beyond half of it no request is read, beyond it the
-    /// connection is closed.
+    /// Answers and events that a client has not taken yet. Beyond half of it no request is read. Beyond it the connection is
+    /// closed, where an answer that is longer than half of it does not count: one may always be sent, and the bound is for what
+    /// waits behind it.
     pub unread_bytes_max: usize,
+    /// Answers that are being made, and answers and events that clients have not taken yet, of all connections. Beyond: requests
+    /// wait; clients that take nothing are closed, or the one that takes the least. Also one answer: a longer one is
+    /// `BadArguments`.
+    pub answers_bytes_max: usize,
     /// From accepting a connection to its first whole packet. Beyond: the connection is closed.
     pub handshake_timeout_ms: u64,
     /// How long a client may take nothing of what is written to it. Beyond: the connection is closed.
@@ -41,6 +54,9 @@ impl Default for WireConfig {
     fn default() -> Self {
         WireConfig {
             connections_max: 4_096,
+            connections_per_address_max: 0,
+            session_rate_max: 500,
+            exempt: Networks::default(),
             packet_bytes_max: 0xf_ffff,
             half_packets_bytes_max: 64 << 20,
             outstanding_max: 1_000,
@@ -49,6 +65,7 @@ impl Default for WireConfig {
             watches_max: 1_000_000,
             connection_watches_max: 100_000,
             unread_bytes_max: 8 << 20,
+            answers_bytes_max: 64 << 20,
             handshake_timeout_ms: 10_000,
             write_timeout_ms: 10_000,
             propose_timeout_ms: 10_000,

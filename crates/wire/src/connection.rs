@@ -9,6 +9,7 @@ use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, fr
 use replica::{Entrance, Error, RequestEnd};
 use tls::{ReadHalf, WriteHalf};
 use tokio::io::AsyncWriteExt;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 use znode::{State, Zxid};
@@ -19,6 +20,7 @@ use crate::door::{Door, wire_zxid};
 use crate::pending::{Pending, Waited, What, is_about_watches};
 use crate::read_into::read_into;
 use crate::requests::{Done, propose, sync};
+use crate::slices::is_long;
 use crate::turns::Turns;
 use crate::watches::{self, Brought, Watching};
 use crate::writes::{self, Asker};
@@ -45,6 +47,8 @@ enum Wants {
     Room,
     /// An answer to what is on its way.
     Turn,
+    /// That others have their turn.
+    Rest,
 }
 
 /// One client's connection.
@@ -95,7 +99,10 @@ impl Connection {
             let mut rest = &bytes[..];
             while !rest.is_empty() {
                 match timeout(patience, socket.write(rest)).await {
-                    Ok(Ok(written)) if written > 0 => rest = &rest[written..],
+                    Ok(Ok(written)) if written > 0 => {
+                        rest = &rest[written..];
+                        self.client.outbox.wrote(written);
+                    }
                     _ => return,
                 }
             }
@@ -115,8 +122,10 @@ impl Connection {
         let mut now = Instant::now();
         loop {
             // Answers of reads can be long, and all that wait behind a write come due together.
-            while let Some(waited) = pending.take_due(|| outbox.has_room()) {
-                if let Some(end) = self.settle(waited) {
+            while !pending.is_spent()
+                && let Some(waited) = pending.take_due(|| outbox.has_room())
+            {
+                if let Some(end) = self.settle(waited, &mut pending) {
                     return end;
                 }
             }
@@ -124,6 +133,12 @@ impl Connection {
                 Ok(wants) => wants,
                 Err(end) => return end,
             };
+            if wants == Wants::Rest {
+                outbox.send_now();
+                yield_now().await;
+                pending.begin_turn();
+                continue;
+            }
             // Who is not read from has whole packets that wait, and no memory but theirs.
             if !half.set(if wants == Wants::More { frames.pending() } else { 0 }) {
                 return End::Cut("its packet is not whole, and there is no room for it");
@@ -133,7 +148,10 @@ impl Connection {
             tokio::select! {
                 biased;
                 // It said this before it was our turn to hear it.
-                () = pending.advance(), if waits => {
+                end = pending.go_on(), if waits => {
+                    if let Some(end) = end {
+                        return end;
+                    }
                     now = Instant::now();
                     self.client.pulse.heard(now);
                 }
@@ -159,6 +177,9 @@ impl Connection {
             if outbox.is_aborted() {
                 return Err(End::Cut("it does not read what it is sent"));
             }
+            if pending.is_spent() {
+                return Ok(Wants::Rest);
+            }
             if pending.len() >= config.outstanding_max || pending.bytes() >= config.outstanding_bytes_max {
                 return Ok(Wants::Turn);
             }
@@ -177,6 +198,7 @@ impl Connection {
                 return Ok(Wants::Turn);
             }
             let packet = frames.next_packet().map_err(too_long)?.unwrap_or_default();
+            pending.spend(packet.len());
             if let Some(end) = self.take(packet, pending, now) {
                 return Err(end);
             }
@@ -237,7 +259,11 @@ impl Connection {
                     pending.push(bytes, true, Box::pin(sync));
                     None
                 }
-                request if !pending.is_empty() && !pending.holds_writes_back() && !self.client.watches() => {
+                request
+                    if !pending.is_empty()
+                        && !pending.holds_writes_back()
+                        && self.is_answered_behind(&state, &request) =>
+                {
                     let moment = self.door.hub.moment(&self.client);
                     let read = async move {
                         waited(match moment.await {
@@ -259,7 +285,7 @@ impl Connection {
             if let What::Done(Done::Answer(at, _)) = &mut waited.what {
                 *at = Some(self.door.replica.state().last_zxid());
             }
-            return self.settle(waited);
+            return self.settle(waited, pending);
         }
         waited.is_barrier = matches!(waited.what, What::Now(_));
         pending.push(waited.bytes, waited.is_barrier, Box::pin(std::future::ready(waited)));
@@ -267,8 +293,9 @@ impl Connection {
     }
 
     /// Answers a request whose turn has come.
-    fn settle(&self, waited: Waited) -> Option<End> {
+    fn settle<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
         let Waited { xid, since, what, .. } = waited;
+        let session = self.client.session();
         let end = match what {
             What::Done(Done::Answer(at, body)) => {
                 self.reply(xid, at.unwrap_or_default(), body);
@@ -279,23 +306,45 @@ impl Connection {
                 Some(End::Finished)
             }
             What::Done(Done::Cut(why)) => Some(End::Cut(why)),
-            What::Now(request) => self.read(xid, &request),
+            What::Now(request) if is_long(&self.door.replica.state(), session, &request) => {
+                pending.read(Box::pin(self.read_long(xid, since, *request, None)));
+                return None;
+            }
+            What::Then(request, state) if is_long(&state, session, &request) => {
+                pending.read(Box::pin(self.read_long(xid, since, *request, Some(state))));
+                return None;
+            }
+            What::Now(request) => self.read(xid, &request, pending),
             What::Then(request, state) => {
-                self.read_from(&state, xid, &request);
+                let body = self.body_from(&state, &request);
+                pending.spend(body.as_ref().map_or(0, Vec::len));
+                self.reply(xid, state.last_zxid(), body);
                 None
             }
         };
+        self.answered(since, end);
+        end
+    }
+
+    /// Counts a request that was answered, or that ends its connection.
+    pub(crate) fn answered(&self, since: Instant, end: Option<End>) {
+        let now = Instant::now();
         for counts in [&self.client.counts, &self.door.counts] {
-            counts.answered(since.elapsed());
+            counts.answered(since, now);
         }
         if let Some(End::Cut(_)) = end {
             self.door.replica.count(Entrance::ZooKeeper, RequestEnd::Unknown);
         }
-        end
+    }
+
+    /// Whether a read is answered from the state behind the write before it, so that writes behind it need not wait for it. Those
+    /// states are kept until then: long reads wait without one.
+    fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
+        !self.client.watches() && !is_long(state, self.client.session(), request)
     }
 
     /// Answers what this node can answer of itself.
-    fn read(&self, xid: i32, request: &Request) -> Option<End> {
+    fn read(&self, xid: i32, request: &Request, pending: &mut Pending<'_>) -> Option<End> {
         let (hub, client) = (&self.door.hub, &*self.client);
         let watched = match request {
             Request::Exists(which) if which.watch => watches::read(hub, client, Watching::Exists, which),
@@ -317,28 +366,34 @@ impl Connection {
                 (state.last_zxid(), self.body_from(&state, other))
             }
             other => {
-                self.read_from(&self.door.replica.state(), xid, other);
+                let state = self.door.replica.state();
+                let body = self.body_from(&state, other);
+                pending.spend(body.as_ref().map_or(0, Vec::len));
+                self.reply(xid, state.last_zxid(), body);
                 return None;
             }
         };
         let (zxid, body) = watched;
+        pending.spend(body.as_ref().map_or(0, Vec::len));
         self.release(xid, zxid, body);
         None
     }
 
     fn bring_back(&self, xid: i32, set: &jute::SetWatches2) -> Option<End> {
-        match watches::bring_back(&self.door.hub, &self.client, set) {
+        let brought = watches::bring_back(&self.door.hub, &self.client, set);
+        self.brought_back(xid, &brought)
+    }
+
+    /// Answers setWatches, or not.
+    pub(crate) fn brought_back(&self, xid: i32, brought: &Brought) -> Option<End> {
+        match brought {
             Brought::Back(zxid) => {
-                self.release(xid, zxid, Ok(Vec::new()));
+                self.release(xid, *zxid, Ok(Vec::new()));
                 None
             }
             // A client does not look at this answer: only going away tells it that it has no watches here.
             Brought::TooMany => Some(End::Cut("there is no room for its watches")),
         }
-    }
-
-    fn read_from(&self, state: &State, xid: i32, request: &Request) {
-        self.reply(xid, state.last_zxid(), self.body_from(state, request));
     }
 
     fn body_from(&self, state: &State, request: &Request) -> Result<Vec<u8>, i32> {
@@ -356,14 +411,28 @@ impl Connection {
         self.client.outbox.release(self.frame(xid, zxid, body));
     }
 
+    /// A refusal, by either.
+    pub(crate) fn refuse(&self, is_held: bool, xid: i32, zxid: Zxid, code: i32) {
+        if is_held { self.release(xid, zxid, Err(code)) } else { self.reply(xid, zxid, Err(code)) }
+    }
+
     fn frame(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) -> Vec<u8> {
-        self.door.counts.sent();
-        self.count(body.is_ok());
-        self.client.answer(xid, self.told(zxid), body.map(requests::bytes))
+        let is_ok = body.is_ok();
+        let frame = self.client.answer(xid, self.told(zxid), body.map(requests::bytes));
+        self.count_sent(frame.len(), zxid, is_ok);
+        frame
+    }
+
+    /// Counts an answer.
+    pub(crate) fn count_sent(&self, bytes: usize, zxid: Zxid, is_ok: bool) {
+        for counts in [&self.door.counts, &self.client.counts] {
+            counts.sent(bytes, wire_zxid(zxid));
+        }
+        self.count(is_ok);
     }
 
     /// The zxid that an answer tells.
-    fn told(&self, zxid: Zxid) -> i64 {
+    pub(crate) fn told(&self, zxid: Zxid) -> i64 {
         let zxid = wire_zxid(zxid);
         self.told.fetch_max(zxid, Ordering::Relaxed).max(zxid)
     }
@@ -378,6 +447,9 @@ impl Connection {
             .is_ok_and(|auth| self.client.prove(auth, &self.door.config.super_digest));
         let error = if proven { error::OK } else { error::AUTH_FAILED };
         self.client.outbox.push(framed(|out| ReplyHeader { xid, zxid: 0, error }.write(out)));
+        if !proven {
+            self.door.auth_failed.fetch_add(1, Ordering::Relaxed);
+        }
         if proven { None } else { Some(End::Finished) }
     }
 

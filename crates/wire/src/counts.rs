@@ -1,7 +1,9 @@
 //! Numbers for monitoring tools.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// What went through one connection, or through all of them.
 #[derive(Default)]
@@ -16,6 +18,24 @@ pub(crate) struct Counts {
     outstanding: AtomicU64,
     /// The last request: its xid and op, as they came.
     last: AtomicU64,
+    last_zxid: AtomicI64,
+    /// How long the last request took, and when it was answered: since these counts were made.
+    last_micros: AtomicU64,
+    last_at_micros: AtomicU64,
+    /// Lengths of answers: the last, the shortest and the longest. None yet when zero.
+    bytes_last: AtomicU64,
+    bytes_min: AtomicU64,
+    bytes_max: AtomicU64,
+    since: Since,
+}
+
+/// When counting began.
+struct Since(Instant);
+
+impl Default for Since {
+    fn default() -> Since {
+        Since(Instant::now())
+    }
 }
 
 /// One look at them. Latencies in milliseconds.
@@ -29,6 +49,12 @@ pub(crate) struct Counted {
     pub(crate) latency_max: u64,
     pub(crate) last_xid: i32,
     pub(crate) last_op: i32,
+    pub(crate) last_zxid: i64,
+    pub(crate) last_latency: u64,
+    /// When the last request was answered, in microseconds since counting began.
+    pub(crate) last_micros: u64,
+    /// The last, the shortest and the longest answer.
+    pub(crate) answer_bytes: [Option<u64>; 3],
 }
 
 impl Counts {
@@ -43,16 +69,29 @@ impl Counts {
         self.last.store(u64::from(xid as u32) << 32 | u64::from(op as u32), Relaxed);
     }
 
-    /// A packet was handed to the outbox.
-    pub(crate) fn sent(&self) {
+    /// An answer was handed to the outbox.
+    pub(crate) fn sent(&self, bytes: usize, zxid: i64) {
+        let bytes = bytes as u64;
         self.sent.fetch_add(1, Relaxed);
+        self.last_zxid.store(zxid, Relaxed);
+        self.bytes_last.store(bytes, Relaxed);
+        if bytes > self.bytes_max.load(Relaxed) {
+            self.bytes_max.fetch_max(bytes, Relaxed);
+        }
+        let shortest = self.bytes_min.load(Relaxed);
+        if shortest == 0 || bytes < shortest {
+            self.bytes_min.store(bytes, Relaxed);
+        }
     }
 
     /// A request was answered.
-    pub(crate) fn answered(&self, after: Duration) {
-        let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+    pub(crate) fn answered(&self, since: Instant, now: Instant) {
+        let micros_of = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let micros = micros_of(now.duration_since(since));
         self.answered.fetch_add(1, Relaxed);
         self.micros.fetch_add(micros, Relaxed);
+        self.last_micros.store(micros, Relaxed);
+        self.last_at_micros.store(micros_of(now.duration_since(self.since.0)), Relaxed);
         self.micros_max.fetch_max(micros, Relaxed);
         let smallest = |min: u64| if min == 0 { micros + 1 } else { min.min(micros + 1) };
         let _ = self.micros_min.fetch_update(Relaxed, Relaxed, |min| Some(smallest(min)));
@@ -66,7 +105,9 @@ impl Counts {
 
     /// Begins anew, but for what is under way.
     pub(crate) fn reset(&self) {
-        for count in [&self.received, &self.sent, &self.answered, &self.micros, &self.micros_min, &self.micros_max] {
+        let lengths = [&self.bytes_last, &self.bytes_min, &self.bytes_max];
+        let all = [&self.received, &self.sent, &self.answered, &self.micros, &self.micros_min, &self.micros_max];
+        for count in all.into_iter().chain(lengths) {
             count.store(0, Relaxed);
         }
     }
@@ -84,6 +125,11 @@ impl Counts {
             latency_max: self.micros_max.load(Relaxed) / 1000,
             last_xid: (last >> 32) as u32 as i32,
             last_op: last as u32 as i32,
+            last_zxid: self.last_zxid.load(Relaxed),
+            last_latency: self.last_micros.load(Relaxed) / 1000,
+            last_micros: self.last_at_micros.load(Relaxed),
+            answer_bytes: [&self.bytes_last, &self.bytes_min, &self.bytes_max]
+                .map(|bytes| Some(bytes.load(Relaxed)).filter(|bytes| *bytes > 0)),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What all connections share.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use replica::Replica;
+use replica::{Readiness, Replica};
+use tls::Rates;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +16,8 @@ use crate::WireConfig;
 use crate::counts::Counts;
 use crate::half_packets::HalfPackets;
 use crate::hub::Hub;
+use crate::long_reads::LongReads;
+use crate::unread::Unread;
 use crate::watch_table::WatchLimits;
 
 /// The state behind the listener.
@@ -24,6 +28,15 @@ pub(crate) struct Door {
     /// Places for writes that are being proposed. Taken in the order in which they come.
     pub(crate) writes: Semaphore,
     pub(crate) half_packets: HalfPackets,
+    pub(crate) session_rates: Rates,
+    pub(crate) unread: Arc<Unread>,
+    pub(crate) long_reads: LongReads,
+    /// syncs of this door's clients that are not answered yet.
+    pub(crate) syncs: AtomicUsize,
+    /// Auth packets that proved nothing.
+    pub(crate) auth_failed: AtomicU64,
+    /// For the one four-letter word that goes through much.
+    pub(crate) words: Semaphore,
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
     pub(crate) since: Instant,
@@ -43,23 +56,40 @@ impl Door {
         config: WireConfig,
         listens_on: ListensOn,
         stopping: CancellationToken,
-    ) -> Door {
+    ) -> io::Result<Door> {
         let limits = WatchLimits { all_max: config.watches_max, connection_max: config.connection_watches_max };
         let hub = Arc::new(Hub::new(limits));
         replica.observe(&hub);
         let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));
         let half_packets = HalfPackets::new(config.half_packets_bytes_max);
-        Door {
+        let session_rates = Rates::new(config.session_rate_max);
+        let unread = Arc::new(Unread::new(config.answers_bytes_max));
+        Ok(Door {
             replica,
             config,
             hub,
             writes,
             half_packets,
+            session_rates,
+            unread,
+            long_reads: LongReads::start()?,
+            syncs: AtomicUsize::new(0),
+            auth_failed: AtomicU64::new(0),
+            words: Semaphore::new(1),
             stopping,
             counts: Counts::default(),
             since: Instant::now(),
             listens_on,
             numbers: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether clients are let in: a leader with a quorum is known, as far as this node can tell, and it has what it had before
+    /// it was started.
+    pub(crate) fn is_serving(&self) -> bool {
+        match self.replica.status().ready {
+            Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => true,
+            Readiness::Recovering | Readiness::NoQuorum | Readiness::DiskStalled | Readiness::Stopped => false,
         }
     }
 

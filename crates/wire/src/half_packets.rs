@@ -103,6 +103,8 @@ mod tests {
     use znode::{Credential, SessionId};
 
     use crate::client::Arrival;
+    use crate::outbox::Outbox;
+    use crate::unread::Unread;
 
     use super::*;
 
@@ -110,7 +112,8 @@ mod tests {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
         let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
         let arrival = Arrival { number, addr, credential, connection: 0, timeout };
-        Arc::new(Client::new(arrival, 1 << 20, CancellationToken::new()))
+        let outbox = Outbox::new(1 << 20, Arc::new(Unread::new(1 << 20)));
+        Arc::new(Client::new(arrival, outbox, CancellationToken::new()))
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jute::{Buffer, ConnectRequest, ConnectResponse, Frames, PASSWORD_BYTES, Record, framed};
 use replica::{Consistency, Error};
 use sha2::{Digest, Sha256};
-use tls::Stream;
+use tls::{Place, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 use tracing::debug;
@@ -15,6 +15,7 @@ use znode::{Credential, Op, Reply, Request, SessionId, Zxid};
 
 use crate::client::{Arrival, Client};
 use crate::door::Door;
+use crate::outbox::Outbox;
 use crate::words;
 
 /// A ConnectRequest is 45 bytes; nobody has a password that makes it this long.
@@ -30,6 +31,13 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// What sessions of this door are called in lists of sessions.
 const LABEL: &str = "zookeeper";
 
+/// A stranger, and the place that it has among the connections.
+#[derive(Clone, Copy)]
+pub(crate) struct Guest<'a> {
+    pub(crate) addr: SocketAddr,
+    pub(crate) place: &'a Place,
+}
+
 /// Why there is no session.
 enum NoSession {
     /// It is gone, or the password is another one: the client is told.
@@ -40,9 +48,9 @@ enum NoSession {
 
 /// Greets a stranger. `None` when it was not a client, or is not one any more.
 pub(crate) async fn greet(
-    door: &Door,
+    door: &Arc<Door>,
     stream: &mut Stream,
-    addr: SocketAddr,
+    guest: Guest<'_>,
     frames: &mut Frames,
 ) -> Option<Arc<Client>> {
     let request = tokio::time::timeout(
@@ -50,8 +58,10 @@ pub(crate) async fn greet(
         first_packet(door, stream, frames),
     );
     let request = request.await.ok()??;
+    // A session may be under way from here on: it would be without a client.
+    guest.place.heard();
     let read_only = request.read_only.map(|_| false);
-    let (arrival, password) = match session(door, addr, &request).await {
+    let (arrival, password) = match session(door, guest, &request).await {
         Ok(session) => session,
         Err(NoSession::Expired) => {
             let password = Buffer::from(vec![0; PASSWORD_BYTES]);
@@ -65,7 +75,7 @@ pub(crate) async fn greet(
             return None;
         }
         Err(NoSession::Unavailable(reason)) => {
-            debug!(%addr, reason, "a client was sent away");
+            debug!(addr = %guest.addr, reason, "a client was sent away");
             return None;
         }
     };
@@ -76,7 +86,8 @@ pub(crate) async fn greet(
         password: Buffer::from(password),
         read_only,
     };
-    let client = Client::new(arrival, door.config.unread_bytes_max, door.stopping.child_token());
+    let outbox = Outbox::new(door.config.unread_bytes_max, Arc::clone(&door.unread));
+    let client = Client::new(arrival, outbox, door.stopping.child_token());
     let client = Arc::new(client.certified(stream.subject()));
     client.outbox.push(framed(|out| response.write(out)));
     door.hub.join(&client);
@@ -84,12 +95,12 @@ pub(crate) async fn greet(
 }
 
 /// Reads the first packet, and answers those who do not send one: monitoring tools with their four letters.
-async fn first_packet(door: &Door, stream: &mut Stream, frames: &mut Frames) -> Option<ConnectRequest> {
+async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames) -> Option<ConnectRequest> {
     frames.set_packet_max(FIRST_PACKET_MAX);
     let mut buffer = [0; 4096];
     loop {
         if let Some(word) = frames.first_word().filter(|word| words::is_one(*word)) {
-            let answer = words::answer(door, word);
+            let answer = words::answer(door, word).await;
             let _ = stream.write_all(answer.as_bytes()).await;
             let _ = stream.shutdown().await;
             return None;
@@ -109,7 +120,11 @@ async fn first_packet(door: &Door, stream: &mut Stream, frames: &mut Frames) -> 
 
 /// Opens the session, or attaches the one that is named. Either is an entry of the log that this node has applied
 /// afterwards, so the client finds here whatever it has seen elsewhere.
-async fn session(door: &Door, addr: SocketAddr, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
+async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
+    // As ZooKeeper: whoever comes meanwhile goes on to the next node at once.
+    if !door.is_serving() {
+        return Err(NoSession::Unavailable("this node does not serve".into()));
+    }
     let seen = Zxid(u64::try_from(request.last_zxid_seen).unwrap_or(0));
     if seen > door.replica.state().last_zxid() {
         let deadline = Instant::now() + CATCH_UP;
@@ -127,7 +142,11 @@ async fn session(door: &Door, addr: SocketAddr, request: &ConnectRequest) -> Res
     };
     let secret_hash = Sha256::digest(&password).into();
     let propose = if connection == 0 {
-        Request::new(Op::OpenSession { secret_hash, timeout_ms, label: LABEL.into() })
+        let address = (!guest.place.is_exempt()).then(|| guest.addr.ip());
+        if address.is_some_and(|address| !door.session_rates.take(address)) {
+            return Err(NoSession::Unavailable("too many new sessions from its address".into()));
+        }
+        Request::new(Op::OpenSession { secret_hash, timeout_ms, label: LABEL.into(), address })
     } else {
         let credential = Some(Credential { session: named, secret_hash });
         Request { credential, ..Request::new(Op::AttachSession { connection, timeout_ms }) }
@@ -144,6 +163,7 @@ async fn session(door: &Door, addr: SocketAddr, request: &ConnectRequest) -> Res
     }
     let number = door.next_number();
     let timeout = Duration::from_millis(timeout_ms.into());
+    let addr = guest.addr;
     Ok((Arrival { number, addr, credential, connection, timeout }, password))
 }
 

@@ -8,7 +8,7 @@ use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
 use replica::{Observer, Observing};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
-use znode::{EventKind, InTurn, READ, Recorded, SessionId, State, ZPath, permits};
+use znode::{EventKind, InTurn, Recorded, SessionId, State, ZPath};
 
 use crate::client::Client;
 use crate::moments::{Moment, Moments};
@@ -197,7 +197,7 @@ impl Look<'_> {
 
     /// Tells the client of an event that it missed, if it may read what is there: before events that are held back.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
-        if self.state().node(path).is_some_and(|node| !permits(node.acl(), READ, &self.client.identities())) {
+        if !self.state().may_read(path, &self.client.identities()) {
             return;
         }
         if let Some(frame) = event_frame(NO_ZXID, kind, path) {
@@ -269,9 +269,14 @@ impl Inner {
         }
         let zxid = crate::door::wire_zxid(event.zxid);
         let Some(frame) = event_frame(zxid, event.kind, &event.path) else { return };
-        // Who may not read a znode is not told of it.
-        for client in concerned.iter().filter_map(|number| self.clients.get(number)) {
-            let may_hear = recorded.acl.is_none() || recorded.is_for(Some(&client.identities()));
+        let open = recorded.acl.is_none() && recorded.parent_acl.is_none();
+        for (number, has_named_it) in concerned {
+            let Some(client) = self.clients.get(&number) else { continue };
+            // Who may not read a znode is not told of it, nor of its name if that stands in a list that it may not read.
+            let may_hear = |who: &[znode::Identity]| {
+                recorded.is_for(Some(who)) && (has_named_it || recorded.names_it_to(Some(who)))
+            };
+            let may_hear = open || may_hear(&client.identities());
             if may_hear && client.outbox.push_event(&frame) {
                 self.told.push_back(Arc::clone(client));
             }
@@ -307,6 +312,8 @@ mod tests {
     use znode::{Credential, Event, LogPosition, Term, Zxid};
 
     use crate::client::Arrival;
+    use crate::outbox::Outbox;
+    use crate::unread::Unread;
     use crate::watches::{Brought, Comeback};
 
     use super::*;
@@ -317,7 +324,8 @@ mod tests {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
         let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
         let arrival = Arrival { number, addr, credential, connection: 0, timeout };
-        let client = Arc::new(Client::new(arrival, 1 << 20, CancellationToken::new()));
+        let outbox = Outbox::new(1 << 20, Arc::new(Unread::new(1 << 20)));
+        let client = Arc::new(Client::new(arrival, outbox, CancellationToken::new()));
         hub.join(&client);
         client
     }
@@ -360,9 +368,34 @@ mod tests {
         one.outbox.release(b"answer".to_vec());
         let bobs = znode::Acl { perms: znode::READ, scheme: "digest".into(), id: "bob:x".into() };
         let event = Event { zxid: Zxid(1), kind: EventKind::Created, path };
-        publish(&hub, &state(1), &[Recorded { event: event.clone(), acl: Some([bobs].into()) }, event.clone().into()]);
+        publish(
+            &hub,
+            &state(1),
+            &[Recorded { event: event.clone(), acl: Some([bobs].into()), parent_acl: None }, event.clone().into()],
+        );
         let once = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
         assert_eq!(one.outbox.next().await.unwrap(), once);
+    }
+
+    /// The name of a ticket that itself everybody may read stands in a list that not everybody may read.
+    #[tokio::test]
+    async fn a_recursive_watch_tells_no_names_that_may_not_be_listed() {
+        let hub = Hub::new(LIMITS);
+        let (above, at) = (client(&hub, 1), client(&hub, 2));
+        let path = ZPath::parse("/vault/ticket").unwrap();
+        hub.look(&above, |look| look.set(WatchKind::Recursive, &ZPath::root())).unwrap();
+        hub.look(&at, |look| look.set(WatchKind::Recursive, &path)).unwrap();
+        for client in [&above, &at] {
+            client.outbox.release(b"answer".to_vec());
+        }
+        let bobs = znode::Acl { perms: znode::READ, scheme: "digest".into(), id: "bob:x".into() };
+        let event = Event { zxid: Zxid(1), kind: EventKind::Created, path };
+        let hidden = Recorded { event: event.clone(), acl: None, parent_acl: Some([bobs].into()) };
+        publish(&hub, &state(1), &[hidden, changed(1, "/open")]);
+        let open = event_frame(1, EventKind::Created, &ZPath::parse("/open").unwrap()).unwrap();
+        let named = event_frame(1, event.kind, &event.path).unwrap();
+        assert_eq!(above.outbox.next().await.unwrap(), [b"answer".as_slice(), &open].concat());
+        assert_eq!(at.outbox.next().await.unwrap(), [b"answer".as_slice(), &named].concat());
     }
 
     fn changed(zxid: u64, path: &str) -> Recorded {

@@ -21,11 +21,14 @@
 //! watches.rs     requests about watches        watch_table.rs who watches what
 //! writes.rs      writes, there and back        reads.rs       reads
 //! auth.rs        identities, ACLs              codes.rs       errors
-//! words.rs       four-letter words             counts.rs      numbers for them
+//! words.rs       four-letter words             monitor.rs     mntr
+//! counts.rs      numbers for them
 //! door.rs        what connections share        config.rs      bounds
 //! own.rs         /zookeeper                     turns.rs       writes that came too early
 //! moments.rs     states for reads behind writes  pending.rs  requests that wait
 //! half_packets.rs  a bound on packets that are not whole yet
+//! slices.rs      long reads, in slices         long_reads.rs  their thread, and their answers
+//! unread.rs      a bound on what all clients have not taken yet
 //! beside.rs      two futures of a connection   read_into.rs  reading from a socket
 //! ```
 
@@ -40,7 +43,9 @@ mod door;
 mod half_packets;
 mod handshake;
 mod hub;
+mod long_reads;
 mod moments;
+mod monitor;
 mod outbox;
 mod own;
 mod pending;
@@ -49,7 +54,9 @@ mod read_into;
 mod reads;
 mod requests;
 mod serve;
+mod slices;
 mod turns;
+mod unread;
 mod watch_table;
 mod watches;
 mod words;

@@ -1,9 +1,11 @@
 //! What a client is about to be sent.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tls::Direct;
 use tokio::sync::Notify;
+
+use crate::unread::{Place, UNCOUNTED_BYTES_MAX, Unread};
 
 /// Frames on their way to one client, in order. Events come from whoever applies entries, answers from the connection.
 ///
@@ -15,6 +17,7 @@ use tokio::sync::Notify;
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
     bytes_max: usize,
+    all: Arc<Unread>,
     filled: Notify,
     drained: Notify,
 }
@@ -33,6 +36,14 @@ struct Queue {
     is_listed: bool,
     direct: Option<Direct>,
     end: Option<End>,
+    /// How much the socket has taken since the beginning.
+    taken: u64,
+    /// An answer that is longer than requests wait for: where it ends, and its length. It does not count against the bound.
+    long: Option<(u64, usize)>,
+    /// What of it counts among the bytes of all connections.
+    counted: usize,
+    /// It is this client's turn to be answered, although there is hardly room.
+    turn: Option<Place>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -52,8 +63,8 @@ enum End {
 }
 
 impl Outbox {
-    pub(crate) fn new(bytes_max: usize) -> Outbox {
-        Outbox { queue: Mutex::default(), bytes_max, filled: Notify::new(), drained: Notify::new() }
+    pub(crate) fn new(bytes_max: usize, all: Arc<Unread>) -> Outbox {
+        Outbox { queue: Mutex::default(), bytes_max, all, filled: Notify::new(), drained: Notify::new() }
     }
 
     /// The connection can be written to. Without a direct way, its writer writes everything.
@@ -63,11 +74,12 @@ impl Outbox {
 
     /// Appends an answer.
     pub(crate) fn push(&self, frame: Vec<u8>) {
-        let mut queue = self.lock();
-        if queue.end.is_none() {
-            queue.append(frame);
-            self.check(&mut queue);
-        }
+        self.append(frame, None, false);
+    }
+
+    /// Appends an answer that has a place of its own; `release` as [`Outbox::release`].
+    pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Place, release: bool) {
+        self.append(frame, Some(place), release);
     }
 
     /// Appends an event, or holds it back. Whether the caller is the first to have one to be sent by
@@ -90,13 +102,25 @@ impl Outbox {
 
     /// Appends the answer, and behind it the events that were held back.
     pub(crate) fn release(&self, frame: Vec<u8>) {
+        self.append(frame, None, true);
+    }
+
+    fn append(&self, frame: Vec<u8>, place: Option<Place>, release: bool) {
         let mut queue = self.lock();
-        let held = queue.held.take().unwrap_or_default();
-        if queue.end.is_none() {
-            queue.append(frame);
-            queue.append(held);
-            self.check(&mut queue);
+        let held = if release { queue.held.take().unwrap_or_default() } else { Vec::new() };
+        if queue.end.is_some() {
+            return;
         }
+        queue.turn = None;
+        queue.counted += place.map_or(0, Place::keep);
+        let length = frame.len();
+        queue.append(frame);
+        // Whoever was answered had room before; so there is one of these, and what waits behind it.
+        if length > self.bytes_max / 2 && queue.long().is_none() {
+            queue.long = Some((queue.taken + (queue.writing + queue.bytes.len()) as u64, length));
+        }
+        queue.append(held);
+        self.check(&mut queue);
     }
 
     /// Sends the events that were pushed.
@@ -116,12 +140,14 @@ impl Outbox {
                 return;
             }
             (queue.writer, queue.writing) = (None, 0);
+            queue.taken += sent as u64;
             if sent < bytes.len() {
                 let behind = std::mem::replace(&mut queue.bytes, bytes);
                 queue.bytes.drain(..sent);
                 queue.append(behind);
                 queue.is_called = true;
             }
+            self.recount(&mut queue);
             if queue.is_called || queue.end.is_some() {
                 self.filled.notify_one();
             }
@@ -157,9 +183,24 @@ impl Outbox {
 
     /// Nothing more is written from here on, not even what is there.
     pub(crate) fn abort(&self) {
-        let mut queue = self.lock();
+        self.abort_with(&mut self.lock());
+    }
+
+    fn abort_with(&self, queue: &mut Queue) {
+        self.all.recount(queue.counted, 0);
         *queue = Queue { end: Some(End::Aborted), ..Queue::default() };
         self.wake();
+    }
+
+    /// The connection's writer has written so many of the bytes that it has.
+    pub(crate) fn wrote(&self, bytes: usize) {
+        let mut queue = self.lock();
+        if queue.end != Some(End::Aborted) {
+            queue.writing = queue.writing.saturating_sub(bytes);
+            queue.taken += bytes as u64;
+            self.recount(&mut queue);
+            self.drained.notify_one();
+        }
     }
 
     /// The next bytes for the connection's writer; `None` at the end. The bytes before count as written now.
@@ -168,7 +209,9 @@ impl Outbox {
             {
                 let mut queue = self.lock();
                 if queue.writer == Some(Writer::Waiting) {
+                    queue.taken += queue.writing as u64;
                     (queue.writer, queue.writing) = (None, 0);
+                    self.recount(&mut queue);
                     self.drained.notify_one();
                 }
                 if queue.writer.is_none() {
@@ -188,7 +231,11 @@ impl Outbox {
     /// Whether another request should be answered now.
     pub(crate) fn has_room(&self) -> bool {
         let queue = self.lock();
-        queue.end.is_some() || queue.bytes.len() + queue.writing <= self.bytes_max / 2
+        queue.end.is_some() || self.is_read(&queue) && (queue.turn.is_some() || self.all.has_room())
+    }
+
+    fn is_read(&self, queue: &Queue) -> bool {
+        queue.bytes.len() + queue.writing <= self.bytes_max / 2
     }
 
     /// Whether nothing is written any more.
@@ -199,22 +246,39 @@ impl Outbox {
     /// Waits for it.
     pub(crate) async fn room(&self) {
         while !self.has_room() {
-            self.drained.notified().await;
+            if self.is_read(&self.lock()) {
+                // There is none for all. Whose turn it is may answer once, although others wait behind it.
+                let turn = self.all.place(1).await;
+                self.lock().turn = Some(turn);
+            } else {
+                self.drained.notified().await;
+            }
         }
     }
 
     /// Bytes that the client has not taken.
     pub(crate) fn unread(&self) -> usize {
-        let queue = self.lock();
-        queue.bytes.len() + queue.writing + queue.held.as_ref().map_or(0, Vec::len)
+        self.lock().unread()
     }
 
+    /// Bytes that the client has taken since the beginning.
+    pub(crate) fn taken(&self) -> u64 {
+        self.lock().taken
+    }
+
+    /// The bound is for what waits behind a long answer: that by itself may always be sent.
     fn check(&self, queue: &mut Queue) {
-        let held = queue.held.as_ref().map_or(0, Vec::len);
-        if queue.bytes.len() + queue.writing + held > self.bytes_max {
-            *queue = Queue { end: Some(End::Aborted), ..Queue::default() };
-            self.wake();
+        self.recount(queue);
+        let behind = queue.unread() - queue.long().unwrap_or(0);
+        if behind > self.bytes_max || queue.counted > 0 && self.all.overflows() {
+            self.abort_with(queue);
         }
+    }
+
+    fn recount(&self, queue: &mut Queue) {
+        let now = queue.unread().saturating_sub(UNCOUNTED_BYTES_MAX);
+        self.all.recount(queue.counted, now);
+        queue.counted = now;
     }
 
     fn wake(&self) {
@@ -227,7 +291,23 @@ impl Outbox {
     }
 }
 
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.all.recount(self.lock().counted, 0);
+    }
+}
+
 impl Queue {
+    fn unread(&self) -> usize {
+        self.bytes.len() + self.writing + self.held.as_ref().map_or(0, Vec::len)
+    }
+
+    /// What of the long answer has not been taken.
+    fn long(&self) -> Option<usize> {
+        let (end, length) = self.long.filter(|(end, _)| *end > self.taken)?;
+        Some(length.min(usize::try_from(end - self.taken).unwrap_or(usize::MAX)))
+    }
+
     fn append(&mut self, frame: Vec<u8>) {
         if self.bytes.is_empty() {
             self.bytes = frame;
@@ -250,9 +330,13 @@ mod tests {
 
     use super::*;
 
+    fn all() -> Arc<Unread> {
+        Arc::new(Unread::new(1 << 30))
+    }
+
     #[tokio::test]
     async fn events_wait_for_the_answer_that_sets_their_watch() {
-        let outbox = Outbox::new(100);
+        let outbox = Outbox::new(100, all());
         outbox.push_event(b"1");
         outbox.hold();
         outbox.push_event(b"4");
@@ -272,7 +356,7 @@ mod tests {
         let (mut client, accepted) = (client.unwrap(), accepted.unwrap().0);
         accepted.writable().await.unwrap();
         let (_reading, writing) = Stream::from(accepted).into_split();
-        let outbox = Outbox::new(1 << 30);
+        let outbox = Outbox::new(1 << 30, all());
         outbox.attach(writing.direct());
         assert!(outbox.push_event(b"first") && !outbox.push_event(b","));
         outbox.send_events();
@@ -299,7 +383,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_does_not_read_is_given_up() {
-        let outbox = Outbox::new(10);
+        let outbox = Outbox::new(10, all());
         outbox.push(b"12345".to_vec());
         assert!(outbox.has_room());
         let writing = outbox.next().await.unwrap();
@@ -307,5 +391,39 @@ mod tests {
         assert!(!outbox.has_room(), "{writing:?} is not written yet");
         outbox.push_event(b"78901");
         assert_eq!(outbox.next().await, None);
+    }
+
+    /// The bound is for what waits behind it.
+    #[tokio::test]
+    async fn an_answer_of_any_length_is_sent_and_what_waits_behind_it_has_its_bound() {
+        let outbox = Outbox::new(10, all());
+        outbox.push(vec![1; 1_000]);
+        outbox.push_event(&[2; 10]);
+        assert!(!outbox.has_room());
+        assert_eq!(outbox.next().await.unwrap().len(), 1_010);
+        outbox.wrote(500);
+        assert!(!outbox.is_aborted() && outbox.unread() == 510);
+        outbox.wrote(499);
+        outbox.push_event(&[3]);
+        assert!(outbox.is_aborted(), "eleven bytes wait behind it");
+    }
+
+    #[test]
+    fn what_is_not_taken_counts_for_all_until_it_is_or_the_connection_ends() {
+        let all = all();
+        let outbox = Outbox::new(1 << 20, Arc::clone(&all));
+        outbox.push(vec![1; UNCOUNTED_BYTES_MAX]);
+        assert_eq!(all.look(), (0, 0), "a little is not counted");
+        outbox.hold();
+        outbox.push(vec![2; 1_000]);
+        outbox.push_event(&[3; 500]);
+        assert_eq!(all.look(), (1_500, 1_500));
+        outbox.release(Vec::new());
+        let (_, bytes) = (0, futures_util::FutureExt::now_or_never(outbox.next()).unwrap().unwrap());
+        outbox.wrote(bytes.len() - UNCOUNTED_BYTES_MAX - 1);
+        assert_eq!(all.look(), (1, 1_500));
+        outbox.push(vec![4; 1_000]);
+        drop(outbox);
+        assert_eq!(all.look(), (0, 1_500));
     }
 }

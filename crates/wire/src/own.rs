@@ -5,10 +5,10 @@ use std::time::Duration;
 use replica::{Member, Replica};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
-use znode::{ALL, Acl, Create, CreateMode, Error, Identity, Op, READ, Request, SUPER, State, ZPath, ZnodeOp};
+use znode::{ALL, Acl, Create, CreateMode, Error, Identity, KEEPER, Op, READ, Request, SUPER, State, ZPath, ZnodeOp};
 
-use crate::writes::OWN;
-
+/// What is made, in this order.
+const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", CONFIG];
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The same when a bound stands in the way: every try is an entry of the log.
@@ -27,7 +27,7 @@ pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
             if replica.state().node(&path).is_some() {
                 break;
             }
-            if propose(replica, Request::new(make(&path)), Error::NodeExists).await {
+            if propose(replica, kept(make(&path)), Error::NodeExists).await {
                 info!(%path, "made a znode that ZooKeeper clients expect");
                 break;
             }
@@ -57,9 +57,7 @@ async fn tell_members(replica: &Replica, addr: &str) {
             sleep(PAUSE).await;
             continue;
         };
-        // Nobody may write it; this is the one who keeps it.
-        let keeper = Identity { scheme: SUPER.into(), id: "zlock".into() };
-        propose(replica, Request::new(Op::Znode(set).proven_by(vec![keeper])), Error::BadVersion).await;
+        propose(replica, kept(set), Error::BadVersion).await;
     }
 }
 
@@ -112,16 +110,22 @@ async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
     false
 }
 
-fn make(path: &ZPath) -> Op {
+/// A write to what no client may write, by the one who keeps it.
+fn kept(op: ZnodeOp) -> Request {
+    let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
+    Request::new(Op::Znode(op).proven_by(keeper.into()))
+}
+
+fn make(path: &ZPath) -> ZnodeOp {
     // As in ZooKeeper: everybody may read the configuration, and nobody writes it.
     let perms = if path.name() == "config" { READ } else { ALL };
-    Op::Znode(ZnodeOp::Create(Create {
+    ZnodeOp::Create(Create {
         parent: path.parent().unwrap_or_else(ZPath::root),
         name: path.name().to_owned(),
         data: Vec::new(),
         mode: CreateMode::Persistent,
         acl: vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }],
-    }))
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Requests of one connection that are not answered yet, in their order.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -11,6 +12,7 @@ use tokio::task::unconstrained;
 use tokio::time::Instant;
 use znode::State;
 
+use crate::connection::End;
 use crate::requests::Done;
 
 /// Requests that wait for those before them.
@@ -20,38 +22,91 @@ pub(crate) struct Pending<'a> {
     /// Those whose turn has come, but that the first of them waits until the client has taken answers. What is behind it goes
     /// on meanwhile: writes must not keep their places from others because one client does not read.
     due: VecDeque<Waited>,
+    /// The long read whose turn it is. Nothing behind it is answered before, and no write behind it is proposed.
+    reading: Option<BoxFuture<'a, Option<End>>>,
+    /// What has been done since others had their turn: one for a request, and for some bytes of an answer.
+    spent: usize,
     bytes: usize,
     /// Those that are looked at only in their turn, and syncs: no write behind them is proposed before that.
     barriers: usize,
 }
 
+/// After so many requests, or as much as takes as long, others have their turn: about a millisecond.
+const TURN: usize = 1_000;
+/// Bytes of answers that take as long as a request.
+const REQUEST_BYTES: usize = 512;
+
 impl<'a> Pending<'a> {
+    /// A request was taken, or an answer of this length was made.
+    pub(crate) fn spend(&mut self, bytes: usize) {
+        self.spent += 1 + bytes / REQUEST_BYTES;
+    }
+
+    /// Whether others should have their turn.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent >= TURN
+    }
+
+    /// Others have had their turn.
+    pub(crate) fn begin_turn(&mut self) {
+        self.spent = 0;
+    }
+
+    /// A long read begins: it is answered by what this comes to.
+    pub(crate) fn read(&mut self, reading: BoxFuture<'a, Option<End>>) {
+        self.reading = Some(reading);
+    }
+
+    /// Whether there is a long read under way.
+    pub(crate) fn reads(&self) -> bool {
+        self.reading.is_some()
+    }
+
     pub(crate) fn push(&mut self, bytes: usize, is_barrier: bool, waited: BoxFuture<'a, Waited>) {
         self.bytes += bytes;
         self.barriers += usize::from(is_barrier);
         self.queue.push_back(waited);
     }
 
-    /// Waits until the next one has what it needs. Only when there is one.
-    pub(crate) async fn advance(&mut self) {
-        // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
-        if let Some(waited) = unconstrained(self.queue.next()).await {
-            self.due.push_back(waited);
+    /// Waits until the next one has what it needs, or the long read is answered: its end, if that is the connection's. Only when
+    /// there is one of them.
+    pub(crate) async fn go_on(&mut self) -> Option<End> {
+        let Pending { queue, due, reading, .. } = self;
+        let read = async {
+            match &mut *reading {
+                Some(reading) => reading.await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
+            Some(waited) = unconstrained(queue.next()) => {
+                due.push_back(waited);
+                None
+            }
+            end = read => {
+                *reading = None;
+                end
+            }
         }
     }
 
-    /// Whether there is one that does not have yet what it needs.
+    /// Whether there is one that does not have yet what it needs, or a long read.
     pub(crate) fn waits(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || self.reads()
     }
 
     /// Whether the turn of one has come that waits for room.
     pub(crate) fn is_due(&self) -> bool {
-        !self.due.is_empty()
+        !self.due.is_empty() && !self.reads()
     }
 
     /// The next one to answer, if its turn has come and there is room for its answer.
     pub(crate) fn take_due(&mut self, has_room: impl FnOnce() -> bool) -> Option<Waited> {
+        if self.reads() {
+            return None;
+        }
         let is_read = matches!(self.due.front()?.what, What::Now(_) | What::Then(..));
         if is_read && !has_room() {
             return None;
@@ -67,7 +122,7 @@ impl<'a> Pending<'a> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == 0 && !self.reads()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -76,7 +131,7 @@ impl<'a> Pending<'a> {
 
     /// Whether a write behind those that wait would be seen by one of them.
     pub(crate) fn holds_writes_back(&self) -> bool {
-        self.barriers > 0
+        self.barriers > 0 || self.reads()
     }
 }
 

@@ -4,7 +4,7 @@ use jute::{
     AclStat, Buffer, DataStat, MultiOp, MultiResult, Names, NamesStat, Number, Record, Stat as WireStat,
     WhoAmIResponse, error, write_multi_results,
 };
-use znode::{ADMIN, Identity, READ, SessionId, State, ZPath, Znode, permits};
+use znode::{ADMIN, Identity, READ, SessionId, State, ZPath, Znode};
 
 use crate::auth;
 
@@ -18,8 +18,14 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// A znode that may be read. A path that breaks the rules is one that nothing is at.
     pub(crate) fn readable(self, path: &str) -> Result<&'a Znode, i32> {
-        let node = self.node(path)?;
-        if permits(node.acl(), READ, self.identities) { Ok(node) } else { Err(error::NO_AUTH) }
+        self.permitted(path, READ).map(|(_, node)| node)
+    }
+
+    /// The same with its path, for one of the permissions.
+    fn permitted(self, path: &str, perms: u32) -> Result<(ZPath, &'a Znode), i32> {
+        let path = ZPath::parse(path).map_err(|_| error::NO_NODE)?;
+        let node = self.state.node(&path).ok_or(error::NO_NODE)?;
+        if self.state.may(&path, node, perms, self.identities) { Ok((path, node)) } else { Err(error::NO_AUTH) }
     }
 
     fn node(self, path: &str) -> Result<&'a Znode, i32> {
@@ -41,12 +47,9 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn acl(self, path: &str) -> Result<Vec<u8>, i32> {
-        let node = self.node(path)?;
-        if !permits(node.acl(), READ | ADMIN, self.identities) {
-            return Err(error::NO_AUTH);
-        }
-        let may_set = permits(node.acl(), ADMIN, self.identities);
-        Ok(AclStat { acl: auth::shown_acl(node.acl(), may_set), stat: stat_of(node) }.to_bytes())
+        let (path, node) = self.permitted(path, READ | ADMIN)?;
+        let may_set = self.state.may(&path, node, ADMIN, self.identities);
+        Ok(AclStat { acl: auth::shown_acl(self.state.acl_of(&path, node), may_set), stat: stat_of(node) }.to_bytes())
     }
 
     pub(crate) fn descendants(self, path: &str) -> Result<Vec<u8>, i32> {
@@ -98,7 +101,8 @@ fn data_stat(node: &Znode) -> DataStat {
     DataStat { data: Buffer::from(&**node.data()), stat: stat_of(node) }
 }
 
-fn stat_of(node: &Znode) -> WireStat {
+/// Facts about a znode, as a client may see them.
+pub(crate) fn stat_of(node: &Znode) -> WireStat {
     wire_stat(&node.stat())
 }
 

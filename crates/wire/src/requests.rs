@@ -1,5 +1,6 @@
 //! What becomes of single requests.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jute::{Buffer, PathOnly, Record, Request, SaslToken, SetWatches, SetWatches2, error};
@@ -84,9 +85,26 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shap
 
 /// Waits until this node has applied whatever was acknowledged anywhere before now.
 pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Done {
+    let _counted = Counted::new(&door.syncs);
     match door.replica.read(Consistency::Linearizable, door.propose_deadline()).await {
         Ok(_) => Done::Answer(Some(door.replica.state().last_zxid()), Ok(path.to_bytes())),
         Err(_) => Done::Cut("no leader confirmed a sync"),
+    }
+}
+
+/// One of those that are under way.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(all: &'a AtomicUsize) -> Counted<'a> {
+        all.fetch_add(1, Ordering::Relaxed);
+        Counted(all)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use jute::Frames;
 use replica::Replica;
-use tls::{Incoming, Listeners};
+use tls::{Admission, AdmissionConfig, Incoming, Listeners, Place};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::WireConfig;
 use crate::connection::Connection;
 use crate::door::{Door, ListensOn};
-use crate::handshake::greet;
+use crate::handshake::{Guest, greet};
 use crate::own::make_own_znodes;
 
 /// After an accept that failed for want of something (file descriptors).
@@ -35,20 +34,30 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let stopping = CancellationToken::new();
-    let connections = Arc::new(Semaphore::new(config.connections_max.min(Semaphore::MAX_PERMITS)));
-    let all = u32::try_from(config.connections_max).unwrap_or(u32::MAX);
+    let connections = Admission::new(&AdmissionConfig {
+        connections_max: config.connections_max,
+        connections_per_address_max: config.connections_per_address_max,
+        exempt: config.exempt.clone(),
+    });
     let listeners = listeners.into();
     let [plain, secure] = listeners.addrs();
     let listens_on = ListensOn { plain, secure };
     if plain.or(secure).is_none() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to listen on"));
     }
-    let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone()));
+    let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone())?);
     let mut shutdown = std::pin::pin!(shutdown);
     let own = Arc::clone(&door);
     tokio::spawn(async move {
         tokio::select! {
             () = make_own_znodes(&own.replica, &own.config.addr) => {}
+            () = own.stopping.cancelled() => {}
+        }
+    });
+    let own = Arc::clone(&door);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = own.unread.evict(&own.hub) => {}
             () = own.stopping.cancelled() => {}
         }
     });
@@ -69,12 +78,9 @@ pub async fn serve(
         match accepted {
             Ok((incoming, addr)) => {
                 // Beyond the bound: closed at once, and the client goes on to the next node.
-                let Ok(permit) = connections.clone().try_acquire_owned() else { continue };
+                let Ok(place) = connections.enter(addr.ip()) else { continue };
                 let door = Arc::clone(&door);
-                tokio::spawn(async move {
-                    connection(door, incoming, addr).await;
-                    drop(permit);
-                });
+                place.serve(|place| async move { connection(door, incoming, addr, &place).await });
             }
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
@@ -84,12 +90,11 @@ pub async fn serve(
     }
     drop(listeners);
     stopping.cancel();
-    // It is never closed.
-    let _ = connections.acquire_many(all).await;
+    connections.emptied().await;
     Ok(())
 }
 
-async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr) {
+async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr, place: &Place) {
     if let Err(error) = incoming.set_options() {
         debug!(%error, "cannot set the options of a connection");
     }
@@ -97,7 +102,7 @@ async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr) {
     let greeted = async {
         let opened = incoming.open().await;
         let mut stream = opened.inspect_err(|error| debug!(%addr, %error, "a TLS handshake failed")).ok()?;
-        let client = greet(&door, &mut stream, addr, &mut frames).await?;
+        let client = greet(&door, &mut stream, Guest { addr, place }, &mut frames).await?;
         Some((stream, client))
     };
     let greeted = tokio::select! {

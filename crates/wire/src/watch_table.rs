@@ -1,6 +1,6 @@
 //! Who watches what. Pure.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use znode::{EventKind, ZPath};
 
@@ -101,18 +101,23 @@ impl WatchTable {
         !some.is_empty()
     }
 
-    /// The connections that an event concerns, each once. Watches that fire once are taken out.
-    pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> BTreeSet<u64> {
+    /// The connections that an event concerns, each once: whether they have named the znode, or only one above it. Watches
+    /// that fire once are taken out.
+    pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> BTreeMap<u64, bool> {
         let mut concerned = BTreeSet::new();
+        let mut above = BTreeSet::new();
         if event != EventKind::ChildrenChanged {
             concerned.append(&mut self.take(WatchKind::Data, path));
-            concerned.extend(self.recursive_watchers(path));
+            above = self.recursive_watchers(path);
+            concerned.extend(self.watchers[WatchKind::Recursive as usize].get(path).into_iter().flatten());
         }
         if matches!(event, EventKind::ChildrenChanged | EventKind::Deleted) {
             concerned.append(&mut self.take(WatchKind::Child, path));
         }
         concerned.extend(self.watchers[WatchKind::Persistent as usize].get(path).into_iter().flatten());
-        concerned
+        let mut all: BTreeMap<u64, bool> = above.into_iter().map(|number| (number, false)).collect();
+        all.append(&mut concerned.into_iter().map(|number| (number, true)).collect());
+        all
     }
 
     /// Watches by connection: for people.
@@ -207,7 +212,7 @@ mod tests {
             table.set(1, kind, &path("/a")).unwrap();
         }
         table.set(2, WatchKind::Child, &path("/a")).unwrap();
-        assert_eq!(table.fire(EventKind::Deleted, &path("/a")), BTreeSet::from([1, 2]));
+        assert_eq!(table.fire(EventKind::Deleted, &path("/a")), BTreeMap::from([(1, true), (2, true)]));
         assert_eq!((table.len(), table.has_any(2)), (2, false));
     }
 

@@ -1,9 +1,10 @@
 //! Requests that set, compare and remove watches.
 
 use std::iter::Peekable;
+use std::sync::Arc;
 
 use jute::{AddWatchRequest, Number, PathWatch, PathWatcher, Record, SetWatches2, error, watcher};
-use znode::{EventKind, ZPath, Zxid, permits};
+use znode::{EventKind, State, ZPath, Zxid};
 
 use crate::client::Client;
 use crate::hub::{Hub, Look};
@@ -32,14 +33,28 @@ pub(crate) enum Brought {
 
 /// Reads and sets a watch. The outbox is held: release it with the answer.
 pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> Answered {
+    let (state, set) = look(hub, client, what, which);
+    // Outside of the guard: the answer may be long.
+    let reader = Reader { state: &state, identities: &client.identities() };
+    let body = match (set, what) {
+        (Err(refused), _) => Err(refused),
+        (Ok(()), Watching::Exists) => reader.exists(&which.path),
+        (Ok(()), Watching::Data) => reader.data(&which.path),
+        (Ok(()), Watching::Children { with_stat }) => reader.children(&which.path, with_stat),
+    };
+    (state.last_zxid(), body)
+}
+
+/// Sets the watch of a read, where it sets one: the state to be read, and what stands in the way. The outbox is held.
+pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
-    let (state, set) = hub.look(client, |look| {
+    hub.look(client, |look| {
         let Ok(path) = ZPath::parse(&which.path) else { return (look.state().clone(), Ok(())) };
         if is_too_long(&path, look) {
             return (look.state().clone(), Err(error::BAD_ARGUMENTS));
         }
         let node = look.state().node(&path);
-        let readable = node.is_some_and(|node| permits(node.acl(), znode::READ, &identities));
+        let readable = node.is_some_and(|node| look.state().may(&path, node, znode::READ, &identities));
         let set = match what {
             // Also where nothing is: it waits for it.
             Watching::Exists => look.set(WatchKind::Data, &path),
@@ -48,16 +63,7 @@ pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
             Watching::Data | Watching::Children { .. } => Ok(()),
         };
         (look.state().clone(), set.map_err(|Full| error::QUOTA_EXCEEDED))
-    });
-    // Outside of the guard: the answer may be long.
-    let reader = Reader { state: &state, identities: &identities };
-    let body = match (set, what) {
-        (Err(refused), _) => Err(refused),
-        (Ok(()), Watching::Exists) => reader.exists(&which.path),
-        (Ok(()), Watching::Data) => reader.data(&which.path),
-        (Ok(()), Watching::Children { with_stat }) => reader.children(&which.path, with_stat),
-    };
-    (state.last_zxid(), body)
+    })
 }
 
 /// No znode can be there, and what strangers wait for has a bound, too.
@@ -140,7 +146,7 @@ pub(crate) struct Comeback<'a> {
     /// Of the first look. The answer says no more: what came between the looks is told behind it, and is missed again when the
     /// connection ends before that.
     since: Option<Zxid>,
-    left: Peekable<Box<dyn Iterator<Item = (List, &'a str)> + 'a>>,
+    left: Peekable<Box<dyn Iterator<Item = (List, &'a str)> + Send + 'a>>,
 }
 
 impl<'a> Comeback<'a> {
@@ -153,7 +159,7 @@ impl<'a> Comeback<'a> {
             (List::Recursive, &watches.persistent_recursive),
         ];
         let left = lists.into_iter().flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
-        let left: Box<dyn Iterator<Item = _>> = Box::new(left);
+        let left: Box<dyn Iterator<Item = _> + Send> = Box::new(left);
         let seen = Zxid(u64::try_from(watches.relative_zxid).unwrap_or(0));
         Comeback { seen, since: None, left: left.peekable() }
     }

@@ -2,21 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use replica::{NodeStatus, Readiness, Role};
+use jute::op;
+use replica::{NodeStatus, Replica, Role};
 use znode::SessionId;
 
 use crate::client::Client;
 use crate::counts::Counted;
 use crate::door::Door;
+use crate::monitor;
 
 /// Every word that is known.
-const WORDS: [&[u8; 4]; 15] = [
-    b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"isro", b"mntr", b"ruok", b"srst", b"srvr", b"stat",
-    b"wchc", b"wchp", b"wchs",
+const WORDS: [&[u8; 4]; 18] = [
+    b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"hash", b"isro", b"mntr", b"ruok", b"srst",
+    b"srvr", b"stat", b"stmk", b"wchc", b"wchp", b"wchs",
 ];
 /// What clients and tools compare to know what a server can do, with our own version behind it.
-const VERSION: &str = concat!("3.8.0-zlock-", env!("CARGO_PKG_VERSION"));
+///
+/// The date is that of the version, which is set with it: tools want one, and a build is to be the same whenever it is made.
+pub(crate) const VERSION: &str = concat!("3.8.0-zlock-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-22 00:00 UTC");
+/// What a node answers while it does not serve, but to the few words that say so themselves.
+const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 /// Lines of an answer that lists something for every connection, session or znode.
 const LINES_MAX: usize = 10_000;
 
@@ -25,21 +34,41 @@ pub(crate) fn is_one(word: [u8; 4]) -> bool {
     WORDS.contains(&&word)
 }
 
-/// The answer to a word.
-pub(crate) fn answer(door: &Door, word: [u8; 4]) -> String {
+/// The answer to a word. All but a few go through all connections, sessions or znodes: they are answered on another thread, one
+/// at a time.
+pub(crate) async fn answer(door: &Arc<Door>, word: [u8; 4]) -> String {
+    if matches!(&word, b"ruok" | b"isro" | b"srvr") {
+        return answer_here(door, word);
+    }
+    let Ok(_turn) = door.words.acquire().await else { return String::new() };
+    let here = Arc::clone(door);
+    tokio::task::spawn_blocking(move || answer_here(&here, word)).await.unwrap_or_default()
+}
+
+fn answer_here(door: &Door, word: [u8; 4]) -> String {
     let name = String::from_utf8_lossy(&word);
     let allowed = door.config.words.split(',').map(str::trim).any(|one| one == "*" || one == name);
     if !allowed {
         return format!("{name} is not executed because it is not in the whitelist.\n");
     }
     let mut out = String::new();
+    let is_always_told = matches!(&word, b"ruok" | b"isro" | b"envi" | b"gtmk" | b"stmk");
+    if !is_always_told && !door.is_serving() {
+        return NOT_SERVING.to_owned();
+    }
     match &word {
         b"ruok" => out.push_str("imok"),
         // As a server of ZooKeeper that looks for a leader: there is no read-only mode.
-        b"isro" => out.push_str(match door.replica.status().ready {
-            Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => "rw",
-            Readiness::Recovering | Readiness::NoQuorum | Readiness::DiskStalled | Readiness::Stopped => "null",
-        }),
+        b"isro" => out.push_str(if door.is_serving() { "rw" } else { "null" }),
+        // The mask of ZooKeeper's trace log, which there is not: `log` is what to write down here.
+        b"gtmk" | b"stmk" => out.push('0'),
+        // ZooKeeper tells what it had written down every 128 zxids; here the state is gone through, for the zxid that it has now.
+        b"hash" => {
+            let state = door.replica.state();
+            let digest = Replica::digest(&state);
+            let number = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+            let _ = writeln!(out, "{:x}: {number}", state.last_zxid().0);
+        }
         b"srvr" => {
             version(&mut out);
             server(door, &mut out);
@@ -55,7 +84,7 @@ pub(crate) fn answer(door: &Door, word: [u8; 4]) -> String {
             door.hub.clients().iter().take(LINES_MAX).for_each(|client| connection(client, true, &mut out));
             out.push('\n');
         }
-        b"mntr" => monitored(door, &mut out),
+        b"mntr" => monitor::fields(door, &mut out),
         b"conf" => configuration(door, &mut out),
         b"envi" => environment(&mut out),
         b"dump" => sessions(door, &mut out),
@@ -78,12 +107,12 @@ pub(crate) fn answer(door: &Door, word: [u8; 4]) -> String {
         }
         b"srst" => {
             door.counts.reset();
+            door.unread.reset_peak();
             out.push_str("Server stats reset.\n");
         }
         b"dirs" => {
-            // Data lives in the state, which is in memory; what the disk holds is told by /v1/status.
-            let _ = writeln!(out, "datadir_size: {}", door.replica.status().snapshot.bytes);
-            out.push_str("logdir_size: 0\n");
+            let (snapshots, log) = on_disk(door);
+            let _ = writeln!(out, "datadir_size: {snapshots}\nlogdir_size: {log}");
         }
         _ => {}
     }
@@ -91,11 +120,11 @@ pub(crate) fn answer(door: &Door, word: [u8; 4]) -> String {
 }
 
 fn version(out: &mut String) {
-    let _ = writeln!(out, "Zookeeper version: {VERSION}, built on unknown");
+    let _ = writeln!(out, "Zookeeper version: {VERSION}");
 }
 
 /// ZooKeeper's word for what a node does.
-fn mode(status: &NodeStatus) -> &'static str {
+pub(crate) fn mode(status: &NodeStatus) -> &'static str {
     match status.role {
         Role::Leader if status.members.len() == 1 => "standalone",
         Role::Leader => "leader",
@@ -111,72 +140,57 @@ fn server(door: &Door, out: &mut String) {
     let _ = writeln!(out, "Received: {received}\nSent: {sent}\nConnections: {}", door.hub.clients().len());
     let _ = writeln!(out, "Outstanding: {outstanding}\nZxid: 0x{:x}", status.applied.0);
     let _ = writeln!(out, "Mode: {}\nNode count: {}", mode(&status), status.znodes);
+    if status.role == Role::Leader && status.members.len() > 1 {
+        // As of a leader that has proposed nothing: they are not measured.
+        out.push_str("Proposal sizes last/min/max: -1/-1/-1\n");
+    }
 }
 
 fn connection(client: &Client, in_full: bool, out: &mut String) {
-    let Counted { received, sent, outstanding, latency_min, latency_avg, latency_max, last_xid, last_op } =
-        client.counts.look();
+    let counted = client.counts.look();
+    let Counted { received, sent, outstanding, latency_min, latency_avg, latency_max, .. } = counted;
     let _ = write!(out, " /{}[1](queued={},recved={received},sent={sent}", client.addr, outstanding);
     if in_full {
-        let _ = write!(out, ",sid={},lop={last_op}", hex(client.session()));
-        let _ = write!(out, ",est={},to={}", client.since.elapsed().as_millis(), client.timeout.as_millis());
-        let _ = write!(out, ",lcxid=0x{last_xid:x},unread={}", client.outbox.unread());
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let begun = since_1970.saturating_sub(client.since.elapsed());
+        let answered = counted.last_micros / 1000;
+        let _ = write!(out, ",sid={},lop={}", hex(client.session()), op_name(counted.last_op));
+        let _ = write!(out, ",est={},to={}", begun.as_millis(), client.timeout.as_millis());
+        let _ = write!(out, ",lcxid=0x{:x},lzxid=0x{:x}", counted.last_xid, counted.last_zxid);
+        let _ = write!(out, ",lresp={answered},llat={},unread={}", counted.last_latency, client.outbox.unread());
         let _ = write!(out, ",minlat={latency_min},avglat={latency_avg:.0},maxlat={latency_max}");
     }
     out.push_str(")\n");
 }
 
-fn monitored(door: &Door, out: &mut String) {
-    let (status, state, counts) = (door.replica.status(), door.replica.state(), door.counts.look());
-    let mut line = |key: &str, value: &dyn Display| {
-        let _ = writeln!(out, "zk_{key}\t{value}");
-    };
-    line("version", &format!("{VERSION}, built on unknown"));
-    line("server_state", &mode(&status));
-    line("avg_latency", &format!("{:.4}", counts.latency_avg));
-    line("min_latency", &counts.latency_min);
-    line("max_latency", &counts.latency_max);
-    line("packets_received", &counts.received);
-    line("packets_sent", &counts.sent);
-    line("num_alive_connections", &door.hub.clients().len());
-    line("outstanding_requests", &counts.outstanding);
-    line("half_packets_bytes", &door.half_packets.bytes());
-    line("znode_count", &state.znode_count());
-    line("watch_count", &door.hub.watches());
-    line("ephemerals_count", &state.sessions_from(SessionId(0)).map(|one| one.ephemeral_count()).sum::<usize>());
-    line("approximate_data_size", &state.data_bytes());
-    line("global_sessions", &state.session_count());
-    line("uptime", &door.since.elapsed().as_millis());
-    if let Some((open, max)) = file_descriptors() {
-        line("open_file_descriptor_count", &open);
-        line("max_file_descriptor_count", &max);
-    }
-    if status.role == Role::Leader {
-        line("quorum_size", &(status.members.len() / 2 + 1));
-        line("learners", &(status.members.len() - 1));
-    }
-}
-
-/// How many file descriptors are open, and how many may be, where the system tells.
-fn file_descriptors() -> Option<(usize, u64)> {
-    let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
-    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find(|line| line.starts_with("Max open files"))?;
-    Some((open, line.split_whitespace().nth(3)?.parse().ok()?))
-}
-
+/// ZooKeeper's lines, in its order, and behind them ours.
 fn configuration(door: &Door, out: &mut String) {
     let (status, state) = (door.replica.status(), door.replica.state());
     let limits = state.limits();
     for (addr, word) in [(door.listens_on.plain, "clientPort"), (door.listens_on.secure, "secureClientPort")] {
-        if let Some(addr) = addr {
-            let _ = writeln!(out, "{word}={}\n{word}Address={addr}", addr.port());
-        }
+        let _ = match addr {
+            Some(addr) => writeln!(out, "{word}={}\n{word}Address={addr}", addr.port()),
+            None => writeln!(out, "{word}=-1"),
+        };
     }
-    let _ = writeln!(out, "serverId={}", status.node_id);
-    let _ = writeln!(out, "maxClientCnxns={}", door.config.connections_max);
+    let (dir, (snapshots, log)) = (door.replica.data_dir(), on_disk(door));
+    let _ = writeln!(out, "dataDir={}\ndataDirSize={snapshots}", dir.join("sled").display());
+    let _ = writeln!(out, "dataLogDir={}\ndataLogSize={log}", dir.join("log").display());
+    // As ZooKeeper has it unless told otherwise: the shortest timeout is two ticks.
+    let tick_ms = (limits.session_timeout_min_ms / 2).max(1);
+    let _ = writeln!(out, "tickTime={tick_ms}\nmaxClientCnxns={}", door.config.connections_max);
     let _ = writeln!(out, "minSessionTimeout={}", limits.session_timeout_min_ms);
     let _ = writeln!(out, "maxSessionTimeout={}", limits.session_timeout_max_ms);
+    let _ = writeln!(out, "clientPortListenBacklog=-1\nserverId={}", status.node_id);
+    if status.members.len() > 1 {
+        let own = status.members.iter().find(|member| member.id == status.node_id);
+        let port = own.and_then(|own| own.peer_addr.rsplit(':').next()).unwrap_or_default();
+        // A follower that has said nothing for so many ticks is not connected, whether it is new or not. There is one kind of
+        // election and of member, and one port for peers.
+        let silence = u64::from(tick_ms).max(door.replica.silence_max_ms()) / u64::from(tick_ms);
+        let _ = writeln!(out, "initLimit={silence}\nsyncLimit={silence}\nelectionAlg=3");
+        let _ = writeln!(out, "electionPort={port}\nquorumPort={port}\npeerType=0");
+    }
     let _ = writeln!(out, "jute.maxbuffer={}\nmembership: ", door.config.packet_bytes_max);
     let config = znode::ZPath::parse("/zookeeper/config").expect("a constant");
     let text = state.node(&config).map_or_else(String::new, |node| String::from_utf8_lossy(node.data()).into_owned());
@@ -184,8 +198,14 @@ fn configuration(door: &Door, out: &mut String) {
 }
 
 fn environment(out: &mut String) {
-    let _ = writeln!(out, "Environment:\nzookeeper.version={VERSION}, built on unknown");
+    let _ = writeln!(out, "Environment:\nzookeeper.version={VERSION}");
+    let told = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    let _ = writeln!(out, "host.name={}", told("/proc/sys/kernel/hostname"));
     let _ = writeln!(out, "os.name={}\nos.arch={}", std::env::consts::OS, std::env::consts::ARCH);
+    let _ = writeln!(out, "os.version={}", told("/proc/sys/kernel/osrelease"));
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let _ = writeln!(out, "user.name={}\nuser.home={}", variable("USER"), variable("HOME"));
+    let _ = writeln!(out, "user.dir={}", std::env::current_dir().unwrap_or_default().display());
 }
 
 fn sessions(door: &Door, out: &mut String) {
@@ -199,6 +219,60 @@ fn sessions(door: &Door, out: &mut String) {
     for session in owners().take(LINES_MAX) {
         let _ = writeln!(out, "{}:", hex(session.id));
         session.ephemerals().take(LINES_MAX).for_each(|path| indented(path, out));
+    }
+    // ZooKeeper sorts them by when each would expire; here the leader counts that, and by session.
+    let clients = door.hub.clients();
+    let _ = writeln!(out, "Connections dump:\nConnections Sets (1)/({}):", clients.len());
+    let _ = writeln!(out, "{} expire with their sessions:", clients.len());
+    for client in clients.iter().take(LINES_MAX) {
+        let _ = writeln!(out, "\tip: /{} sessionId: {}", client.addr, hex(client.session()));
+    }
+}
+
+/// How many bytes the snapshots and the log have on disk.
+fn on_disk(door: &Door) -> (u64, u64) {
+    let dir = door.replica.data_dir();
+    (size_of_files(&dir.join("sled"), 3), size_of_files(&dir.join("log"), 3))
+}
+
+/// Of a directory and those below it, so many deep. What cannot be looked at, or goes meanwhile, has none.
+fn size_of_files(dir: &Path, depth: usize) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() && depth > 0 => size_of_files(&entry.path(), depth - 1),
+        Ok(found) if found.is_file() => found.len(),
+        _ => 0,
+    };
+    entries.flatten().map(size).sum()
+}
+
+/// What ZooKeeper calls the last operation of a connection (FinalRequestProcessor).
+fn op_name(op: i32) -> &'static str {
+    match op {
+        op::PING => "PING",
+        op::MULTI => "MULT",
+        op::MULTI_READ => "MLTR",
+        op::CREATE | op::CREATE2 | op::CREATE_TTL | op::CREATE_CONTAINER => "CREA",
+        op::DELETE => "DELE",
+        op::SET_DATA => "SETD",
+        op::RECONFIG => "RECO",
+        op::SET_ACL => "SETA",
+        op::CLOSE_SESSION => "CLOS",
+        op::SYNC => "SYNC",
+        op::CHECK => "CHEC",
+        op::EXISTS => "EXIS",
+        op::GET_DATA => "GETD",
+        op::SET_WATCHES => "SETW",
+        op::SET_WATCHES2 => "STW2",
+        op::ADD_WATCH => "ADDW",
+        op::GET_ACL => "GETA",
+        op::GET_CHILDREN | op::GET_CHILDREN2 => "GETC",
+        op::GET_ALL_CHILDREN_NUMBER => "GETACN",
+        op::CHECK_WATCHES => "CHKW",
+        op::REMOVE_WATCHES => "REMW",
+        op::WHO_AM_I => "HOMI",
+        op::GET_EPHEMERALS => "GETE",
+        _ => "NA",
     }
 }
 

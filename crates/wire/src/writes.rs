@@ -44,9 +44,6 @@ impl Refused {
     }
 }
 
-/// The znodes that ZooKeeper keeps for itself.
-pub(crate) const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
-
 /// By whom a write is asked for, and the bounds in force. The state machine refuses what is beyond them; here they keep
 /// a packet from growing before it gets there.
 #[derive(Clone, Copy)]
@@ -150,9 +147,6 @@ fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode:
 }
 
 fn delete(which: &PathVersion) -> Result<ZnodeOp, i32> {
-    if OWN.contains(&which.path.as_str()) {
-        return Err(error::BAD_ARGUMENTS);
-    }
     Ok(ZnodeOp::Delete { path: path(&which.path)?, version: which.version })
 }
 

@@ -34,6 +34,10 @@ pub struct Settings {
     pub http_tls_listen: Option<SocketAddr>,
     /// What TLS is made with.
     pub tls: TlsSettings,
+    /// Addresses that stand for many clients, at both doors.
+    pub exempt_addresses: tls::Networks,
+    /// New sessions a second from one address, at each door.
+    pub session_rate_max: u32,
     /// Who may do everything at both doors.
     pub super_digest: String,
     /// Where the HTTP door listens; the port of this node's `http_addr` when not given.
@@ -83,7 +87,7 @@ impl TlsSettings {
     ///
     /// # Errors
     /// [`tls::Error`] names the file that cannot be used.
-    pub fn acceptor(&self) -> Result<tls::Acceptor, tls::Error> {
+    pub fn acceptor(&self, exempt: &tls::Networks) -> Result<tls::Acceptor, tls::Error> {
         let wanted =
             if self.clients == "required" { Clients::MustHaveCertificates } else { Clients::MayHaveCertificates };
         let asked = !self.client_ca.as_os_str().is_empty();
@@ -92,6 +96,7 @@ impl TlsSettings {
             key: self.key.clone(),
             clients: asked.then(|| (self.client_ca.clone(), wanted)),
             handshakes_max: self.handshakes_max,
+            exempt: exempt.clone(),
             handshake_timeout_ms: self.handshake_timeout_ms,
         })
     }
@@ -106,7 +111,8 @@ pub fn effective(settings: &Settings) -> String {
 impl Default for Settings {
     fn default() -> Self {
         // No default id: two nodes that both forgot theirs would be one node twice.
-        let replica = replica::Config { node_id: 0, ..replica::Config::default() };
+        let mut replica = replica::Config { node_id: 0, ..replica::Config::default() };
+        replica.limits.sessions_per_address_max = 0;
         Settings {
             replica,
             rest: rest::RestConfig::default(),
@@ -115,6 +121,8 @@ impl Default for Settings {
             zookeeper_tls_listen: None,
             http_tls_listen: None,
             tls: TlsSettings::default(),
+            exempt_addresses: tls::Networks::default(),
+            session_rate_max: rest::RestConfig::default().session_rate_max,
             super_digest: String::new(),
             http_listen: None,
             peer_listen: None,

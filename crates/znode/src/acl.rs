@@ -105,6 +105,9 @@ pub struct Identity {
 /// The scheme of those who may do everything, whatever an ACL says. A door proves it; no ACL can name it.
 pub const SUPER: &str = "super";
 
+/// The scheme of a node itself, where it keeps what is below `/zookeeper`. No door proves it, and no ACL can name it.
+pub const KEEPER: &str = "keeper";
+
 /// Whether an ACL grants one of the permissions in `perms` to somebody with these identities.
 pub fn permits(acl: &[Acl], perms: u32, identities: &[Identity]) -> bool {
     identities.iter().any(|identity| identity.scheme == SUPER)

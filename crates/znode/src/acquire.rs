@@ -7,11 +7,20 @@ use crate::lock::deadlock::Newcomer;
 use crate::lock::{self, LockStatus};
 use crate::quota::Growth;
 use crate::state::{Changes, State};
-use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential, shared_acl};
+use crate::system_paths::check_client_path;
+use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
 use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
 use crate::{
-    Acl, Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath,
+    Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, weight,
 };
+
+/// The way to a lock that the one who asks may enter.
+pub(crate) struct Way {
+    /// The lock, or the nearest ancestor that exists.
+    base: ZPath,
+    /// What is missing below it, deepest first.
+    missing: Vec<ZPath>,
+}
 
 /// What came of a wish to enter a queue.
 pub(crate) enum Entered {
@@ -54,11 +63,12 @@ impl State {
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => self.hold_once_more(&ticket, hold),
             None => {
+                let way = self.way_into(lock, changes)?;
                 if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
                     return Err(refuse(Error::LockNotClosed));
                 }
                 let before = self.is_full(lock).then(|| self.clone());
-                let ticket = match self.enqueue_in_mode(acquire, false, id, hold, changes)? {
+                let ticket = match self.enqueue_in_mode(acquire, way, false, id, hold, changes)? {
                     Entered::At(ticket) => ticket,
                     Entered::NotLetIn(answer) => return Ok(answer),
                 };
@@ -105,7 +115,8 @@ impl State {
         session: Option<SessionId>,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        self.check_ticket(ticket, session).map_err(|error| Refusal::at(error, ticket))?;
+        // Also what is no lock node: a simple lock, a member of a group.
+        self.check_own(ticket, session).map_err(|error| Refusal::at(error, ticket))?;
         let holds = self.edit_contender(&self.counts_for(ticket), |contender| {
             contender.release();
             contender.count()
@@ -153,8 +164,10 @@ impl State {
             return Ok(Reply::Superseded);
         }
         // As if the acquire had never been: its key may be used afresh.
-        let session = self.sessions.get_mut(&id).expect("it was authenticated");
-        Arc::make_mut(session).requests.forget(&hold.key);
+        let requests = &mut Arc::make_mut(self.sessions.get_mut(&id).expect("it was authenticated")).requests;
+        let before = requests.bytes;
+        requests.forget(&hold.key);
+        self.weight.bytes = self.weight.bytes - before + requests.bytes;
         if last {
             self.remove(ticket, changes);
         } else {
@@ -175,14 +188,29 @@ impl State {
         if self.nodes[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
+        self.check_bytes(weight::hold()).map_err(|error| Refusal::at(error, ticket))?;
         self.edit_contender(ticket, |contender| contender.holds.push(hold));
         self.acquired(ticket)
+    }
+
+    /// The way into a queue, for one who may enter it: before anything is said of the lock.
+    ///
+    /// # Errors
+    /// `NoAuth` without CREATE on the directory, or on what it would be made in.
+    pub(crate) fn way_into(&self, lock: &ZPath, changes: &Changes) -> Result<Way, Refusal> {
+        check_client_path(lock)?;
+        let refuse = |error| Refusal::at(error, lock);
+        let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
+        permit(&self.nodes[&base].acl, CREATE, changes).map_err(refuse)?;
+        self.check_closed_on_the_way(&base, &missing)?;
+        Ok(Way { base, missing })
     }
 
     /// Puts a lock node into the queue. What a part of a multi-lock would wait for is seen when all parts are there.
     pub(crate) fn enqueue(
         &mut self,
         acquire: &Acquire,
+        way: Way,
         part: bool,
         id: SessionId,
         hold: Hold,
@@ -192,10 +220,8 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         let kind = Kind::Ephemeral { owner: id };
         let name = format!("_c_{}-{}", hold.key, family_name(acquire.mode));
-        let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
+        let Way { base, missing } = way;
         let parent = &self.nodes[&base];
-        permit(parent, CREATE, changes).map_err(refuse)?;
-        self.check_closed_on_the_way(&base, &missing)?;
         let written_by = self.written_by(id, acquire);
         let held_at_once = written_by.is_some();
         // A ledger knows by itself whom it passes.
@@ -226,8 +252,8 @@ impl State {
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
             return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes)));
         }
-        let open = shared_acl(Acl::open(), parent);
-        self.make_containers(&missing, changes);
+        let acl = Arc::clone(&parent.acl);
+        self.make_containers(&missing, &acl, changes);
         let contender = Contender {
             mode: acquire.mode,
             owner: acquire.owner.clone(),
@@ -237,7 +263,11 @@ impl State {
             lingers_until_ms: None,
         };
         let data = acquire.label.as_bytes().into();
-        self.insert(&ticket, NewNode { kind, data, acl: open, contender: Some(contender) }, changes);
+        if passes && self.unsettled.contains(lock) {
+            // Its writer holds, so there is little to write down.
+            self.settle_queue(lock, u64::MAX, changes);
+        }
+        self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, changes);
         if passes {
             self.pass(lock, changes.zxid);
         }
@@ -317,17 +347,27 @@ impl State {
 
     /// Whether the session may give this ticket back.
     pub(crate) fn check_ticket(&self, ticket: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
-        let id = session.ok_or(Error::SessionRequired)?;
-        let node = self.node(ticket).ok_or(Error::NoNode)?;
-        if node.owner() != Some(id) {
-            return Err(Error::LockNotHeld);
-        }
+        let id = self.check_own(ticket, session)?;
         if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
+    }
+
+    /// Whether an ephemeral znode is the session's own.
+    fn check_own(&self, path: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
+        let id = session.ok_or(Error::SessionRequired)?;
+        let node = self.node(path).ok_or(Error::NoNode)?;
+        if node.owner() == Some(id) { Ok(id) } else { Err(Error::LockNotHeld) }
     }
 
     /// Changes what a ticket knows; `None` when it was made without an acquire and knows nothing.
     fn edit_contender<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Contender) -> T) -> Option<T> {
-        self.edit(ticket, |node| node.contender.as_mut().map(|contender| change(Arc::make_mut(contender))))
+        let changed = self.edit(ticket, |node| {
+            let contender = Arc::make_mut(node.contender.as_mut()?);
+            let before = weight::holds(contender);
+            Some((change(contender), before, weight::holds(contender)))
+        });
+        let (answer, before, now) = changed?;
+        self.weight.bytes = self.weight.bytes - before + now;
+        Some(answer)
     }
 }
 

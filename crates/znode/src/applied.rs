@@ -149,21 +149,32 @@ pub struct Recorded {
     pub event: Event,
     /// The ACL that the znode had when it happened, where not everybody might read it.
     pub acl: Option<Arc<[Acl]>>,
+    /// The same of its parent: who may read that may know the znode's name.
+    pub parent_acl: Option<Arc<[Acl]>>,
 }
 
 impl From<Event> for Recorded {
     fn from(event: Event) -> Recorded {
-        Recorded { event, acl: None }
+        Recorded { event, acl: None, parent_acl: None }
     }
 }
 
 impl Recorded {
-    /// Whether somebody with these identities may hear of it; `None` is one who may hear of everything.
+    /// Whether one who has named the znode may hear of it; a reader that is `None` may hear of everything.
     pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
-        match (&self.acl, reader) {
-            (Some(acl), Some(identities)) => permits(acl, READ, identities),
-            _ => true,
-        }
+        may_hear(self.acl.as_deref(), reader)
+    }
+
+    /// Whether the parent's ACL lets one know the znode's name who has not named it.
+    pub fn names_it_to(&self, reader: Option<&[Identity]>) -> bool {
+        may_hear(self.parent_acl.as_deref(), reader)
+    }
+}
+
+fn may_hear(acl: Option<&[Acl]>, reader: Option<&[Identity]>) -> bool {
+    match (acl, reader) {
+        (Some(acl), Some(identities)) => permits(acl, READ, identities),
+        _ => true,
     }
 }
 

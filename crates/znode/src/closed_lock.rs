@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use crate::ledger::{Ledger, demand_of};
+use crate::lock::revoke::REVOKE;
 use crate::quota::Growth;
 use crate::state::{Changes, State};
+use crate::system_paths::check_client_path;
 use crate::tree::{NewNode, permit};
 use crate::znode::{Kind, Place, sequence_of};
-use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, WRITE, ZPath};
+use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, ZPath, weight};
 
 impl State {
     /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a container, nor after a time.
@@ -26,9 +28,14 @@ impl State {
         if lock.is_root() || settings.limit == Some(0) || both {
             return Err(refuse(Error::BadArguments));
         }
+        check_client_path(lock)?;
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
-        let perm = if missing.is_empty() { WRITE } else { CREATE };
-        permit(&self.nodes[&base], perm, changes).map_err(refuse)?;
+        // A directory that is made for its settings has the same ACL.
+        let acl = Arc::clone(&self.nodes[&base].acl);
+        permit(&acl, REVOKE, changes).map_err(refuse)?;
+        if !missing.is_empty() {
+            permit(&acl, CREATE, changes).map_err(refuse)?;
+        }
         self.check_closed_on_the_way(&base, &missing)?;
         if missing.is_empty() {
             let node = &self.nodes[lock];
@@ -43,10 +50,13 @@ impl State {
         } else {
             self.check_room(&self.nodes[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
             self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
-            self.make_containers(&missing, changes);
+            self.make_containers(&missing, &acl, changes);
         }
         if settings != LockSettings::default() {
             self.check_ledger(lock).map_err(refuse)?;
+            if self.ledger(lock).is_none() {
+                self.check_bytes(weight::ledger()).map_err(refuse)?;
+            }
             self.open_ledger(lock, None, settings);
         }
         self.edit(lock, |node| {
@@ -134,11 +144,11 @@ impl State {
         missing.last().map_or(Ok(()), |first| self.check_closed(base, first.name()))
     }
 
-    /// Makes directories that are missing, given deepest first, as containers.
-    pub(crate) fn make_containers(&mut self, missing: &[ZPath], changes: &mut Changes) {
-        let open: Arc<[Acl]> = Acl::open().into();
+    /// Makes directories that are missing, given deepest first, as containers with the ACL of what they are made in.
+    pub(crate) fn make_containers(&mut self, missing: &[ZPath], acl: &Arc<[Acl]>, changes: &mut Changes) {
         for path in missing.iter().rev() {
-            let container = NewNode { kind: Kind::Container, data: Arc::new([]), acl: open.clone(), contender: None };
+            let container =
+                NewNode { kind: Kind::Container, data: Arc::new([]), acl: Arc::clone(acl), contender: None };
             self.insert(path, container, changes);
         }
     }

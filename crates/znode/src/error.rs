@@ -72,7 +72,7 @@ pub enum Error {
     /// The owner holds the lock as many times over as it may.
     #[error("too many holds of one lock by one owner")]
     TooManyHolds,
-    /// The transaction has more operations than it may.
+    /// The transaction has more operations than it may, or would do more than one entry may: `entry_cost_max`.
     #[error("too many operations in one transaction")]
     TooManyOps,
     /// The data is longer than it may be.

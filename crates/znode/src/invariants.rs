@@ -1,8 +1,9 @@
 //! What must be true of every state. Each property test and each simulation step asks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lock::{self, LockStatus};
+use crate::sessions::source;
 use crate::state::State;
 use crate::tree::{idle_since, timed_at};
 use crate::znode::{Place, Znode, is_shared};
@@ -39,6 +40,9 @@ impl State {
         self.check_revocations()?;
         self.check_upgrades()?;
         self.check_namings()?;
+        self.check_acls()?;
+        self.check_weight()?;
+        self.check_subtrees()?;
         self.check_quotas()?;
         self.check_sessions(&sums.owned)
     }
@@ -114,7 +118,7 @@ impl State {
             None => self.check_holders(path, &places),
             Some(ledger) => {
                 ledger.check_invariants(&node.family.contenders)?;
-                match self.next_in(path) {
+                match self.next_in(path).filter(|_| !self.unsettled.contains(path)) {
                     None => Ok(()),
                     Some(turn) => Err(format!("{turn:?} could hold and waits")),
                 }
@@ -188,7 +192,11 @@ impl State {
 
     fn check_sessions(&self, owned: &BTreeSet<(SessionId, ZPath)>) -> Result<(), String> {
         let mut listed = BTreeSet::new();
+        let mut by_source = BTreeMap::new();
         for (id, session) in &self.sessions {
+            if let Some(address) = session.address {
+                *by_source.entry(source(address)).or_insert(0) += 1;
+            }
             if *id != session.id || id.0 == 0 || id.0 > self.last_zxid.0 {
                 return Err(format!("session {id} calls itself {}", session.id));
             }
@@ -201,6 +209,9 @@ impl State {
                     return Err(format!("session {id}: {owner} has no such ticket {ticket}"));
                 }
             }
+        }
+        if !self.sessions_by_source.iter().eq(&by_source) {
+            return Err(format!("sessions {by_source:?} of addresses counted as {:?}", self.sessions_by_source));
         }
         same("ephemerals", listed, owned)
     }

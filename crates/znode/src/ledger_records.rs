@@ -26,6 +26,8 @@ pub(crate) enum LedgerRecord {
     MultiLock { czxid: Zxid, policy: Policy, tickets: Vec<ZPath> },
     /// The last one: how many there were before it.
     Tail { records: u64 },
+    /// Behind all znodes: a lock whose queue is still to be looked at.
+    Unsettled { lock: ZPath },
 }
 
 /// What ledgers say of a znode: of a lock node in one, and of a directory that has one.
@@ -50,12 +52,13 @@ pub(crate) fn of(
     standing.into_iter().chain(ledger)
 }
 
-/// The multi-locks of a state.
+/// The multi-locks of a state, and the locks that are still to be looked at.
 pub(crate) fn multis(state: &State) -> impl Iterator<Item = LedgerRecord> + Send + use<> {
-    state.multis.clone().into_iter().map(|(czxid, multi)| {
+    let multis = state.multis.clone().into_iter().map(|(czxid, multi)| {
         let (policy, tickets) = (multi.policy, multi.tickets.clone());
         LedgerRecord::MultiLock { czxid, policy, tickets }
-    })
+    });
+    multis.chain(state.unsettled.clone().into_iter().map(|lock| LedgerRecord::Unsettled { lock }))
 }
 
 /// Puts a record back; `seen` counts them.
@@ -71,6 +74,10 @@ pub(crate) fn push(state: &mut State, record: LedgerRecord, seen: &mut u64) -> R
         LedgerRecord::Grant { ticket, token } => push_grant(state, &ticket, token),
         LedgerRecord::Priority { ticket, priority } => push_priority(state, &ticket, priority),
         LedgerRecord::MultiLock { czxid, policy, tickets } => push_multi(state, czxid, policy, tickets),
+        LedgerRecord::Unsettled { lock } => match state.unsettled.insert(lock) {
+            None => Ok(()),
+            Some(_) => Err(damaged("an unsettled lock twice")),
+        },
     }
 }
 

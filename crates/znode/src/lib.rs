@@ -11,15 +11,20 @@
 //! ledger.rs     who holds a semaphore, a lock that was passed          settle.rs    who is next there
 //! multilock.rs  several locks at once, all or none                     semaphore.rs permits
 //! closed_lock.rs  priorities, a bounded queue, hand-over               quota.rs     what a subtree may have
+//! subtree.rs    what is below each znode                               acls.rs      each ACL once
+//! cost.rs       what one entry may do                                  weight.rs    what the state may weigh
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
+//! system_paths.rs  /zookeeper, which is not the clients'                permissions.rs  which ACL counts, and for whom
 //! lock/         what is kept beside the queue: past.rs, revoke.rs, upgrade.rs; deadlock.rs and naming.rs look at it
 //! ```
 
 mod acl;
+mod acls;
 mod acquire;
 mod applied;
 mod closed_lock;
 mod codec;
+mod cost;
 mod error;
 mod ids;
 mod invariants;
@@ -29,6 +34,8 @@ mod limits;
 pub mod lock;
 mod multilock;
 mod path;
+mod permissions;
+mod proven;
 mod quota;
 mod semaphore;
 mod session;
@@ -37,11 +44,14 @@ mod settle;
 mod snapshot;
 mod stat;
 mod state;
+mod subtree;
+mod system_paths;
 mod tree;
 mod txn;
+mod weight;
 mod znode;
 
-pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, READ, SUPER, WRITE, fixed_acl, permits, user};
+pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WRITE, fixed_acl, permits, user};
 pub use applied::{Applied, Event, EventKind, Recorded, Reply};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};
@@ -49,13 +59,15 @@ pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Z
 pub use ledger::LockSettings;
 pub use limits::Limits;
 pub use path::ZPath;
-pub use quota::{Quota, QuotaLimits, Usage};
+pub use proven::{Proven, ProvenOp};
+pub use quota::{Quota, QuotaLimits};
 pub use session::Session;
 pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
+pub use subtree::Usage;
 pub use txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy, Proven,
-    ProvenOp, ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,
+    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy,
+    ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

@@ -25,10 +25,14 @@ pub struct Limits {
     pub state_bytes_max: u64,
     /// Open sessions.
     pub sessions_max: u32,
+    /// Open sessions of one address: an IPv4 address, or the /64 network of an IPv6 address.
+    pub sessions_per_address_max: u32,
     /// Ephemeral znodes of one session: bounds the work of the entry that ends it.
     pub ephemerals_max: u32,
     /// Operations of one multi.
     pub ops_max: u32,
+    /// Znodes that one entry may make, remove and grant a lock to. The end of one session may take more.
+    pub entry_cost_max: u32,
     /// Entries of one ACL.
     pub acl_entries_max: u32,
     /// How often one owner may hold one lock over.
@@ -61,8 +65,10 @@ impl Default for Limits {
             znodes_max: 5_000_000,
             state_bytes_max: 1 << 30,
             sessions_max: 200_000,
+            sessions_per_address_max: 50_000,
             ephemerals_max: 10_000,
             ops_max: 128,
+            entry_cost_max: 16_384,
             acl_entries_max: 64,
             holds_max: 1024,
             replies_max: 64,

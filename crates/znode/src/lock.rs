@@ -24,7 +24,7 @@ use crate::{Error, FencingToken, LockMode, LockSettings, SessionId, State, ZPath
 pub use deadlock::WaitsFor;
 pub use limits::LockLimits;
 pub use naming::{BlindSpot, Naming, lint};
-pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history};
+pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history, may_read_past};
 pub use revoke::{Revocation, revocation};
 
 /// Where a ticket stands.
@@ -243,15 +243,27 @@ pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) ->
 /// Whether the token is that of a present holder of the lock: of a lock node in its queue, or of the ephemeral znode that is
 /// the lock itself where nobody queues. O(log n).
 pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
+    is_held(state, lock, token, None)
+}
+
+/// Whether it is that of a present holder which the session owns.
+pub fn is_held_by(state: &State, lock: &ZPath, token: FencingToken, session: SessionId) -> bool {
+    is_held(state, lock, token, Some(session))
+}
+
+/// By whomever, if no session is given.
+fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<SessionId>) -> bool {
     let Some(parent) = state.node(lock) else {
         return false;
     };
+    let theirs = |node: &Znode| session.is_none() || node.owner() == session;
     if let Kind::Ephemeral { .. } = parent.kind() {
-        return parent.czxid == Zxid(token.0) && sequence_of(lock.name()).is_none();
+        return parent.czxid == Zxid(token.0) && sequence_of(lock.name()).is_none() && theirs(parent);
     }
     let holds = |name: &str| {
         let ticket = lock.child(name);
-        ticket.is_ok_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))
+        let ticket = ticket.ok().filter(|ticket| session.is_none() || state.node(ticket).is_some_and(theirs));
+        ticket.is_some_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))
     };
     if let Some(ledger) = &parent.family.ledger {
         return ledger.holders_with(token).any(|place| holds(&place.name));

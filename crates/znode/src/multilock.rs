@@ -171,8 +171,9 @@ impl State {
             let hold = Hold { key, attempts: vec![wish.attempt] };
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
             let refuse = |error| at(Refusal::at(error, &acquire.lock));
+            let way = self.way_into(&acquire.lock, changes).map_err(at)?;
             self.check_ledger(&acquire.lock).map_err(refuse)?;
-            let Entered::At(ticket) = self.enqueue_in_mode(&acquire, true, id, hold, changes).map_err(at)? else {
+            let Entered::At(ticket) = self.enqueue_in_mode(&acquire, way, true, id, hold, changes).map_err(at)? else {
                 // Circles are looked for when all parts are there.
                 return Err(refuse(Error::Deadlock));
             };

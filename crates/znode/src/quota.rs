@@ -1,47 +1,22 @@
 //! Quotas: how many znodes and bytes a subtree may have, set in the way of ZooKeeper's `setquota`.
 //!
 //! The quota of `/a/b` is the text of `/zookeeper/quota/a/b/zookeeper_limits`; `zookeeper_stats` beside it says what the
-//! subtree has. Both are znodes like others, so every client can set a quota and look at it. What a subtree has is counted
-//! as it changes, in a step for each of a path's ancestors, and is no part of snapshots: a tree that is read back is counted
-//! once.
+//! subtree has. Both are znodes like others, so every client can set a quota and look at it. What a subtree has is kept with
+//! its root (`subtree.rs`), so setting a quota counts nothing.
 
-use std::fmt;
 use std::ops::Bound;
 
 use imbl::{OrdMap, OrdSet};
 
 use crate::state::State;
+use crate::system_paths::is_system;
 use crate::znode::Znode;
-use crate::{Error, Refusal, ZPath};
+use crate::{Error, Refusal, Usage, ZPath};
 
 /// Where quotas are set, with a slash at the end.
 const QUOTAS: &str = "/zookeeper/quota/";
-/// What is kept by the system itself has no quota: the counts would count themselves.
-const OWN: &str = "/zookeeper";
-const LIMITS: &str = "zookeeper_limits";
-const STATS: &str = "zookeeper_stats";
-
-/// What a subtree has, its root included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Znodes.
-    pub count: u64,
-    /// The length of their data.
-    pub bytes: u64,
-}
-
-impl Usage {
-    fn of(node: &Znode) -> Usage {
-        Usage { count: 1, bytes: node.data.len() as u64 }
-    }
-}
-
-/// As `zookeeper_stats` has it (StatsTrack.toString).
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "count={},bytes={}", self.count, self.bytes)
-    }
-}
+pub(crate) const LIMITS: &str = "zookeeper_limits";
+pub(crate) const STATS: &str = "zookeeper_stats";
 
 /// What a subtree may have; `None` is as much as it likes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +81,10 @@ pub(crate) struct Quotas {
 }
 
 impl Quotas {
+    pub(crate) fn len(&self) -> usize {
+        self.by_path.len()
+    }
+
     fn set(&mut self, path: &ZPath, quota: Quota) {
         if quota.limits.is_exceeded_by(quota.usage) {
             self.exceeded.insert(path.clone());
@@ -186,8 +165,8 @@ impl State {
         self.quota_set(path)
     }
 
-    /// Counts all subtrees anew: the tree was read back.
-    pub(crate) fn count_quotas(&mut self) {
+    /// Finds all quotas anew: the tree was read back.
+    pub(crate) fn find_quotas(&mut self) {
         let (from, to) = (Bound::Excluded(QUOTAS), Bound::Excluded("/zookeeper/quota0"));
         let limits = self.nodes.range::<_, str>((from, to)).filter_map(|(path, node)| {
             // What was written before there were quotas may be anything.
@@ -198,20 +177,20 @@ impl State {
             return;
         }
         for (subtree, limits) in limits {
-            let usage = self.count(&subtree);
+            let usage = self.usage(&subtree);
             self.quotas.set(&subtree, Quota { limits, usage });
             self.tell_usage(&subtree);
         }
     }
 
-    /// For tests: every count against the tree.
+    /// For tests: every quota against the tree.
     pub(crate) fn check_quotas(&self) -> Result<(), String> {
         for (subtree, quota) in self.quotas() {
             let told =
                 self.node(&stats_of(subtree)).is_none_or(|node| *node.data == *quota.usage.to_string().as_bytes());
             let exceeded = quota.limits.is_exceeded_by(quota.usage) == self.quotas.exceeded.contains(subtree);
-            if quota.usage != self.count(subtree) || !told || !exceeded {
-                return Err(format!("{subtree}: {quota:?} of {:?}", self.count(subtree)));
+            if quota.usage != self.usage(subtree) || !told || !exceeded {
+                return Err(format!("{subtree}: {quota:?} of {:?}", self.usage(subtree)));
             }
         }
         let limits = self.nodes.keys().filter(|path| subtree_of(path, LIMITS).is_some()).count();
@@ -227,7 +206,7 @@ impl State {
         if let Some(subtree) = subtree_of(path, LIMITS) {
             let limits = QuotaLimits::parse(&self.nodes[path].data).unwrap_or_default();
             let usage = self.quotas.by_path.get(&subtree).map(|quota| quota.usage);
-            let usage = usage.unwrap_or_else(|| self.count(&subtree));
+            let usage = usage.unwrap_or_else(|| self.usage(&subtree));
             self.quotas.set(&subtree, Quota { limits, usage });
             self.tell_usage(&subtree);
         }
@@ -266,26 +245,14 @@ impl State {
         self.edit(&stats, |node| node.data = text.into_bytes().into());
         self.data_bytes = self.data_bytes - before + after;
     }
-
-    /// Takes time in proportion to what is there.
-    fn count(&self, subtree: &ZPath) -> Usage {
-        let (from, to) = (format!("{subtree}/"), format!("{subtree}0"));
-        let below = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
-        let own = self.node(subtree).into_iter();
-        let below = self.nodes.range::<_, str>(below).map(|(_, node)| &**node);
-        own.chain(below).fold(Usage::default(), |sum, node| Usage {
-            count: sum.count + 1,
-            bytes: sum.bytes + node.data.len() as u64,
-        })
-    }
 }
 
 /// The subtree that `/zookeeper/quota<subtree>/<name>` is about.
 fn subtree_of(path: &ZPath, name: &str) -> Option<ZPath> {
     let subtree = path.as_str().strip_prefix("/zookeeper/quota")?.strip_suffix(name)?.strip_suffix('/')?;
     let subtree = ZPath::parse(subtree).ok().filter(|subtree| !subtree.is_root())?;
-    let own = ZPath::parse(OWN).expect("a constant");
-    (!subtree.is_under(&own)).then_some(subtree)
+    // What is kept by the system itself has no quota: the counts would count themselves.
+    (!is_system(subtree.as_str())).then_some(subtree)
 }
 
 fn stats_of(subtree: &ZPath) -> ZPath {

@@ -3,7 +3,7 @@
 //! The limit, how many permits there are, is kept in the lock's ledger: set by the first acquire, the same for all others,
 //! forgotten with the directory. Permits are granted in the order of the queue: a wish for many is not passed by wishes for few.
 
-use crate::acquire::Entered;
+use crate::acquire::{Entered, Way};
 use crate::state::{Changes, State};
 use crate::znode::Hold;
 use crate::{Acquire, Error, LockMode, LockSettings, Refusal, SessionId};
@@ -14,13 +14,14 @@ impl State {
     pub(crate) fn enqueue_in_mode(
         &mut self,
         acquire: &Acquire,
+        way: Way,
         part: bool,
         id: SessionId,
         hold: Hold,
         changes: &mut Changes,
     ) -> Result<Entered, Refusal> {
         let LockMode::Lease { permits, limit } = acquire.mode else {
-            return self.enqueue(acquire, part, id, hold, changes);
+            return self.enqueue(acquire, way, part, id, hold, changes);
         };
         let lock = &acquire.lock;
         if !(1..=limit).contains(&permits) {
@@ -31,7 +32,7 @@ impl State {
             return Err(Refusal::at(Error::LimitDiffers, lock));
         }
         self.check_ledger(lock).map_err(|error| Refusal::at(error, lock))?;
-        let ticket = match self.enqueue(acquire, part, id, hold, changes)? {
+        let ticket = match self.enqueue(acquire, way, part, id, hold, changes)? {
             Entered::At(ticket) => ticket,
             answer => return Ok(answer),
         };

@@ -1,11 +1,13 @@
 //! One session: what it owns, and which of its requests were answered already.
 
+use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::{Idempotency, Limits, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid};
+use crate::{Idempotency, Limits, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid, weight};
 
 /// A session. Its deadline is the leader's knowledge and not part of the state.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub struct Session {
     pub label: Arc<str>,
     /// When it was opened, in milliseconds since 1970.
     pub opened_ms: u64,
+    /// Where the client that opened it came from, if that counts.
+    pub address: Option<IpAddr>,
     /// The connection that may write in turn; 0 for the one that opened the session.
     pub connection: u64,
     /// The last turn that it took.
@@ -37,6 +41,12 @@ impl Session {
     /// Its ephemeral znodes, sorted by path.
     pub fn ephemerals(&self) -> impl Iterator<Item = &ZPath> {
         self.ephemerals.iter()
+    }
+
+    /// Those behind `after`, or all: one page follows another.
+    pub fn ephemerals_from<'a>(&'a self, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.ephemerals.range::<_, ZPath>((after, Bound::Unbounded))
     }
 
     /// How many ephemeral znodes it owns.
@@ -62,6 +72,8 @@ pub(crate) struct Requests {
     kept: OrdMap<Zxid, RequestKey>,
     /// Keys without, by age.
     used: OrdMap<Zxid, RequestKey>,
+    /// What all of them weigh.
+    pub(crate) bytes: u64,
 }
 
 impl Requests {
@@ -74,17 +86,34 @@ impl Requests {
         let answered = Answered { zxid, fingerprint: idempotency.fingerprint, answer: Some(answer) };
         self.restore(idempotency.key, answered);
         while self.kept.len() > max.replies_max as usize {
-            let (zxid, key) = *self.kept.get_min().expect("it is not empty");
-            self.kept.remove(&zxid);
-            let old = self.by_key.get_mut(&key).expect("every kept key has an answer");
-            Arc::make_mut(old).answer = None;
-            self.used.insert(zxid, key);
+            self.drop_oldest();
         }
         while self.used.len() > max.used_keys_max as usize {
             let (zxid, key) = *self.used.get_min().expect("it is not empty");
             self.used.remove(&zxid);
-            self.by_key.remove(&key);
+            let old = self.by_key.remove(&key).expect("every used key is known");
+            self.bytes -= weight::answered(&old);
         }
+    }
+
+    /// Makes room: drops the two oldest answers, but not the newest. Their keys stay.
+    pub(crate) fn drop_answers(&mut self) {
+        for _ in 0..2 {
+            if self.kept.len() > 1 {
+                self.drop_oldest();
+            }
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let (zxid, key) = *self.kept.get_min().expect("it is not empty");
+        self.kept.remove(&zxid);
+        let old = self.by_key.get_mut(&key).expect("every kept key has an answer");
+        self.bytes -= weight::answered(old);
+        let old = Arc::make_mut(old);
+        old.answer = None;
+        self.bytes += weight::answered(old);
+        self.used.insert(zxid, key);
     }
 
     /// Puts a record back as it was, from a snapshot.
@@ -94,12 +123,14 @@ impl Requests {
         } else {
             self.used.insert(answered.zxid, key);
         }
+        self.bytes += weight::answered(&answered);
         self.by_key.insert(key, Arc::new(answered));
     }
 
     /// Forgets a key, so that it may be used afresh.
     pub(crate) fn forget(&mut self, key: &RequestKey) {
         if let Some(answered) = self.by_key.remove(key) {
+            self.bytes -= weight::answered(&answered);
             self.kept.remove(&answered.zxid);
             self.used.remove(&answered.zxid);
         }

@@ -1,6 +1,7 @@
 //! Opening and ending sessions.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
@@ -8,7 +9,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::TicketEnd;
 use crate::session::{Requests, Session};
 use crate::state::{Changes, State};
-use crate::{Error, InTurn, Limits, Refusal, Reply, SessionId, Term, TurnOp, ZPath, lock};
+use crate::{Error, InTurn, Limits, Refusal, Reply, SessionId, Term, TurnOp, ZPath, lock, weight};
 
 impl State {
     pub(crate) fn open_session(
@@ -16,6 +17,7 @@ impl State {
         secret_hash: [u8; 32],
         timeout_ms: u32,
         label: &str,
+        address: Option<IpAddr>,
         changes: &Changes,
     ) -> Result<Reply, Refusal> {
         let limits = &*self.limits;
@@ -25,6 +27,10 @@ impl State {
         if self.sessions.len() >= limits.sessions_max as usize {
             return Err(Error::TooManySessions.into());
         }
+        if address.is_some_and(|address| self.sessions_of(address) >= limits.sessions_per_address_max) {
+            return Err(Error::TooManySessions.into());
+        }
+        self.check_bytes(weight::session(label))?;
         let timeout_ms = agreed_timeout(timeout_ms, limits);
         let session = Session {
             id: SessionId(changes.zxid.0),
@@ -32,6 +38,7 @@ impl State {
             timeout_ms,
             label: label.into(),
             opened_ms: self.time_ms,
+            address,
             connection: 0,
             turn: 0,
             ephemerals: OrdSet::new(),
@@ -39,8 +46,31 @@ impl State {
             requests: Requests::default(),
         };
         let id = session.id;
+        self.weight.bytes += weight::session(label);
         self.sessions.insert(id, Arc::new(session));
+        self.count_session(address);
         Ok(Reply::SessionOpened { session: id, timeout_ms })
+    }
+
+    /// How many open sessions count for an address.
+    pub fn sessions_of(&self, address: IpAddr) -> u32 {
+        self.sessions_by_source.get(&source(address)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn count_session(&mut self, address: Option<IpAddr>) {
+        if let Some(address) = address {
+            *self.sessions_by_source.entry(source(address)).or_insert(0) += 1;
+        }
+    }
+
+    fn discount_session(&mut self, address: Option<IpAddr>) {
+        let Some(source) = address.map(source) else { return };
+        match self.sessions_by_source.get_mut(&source) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                self.sessions_by_source.remove(&source);
+            }
+        }
     }
 
     /// The session goes on over another connection, whose turns begin anew.
@@ -111,6 +141,7 @@ impl State {
         if term != changes.term {
             return Err(Error::StaleTerm.into());
         }
+        let sessions = self.ending_together(sessions);
         // Before any of them ends: a waiter must not become a dead holder because the holder is named first.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
@@ -134,6 +165,8 @@ impl State {
 
     fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
         let session = self.sessions.remove(&id).expect("the caller has seen it");
+        self.weight.bytes -= weight::session(&session.label) + session.requests.bytes;
+        self.discount_session(session.address);
         self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
         for path in session.ephemerals() {
             if lingering.contains(path) {
@@ -155,6 +188,14 @@ impl State {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
         });
+    }
+}
+
+/// What sessions of an address count for. One machine has a whole /64 network of IPv6 addresses.
+pub(crate) fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
     }
 }
 

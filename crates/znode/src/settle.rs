@@ -10,7 +10,10 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use imbl::OrdSet;
+
 use crate::ledger::{Demand, Ledger, demand_of};
+use crate::lock::{Grant, Moment};
 use crate::multilock::MultiLock;
 use crate::state::{Changes, State};
 use crate::znode::{Place, Znode, is_shared};
@@ -18,6 +21,13 @@ use crate::{Error, EventKind, FencingToken, LockSettings, Policy, ZPath, Zxid};
 
 /// So many multi-locks may be passed over in one queue; the next one blocks it. Bounds the work of a grant.
 const PASSED_OVER_MAX: usize = 16;
+/// When so many places were looked at to find out whom to pass over, the next multi-lock that cannot hold blocks the queue.
+const LOOKS_MAX: usize = 512;
+/// Waiting lock nodes with the holder's own number, and tickets of its session, that are looked at to find its reader. Names
+/// with equal numbers are made by hand.
+const OWN_LOOKS_MAX: usize = 256;
+/// Readers in the queue of a lock that gets a ledger.
+const LEDGER_READERS_MAX: usize = 1_000;
 
 /// Somebody who can have the lock now. Ordered by age.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,10 +38,22 @@ pub(crate) struct Turn {
 }
 
 impl State {
-    /// Grants what the transaction made free. O(log n) for each grant and each lock that was touched.
+    /// Grants what the transaction made free. O(log n) for each grant and each lock that was touched. What is too much for
+    /// one entry is left to the next ones.
     pub(crate) fn settle(&mut self, changes: &mut Changes) {
-        let mut turns: BTreeSet<Turn> = changes.take_touched().iter().filter_map(|lock| self.next_in(lock)).collect();
+        let mut turns: BTreeSet<Turn> = BTreeSet::new();
+        for lock in changes.take_touched() {
+            if self.check_steps(changes).is_err() {
+                self.unsettled.insert(lock);
+            } else {
+                turns.extend(self.next_in(&lock));
+            }
+        }
         while let Some(turn) = turns.pop_first() {
+            if self.check_steps(changes).is_err() {
+                self.unsettled.insert(turn.lock);
+                continue;
+            }
             let now = self.next_in(&turn.lock);
             if now.as_ref() != Some(&turn) {
                 // Another grant has changed the picture.
@@ -51,11 +73,12 @@ impl State {
         if let Some(place) = self.own_reader(lock, ledger) {
             return turn(&place);
         }
-        let mut passed_over = 0;
+        let (mut passed_over, mut looks) = (0, 0);
         for place in ledger.turns() {
             let (ticket, node) = self.lock_node(lock, place);
             match self.multi_of(&ticket, node) {
-                Some(multi) if self.can_hold_all(multi) => return turn(place),
+                Some(multi) if self.can_hold_all(multi, &mut looks) => return turn(place),
+                Some(_) if looks > LOOKS_MAX => return None,
                 Some(multi) if passable(multi, ledger) && passed_over < PASSED_OVER_MAX => passed_over += 1,
                 Some(_) => return None,
                 // A recipe client waits for all before it, whatever we say. Granting it the lock would keep others out
@@ -67,8 +90,8 @@ impl State {
         None
     }
 
-    /// Whether every part is next in its lock and has room there.
-    fn can_hold_all(&self, multi: &MultiLock) -> bool {
+    /// Whether every part is next in its lock and has room there. Adds what it looks at to `looks`.
+    fn can_hold_all(&self, multi: &MultiLock, looks: &mut usize) -> bool {
         multi.tickets.iter().all(|ticket| {
             let (Some(lock), Some(node)) = (ticket.parent(), self.node(ticket)) else {
                 return false;
@@ -79,6 +102,7 @@ impl State {
             let before = ledger.turns().take_while(|place| *place.name != *ticket.name());
             // One more than may be: then it is blocked.
             let before: Vec<&Place> = before.take(PASSED_OVER_MAX + 1).collect();
+            *looks += before.len() + 1;
             let free = before.iter().all(|place| {
                 let (other, node) = self.lock_node(&lock, place);
                 self.multi_of(&other, node).is_some_and(|other| passable(other, ledger))
@@ -98,8 +122,8 @@ impl State {
         let mut tickets = session.ephemerals.range::<_, str>(from).take_while(|path| path.as_str().starts_with(&below));
         let mut own = None;
         // Anybody may make znodes with that number by hand, and the session may have many tickets here: this ends with
-        // whichever are fewer.
-        loop {
+        // whichever are fewer, or after a number of looks.
+        for _ in 0..OWN_LOOKS_MAX {
             let place = under_it.next()?;
             if is_shared(&place.name) && self.lock_node(lock, place).1.owner() == Some(session.id) {
                 return Some(place.clone());
@@ -111,6 +135,7 @@ impl State {
             let waits = |place: &Place| place.number == writer.number && is_shared(&place.name) && ledger.waits(place);
             own = own.into_iter().chain(place.filter(waits)).min();
         }
+        own
     }
 
     /// Grants a lock, or all locks of a multi-lock. Returns those whose queues it changed.
@@ -131,7 +156,8 @@ impl State {
                 let token = if ledger.passed { zxid } else { place.czxid };
                 ledger.grant(&place, demand, FencingToken::from(token));
             });
-            changes.push(EventKind::Granted, &ticket, self.nodes[&ticket].restricted_acl());
+            changes.steps += 1;
+            self.tell(EventKind::Granted, &ticket, changes);
             changes.granted(&ticket);
             locks.push(lock);
         }
@@ -143,10 +169,17 @@ impl State {
         self.grant(&Turn { czxid: place.czxid, lock: lock.clone(), place: place.clone() }, changes);
     }
 
-    /// Whether a lock has a ledger or can have one. Not after an upgrade: the order of tokens is another one then.
+    /// Whether a lock has a ledger or can have one. Not after an upgrade: the order of tokens is another one then. Nor with
+    /// too many readers: opening it writes all who hold down, also when the request is refused after all.
     pub(crate) fn check_ledger(&self, lock: &ZPath) -> Result<(), Error> {
-        let upgraded = self.ledger(lock).is_none() && self.upgrades.contains_key(lock);
-        if upgraded { Err(Error::UpgradeConflict) } else { Ok(()) }
+        let Some(family) = self.node(lock).map(|node| &node.family).filter(|family| family.ledger.is_none()) else {
+            return Ok(());
+        };
+        if self.upgrades.contains_key(lock) {
+            return Err(Error::UpgradeConflict);
+        }
+        let readers = family.contenders.len() - family.writers.len();
+        if readers > LEDGER_READERS_MAX { Err(Error::TooManyOps) } else { Ok(()) }
     }
 
     /// Opens the ledger of a lock that has none, with those who held before `newcomer` came.
@@ -172,9 +205,16 @@ impl State {
         };
         let holders: Vec<Place> = near.enumerate().filter(holds).map(|(_, place)| place.clone()).collect();
         let mut ledger = Ledger::open(settings, parent.family.contenders.clone());
-        for place in holders {
-            let demand = demand_of(&place.name, self.lock_node(lock, &place).1, settings);
-            ledger.grant(&place, demand, FencingToken::from(place.czxid));
+        for place in &holders {
+            let demand = demand_of(&place.name, self.lock_node(lock, place).1, settings);
+            ledger.grant(place, demand, FencingToken::from(place.czxid));
+        }
+        // A ledger writes its own grants down. Those of before that no entry has written down yet are written here.
+        let pending =
+            if self.unsettled.contains(lock) { self.nodes[lock].family.pending.clone() } else { OrdSet::new() };
+        for place in holders.iter().filter(|place| pending.contains(*place)) {
+            let at = Moment { zxid: self.last_zxid, time_ms: self.time_ms };
+            self.put_grant(&self.lock_node(lock, place).0, Grant { at, token: FencingToken::from(place.czxid) });
         }
         self.edit(lock, |node| node.family.ledger = Some(Arc::new(ledger)));
     }

@@ -1,5 +1,6 @@
 //! The state as a row of records, and back. The same state gives the same bytes on every replica.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
@@ -12,7 +13,7 @@ use crate::session::{Answered, Requests, Session};
 use crate::state::State;
 use crate::tree::shared_acl;
 use crate::znode::{Contender, Family, Kind, Znode};
-use crate::{Acl, Limits, RequestKey, SessionId, Term, ZPath, Zxid};
+use crate::{Acl, Limits, RequestKey, SessionId, Term, Usage, ZPath, Zxid, weight};
 
 /// One record. Sessions come before what they own, parents before children. The order of variants and fields is the
 /// format on disk: append only.
@@ -30,6 +31,7 @@ enum Record {
         timeout_ms: u32,
         label: String,
         opened_ms: u64,
+        address: Option<IpAddr>,
     },
     Request {
         session: SessionId,
@@ -50,6 +52,7 @@ enum Record {
         timeout_ms: u32,
         label: String,
         opened_ms: u64,
+        address: Option<IpAddr>,
         connection: u64,
         turn: u64,
     },
@@ -115,11 +118,11 @@ impl State {
 }
 
 fn session_records(session: &Session) -> Vec<Vec<u8>> {
-    let &Session { id, secret_hash, timeout_ms, opened_ms, connection, turn, .. } = session;
+    let &Session { id, secret_hash, timeout_ms, opened_ms, address, connection, turn, .. } = session;
     let label = session.label.to_string();
     let open = match (connection, turn) {
-        (0, 0) => Record::Session { id, secret_hash, timeout_ms, label, opened_ms },
-        _ => Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, connection, turn },
+        (0, 0) => Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address },
+        _ => Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, address, connection, turn },
     };
     let requests = session.requests.by_key.iter().map(|(key, answered)| {
         encode(&Record::Request { session: session.id, key: *key, answered: (**answered).clone() })
@@ -190,16 +193,17 @@ impl StateBuilder {
         let state = self.state.as_mut().ok_or_else(|| damaged("no head"))?;
         match record {
             Record::Head { .. } => unreachable!("the head was handled above"),
-            Record::Session { id, secret_hash, timeout_ms, label, opened_ms } => {
-                let session = session(id, secret_hash, timeout_ms, &label, opened_ms);
+            Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address } => {
+                let session = Session { address, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
                 push_session(state, session)?;
             }
-            Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, connection, turn } => {
-                let session = session(id, secret_hash, timeout_ms, &label, opened_ms);
+            Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, address, connection, turn } => {
+                let session = Session { address, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
                 push_session(state, Session { connection, turn, ..session })?;
             }
             Record::Request { session, key, answered } => {
                 let session = state.sessions.get_mut(&session).ok_or_else(|| damaged("a request of no session"))?;
+                state.weight.bytes += weight::answered(&answered);
                 Arc::make_mut(session).requests.restore(key, answered);
                 self.requests += 1;
             }
@@ -226,7 +230,7 @@ impl StateBuilder {
     pub fn finish(self) -> Result<State, DecodeError> {
         match self.state {
             Some(mut state) if self.finished && state.nodes.contains_key(&ZPath::root()) => {
-                state.count_quotas();
+                state.find_quotas();
                 Ok(state)
             }
             _ => Err(damaged("the last record is missing")),
@@ -241,6 +245,7 @@ fn session(id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: &str, o
         timeout_ms,
         label: label.into(),
         opened_ms,
+        address: None,
         connection: 0,
         turn: 0,
         ephemerals: imbl::OrdSet::new(),
@@ -250,6 +255,8 @@ fn session(id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: &str, o
 }
 
 fn push_session(state: &mut State, session: Session) -> Result<(), DecodeError> {
+    state.weight.bytes += weight::session(&session.label);
+    state.count_session(session.address);
     match state.sessions.insert(session.id, Arc::new(session)) {
         None => Ok(()),
         Some(_) => Err(damaged("a session twice")),
@@ -279,6 +286,7 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         aversion: record.aversion,
         creates: record.creates,
         deletes: record.deletes,
+        below: Usage::default(),
         family: Family::default(),
         contender: record.contender.map(Arc::new),
     };
@@ -296,7 +304,8 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
     match parent {
         None => {
             state.data_bytes += node.data.len() as u64;
-            state.nodes.insert(path, Arc::new(node));
+            let acl = state.acls.take(Arc::clone(&node.acl));
+            state.nodes.insert(path, Arc::new(Znode { acl, ..node }));
         }
         Some(parent) if may_have_children => {
             state.link(&path, &parent, node, |_| ());

@@ -1,11 +1,13 @@
 //! The state and the one way to change it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::acls::Acls;
 use crate::lock::naming::Namings;
 use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
@@ -14,11 +16,12 @@ use crate::lock::{Grant, LockLimits, TicketEnd};
 use crate::multilock::MultiLock;
 use crate::quota::Quotas;
 use crate::session::{Answered, Session};
+use crate::weight::Weight;
 use crate::znode::{Family, Kind, Znode};
 use crate::{
-    Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LogPosition,
-    Op, Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, ZPath,
-    Zxid, lock,
+    Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LockGuard,
+    LogPosition, Op, Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn,
+    Upgrade, Usage, ZPath, Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -30,6 +33,8 @@ pub struct State {
     pub(crate) limits: Arc<Limits>,
     pub(crate) nodes: OrdMap<ZPath, Arc<Znode>>,
     pub(crate) sessions: OrdMap<SessionId, Arc<Session>>,
+    /// How many of them count for each address.
+    pub(crate) sessions_by_source: OrdMap<IpAddr, u32>,
     /// Parents with at least one contender among their children.
     pub(crate) locks: OrdSet<ZPath>,
     /// Znodes that can be collected at a time: childless TTL nodes and lingering lock nodes.
@@ -37,6 +42,8 @@ pub struct State {
     /// Containers that had children and have none, by the time at which the last one went.
     pub(crate) idle: OrdSet<(u64, ZPath)>,
     pub(crate) data_bytes: u64,
+    pub(crate) weight: Weight,
+    pub(crate) acls: Acls,
     /// Contenders of all locks.
     pub(crate) contenders: u64,
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
@@ -50,6 +57,8 @@ pub struct State {
     pub(crate) quotas: Quotas,
     /// Locks with a reader that became a writer, or wants to.
     pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
+    /// Locks whose queues an entry left for later ones to look at; see `cost.rs`.
+    pub(crate) unsettled: OrdSet<ZPath>,
 }
 
 impl Default for State {
@@ -76,6 +85,7 @@ impl State {
             aversion: 0,
             creates: 0,
             deletes: 0,
+            below: Usage::default(),
             family: Family::default(),
             contender: None,
         };
@@ -92,10 +102,13 @@ impl State {
             limits: Arc::new(limits),
             nodes: OrdMap::new(),
             sessions: OrdMap::new(),
+            sessions_by_source: OrdMap::new(),
             locks: OrdSet::new(),
             timed: OrdSet::new(),
             idle: OrdSet::new(),
             data_bytes: 0,
+            weight: Weight::default(),
+            acls: Acls::default(),
             contenders: 0,
             multis: OrdMap::new(),
             lock_limits: Arc::new(LockLimits::FIRST),
@@ -103,6 +116,7 @@ impl State {
             past: Past::default(),
             revocations: Revocations::default(),
             upgrades: OrdMap::new(),
+            unsettled: OrdSet::new(),
             namings: Namings::default(),
             quotas: Quotas::default(),
         }
@@ -126,8 +140,9 @@ impl State {
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut changes = Changes::new(at);
         let (zxid, reply) = self.answer(txn.request, &mut changes);
+        self.take_up_unsettled(&mut changes);
         self.settle(&mut changes);
-        self.settle_grants(&changes);
+        self.settle_grants(&mut changes);
         (Applied { zxid, reply, events: Vec::new() }, changes.events)
     }
 
@@ -218,17 +233,6 @@ impl State {
         Ok(node.family.names.range::<_, str>(range).map(|name| &**name))
     }
 
-    /// How many znodes are below one, at any depth. Takes time in proportion.
-    pub fn descendant_count(&self, path: &ZPath) -> usize {
-        if path.is_root() {
-            return self.nodes.len() - 1;
-        }
-        // Everything that begins with the path and a slash: `0` is the character behind it.
-        let (from, to) = (format!("{path}/"), format!("{path}0"));
-        let below = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
-        self.nodes.range::<_, str>(below).count()
-    }
-
     /// An open session.
     pub fn session(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(&id).map(|session| &**session)
@@ -292,13 +296,27 @@ impl State {
             }
             return self.answer_again(&op, id, idempotency.key, &answered);
         }
-        let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
-        let limits = self.limits.clone();
-        // A session that was closed by this request needs no memory.
-        if let Some(session) = self.sessions.get_mut(&id) {
-            Arc::make_mut(session).requests.keep(&idempotency, now, answer.clone(), &limits);
+        if self.is_full_of_keys(&op) {
+            return (now, Err(Error::QuotaExceeded.into()));
         }
+        let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
+        self.keep_answer(id, &idempotency, now, answer.clone());
         (now, answer)
+    }
+
+    /// A session that was closed by the request needs no memory.
+    fn keep_answer(&mut self, id: SessionId, idempotency: &Idempotency, now: Zxid, answer: Result<Reply, Refusal>) {
+        let (limits, overweight) = (self.limits.clone(), self.is_overweight());
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let requests = &mut Arc::make_mut(session).requests;
+        let before = requests.bytes;
+        requests.keep(idempotency, now, answer, &limits);
+        if overweight {
+            requests.drop_answers();
+        }
+        self.weight.bytes = self.weight.bytes - before + requests.bytes;
     }
 
     /// A request whose key was used for the same before.
@@ -337,16 +355,22 @@ impl State {
 
     fn guarded(
         &mut self,
-        guard: Option<crate::LockGuard>,
+        guard: Option<LockGuard>,
         session: Option<SessionId>,
         idempotency: Option<&Idempotency>,
         op: Op,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        if let Some(guard) = guard
-            && !lock::is_held_with(self, &guard.lock, guard.token)
-        {
-            return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
+        if let Some(guard) = guard {
+            // Who may not read the lock is told of its own ticket only.
+            let LockGuard { lock, token } = &guard;
+            let held = match self.may_read(lock, &changes.identities) {
+                true => lock::is_held_with(self, lock, *token),
+                false => session.is_some_and(|session| lock::is_held_by(self, lock, *token, session)),
+            };
+            if !held {
+                return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
+            }
         }
         self.execute(op, session, idempotency, changes)
     }
@@ -361,8 +385,8 @@ impl State {
         changes.session = session;
         changes.end = end_of(&op);
         match op {
-            Op::OpenSession { secret_hash, timeout_ms, label } => {
-                self.open_session(secret_hash, timeout_ms, &label, changes)
+            Op::OpenSession { secret_hash, timeout_ms, label, address } => {
+                self.open_session(secret_hash, timeout_ms, &label, address, changes)
             }
             Op::CloseSession { session: id } => self.close_session(id, session, changes),
             Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, changes),
@@ -414,6 +438,8 @@ pub(crate) struct Changes {
     granted: BTreeSet<ZPath>,
     /// Parents whose queue changed.
     queues: BTreeSet<ZPath>,
+    /// Znodes made, removed and granted a lock so far; see `cost.rs`.
+    pub(crate) steps: u64,
     /// Who asks.
     pub(crate) session: Option<SessionId>,
     /// Why tickets end in this entry, as far as the operation alone tells.
@@ -425,23 +451,33 @@ impl Changes {
         let (parents, queues, touched, granted) = Default::default();
         let (zxid, term) = (at.zxid, at.term);
         let (identities, events) = (Vec::new(), Vec::new());
-        Changes { zxid, term, identities, events, parents, queues, touched, granted, session: None, end: None }
+        let (session, end) = (None, None);
+        Changes { zxid, term, identities, events, parents, queues, touched, granted, steps: 0, session, end }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
         self.queues.insert(lock.clone());
     }
 
-    pub(crate) fn queues(&self) -> impl Iterator<Item = &ZPath> {
-        self.queues.iter()
+    pub(crate) fn take_queues(&mut self) -> BTreeSet<ZPath> {
+        std::mem::take(&mut self.queues)
     }
 
-    /// `acl` is the znode's, where not everybody may read it.
-    pub(crate) fn push(&mut self, kind: EventKind, path: &ZPath, acl: Option<Arc<[Acl]>>) {
-        if kind == EventKind::ChildrenChanged && !self.parents.insert(path.clone()) {
-            return;
-        }
-        self.events.push(Recorded { event: Event { zxid: self.zxid, kind, path: path.clone() }, acl });
+    /// Whether the one event that a parent has in a transaction is there; it is from here on.
+    pub(crate) fn has_told_of_children(&mut self, parent: &ZPath) -> bool {
+        !self.parents.insert(parent.clone())
+    }
+
+    /// The ACLs are those of the znode and of its parent, where not everybody may read them.
+    pub(crate) fn push(
+        &mut self,
+        kind: EventKind,
+        path: &ZPath,
+        acl: Option<Arc<[Acl]>>,
+        parent_acl: Option<Arc<[Acl]>>,
+    ) {
+        let event = Event { zxid: self.zxid, kind, path: path.clone() };
+        self.events.push(Recorded { event, acl, parent_acl });
     }
 
     /// Takes back everything: a multi was refused.

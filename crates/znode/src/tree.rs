@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::quota::Growth;
 use crate::state::{Changes, State};
+use crate::system_paths::is_system;
 use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
-use crate::{ADMIN, ReapCandidate, SessionId, ZPath, ZnodeOp};
 use crate::{
-    ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, Refusal, Reply, Stat, WRITE, permits,
+    ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, ReapCandidate, Refusal, Reply, SessionId,
+    Stat, Usage, ZPath, ZnodeOp, permits, weight,
 };
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
@@ -27,14 +28,18 @@ pub(crate) struct NewNode {
 impl State {
     pub(crate) fn znode_op(
         &mut self,
-        op: ZnodeOp,
+        mut op: ZnodeOp,
         session: Option<SessionId>,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
+        self.check_system_write(&mut op, changes)?;
         match op {
             ZnodeOp::Create(create) => self.create(create, session, changes),
             ZnodeOp::Delete { path, version } => self.delete(&path, version, changes),
-            ZnodeOp::SetData { path, data, version } => self.set_data(&path, data, version, changes),
+            ZnodeOp::SetData { path, data, version } => {
+                self.permit_data(&path, &data, changes)?;
+                self.set_data(&path, data, version, changes)
+            }
             ZnodeOp::Check { path, version } => self.check(&path, version, changes),
         }
     }
@@ -52,7 +57,8 @@ impl State {
         let before = self.clone();
         let mut replies = Vec::with_capacity(ops.len());
         for (index, op) in (0..).zip(ops) {
-            match self.znode_op(op, session, changes) {
+            let answer = self.znode_op(op, session, changes);
+            match answer.and_then(|reply| self.check_steps(changes).map(|()| reply)) {
                 Ok(reply) => replies.push(reply),
                 Err(refusal) => {
                     *self = before;
@@ -71,9 +77,12 @@ impl State {
         {
             return Err(Refusal::at(Error::BadArguments, &parent));
         }
-        self.check_acl(&acl).map_err(|error| Refusal::at(error, &parent))?;
+        // None at all is the parent's.
+        if !acl.is_empty() {
+            self.check_acl(&acl).map_err(|error| Refusal::at(error, &parent))?;
+        }
         let node = self.node(&parent).ok_or_else(|| Refusal::at(Error::NoNode, &parent))?;
-        permit(node, CREATE, changes).map_err(|error| Refusal::at(error, &parent))?;
+        permit(&node.acl, CREATE, changes).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
             sequential(node, &parent, &name).map_err(|error| Refusal::at(error, &parent))?
         } else {
@@ -91,6 +100,7 @@ impl State {
         };
         let kind = Kind::of(mode, owner);
         self.check_room(node, &path, data.len(), 1).map_err(refuse)?;
+        self.check_acl_room(&acl).map_err(refuse)?;
         self.check_quota(&path, Growth { count: 1, bytes: data.len() as u64 })?;
         self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
@@ -107,7 +117,7 @@ impl State {
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(&self.nodes[parent], DELETE, changes).map_err(refuse)?;
+        permit(&self.nodes[parent].acl, DELETE, changes).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
@@ -116,6 +126,7 @@ impl State {
         Ok(Reply::Done)
     }
 
+    /// Replaces the data of a znode; whether that is permitted was checked.
     pub(crate) fn set_data(
         &mut self,
         path: &ZPath,
@@ -127,29 +138,30 @@ impl State {
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(node, WRITE, changes).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if data.len() > self.limits.data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
-        let data_bytes = self.data_bytes - node.data.len() as u64 + data.len() as u64;
-        // Shrinking is always allowed: it is the way out.
-        if data_bytes > self.limits.state_bytes_max && data_bytes > self.data_bytes {
-            return Err(refuse(Error::QuotaExceeded));
-        }
         let (before, after) = (node.data.len() as u64, data.len() as u64);
+        // Shrinking is always allowed: it is the way out.
+        if after > before {
+            self.check_bytes(after - before).map_err(refuse)?;
+        }
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(refuse)?;
-        self.data_bytes = data_bytes;
+        self.data_bytes = self.data_bytes - before + after;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
-        let (stat, acl) = self.edit(path, |node| {
+        let stat = self.edit(path, |node| {
             node.data = data.into();
             node.version = next_version(node.version);
             node.mzxid = zxid;
             node.mtime_ms = time_ms;
-            (node.stat(), node.restricted_acl())
+            node.stat()
         });
-        changes.push(EventKind::DataChanged, path, acl);
+        if before != after && !is_system(path.as_str()) {
+            self.change_below(path, |below| below.bytes = below.bytes - before + after);
+        }
+        self.tell(EventKind::DataChanged, path, changes);
         let told = self.quota_changed(path, before, after);
         // What a subtree uses is written into a znode, which may be this one.
         Ok(Reply::Set { stat: if told { self.nodes[path].stat() } else { stat } })
@@ -160,7 +172,7 @@ impl State {
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(node, READ, changes).map_err(refuse)?;
+        permit(self.acl_of(path, node), READ, changes).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         Ok(Reply::Done)
     }
@@ -176,14 +188,17 @@ impl State {
         let Some(node) = self.node(path) else {
             return Err(refuse(Error::NoNode));
         };
-        permit(node, ADMIN, changes).map_err(refuse)?;
+        self.permit_acl(path, node, changes).map_err(refuse)?;
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
-        let stat = self.edit(path, |node| {
-            node.acl = acl.into();
+        self.check_acl_room(&acl).map_err(refuse)?;
+        let acl = self.acls.take(acl.into());
+        let (stat, before) = self.edit(path, |node| {
+            let before = std::mem::replace(&mut node.acl, acl);
             node.aversion = next_version(node.aversion);
-            node.stat()
+            (node.stat(), before)
         });
+        self.acls.release(&before);
         Ok(Reply::Set { stat })
     }
 
@@ -191,6 +206,10 @@ impl State {
     pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], changes: &mut Changes) -> Reply {
         let mut count = 0;
         for candidate in candidates {
+            // The others are found again.
+            if self.check_steps(changes).is_err() {
+                break;
+            }
             let due = self.node(&candidate.path).is_some_and(|node| {
                 // A node made anew at the path is another one.
                 node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
@@ -221,12 +240,18 @@ impl State {
             Err(Error::DataTooLarge)
         } else if parent.family.names.len() >= limits.children_max as usize {
             Err(Error::TooManyChildren)
-        } else if self.nodes.len() as u64 + count > limits.znodes_max
-            || self.data_bytes + data as u64 > limits.state_bytes_max
-        {
+        } else if self.nodes.len() as u64 + count > limits.znodes_max {
             Err(Error::QuotaExceeded)
         } else {
-            Ok(())
+            self.check_bytes(weight::made(path, data, count))
+        }
+    }
+
+    /// Whether there is room for an ACL that perhaps no other znode has.
+    fn check_acl_room(&self, acl: &[Acl]) -> Result<(), Error> {
+        match self.acls.growth(acl) {
+            0 => Ok(()),
+            more => self.check_bytes(more),
         }
     }
 
@@ -262,6 +287,7 @@ impl State {
 
     /// Puts a znode into the tree and every index, and tells of it.
     pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, changes: &mut Changes) -> Stat {
+        changes.steps += 1;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("only the root has no parent, and it is always there");
         let node = Znode {
@@ -278,10 +304,11 @@ impl State {
             aversion: 0,
             creates: 0,
             deletes: 0,
+            below: Usage::default(),
             family: Family::default(),
             contender: new.contender.map(Arc::new),
         };
-        let (stat, bytes, acl) = (node.stat(), node.data.len() as u64, node.restricted_acl());
+        let (stat, bytes, acl) = (node.stat(), node.data.len() as u64, self.readers(path, &node));
         let ledger = self.link(path, &parent, node, |parent| {
             parent.creates += 1;
             parent.pzxid = zxid;
@@ -293,17 +320,30 @@ impl State {
                 changes.touch(&parent);
             }
         }
-        changes.push(EventKind::Created, path, acl);
-        changes.push(EventKind::ChildrenChanged, &parent, self.nodes[&parent].restricted_acl());
+        self.tell_with_parent(EventKind::Created, path, &parent, acl, changes);
         if told { self.nodes[path].stat() } else { stat }
     }
 
     /// Puts a znode where it belongs: its place, its parent's list, its session, the indexes. What is counted at the parent
     /// is the caller's. Whether the parent has a ledger.
-    pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) -> bool {
+    pub(crate) fn link(
+        &mut self,
+        path: &ZPath,
+        parent: &ZPath,
+        mut node: Znode,
+        count: impl FnOnce(&mut Znode),
+    ) -> bool {
+        node.acl = self.acls.take(node.acl);
+        self.weight.bytes += weight::znode(path, &node);
         let name: Arc<str> = path.name().into();
+        let usage = Usage::at(path, &node);
+        let top = parent.is_root();
+        self.change_below(parent, |below| below.add(usage));
         let (contenders, ledger) = self.edit(parent, |parent| {
             count(parent);
+            if !top {
+                parent.below.add(usage);
+            }
             parent.family.insert(&name, node.czxid);
             if node.owner().is_some() && node.lingers_until_ms().is_none() {
                 parent.family.await_grant(&name, node.czxid);
@@ -330,22 +370,31 @@ impl State {
 
     /// Takes a childless znode out of the tree and every index, and tells of it.
     pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
+        changes.steps += 1;
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("the root is never removed");
         let node = self.nodes.remove(path).expect("the caller has seen it");
         assert!(node.family.names.is_empty(), "only childless znodes are removed");
+        self.acls.release(&node.acl);
+        self.weight.bytes -= weight::znode(path, &node);
+        self.weight.change(weight::shape(&node), (false, false));
         self.unindex(path, &node);
         self.ticket_ended(path, &node, changes);
         self.namings.remove(&parent, path.name(), &node);
         self.data_bytes -= node.data.len() as u64;
+        let (usage, top) = (Usage::at(path, &node), parent.is_root());
+        self.change_below(&parent, |below| below.take(usage));
         self.quota_deleted(path, &node);
         self.contenders -= u64::from(sequence_of(path.name()).is_some());
-        let (contenders, ledger, parent_acl) = self.edit(&parent, |parent| {
+        let (contenders, ledger) = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;
+            if !top {
+                parent.below.take(usage);
+            }
             parent.family.remove(path.name(), node.czxid);
             parent.emptied_ms = time_ms;
-            (parent.family.contenders.len(), parent.family.ledger.is_some(), parent.restricted_acl())
+            (parent.family.contenders.len(), parent.family.ledger.is_some())
         });
         if contenders == 0 && sequence_of(path.name()).is_some() {
             self.locks.remove(&parent);
@@ -368,8 +417,8 @@ impl State {
         if sequence_of(path.name()).is_some() {
             changes.queue_changed(&parent);
         }
-        changes.push(EventKind::Deleted, path, node.restricted_acl());
-        changes.push(EventKind::ChildrenChanged, &parent, parent_acl);
+        let acl = self.readers(path, &node);
+        self.tell_with_parent(EventKind::Deleted, path, &parent, acl, changes);
         for part in self.take_multi(path, node.czxid) {
             self.remove(&part, changes);
         }
@@ -378,9 +427,10 @@ impl State {
     /// Changes a znode in place and keeps the indexes by time.
     pub(crate) fn edit<T>(&mut self, path: &ZPath, change: impl FnOnce(&mut Znode) -> T) -> T {
         let node = Arc::make_mut(self.nodes.get_mut(path).expect("the caller has seen it"));
-        let before = (timed_at(node), idle_since(node));
+        let (before, shape) = ((timed_at(node), idle_since(node)), weight::shape(node));
         let answer = change(node);
         let after = (timed_at(node), idle_since(node));
+        self.weight.change(shape, weight::shape(node));
         if before != after {
             let node = self.nodes[path].clone();
             before.0.map(|due_ms| self.timed.remove(&(due_ms, path.clone())));
@@ -401,9 +451,9 @@ impl State {
     }
 }
 
-/// An ACL that is the parent's own is kept once: in most trees all znodes have the same.
+/// An ACL that is the parent's own is kept once: in most trees all znodes have the same. None at all is the parent's.
 pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
-    if *parent.acl == *acl { Arc::clone(&parent.acl) } else { acl.into() }
+    if acl.is_empty() || *parent.acl == *acl { Arc::clone(&parent.acl) } else { acl.into() }
 }
 
 /// When a znode can be collected for its age: a childless TTL node, a lingering lock node.
@@ -431,9 +481,9 @@ pub(crate) fn sequential(parent: &Znode, path: &ZPath, prefix: &str) -> Result<Z
 /// The place of the ACL checks: every operation that a client asks for passes here before it changes or tells anything.
 ///
 /// # Errors
-/// `NoAuth` when the znode's ACL does not permit it.
-pub(crate) fn permit(node: &Znode, perm: u32, changes: &Changes) -> Result<(), Error> {
-    if permits(&node.acl, perm, &changes.identities) { Ok(()) } else { Err(Error::NoAuth) }
+/// `NoAuth` when the ACL grants none of the permissions to the one who asks.
+pub(crate) fn permit(acl: &[Acl], perms: u32, changes: &Changes) -> Result<(), Error> {
+    if permits(acl, perms, &changes.identities) { Ok(()) } else { Err(Error::NoAuth) }
 }
 
 fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {
@@ -446,49 +496,4 @@ fn next_version(version: i32) -> i32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::{CreateMode, LogPosition, Op, Request, Term, Txn, Zxid};
-
-    use super::*;
-
-    fn apply(state: &mut State, op: Op) -> Result<Reply, Refusal> {
-        let at = LogPosition { term: Term(1), zxid: Zxid(state.last_zxid().0 + 1) };
-        let applied = state.apply(at, Txn { time_ms: 1, request: Request::new(op) });
-        state.check_invariants().unwrap();
-        applied.reply
-    }
-
-    fn create(name: &str, mode: CreateMode) -> Op {
-        let create = Create { parent: ZPath::root(), name: name.into(), data: Vec::new(), mode, acl: Acl::open() };
-        Op::Znode(ZnodeOp::Create(create))
-    }
-
-    #[test]
-    fn sequence_numbers_run_out_and_never_wrap() {
-        let mut state = State::default();
-        state.edit(&ZPath::root(), |root| {
-            root.creates = SEQUENCE_MAX - 1;
-            root.deletes = SEQUENCE_MAX - 1;
-        });
-        let last = apply(&mut state, create("s-", CreateMode::PersistentSequential));
-        assert!(matches!(last, Ok(Reply::Created { path, .. }) if path.as_str() == "/s-2147483646"));
-        let beyond = apply(&mut state, create("s-", CreateMode::PersistentSequential)).unwrap_err();
-        assert_eq!(beyond, Refusal::at(Error::SequenceExhausted, &ZPath::root()));
-        // Only the digits have run out.
-        assert!(apply(&mut state, create("plain", CreateMode::Persistent)).is_ok());
-        let root = state.node(&ZPath::root()).unwrap().stat();
-        assert_eq!((root.cversion, root.num_children), (-2, 2), "2^32 - 2 changes, as ZooKeeper's 32 bits show them");
-    }
-
-    #[test]
-    fn versions_wrap_past_the_one_that_means_any() {
-        let mut state = State::default();
-        let root = ZPath::root();
-        for (before, after) in [(i32::MAX, i32::MIN), (-2, 0), (0, 1)] {
-            state.edit(&root, |node| node.version = before);
-            let set = ZnodeOp::SetData { path: root.clone(), data: Vec::new(), version: before };
-            assert!(apply(&mut state, Op::Znode(set)).is_ok());
-            assert_eq!(state.node(&root).unwrap().stat().version, after);
-        }
-    }
-}
+mod tests;

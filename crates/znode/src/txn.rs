@@ -2,10 +2,14 @@
 //!
 //! The order of variants and fields is the format on disk: append only, and freeze new bytes in the golden tests.
 
+use std::net::IpAddr;
+
 use bincode::{Decode, Encode};
 
 use crate::lock::LockLimits;
-use crate::{Acl, Attempt, FencingToken, Identity, Limits, LockSettings, RequestKey, SessionId, Term, ZPath, Zxid};
+use crate::{
+    Acl, Attempt, FencingToken, Identity, Limits, LockSettings, Proven, RequestKey, SessionId, Term, ZPath, Zxid,
+};
 
 /// One transaction: all of it happens, or none.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -81,6 +85,9 @@ pub enum Op {
         timeout_ms: u32,
         /// Free text for people.
         label: String,
+        /// Where the client comes from. `None` counts among the sessions of no address: the door does not know, or the
+        /// operator has said that the address stands for many clients.
+        address: Option<IpAddr>,
     },
     /// A client closes its session: its ephemerals go in this entry. The credential must be the session's.
     CloseSession {
@@ -187,106 +194,6 @@ pub enum Op {
     },
 }
 
-/// An operation and who asks for it.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Proven {
-    /// Whom the one who asks has proven to be, besides anyone.
-    pub identities: Vec<Identity>,
-    /// What to do.
-    pub op: ProvenOp,
-}
-
-/// The operations that look at ACLs. A list of its own and no [`Op`] in another one: bytes must not be able to nest.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum ProvenOp {
-    /// As [`Op::Znode`].
-    Znode(ZnodeOp),
-    /// As [`Op::Multi`].
-    Multi(Vec<ZnodeOp>),
-    /// As [`Op::SetAcl`].
-    SetAcl {
-        /// The znode.
-        path: ZPath,
-        /// The new list.
-        acl: Vec<Acl>,
-        /// The expected `aversion`; -1 is any.
-        version: i32,
-    },
-    /// As [`Op::Acquire`] or [`Op::AcquireUrgent`].
-    Acquire {
-        /// The acquire.
-        acquire: Acquire,
-        /// Higher is sooner; 0 is the ordinary one.
-        priority: u32,
-    },
-    /// As [`Op::AcquireAll`].
-    AcquireAll(AcquireAll),
-    /// As [`Op::Upgrade`].
-    Upgrade(Upgrade),
-    /// As [`Op::SetLock`].
-    SetLock {
-        /// The lock directory.
-        lock: ZPath,
-        /// All of its settings.
-        settings: LockSettings,
-    },
-    /// As [`Op::Revoke`].
-    Revoke {
-        /// The lock node, or the lock.
-        path: ZPath,
-        /// Take the ticket away after so many milliseconds; 0 is at once, `None` never.
-        deadline_ms: Option<u32>,
-    },
-    /// As [`Op::AcquireAllAs`].
-    AcquireAllAs {
-        /// The locks.
-        wish: AcquireAll,
-        /// Who, within the session.
-        owner: String,
-    },
-}
-
-impl Op {
-    /// The same, asked for by somebody with these identities. What looks at no ACL, or has identities already, stays as it
-    /// is.
-    pub fn proven_by(self, identities: Vec<Identity>) -> Op {
-        if identities.is_empty() {
-            return self;
-        }
-        let op = match self {
-            Op::Znode(op) => ProvenOp::Znode(op),
-            Op::Multi(ops) => ProvenOp::Multi(ops),
-            Op::SetAcl { path, acl, version } => ProvenOp::SetAcl { path, acl, version },
-            Op::Acquire(acquire) => ProvenOp::Acquire { acquire, priority: 0 },
-            Op::AcquireUrgent { acquire, priority } => ProvenOp::Acquire { acquire, priority },
-            Op::AcquireAll(wish) => ProvenOp::AcquireAll(wish),
-            Op::AcquireAllAs { wish, owner } => ProvenOp::AcquireAllAs { wish, owner },
-            Op::Upgrade(upgrade) => ProvenOp::Upgrade(upgrade),
-            Op::SetLock { lock, settings } => ProvenOp::SetLock { lock, settings },
-            Op::Revoke { path, deadline_ms } => ProvenOp::Revoke { path, deadline_ms },
-            other => return other,
-        };
-        Op::Proven(Proven { identities, op })
-    }
-}
-
-impl From<ProvenOp> for Op {
-    fn from(op: ProvenOp) -> Op {
-        match op {
-            ProvenOp::Znode(op) => Op::Znode(op),
-            ProvenOp::Multi(ops) => Op::Multi(ops),
-            ProvenOp::SetAcl { path, acl, version } => Op::SetAcl { path, acl, version },
-            ProvenOp::Acquire { acquire, priority: 0 } => Op::Acquire(acquire),
-            ProvenOp::Acquire { acquire, priority } => Op::AcquireUrgent { acquire, priority },
-            ProvenOp::AcquireAll(wish) => Op::AcquireAll(wish),
-            ProvenOp::AcquireAllAs { wish, owner } => Op::AcquireAllAs { wish, owner },
-            ProvenOp::Upgrade(upgrade) => Op::Upgrade(upgrade),
-            ProvenOp::SetLock { lock, settings } => Op::SetLock { lock, settings },
-            ProvenOp::Revoke { path, deadline_ms } => Op::Revoke { path, deadline_ms },
-        }
-    }
-}
-
 /// One of a connection's writes. They are applied in the order of their turns, however they come into the log.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct InTurn {
@@ -362,7 +269,8 @@ pub struct Create {
     pub data: Vec<u8>,
     /// The create mode.
     pub mode: CreateMode,
-    /// The ACL; [`Acl::open`] when the client named none.
+    /// The ACL; [`Acl::open`] when the client named none. None at all is the parent's: that of what a door makes for a client,
+    /// a directory on the way or the member of a group. A client's empty list is refused at its door.
     pub acl: Vec<Acl>,
 }
 

@@ -6,7 +6,7 @@ use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
 use crate::ledger::Ledger;
-use crate::{Acl, Attempt, CreateMode, LockMode, READ, RequestKey, SessionId, Stat, Zxid, permits};
+use crate::{Acl, Attempt, CreateMode, LockMode, RequestKey, SessionId, Stat, Usage, Zxid};
 
 /// How long a znode stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -70,6 +70,8 @@ pub struct Znode {
     pub(crate) creates: u64,
     /// Children ever deleted.
     pub(crate) deletes: u64,
+    /// What is below it, at any depth; see `subtree.rs`.
+    pub(crate) below: Usage,
     pub(crate) family: Family,
     pub(crate) contender: Option<Arc<Contender>>,
 }
@@ -88,11 +90,6 @@ impl Znode {
     /// Who may do what with it.
     pub fn acl(&self) -> &Arc<[Acl]> {
         &self.acl
-    }
-
-    /// Its ACL, where not everybody may read it.
-    pub(crate) fn restricted_acl(&self) -> Option<Arc<[Acl]>> {
-        (!permits(&self.acl, READ, &[])).then(|| Arc::clone(&self.acl))
     }
 
     /// What the acquires that made it said; `None` when it was not made by [`crate::Op::Acquire`].
@@ -123,6 +120,11 @@ impl Znode {
             Kind::Ephemeral { owner } => Some(owner),
             _ => None,
         }
+    }
+
+    /// Whether it belongs to the session that asks.
+    pub(crate) fn is_owned_by(&self, session: Option<SessionId>) -> bool {
+        session.is_some() && self.owner() == session
     }
 
     /// Until when it outlives its session.

@@ -36,7 +36,7 @@ impl World {
     }
 
     fn open(&mut self) -> SessionId {
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: String::new() };
+        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: String::new(), address: None };
         match self.apply(None, open) {
             Ok(Reply::SessionOpened { session, .. }) => session,
             other => panic!("no session: {other:?}"),

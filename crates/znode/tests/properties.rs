@@ -181,6 +181,13 @@ fn same(state: &State, model: &Model, what: &str) {
         assert_eq!(lock::status(state, &zpath), model.status(path), "{what}: {path}");
         same_queue(state, model, path, what);
     }
+    for lock in model.past.iter().map(|(lock, _)| lock) {
+        assert_eq!(
+            lock::may_read_past(state, &zpath(lock), &[]),
+            model.past_is_open(lock),
+            "{what}: the past of {lock}"
+        );
+    }
     let ids: Vec<SessionId> = state.sessions_from(SessionId(0)).map(|session| session.id).collect();
     assert_eq!(ids, model.sessions.iter().map(|session| session.id).collect::<Vec<_>>(), "{what}");
     for expected in &model.sessions {

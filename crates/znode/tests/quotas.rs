@@ -28,7 +28,12 @@ type Counted = (u64, u64);
 impl World {
     fn new(seed: u64) -> World {
         let mut world = World { rng: Rng::with_seed(seed), state: State::default(), zxid: 0 };
-        world.apply(Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: String::new() }));
+        world.apply(Request::new(Op::OpenSession {
+            secret_hash: [1; 32],
+            timeout_ms: 10_000,
+            label: String::new(),
+            address: None,
+        }));
         for path in
             ["/zookeeper", "/zookeeper/quota", "/zookeeper/quota/a", "/zookeeper/quota/a/b", "/zookeeper/quota/l"]
         {

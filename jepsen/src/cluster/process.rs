@@ -12,6 +12,9 @@ use tokio::time::{Instant, sleep};
 use super::{CLUSTER_ID, Place, Plan};
 use crate::store::log_minute;
 
+/// The super user of every node: `super:test`, as in the documentation of ZooKeeper. Digests of the state are for him.
+const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+
 /// Lines of a node's log that are shown when it ended.
 const LAST_LINES: usize = 8;
 /// Wall clocks that can jump begin so far in the past, and a node's first log lines have to show it.
@@ -124,7 +127,7 @@ impl Node {
         let data_dir = elsewhere.unwrap_or_else(|| dir.join("data"));
         let config = dir.join("node.toml");
         let text = format!(
-            "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\ndata_dir = \"{}\"\npeer_listen = \"{}\"\nzookeeper_listen = \"{}\"\n{}\nmembers = [\n{members}]\n",
+            "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\ndata_dir = \"{}\"\npeer_listen = \"{}\"\nzookeeper_listen = \"{}\"\nsuper_digest = \"{SUPER_DIGEST}\"\n{}\nmembers = [\n{members}]\n",
             data_dir.display(),
             place.peer_listen,
             place.zookeeper,

@@ -24,6 +24,8 @@ pub(super) fn plans(data: &Path, nodes: usize) -> Result<Vec<Plan>, Error> {
             format!("--members={members}"),
             format!("--data-dir={}", data.join(format!("node{number}")).display()),
             format!("--zookeeper-listen={}", loopback(three[2])),
+            // All clients of a scenario come from one address.
+            "--exempt-addresses=127.0.0.0/8".into(),
         ],
         rest: Some(loopback(three[1])),
         client: loopback(three[2]),

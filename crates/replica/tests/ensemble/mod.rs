@@ -245,7 +245,7 @@ pub(crate) async fn read_data(node: &Replica, at: &str) -> Option<Vec<u8>> {
 
 pub(crate) async fn open_session(node: &Replica, timeout_ms: u32) -> Credential {
     let secret_hash = [7; 32];
-    let request = Request::new(Op::OpenSession { secret_hash, timeout_ms, label: "test".into() });
+    let request = Request::new(Op::OpenSession { secret_hash, timeout_ms, label: "test".into(), address: None });
     match write(node, request).await.reply.unwrap() {
         Reply::SessionOpened { session, .. } => Credential { session, secret_hash },
         other => panic!("{other:?}"),

@@ -30,22 +30,11 @@ async fn a_body_has_a_bound() {
     node.post("/v1/txn", &" ".repeat(101)).await.expect_problem(413, "body-too-large");
 }
 
-#[tokio::test]
-async fn bodies_together_have_a_bound() {
-    let config = RestConfig { bodies_bytes_max: 1024, ..RestConfig::default() };
-    let node = Node::start_with(config, |_| {}).await;
-    node.post("/v1/znodes/a", "x").await.expect(201);
-    // One whose length is not announced needs room for the longest.
-    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("x")]);
-    let refused = node.send(Request::post("/v1/znodes/b").body(Body::from_stream(pieces)).unwrap()).await;
-    let refused = refused.expect_problem(503, "unavailable");
-    assert_eq!((refused.header("retry-after"), &refused.body["outcome"]), ("1", &"unavailable".into()));
-}
-
 /// Who reads slowly keeps what was written for him alone. Raw data is the state's own.
 #[tokio::test]
 async fn long_answers_that_are_not_read_yet_have_a_bound() {
-    let config = RestConfig { bodies_bytes_max: 150 << 10, ..RestConfig::default() };
+    // Half of it is for answers.
+    let config = RestConfig { bodies_bytes_max: 300 << 10, ..RestConfig::default() };
     let node = Node::start_with(config, |_| {}).await;
     node.post("/v1/znodes/a", &"x".repeat(100_000)).await.expect(201);
     let get = || Request::get("/v1/znodes/a").body(Body::empty()).unwrap();
@@ -277,8 +266,21 @@ async fn the_state_has_a_bound() {
     node.delete(&made[0]).await.expect(200);
     node.post("/v1/znodes/again", "x").await.expect(201);
 
-    let node = limited(|limits| limits.state_bytes_max = 4_096).await;
-    node.post("/v1/znodes/a", &"x".repeat(3_000)).await.expect(201);
-    node.post("/v1/znodes/b", &"x".repeat(3_000)).await.expect_problem(507, "quota-exceeded");
-    node.put("/v1/znodes/a", &"x".repeat(6_000)).await.expect_problem(507, "quota-exceeded");
+    let node = limited(|limits| limits.state_bytes_max = 100_000).await;
+    node.post("/v1/znodes/a", &"x".repeat(60_000)).await.expect(201);
+    node.post("/v1/znodes/b", &"x".repeat(60_000)).await.expect_problem(507, "quota-exceeded");
+    node.put("/v1/znodes/a", &"x".repeat(120_000)).await.expect_problem(507, "quota-exceeded");
+    // Not data alone: sessions count, too.
+    let body = format!("{{\"label\":\"{}\"}}", "x".repeat(200));
+    let mut sessions = 0;
+    let refused = loop {
+        let answer = node.post("/v1/sessions", &body).await;
+        if answer.status != 201 && answer.status != 200 {
+            break answer;
+        }
+        sessions += 1;
+        assert!(sessions < 100, "{sessions} sessions beside 60,000 bytes of data");
+    };
+    refused.expect_problem(507, "quota-exceeded");
+    node.delete("/v1/znodes/a").await.expect(200);
 }

@@ -40,7 +40,7 @@ impl Server {
     /// Until a connection is served: the server has seen the one before go.
     async fn until_there_is_room(&self) {
         let served = timeout(PATIENCE, async {
-            let request = "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+            let request = "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
             while !read_to_end(self.send(request).await).await.starts_with("HTTP/1.1 200") {}
         });
         served.await.expect("room in time");
@@ -71,7 +71,7 @@ async fn read_head(stream: &mut TcpStream) -> String {
 }
 
 fn acquire(session: &str, lock_and_query: &str) -> String {
-    format!("POST /v1/locks{lock_and_query} HTTP/1.1\r\nhost: x\r\nzlock-session: {session}\r\n\r\n")
+    format!("POST /v1/locks{lock_and_query} HTTP/1.1\r\nhost: localhost\r\nzlock-session: {session}\r\n\r\n")
 }
 
 #[tokio::test]
@@ -79,18 +79,18 @@ async fn requests_are_served_one_after_another_on_one_connection() {
     let server = Server::start(RestConfig::default()).await;
     let mut stream = server.connect().await;
     for _ in 0..3 {
-        stream.write_all(b"HEAD /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        stream.write_all(b"HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let head = read_head(&mut stream).await;
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("zlock-node: 1\r\n"), "{head}");
     }
-    let close = server.send("GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    let close = server.send("GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
     assert!(read_to_end(close).await.ends_with(r#"{"live":true}"#));
 }
 
 #[tokio::test]
 async fn a_full_house_says_so() {
     let server = Server::start(RestConfig { connections_max: 1, ..RestConfig::default() }).await;
-    let mut first = server.send("HEAD /livez HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let mut first = server.send("HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     read_head(&mut first).await;
     let refused = read_to_end(server.connect().await).await;
     assert!(refused.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{refused}");
@@ -106,7 +106,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
     let server = Server::start(config).await;
     server.node.post("/v1/znodes/large", &"x".repeat(1_000_000)).await.expect(201);
     // More than the sockets' buffers take.
-    let requests = "GET /v1/znodes/large HTTP/1.1\r\nhost: x\r\n\r\n".repeat(64);
+    let requests = "GET /v1/znodes/large HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(64);
     let stalled = server.send(&requests).await;
     server.until_there_is_room().await;
     drop(stalled);
@@ -114,11 +114,11 @@ async fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
 
 #[tokio::test]
 async fn a_long_answer_that_was_taken_makes_room_for_the_next() {
-    let server = Server::start(RestConfig { bodies_bytes_max: 150 << 10, ..RestConfig::default() }).await;
+    let server = Server::start(RestConfig { bodies_bytes_max: 300 << 10, ..RestConfig::default() }).await;
     server.node.post("/v1/znodes/long", &"x".repeat(100_000)).await.expect(201);
     let mut stream = server.connect().await;
     for _ in 0..3 {
-        stream.write_all(b"GET /v1/znodes/long HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        stream.write_all(b"GET /v1/znodes/long HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let head = read_head(&mut stream).await;
         let (_, length) = head.split_once("content-length: ").expect("a length");
         let mut body = vec![0; length.lines().next().unwrap().parse().unwrap()];
@@ -134,10 +134,10 @@ async fn slow_heads_and_idle_connections_are_closed() {
     assert_eq!(read_to_end(server.connect().await).await, "");
     let half = read_to_end(server.send("GET /livez HTTP/1.1\r\nhost:").await).await;
     assert!(half.is_empty() || half.starts_with("HTTP/1.1 408"), "{half}");
-    let idle = read_to_end(server.send("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await).await;
+    let idle = read_to_end(server.send("GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await).await;
     assert!(idle.starts_with("HTTP/1.1 200 OK"), "{idle}");
     // A request that waits is not idle.
-    let wait = "GET /v1/znodes/a?watch=data&wait=300ms HTTP/1.1\r\nhost: x\r\n\r\n";
+    let wait = "GET /v1/znodes/a?watch=data&wait=300ms HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let waited = read_to_end(server.send(wait).await).await;
     assert!(waited.starts_with("HTTP/1.1 200 OK"), "{waited}");
 }
@@ -145,7 +145,7 @@ async fn slow_heads_and_idle_connections_are_closed() {
 #[tokio::test]
 async fn half_a_body_is_given_up() {
     let server = Server::start(RestConfig { body_read_timeout_ms: 100, ..RestConfig::default() }).await;
-    let request = "POST /v1/znodes/a HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
+    let request = "POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nhalf";
     let answer = read_to_end(server.send(request).await).await;
     assert!(answer.starts_with("HTTP/1.1 408 Request Timeout"), "{answer}");
     assert!(answer.contains("request-timeout"), "{answer}");
@@ -166,11 +166,13 @@ async fn a_head_that_is_far_too_large_is_cut_off() {
 async fn a_body_that_is_too_large_is_answered_while_it_comes() {
     let server = Server::start(RestConfig::default()).await;
     let body = "x".repeat(4_000_000);
-    let request = format!("POST /v1/znodes/a HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let request =
+        format!("POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let mut stream = server.send(&request).await;
     assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 413"));
     // Who asks first is told at once, and sends nothing.
-    let asks = "POST /v1/znodes/a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 4000000\r\n\r\n";
+    let asks =
+        "POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 4000000\r\n\r\n";
     assert!(read_head(&mut server.send(asks).await).await.starts_with("HTTP/1.1 413"));
 }
 
@@ -213,7 +215,7 @@ async fn shutdown_ends_waits_and_withdraws() {
     let mut waiting = TcpStream::connect(addr).await.unwrap();
     waiting.write_all(acquire(&second, "/l?wait=20s").as_bytes()).await.unwrap();
     let mut watching = TcpStream::connect(addr).await.unwrap();
-    watching.write_all(b"GET /v1/znodes/a?watch=data&wait=20s HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    watching.write_all(b"GET /v1/znodes/a?watch=data&wait=20s HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     node.until_contenders("/l", 2).await;
     stop.send(()).unwrap();
     for stream in [waiting, watching] {

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod bounds;
+mod browsers;
 mod closed_locks;
 mod connections;
+mod crowds;
 mod elections;
 mod gatherings;
 mod lint;
@@ -13,6 +15,7 @@ mod metrics;
 mod multilocks;
 mod node;
 mod past;
+mod permissions;
 mod problems;
 mod quotas;
 mod revoke;

@@ -91,6 +91,8 @@ async fn a_scrape_tells_what_the_node_is_and_has() {
     check(&samples, &[("role{role=\"leader\"}", 1), ("role{role=\"follower\"}", 0), ("ready", 1), ("leader_id", 1)]);
     check(&samples, &[("term", 1), ("members", 1), ("applied_zxid", last.zxid()), ("last_log_zxid", last.zxid())]);
     check(&samples, &[("sessions", 1), ("znodes", 8), ("data_bytes", 5), ("snapshot_bytes", 0)]);
+    check(&samples, &[("state_bytes_max", 1 << 30)]);
+    assert!((5_000.0..50_000.0).contains(&samples["zlock_state_bytes"]), "{}", samples["zlock_state_bytes"]);
     check(&samples, &[("locks", 2), ("lock_holders", 3), ("lock_waiters", 1), ("mixed_locks", 0)]);
     check(&samples, &[("proposals_in_flight", 0), ("waiting_requests", 0), ("sessions_expired_total", 0)]);
     check(&samples, &[("disk_stalled", 0)]);

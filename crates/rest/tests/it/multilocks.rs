@@ -177,12 +177,13 @@ async fn who_waits_and_keeps_its_place_counts_among_those_who_wait() {
 
 #[tokio::test]
 async fn who_waits_has_no_place_among_the_bodies() {
-    let config = RestConfig { body_bytes_max: 4096, bodies_bytes_max: 4096, ..RestConfig::default() };
+    let body = both("strict").to_string();
+    // Room for it, and for nothing beside it.
+    let config = RestConfig { bodies_bytes_max: body.len(), ..RestConfig::default() };
     let node = Node::start_with(config, |_| {}).await;
     let (first, second) = (node.session().await, node.session().await);
     let held = node.acquire(&first, "/b").await.expect(200);
-    // Its length is not announced, so it is given room for the longest.
-    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>(both("strict").to_string())]);
+    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>(body)]);
     let request = Request::post("/v1/multilocks?wait=20s").header("zlock-session", &second);
     let waiting = node.send(request.body(Body::from_stream(pieces)).unwrap());
     let other = async {

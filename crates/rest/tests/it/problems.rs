@@ -121,12 +121,14 @@ async fn a_node_without_a_quorum_says_so() {
 
 #[tokio::test]
 async fn the_node_gives_a_digest_of_its_state_when_asked() {
-    let node = Node::start().await;
+    let super_digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
+    let node = Node::start_with(RestConfig { super_digest, ..RestConfig::default() }, |_| {}).await;
+    let operator = [("authorization", "Basic c3VwZXI6dGVzdA==")];
     assert_eq!(node.get("/v1/cluster").await.expect(200).body.get("state"), None);
     let mut seen = Vec::new();
     for path in ["/v1/znodes/a", "/v1/znodes/b"] {
         let written = node.post(path, "").await.expect(201).zxid();
-        let cluster = node.get("/v1/cluster?digest=true").await.expect(200);
+        let cluster = node.call(Method::GET, "/v1/cluster?digest=true", &operator, b"").await.expect(200);
         let state = node.replica.state();
         let digest: String = Replica::digest(&state).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!((state.last_zxid().0, digest.len()), (written, 64));

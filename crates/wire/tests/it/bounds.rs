@@ -20,7 +20,8 @@ async fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
 
 #[tokio::test]
 async fn connections_have_a_bound() {
-    let node = Node::start_with(WireConfig { connections_max: 2, ..WireConfig::default() }, |_| {}).await;
+    let config = WireConfig { connections_max: 2, connections_per_address_max: 2, ..WireConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
     let (first, _second) = (node.client().await, node.client().await);
     let asked = ConnectRequest { timeout_ms: 9_000, ..ConnectRequest::default() };
     let mut refused = TcpStream::connect(node.addr).await.unwrap();

@@ -4,10 +4,14 @@
 
 mod bounds;
 mod client;
+mod crowds;
+mod long;
 mod node;
+mod nulls;
 mod operations;
 mod order;
 mod own;
+mod permissions;
 mod secure;
 mod sessions;
 mod strangers;

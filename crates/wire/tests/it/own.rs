@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jute::{Acl, AuthRequest, ReconfigRequest, Request, op};
+use jute::{Acl, AuthRequest, ReconfigRequest, Request, SetAclRequest, op};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use wire::WireConfig;
@@ -12,6 +12,10 @@ use crate::node::{Node, PATIENCE};
 
 async fn text(client: &mut Client, path: &str) -> String {
     String::from_utf8(client.get(path, false).await.unwrap().data.into_bytes()).unwrap()
+}
+
+fn request_acl(perms: i32, scheme: &str) -> Vec<Acl> {
+    vec![Acl { perms, scheme: scheme.into(), id: String::new() }]
 }
 
 async fn create_with(client: &mut Client, path: &str, data: &str) -> Result<Vec<u8>, i32> {
@@ -94,7 +98,7 @@ async fn quotas_are_set_listed_and_deleted_as_zkcli_does() {
     }
     client.create("/a/d", 0).await.unwrap();
     client.create("/a/f", 0).await.unwrap();
-    // ACLs hold on limits as elsewhere.
+    // The ACL that counts for limits is that of the subtree, not one of their own.
     client
         .call(Request::Auth(AuthRequest { kind: 0, scheme: "digest".into(), auth: b"a:b".as_slice().into() }))
         .await
@@ -102,7 +106,10 @@ async fn quotas_are_set_listed_and_deleted_as_zkcli_does() {
     client.create("/zookeeper/quota/a", 0).await.unwrap();
     let Request::Create(op, mut request) = create(limits, 0) else { panic!("what else?") };
     request.data = b"count=5,bytes=-1".as_slice().into();
-    request.acl = vec![Acl { perms: 31, scheme: "auth".into(), id: String::new() }];
+    request.acl = request_acl(31, "auth");
     client.call(Request::Create(op, request)).await.unwrap();
+    assert_eq!(node.client().await.set(limits, "count=4").await.map(|stat| stat.version), Ok(1));
+    let set_acl = SetAclRequest { path: "/a".into(), acl: request_acl(31, "auth"), version: -1 };
+    client.call(Request::SetAcl(set_acl)).await.unwrap();
     assert_eq!(node.client().await.set(limits, "count=1").await.map(|stat| stat.version), Err(-102));
 }

@@ -32,9 +32,16 @@ async fn words_answer_what_tools_read() {
     contains(&srvr, &["Zookeeper version: 3.8.0-zlock-", "Latency min/avg/max: ", "Mode: standalone\n"]);
     contains(&srvr, &["Connections: 1\n", "Zxid: 0x", "Node count: 5\n", "Outstanding: 0\n"]);
     contains(&ask(&node, "stat").await, &["Clients:\n /127.0.0.1:", "](queued=0,recved=3,", "Node count: 5\n"]);
-    contains(&ask(&node, "cons").await, &[&format!("sid={session}"), ",to=30000,", "lop=8"]);
+    contains(
+        &ask(&node, "cons").await,
+        &[&format!("sid={session}"), ",to=30000,", "lop=GETC,", ",lzxid=0x", ",llat=", ",lresp="],
+    );
     let mntr = ask(&node, "mntr").await;
     contains(&mntr, &["zk_server_state\tstandalone\n", "zk_num_alive_connections\t1\n", "zk_watch_count\t2\n"]);
+    contains(
+        &mntr,
+        &["built on 20", "zk_auth_failed_count\t0\n", "zk_max_client_response_size\t", "zk_unread_bytes\t0\n"],
+    );
     contains(&mntr, &["zk_ephemerals_count\t1\n", "zk_znode_count\t5\n", "zk_global_sessions\t1\n"]);
     assert!(mntr.lines().all(|line| line.starts_with("zk_") && line.contains('\t')), "{mntr}");
     let status = node.replica.status();
@@ -44,11 +51,24 @@ async fn words_answer_what_tools_read() {
     client.get("/none", false).await.unwrap_err();
     let refused = node.replica.status().counts.requests(Entrance::ZooKeeper, RequestEnd::Refused);
     assert_eq!(refused, 1);
-    contains(&ask(&node, "dump").await, &["Sessions with Ephemerals (1):\n", &format!("{session}:\n\t/e\n")]);
+    let dump = ask(&node, "dump").await;
+    contains(&dump, &["Sessions with Ephemerals (1):\n", &format!("{session}:\n\t/e\n")]);
     contains(&ask(&node, "wchs").await, &["1 connections watching 2 paths\n", "Total watches:2\n"]);
     contains(&ask(&node, "wchc").await, &[&format!("{session}\n\t/\n\t/e\n")]);
     contains(&ask(&node, "wchp").await, &[&format!("/e\n\t{session}\n")]);
     contains(&ask(&node, "conf").await, &["clientPort=", "minSessionTimeout=2000\n", "membership: \nserver.1="]);
+    let conf = ask(&node, "conf").await;
+    contains(
+        &conf,
+        &["dataDir=/", "dataDirSize=", "tickTime=1000\n", "secureClientPort=-1\n", "maxClientCnxns=4096\n"],
+    );
+    let hash = ask(&node, "hash").await;
+    assert_eq!(hash, ask(&node, "hash").await, "nothing has changed");
+    let (zxid, digest) = hash.trim_end().split_once(": ").unwrap();
+    assert_eq!(u64::from_str_radix(zxid, 16), Ok(node.replica.state().last_zxid().0));
+    assert!(digest.parse::<u64>().is_ok(), "{hash}");
+    assert_eq!((ask(&node, "gtmk").await, ask(&node, "stmk").await), ("0".into(), "0".into()));
+    contains(&dump, &["Connections dump:\nConnections Sets (1)/(1):\n", &format!(" sessionId: {session}\n")]);
     contains(&ask(&node, "envi").await, &["Environment:\nzookeeper.version=3.8.0-"]);
     contains(&ask(&node, "dirs").await, &["datadir_size: ", "logdir_size: "]);
     assert_eq!(ask(&node, "crst").await, "Connection stats reset.\n");
@@ -60,7 +80,7 @@ async fn words_answer_what_tools_read() {
 /// As ZooKeeper with `readonlymode.enabled=false`.
 #[tokio::test]
 async fn a_node_without_a_quorum_lets_nobody_in_also_not_to_read() {
-    let wire = WireConfig { words: "*".into(), propose_timeout_ms: 500, ..WireConfig::default() };
+    let wire = WireConfig { words: "*".into(), ..WireConfig::default() };
     let nodes = Node::start_many(3, wire, |_| {}).await;
     let asked = ConnectRequest { timeout_ms: 30_000, read_only: Some(true), ..ConnectRequest::default() };
     let (_stream, _frames, answer) = greet(nodes[0].addr, &asked).await;
@@ -71,8 +91,58 @@ async fn a_node_without_a_quorum_lets_nobody_in_also_not_to_read() {
         assert!(tokio::time::Instant::now() < deadline, "it still says that it can be written");
         tokio::task::yield_now().await;
     }
-    let (_stream, _frames, answer) = greet(nodes[0].addr, &asked).await;
-    assert!(answer.is_none(), "{answer:?}");
+    // At once: each that had to wait for the log would wait for seconds.
+    let refused = async {
+        for _ in 0..50 {
+            let (_stream, _frames, answer) = greet(nodes[0].addr, &asked).await;
+            assert!(answer.is_none(), "{answer:?}");
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("it makes clients wait before it sends them away");
+    for word in ["srvr", "stat", "mntr", "conf", "cons", "crst", "dirs", "dump", "hash", "srst", "wchc", "wchp", "wchs"]
+    {
+        let expected = "This ZooKeeper instance is not currently serving requests\n";
+        assert_eq!(ask(&nodes[0], word).await, expected, "{word}");
+    }
+    assert_eq!(ask(&nodes[0], "ruok").await, "imok");
+    assert!(ask(&nodes[0], "envi").await.starts_with("Environment:\n"));
+}
+
+#[tokio::test]
+async fn a_leader_tells_how_many_follow_it_and_a_follower_that_it_follows() {
+    let wire = WireConfig { words: "*".into(), ..WireConfig::default() };
+    let nodes = Node::start_many(3, wire, |_| {}).await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let (mut leaders, mut followers) = (0, 0);
+        for node in &nodes {
+            let mntr = ask(node, "mntr").await;
+            let field = |name: &str| {
+                let line = mntr.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+                line.map(str::to_owned)
+            };
+            let following = ["zk_learners", "zk_followers", "zk_synced_followers", "zk_pending_syncs"].map(field);
+            match field("zk_server_state").as_deref() {
+                Some("leader") if following == ["2", "2", "2", "0"].map(|value| Some(value.into())) => {
+                    assert_eq!(field("zk_peer_state").as_deref(), Some("leading - broadcast"));
+                    leaders += 1;
+                }
+                Some("follower") => {
+                    assert_eq!(following, [None, None, None, None]);
+                    assert_eq!(field("zk_peer_state").as_deref(), Some("following - broadcast"));
+                    followers += 1;
+                }
+                _ => {}
+            }
+            if !mntr.starts_with("This ZooKeeper instance") {
+                assert_eq!(field("zk_quorum_size").as_deref(), Some("3"), "all who vote, as ZooKeeper counts: {mntr}");
+            }
+        }
+        if (leaders, followers) == (1, 2) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{leaders} leaders with followers, {followers} followers");
+    }
 }
 
 #[tokio::test]

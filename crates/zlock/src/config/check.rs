@@ -27,7 +27,16 @@ impl Settings {
         self.wire.addr = self.zookeeper_addr(&own)?;
         self.rest.super_digest.clone_from(&self.super_digest);
         self.wire.super_digest.clone_from(&self.super_digest);
-        for (wrong, message) in self.contradictions().into_iter().chain(self.excesses()).chain(self.half_tls()) {
+        self.rest.exempt.clone_from(&self.exempt_addresses);
+        self.wire.exempt.clone_from(&self.exempt_addresses);
+        (self.rest.session_rate_max, self.wire.session_rate_max) = (self.session_rate_max, self.session_rate_max);
+        let limits = &mut self.replica.limits;
+        if limits.sessions_per_address_max == 0 {
+            limits.sessions_per_address_max = (limits.sessions_max / 4).max(1);
+        }
+        for (wrong, message) in
+            self.contradictions().into_iter().chain(self.excesses()).chain(self.half_tls()).chain(self.browsers())
+        {
             if wrong {
                 return Err(ConfigError::Contradiction(message));
             }
@@ -176,6 +185,23 @@ impl Settings {
                 !digest.is_empty() && digest.matches(':').count() != 1,
                 "super_digest must be user:base64(sha1(user:password))".to_owned(),
             ),
+        ]
+    }
+
+    /// Names and origins that no request could have.
+    fn browsers(&self) -> Vec<(bool, String)> {
+        let (hosts, origins) = (&self.rest.http_hosts, &self.rest.http_origins);
+        let is_addr = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        let with_more = hosts.iter().find(|host| !is_addr(host) && host.contains([':', '/']));
+        let no_origin = origins.iter().find(|origin| {
+            let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            host.is_none_or(|host| host.is_empty() || host.contains('/'))
+        });
+        let message =
+            |text: Option<&String>, why: &str| (text.is_some(), format!("{}: {why}", text.map_or("", |text| text)));
+        vec![
+            message(with_more, "http_hosts are names or addresses, without a scheme or a port"),
+            message(no_origin, "http_origins are like https://ui.example:8443, without a path"),
         ]
     }
 

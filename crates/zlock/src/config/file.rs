@@ -45,21 +45,23 @@ fn plain(value: &Value) -> Option<Result<String, String>> {
     }
 }
 
+/// Keys that may be lists.
+const LISTS: [&str; 4] = ["members", "exempt_addresses", "http_hosts", "http_origins"];
 const MEMBER_KEYS: [&str; 3] = ["id", "peer_addr", "http_addr"];
 
-/// `members` may be a list: of texts, or of tables with [`MEMBER_KEYS`]. `Err` is an unknown key of such a table.
+/// [`LISTS`] may be lists of texts, and `members` of tables with [`MEMBER_KEYS`], too. `Err` is an unknown key of such a table.
 fn list(key: &str, value: &Value) -> Option<Result<String, String>> {
     let Value::Array(items) = value else {
         return None;
     };
-    if key != "members" {
+    if !LISTS.contains(&key) {
         return None;
     }
     let mut texts = Vec::with_capacity(items.len());
     for item in items {
         match item {
             Value::String(text) => texts.push(text.clone()),
-            Value::Table(table) => {
+            Value::Table(table) if key == "members" => {
                 if let Some(unknown) = table.keys().find(|key| !MEMBER_KEYS.contains(&key.as_str())) {
                     return Some(Err(unknown.clone()));
                 }

@@ -66,9 +66,15 @@ keys! {
         tls_key: file = tls.key, "PEM file with its private key.";
         tls_client_ca: file = tls.client_ca, "PEM file with the authorities whose certificates clients may show; the subject is `x509` in ACLs. Without it nobody is asked for one.";
         tls_clients: text = tls.clients, "Whether clients must show a certificate that tls_client_ca has signed: `optional` or `required`.";
-        tls_handshakes_max: count = tls.handshakes_max, "Handshakes of one door at once; others wait within tls_handshake_timeout.";
+        tls_handshakes_max: count = tls.handshakes_max, "Handshakes of one door at once, and an eighth of them with one address; others wait within tls_handshake_timeout.";
         tls_handshake_timeout: duration = tls.handshake_timeout_ms, "From a connection's beginning to the end of its handshake.";
         super_digest: text = super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. Nobody unless given.";
+    }
+    "Bounds for one address" {
+        connections_per_address_max: count = rest.connections_per_address_max, "HTTP connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of connections_max.";
+        zookeeper_connections_per_address_max: count = wire.connections_per_address_max, "The same of ZooKeeper clients; 0 is a quarter of zookeeper_connections_max.";
+        session_rate_max: count = session_rate_max, "New sessions a second from one address at each door, and ten times as many at once; 0 is no bound.";
+        exempt_addresses: networks = exempt_addresses, "Addresses and networks that stand for many clients (proxies, NAT), such as `10.0.0.0/8,192.0.2.7`: no bound for one address is theirs.";
     }
     "Raft" {
         heartbeat: duration = replica.heartbeat_ms, "How often an idle leader is heard; at most an eighth of election_timeout_min.";
@@ -95,11 +101,13 @@ keys! {
         event_ring_bytes_max: size = replica.event_ring_bytes_max, "... and how many bytes of paths they may hold.";
     }
     "HTTP" {
-        connections_max: count = rest.connections_max, "Connections at once.";
+        http_hosts: names = rest.http_hosts, "Names and addresses of this node, as in `node1,zlock.example`, that the header Host may have; any unless given, on a loopback listener only this machine's.";
+        http_origins: names = rest.http_origins, "Origins whose pages may ask in a browser, such as `https://ui.example`; only the node's own unless given.";
+        connections_max: count = rest.connections_max, "Connections at once; a silent one gives way.";
         waits_max: count = rest.waits_max, "Long-polls and waiting acquires at once.";
         wait_max: duration = rest.wait_max_ms, "The longest wait that a request may ask for.";
         body_max: size = rest.body_bytes_max, "A request's body.";
-        bodies_max: size = rest.bodies_bytes_max, "Bodies being read, and long answers being taken, together.";
+        bodies_max: size = rest.bodies_bytes_max, "Bodies, as far as they have come, and long answers being taken, together; half of it for the latter.";
         body_read_timeout: duration = rest.body_read_timeout_ms, "From the first byte of a body to its last.";
         uri_max: size = rest.uri_bytes_max, "A request's URI.";
         header_max: size = rest.header_bytes_max, "Names and values of a request's headers together.";
@@ -115,7 +123,7 @@ keys! {
     }
     "ZooKeeper" {
         zookeeper_addr: text = wire.addr, "What ZooKeeper clients are told to connect to, in `/zookeeper/config`; `none` tells nothing; unless given, zookeeper_listen, or zookeeper_tls_listen where only that is, with the host of http_addr where it names none.";
-        zookeeper_connections_max: count = wire.connections_max, "Connections of ZooKeeper clients at once.";
+        zookeeper_connections_max: count = wire.connections_max, "Connections of ZooKeeper clients at once; one without a session gives way.";
         zookeeper_packet_max: size = wire.packet_bytes_max, "A packet: ZooKeeper's `jute.maxbuffer`.";
         zookeeper_half_packets_max: size = wire.half_packets_bytes_max, "Packets of all ZooKeeper clients that are not whole yet.";
         zookeeper_outstanding_max: count = wire.outstanding_max, "Requests of one connection that are not answered yet ...";
@@ -124,6 +132,7 @@ keys! {
         zookeeper_watches_max: count = wire.watches_max, "Watches of all ZooKeeper clients of this node.";
         zookeeper_connection_watches_max: count = wire.connection_watches_max, "Watches of one connection, so that none takes all of those.";
         zookeeper_unread_max: size = wire.unread_bytes_max, "Answers and events that one client has not taken yet.";
+        zookeeper_answers_max: size = wire.answers_bytes_max, "Answers to all ZooKeeper clients that are being made or wait for them, and the longest answer.";
         zookeeper_handshake_timeout: duration = wire.handshake_timeout_ms, "From a connection's beginning to its first whole packet.";
         zookeeper_write_timeout: duration = wire.write_timeout_ms, "How long a client may take nothing of what it is sent.";
         zookeeper_propose_timeout: duration = wire.propose_timeout_ms, "How long a write or a sync may take until its connection is closed.";
@@ -138,10 +147,12 @@ keys! {
         children_max: count = replica.limits.children_max, "Children of one znode, waiters included.";
         waiters_max: count = replica.limits.waiters_max, "Contenders for one lock, holders included.";
         znodes_max: count = replica.limits.znodes_max, "All znodes.";
-        state_max: size = replica.limits.state_bytes_max, "All data.";
+        state_max: size = replica.limits.state_bytes_max, "Memory of the replicated state, by estimate: data, paths, ACLs, sessions, locks, kept answers and all else.";
         sessions_max: count = replica.limits.sessions_max, "Open sessions.";
+        sessions_per_address_max: count = replica.limits.sessions_per_address_max, "Those from one IPv4 address or one /64 network of IPv6; 0 is a quarter of sessions_max.";
         ephemerals_max: count = replica.limits.ephemerals_max, "Ephemeral znodes of one session.";
         ops_max: count = replica.limits.ops_max, "Operations of one transaction.";
+        entry_cost_max: count = replica.limits.entry_cost_max, "Znodes that one log entry may make, remove and grant a lock to; the end of one session may take more.";
         acl_entries_max: count = replica.limits.acl_entries_max, "Entries of one ACL.";
         holds_max: count = replica.limits.holds_max, "How often one owner may take a lock that it holds.";
         replies_max: count = replica.limits.replies_max, "Replies kept for repeated idempotency keys, for each session.";

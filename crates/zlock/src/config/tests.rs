@@ -91,6 +91,23 @@ fn contradictions_are_refused() {
 }
 
 #[test]
+fn bounds_for_one_address_and_names_for_browsers_reach_both_doors() {
+    let text = format!("{THREE}exempt_addresses = [\"10.0.0.0/8\", \"192.0.2.7\"]\nhttp_hosts = [\"zlock.example\"]\n");
+    let given = [("http_origins", "https://ui.example,http://ui.example:81"), ("sessions_max", "100")];
+    let settings = load_text(&text, &given).unwrap();
+    assert_eq!(settings.rest.exempt.to_string(), "10.0.0.0/8,192.0.2.7/32");
+    assert_eq!(settings.wire.exempt, settings.rest.exempt);
+    assert_eq!(settings.rest.http_hosts, ["zlock.example"]);
+    assert_eq!(settings.rest.http_origins, ["https://ui.example", "http://ui.example:81"]);
+    assert_eq!(settings.replica.limits.sessions_per_address_max, 25, "a quarter");
+    assert_eq!((settings.rest.session_rate_max, settings.wire.session_rate_max), (500, 500));
+    refused(&format!("{THREE}exempt_addresses = \"10.0.0.0/33\"\n"), "`10.0.0.0/33` is not an IP address or a network");
+    refused(&format!("{THREE}http_hosts = [\"zlock.example:7001\"]\n"), "without a scheme or a port");
+    refused(&format!("{THREE}http_origins = \"ui.example\"\n"), "like https://ui.example:8443");
+    refused(&format!("{THREE}heartbeat = [\"50ms\"]\n"), "does not fit here");
+}
+
+#[test]
 fn a_file_that_is_not_there_or_no_toml_is_named() {
     let message = load(Some(Path::new("/nowhere/node.toml")), []).unwrap_err().to_string();
     assert!(message.starts_with("cannot read /nowhere/node.toml: "), "{message}");
@@ -174,7 +191,7 @@ fn tls_that_is_given_in_part_is_refused() {
     let files = "tls_certificate = \"/c.pem\"\ntls_key = \"/k.pem\"\n";
     let whole = load_text(&format!("{listens}{files}"), &[]).unwrap();
     assert_eq!((&*whole.wire.addr, whole.tls.clients.as_str()), ("10.0.0.2:2281", "optional"));
-    let error = whole.tls.acceptor().unwrap_err();
+    let error = whole.tls.acceptor(&whole.exempt_addresses).unwrap_err();
     assert_eq!((error.code(), error.to_string().contains("/c.pem")), ("tls-file-unreadable", true));
     refused(&listens, "TLS needs tls_certificate and tls_key");
     refused(&format!("{listens}tls_key = \"/k.pem\"\n"), "TLS needs tls_certificate and tls_key");

@@ -87,6 +87,50 @@ pub mod text {
     }
 }
 
+/// Names with commas between; none when not given.
+pub mod names {
+    /// What help calls it.
+    pub const NAME: &str = "NAME,...";
+
+    /// Takes the names as they are.
+    ///
+    /// # Errors
+    /// When there is none, or one has a blank in it.
+    pub fn parse(text: &str) -> Result<Vec<String>, String> {
+        let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+        match names.iter().find(|name| name.is_empty() || name.contains(char::is_whitespace)) {
+            Some(_) => Err(format!("`{text}` is not a list of names with commas between")),
+            None => Ok(names),
+        }
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &[String]) -> String {
+        value.join(",")
+    }
+}
+
+/// Networks with commas between; none when not given.
+pub mod networks {
+    use tls::Networks;
+
+    /// What help calls it.
+    pub const NAME: &str = "NETWORK,...";
+
+    /// Reads `10.0.0.0/8,192.0.2.7,2001:db8::/32`.
+    ///
+    /// # Errors
+    /// When one of them is none.
+    pub fn parse(text: &str) -> Result<Networks, String> {
+        text.parse()
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &Networks) -> String {
+        value.to_string()
+    }
+}
+
 /// A file, when given.
 pub mod file {
     use super::PathBuf;

@@ -155,7 +155,7 @@ impl State {
         Box::new(held.chain(waiting).take_while(|_| ledger.has_owned_parts()))
     }
 
-    /// Answers that waiting would close a circle, and remembers it of the lock.
+    /// Answers that waiting would close a circle, as far as the asker may read the locks in it, and remembers it of the lock.
     pub(crate) fn refuse_deadlock(
         &mut self,
         newcomer: &Newcomer<'_>,
@@ -175,8 +175,10 @@ impl State {
             ended: now,
             end: TicketEnd::Deadlock,
         };
-        self.past.add_ticket(newcomer.lock, ticket, &self.lock_limits);
-        Reply::Deadlock { cycle }
+        self.remember_ticket(newcomer.lock, ticket, self.past_readers(newcomer.lock));
+        // Tickets of locks that the asker may not read are nobody's to name.
+        let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &changes.identities));
+        Reply::Deadlock { cycle: shown.collect() }
     }
 }
 

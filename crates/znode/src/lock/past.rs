@@ -9,7 +9,9 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::{LockLimits, LockStatus, label, status};
 use crate::state::{Changes, State};
 use crate::znode::{Znode, mode_of, sequence_of};
-use crate::{FencingToken, InTurn, LockMode, Op, Session, SessionId, TurnOp, ZPath, Zxid};
+use crate::{
+    Acl, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath, Zxid, permits, weight,
+};
 
 /// Why a ticket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -98,17 +100,47 @@ pub(crate) struct History {
     pub(crate) grants: VecDeque<Arc<PastTicket>>,
     /// Apart, so that many short tries do not push the grants out.
     pub(crate) waits: VecDeque<Arc<PastTicket>>,
+    /// The directory's ACL when something ended last, where not everybody might read it. The past goes by it when the
+    /// directory has gone, or is another one.
+    pub(crate) readers: Option<Arc<[Acl]>>,
 }
 
 impl History {
-    fn add(&mut self, ticket: PastTicket, max: usize) {
+    /// Adds one. What those weigh that are forgotten for it, and the ACL that is.
+    fn add(&mut self, ticket: PastTicket, readers: Option<Arc<[Acl]>>, max: usize) -> u64 {
+        let mut forgotten = 0;
+        if self.readers != readers {
+            forgotten += readers_weight(self.readers.as_deref());
+            // What some might read is not told to others who may read what comes after it.
+            if self.readers.is_some() {
+                forgotten += self.tickets_weight();
+                self.grants.clear();
+                self.waits.clear();
+            }
+            self.readers = readers;
+        }
         self.newest = ticket.ended.zxid;
         let row = if ticket.grant.is_some() { &mut self.grants } else { &mut self.waits };
         row.push_back(Arc::new(ticket));
         for row in [&mut self.grants, &mut self.waits] {
-            row.drain(..row.len().saturating_sub(max));
+            let old = row.drain(..row.len().saturating_sub(max));
+            forgotten += old.map(|ticket| weight::past_ticket(&ticket)).sum::<u64>();
         }
+        forgotten
     }
+
+    /// What it weighs: its tickets, and an ACL of its own, since a snapshot has it once for each lock.
+    fn bytes(&self) -> u64 {
+        self.tickets_weight() + readers_weight(self.readers.as_deref())
+    }
+
+    fn tickets_weight(&self) -> u64 {
+        self.grants.iter().chain(&self.waits).map(|ticket| weight::past_ticket(ticket)).sum()
+    }
+}
+
+fn readers_weight(readers: Option<&[Acl]>) -> u64 {
+    readers.map_or(0, weight::acl)
 }
 
 /// Everything that is remembered about the past, with its bounds kept.
@@ -120,10 +152,18 @@ pub(crate) struct Past {
     pub(crate) sessions: OrdMap<SessionId, Arc<EndedSession>>,
     /// The sessions in `sessions`, by their end.
     by_end: OrdSet<(Zxid, SessionId)>,
+    /// What all of it weighs.
+    pub(crate) bytes: u64,
 }
 
 impl Past {
-    pub(crate) fn add_ticket(&mut self, lock: &ZPath, ticket: PastTicket, limits: &LockLimits) {
+    pub(crate) fn add_ticket(
+        &mut self,
+        lock: &ZPath,
+        ticket: PastTicket,
+        readers: Option<Arc<[Acl]>>,
+        limits: &LockLimits,
+    ) {
         let max = limits.history_max();
         if max == 0 {
             return;
@@ -131,17 +171,30 @@ impl Past {
         if let Some(history) = self.histories.get_mut(lock) {
             self.by_age.remove(&(history.newest, lock.clone()));
             self.by_age.insert((ticket.ended.zxid, lock.clone()));
-            Arc::make_mut(history).add(ticket, max);
+            self.bytes += weight::past_ticket(&ticket);
+            let history = Arc::make_mut(history);
+            if history.readers != readers {
+                self.bytes += readers_weight(readers.as_deref());
+            }
+            self.bytes -= history.add(ticket, readers, max);
         } else {
             let mut history = History::default();
-            history.add(ticket, max);
+            history.add(ticket, readers, max);
             self.restore_history(lock.clone(), history);
         }
         while self.histories.len() > limits.histories_max as usize {
-            let (newest, lock) = self.by_age.get_min().expect("each history is in the index").clone();
-            self.by_age.remove(&(newest, lock.clone()));
-            self.histories.remove(&lock);
+            self.forget_oldest();
         }
+    }
+
+    /// Forgets the past of the lock where nothing ended for longest.
+    fn forget_oldest(&mut self) {
+        let Some((newest, lock)) = self.by_age.get_min().cloned() else {
+            return;
+        };
+        self.by_age.remove(&(newest, lock.clone()));
+        let old = self.histories.remove(&lock).expect("each history is in the index");
+        self.bytes -= weight::history(&lock) + old.bytes();
     }
 
     fn add_session(&mut self, session: EndedSession, limits: &LockLimits) {
@@ -153,18 +206,21 @@ impl Past {
                 break;
             }
             self.by_end.remove(&(zxid, id));
-            self.sessions.remove(&id);
+            let old = self.sessions.remove(&id).expect("it was looked at just above");
+            self.bytes -= weight::ended_session(&old);
         }
     }
 
     /// Puts a record back as it was, from a snapshot; false when there is one.
     pub(crate) fn restore_history(&mut self, lock: ZPath, history: History) -> bool {
+        self.bytes += weight::history(&lock) + history.bytes();
         self.by_age.insert((history.newest, lock.clone()));
         self.histories.insert(lock, Arc::new(history)).is_none()
     }
 
     /// The same for a session.
     pub(crate) fn restore_session(&mut self, session: EndedSession) -> bool {
+        self.bytes += weight::ended_session(&session);
         self.by_end.insert((session.ended.zxid, session.id));
         self.sessions.insert(session.id, Arc::new(session)).is_none()
     }
@@ -174,6 +230,11 @@ impl Past {
         let ends = self.sessions.values().map(|session| (session.ended.zxid, session.id));
         if ages.collect::<OrdSet<_>>() != self.by_age || ends.collect::<OrdSet<_>>() != self.by_end {
             return Err("the past is indexed wrongly".into());
+        }
+        let histories = self.histories.iter().map(|(lock, history)| weight::history(lock) + history.bytes());
+        let bytes: u64 = histories.chain(self.sessions.values().map(|session| weight::ended_session(session))).sum();
+        if bytes != self.bytes {
+            return Err(format!("the past weighs {bytes}, not {}", self.bytes));
         }
         let in_row = |row: &VecDeque<Arc<PastTicket>>| row.iter().is_sorted_by_key(|ticket| ticket.ended);
         match self.histories.iter().find(|(_, history)| !in_row(&history.grants) || !in_row(&history.waits)) {
@@ -198,6 +259,13 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<PastTicket>> 
     tickets.sort_by_key(|ticket| std::cmp::Reverse(ticket.ended));
     tickets.truncate(max);
     tickets
+}
+
+/// Whether one who has proven these identities may read what a lock remembers: who may read the directory, and might when
+/// something ended last.
+pub fn may_read_past(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
+    let then = state.past.histories.get(lock).and_then(|history| history.readers.as_deref());
+    then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
 }
 
 /// How a lock node became a holder; `None` while it waits, and for one that no session owns.
@@ -254,22 +322,39 @@ impl State {
         let own = changes.session == Some(session);
         let end = changes.end.unwrap_or(if own { TicketEnd::Released } else { TicketEnd::Admin });
         let contender = node.contender();
+        let (readers, own) = (self.past_readers(&lock), self.readers(path, node));
         let ticket = PastTicket {
             name: short(path.name()),
             mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
             session,
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
-            // What not everybody might read is not remembered for everybody.
-            label: match node.restricted_acl() {
-                None => short(&label(self, node).unwrap_or_default()),
-                Some(_) => short(""),
+            // What not everybody might read who reads the past is not remembered.
+            label: match own.is_none() || own == readers {
+                true => short(&label(self, node).unwrap_or_default()),
+                false => short(""),
             },
             enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
             grant,
             ended: self.moment(changes),
             end,
         };
-        self.past.add_ticket(&lock, ticket, &self.lock_limits);
+        self.remember_ticket(&lock, ticket, readers);
+    }
+
+    /// Who may read what a lock remembers, where that is not everybody.
+    pub(crate) fn past_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
+        let acl = &self.nearest(lock.as_str()).1.acl;
+        (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
+    }
+
+    /// Adds to a lock's past. Where memory is short, that of others is forgotten for it.
+    pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: PastTicket, readers: Option<Arc<[Acl]>>) {
+        self.past.add_ticket(lock, ticket, readers, &self.lock_limits);
+        for _ in 0..2 {
+            if self.is_overweight() {
+                self.past.forget_oldest();
+            }
+        }
     }
 
     pub(crate) fn moment(&self, changes: &Changes) -> Moment {
@@ -279,19 +364,14 @@ impl State {
     /// Finds who became a holder in this entry, among those who queue where it changed something.
     ///
     /// Each is found once, so this costs O(log n) for each ticket over its life.
-    pub(crate) fn settle_grants(&mut self, changes: &Changes) {
-        for lock in changes.queues() {
-            let mut passed = false;
-            for ticket in self.new_holders(lock) {
-                let node = &self.nodes[&ticket];
-                let token = self.token_at(lock, node, changes.zxid);
-                passed |= token.0 != node.czxid.0;
-                self.put_grant(&ticket, Grant { at: self.moment(changes), token });
-            }
-            if passed {
-                // Who is made by now and granted later comes after a token that is younger than its lock node.
-                self.pass(lock, changes.zxid);
-            }
+    ///
+    /// A writer's going may make very many readers holders. They hold from then on, but only so many are written down in one
+    /// entry; the others are in the next ones.
+    pub(crate) fn settle_grants(&mut self, changes: &mut Changes) {
+        for lock in changes.take_queues() {
+            // Where somebody was passed, it is the grant that gives them their tokens.
+            let room = if self.upgrades.contains_key(&lock) { u64::MAX } else { self.steps_left(changes).max(1) };
+            self.settle_queue(&lock, room, changes);
         }
         for ticket in changes.new_grants() {
             // Only what a session owns is kept.
@@ -302,7 +382,27 @@ impl State {
         }
     }
 
-    fn new_holders(&self, lock: &ZPath) -> Vec<ZPath> {
+    /// Writes at most so many new holders down.
+    pub(crate) fn settle_queue(&mut self, lock: &ZPath, max: u64, changes: &mut Changes) {
+        let mut passed = false;
+        let holders = self.new_holders(lock, max);
+        if holders.len() as u64 >= max {
+            self.unsettled.insert(lock.clone());
+        }
+        changes.steps += holders.len() as u64;
+        for ticket in holders {
+            let node = &self.nodes[&ticket];
+            let token = self.token_at(lock, node, changes.zxid);
+            passed |= token.0 != node.czxid.0;
+            self.put_grant(&ticket, Grant { at: self.moment(changes), token });
+        }
+        if passed {
+            // Who is made by now and granted later comes after a token that is younger than its lock node.
+            self.pass(lock, changes.zxid);
+        }
+    }
+
+    fn new_holders(&self, lock: &ZPath, max: u64) -> Vec<ZPath> {
         // A ledger tells of its grants itself.
         let Some(parent) = self.node(lock).filter(|parent| parent.family.ledger.is_none()) else {
             return Vec::new();
@@ -311,6 +411,9 @@ impl State {
         let mut holders = Vec::new();
         let mut misses = 0;
         for place in &parent.family.pending {
+            if holders.len() as u64 >= max {
+                break;
+            }
             let ticket = lock.child(&place.name).expect("a child has a good name");
             if matches!(status(self, &ticket), Ok(LockStatus::Held { .. })) {
                 holders.push(ticket);
@@ -363,7 +466,7 @@ mod tests {
     #[test]
     fn a_second_grant_of_a_ticket_takes_the_place_of_the_first() {
         let mut state = State::default();
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 30_000, label: String::new() };
+        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 30_000, label: String::new(), address: None };
         apply(&mut state, 1, Request::new(open));
         let lock = ZPath::parse("/l").unwrap();
         let (owner, label) = (String::new(), String::new());

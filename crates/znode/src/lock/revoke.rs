@@ -5,9 +5,10 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::lock::{LockStatus, Moment, status};
 use crate::state::{Changes, State};
+use crate::system_paths::check_client_path;
 use crate::tree::permit;
 use crate::znode::{Znode, sequence_of};
-use crate::{Error, Refusal, Reply, SessionId, WRITE, ZPath};
+use crate::{ADMIN, DELETE, Error, Refusal, Reply, SessionId, ZPath, weight};
 
 /// A request to give a ticket up.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -26,17 +27,23 @@ pub(crate) struct Revocations {
     pub(crate) by_ticket: OrdMap<ZPath, Revocation>,
     /// Those with a deadline.
     pub(crate) due: OrdSet<(u64, ZPath)>,
+    /// What all of it weighs.
+    pub(crate) bytes: u64,
 }
 
 impl Revocations {
     pub(crate) fn put(&mut self, ticket: &ZPath, revocation: Revocation) {
         self.remove(ticket);
         self.due.extend(revocation.due_ms.map(|due_ms| (due_ms, ticket.clone())));
+        self.bytes += weight::revocation(ticket);
         self.by_ticket.insert(ticket.clone(), revocation);
     }
 
     pub(crate) fn remove(&mut self, ticket: &ZPath) {
         let old = self.by_ticket.remove(ticket);
+        if old.is_some() {
+            self.bytes -= weight::revocation(ticket);
+        }
         if let Some(due_ms) = old.and_then(|old| old.due_ms) {
             self.due.remove(&(due_ms, ticket.clone()));
         }
@@ -51,6 +58,15 @@ impl Revocations {
 const CURATOR: &str = "__REVOKE__";
 /// And what ZooKeeper's recipe for revocable locks has there.
 const RECIPE: &str = "unlock";
+
+/// Of a lock's directory: one of these permits to take tickets of the lock away from others, and to set what the lock is.
+pub(crate) const REVOKE: u32 = DELETE | ADMIN;
+
+/// Whether this is a word that asks the one who holds to give up.
+pub(crate) fn asks_to_give_up(data: &[u8]) -> bool {
+    [CURATOR, RECIPE].iter().any(|word| *data == *word.as_bytes())
+}
+
 /// Holders that one request may ask.
 const HOLDERS_MAX: usize = 1000;
 
@@ -62,7 +78,7 @@ pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
     }
     let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
     // Not what it was made with: that is a label.
-    let told = node.version != 0 && [CURATOR, RECIPE].iter().any(|word| *node.data == *word.as_bytes());
+    let told = node.version != 0 && asks_to_give_up(&node.data);
     let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
     told.then_some(Revocation { at, by: None, due_ms: None })
 }
@@ -97,7 +113,10 @@ impl State {
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
+        check_client_path(path)?;
         let node = self.node(path).ok_or_else(|| refuse(Error::NoNode))?;
+        let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
+        permit(&self.nodes[&lock].acl, REVOKE, changes).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
@@ -106,7 +125,8 @@ impl State {
         };
         let before = self.clone();
         for ticket in &tickets {
-            if let Err(refusal) = self.ask_for(ticket, deadline_ms, changes) {
+            let asked = self.ask_for(ticket, deadline_ms, changes);
+            if let Err(refusal) = asked.and_then(|()| self.check_steps(changes)) {
                 *self = before;
                 changes.clear();
                 return Err(refusal);
@@ -116,14 +136,16 @@ impl State {
     }
 
     /// Who holds a lock, of those whom a session owns.
-    fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
+    pub(crate) fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
         let family = &self.nodes[lock].family;
         if let Some(ledger) = &family.ledger {
-            let tickets: Vec<ZPath> =
-                ledger.granted().map(|(place, _)| lock.child(&place.name)).collect::<Result<_, _>>()?;
+            let granted = ledger.granted().take(HOLDERS_MAX + 1);
+            let tickets: Vec<ZPath> = granted.map(|(place, _)| lock.child(&place.name)).collect::<Result<_, _>>()?;
+            if tickets.len() > HOLDERS_MAX {
+                return Err(Error::TooManyOps);
+            }
             let asked = |ticket: &ZPath| is_ticket(ticket, &self.nodes[ticket]);
-            let tickets: Vec<ZPath> = tickets.into_iter().filter(asked).collect();
-            return if tickets.len() > HOLDERS_MAX { Err(Error::TooManyOps) } else { Ok(tickets) };
+            return Ok(tickets.into_iter().filter(asked).collect());
         }
         let first_writer = family.writers.get_min().map(|place| place.number);
         let first = |number: u64| first_writer.is_none_or(|writer| number <= writer);
@@ -141,10 +163,12 @@ impl State {
 
     fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {
         let node = &self.nodes[ticket];
-        permit(node, WRITE, changes).map_err(|error| Refusal::at(error, ticket))?;
         if deadline_ms == Some(0) {
             self.remove(ticket, changes);
             return Ok(());
+        }
+        if !self.revocations.by_ticket.contains_key(ticket) {
+            self.check_bytes(weight::revocation(ticket)).map_err(|error| Refusal::at(error, ticket))?;
         }
         let due_ms = deadline_ms.map(|deadline_ms| self.time_ms.saturating_add(deadline_ms.into()));
         let asked = Revocation { at: self.moment(changes), by: changes.session, due_ms };

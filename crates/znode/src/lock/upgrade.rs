@@ -5,6 +5,8 @@
 //! smaller token after it, so such a one gets a token from its grant (see [`crate::lock::grant`]). The same holds for those
 //! made before that grant, and for those that a writer's own reader went in front of.
 
+use std::sync::Arc;
+
 use bincode::{Decode, Encode};
 
 use crate::lock::deadlock::Newcomer;
@@ -14,8 +16,7 @@ use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
 use crate::znode::{Contender, Hold, Kind, Place, Znode};
 use crate::{
-    Acl, CREATE, Error, FencingToken, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, Upgrade, ZPath,
-    Zxid,
+    CREATE, Error, FencingToken, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, Upgrade, ZPath, Zxid,
 };
 
 /// What upgrades, and downgrades that go in front of others, mean for one lock's queue.
@@ -62,6 +63,7 @@ impl State {
         if let Some(writer) = self.ticket_of(id, &lock, LockMode::Write, &contender.owner) {
             return self.hold_once_more(&writer, hold);
         }
+        permit(&self.nodes[&lock].acl, CREATE, changes).map_err(|error| Refusal::at(error, &lock))?;
         let (writer, passed) = self.writer_for(reader, &lock, key).map_err(refuse)?;
         let place = Place::of(writer.name(), changes.zxid);
         let (owner, own) = (&*contender.owner, Some(reader.name()));
@@ -69,13 +71,14 @@ impl State {
         if let Some(cycle) = self.deadlock(&newcomer) {
             return Ok(self.refuse_deadlock(&newcomer, &upgrade.label, cycle, changes));
         }
-        self.check_upgrade(&lock, &writer, id, upgrade, changes)?;
+        self.check_upgrade(&lock, &writer, id, upgrade)?;
         let upgraded = self.upgrades.get(&lock).cloned().unwrap_or_default();
         let passed = if passed { changes.zxid } else { upgraded.passed };
         let pair = Pair { writer: writer.name().into(), reader: reader.name().into() };
+        let acl = Arc::clone(&self.nodes[&lock].acl);
         self.upgrades.insert(lock, Upgraded { pair: Some(pair), passed });
         let contender = Contender { mode: LockMode::Write, holds: vec![hold], released: 0, ..contender };
-        let (data, acl) = (upgrade.label.as_bytes().into(), Acl::open().into());
+        let data = upgrade.label.as_bytes().into();
         let kind = Kind::Ephemeral { owner: id };
         self.insert(&writer, NewNode { kind, data, acl, contender: Some(contender) }, changes);
         self.acquired(&writer)
@@ -86,6 +89,10 @@ impl State {
         let parent = &self.nodes[lock];
         // Nobody goes in front of those who wait where a ledger says who is next.
         if parent.family.ledger.is_some() {
+            return Err(Error::UpgradeConflict);
+        }
+        // Who holds by now has the token that it was told of, and that must be written down first.
+        if self.unsettled.contains(lock) {
             return Err(Error::UpgradeConflict);
         }
         // Two that upgrade would wait for each other.
@@ -107,17 +114,9 @@ impl State {
     }
 
     /// The bounds, as for any acquire.
-    fn check_upgrade(
-        &self,
-        lock: &ZPath,
-        writer: &ZPath,
-        id: SessionId,
-        upgrade: &Upgrade,
-        changes: &Changes,
-    ) -> Result<(), Refusal> {
+    fn check_upgrade(&self, lock: &ZPath, writer: &ZPath, id: SessionId, upgrade: &Upgrade) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, lock);
         let parent = &self.nodes[lock];
-        permit(parent, CREATE, changes).map_err(refuse)?;
         if self.nodes.contains_key(writer) {
             return Err(Refusal::at(Error::NodeExists, writer));
         }

@@ -48,7 +48,7 @@ fn snapshots_keep_their_bytes() {
 fn an_attached_session_keeps_its_bytes() {
     let mut state = State::new(limits());
     let credential = Some(Credential { session: SessionId(1), secret_hash: [1; 32] });
-    let open = Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: "label".into() };
+    let open = Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: "label".into(), address: None };
     let ops = [open, Op::AttachSession { connection: 77, timeout_ms: 30_000 }, in_turn(1, TurnOp::Multi(Vec::new()))];
     for (op, zxid) in ops.into_iter().zip(1..) {
         let request = Request { credential: credential.filter(|_| zxid > 1), ..Request::new(op) };
@@ -164,7 +164,8 @@ fn lengths_beyond_all_bounds_are_refused_unread() {
 #[test]
 fn a_multi_in_a_multi_is_refused_before_the_stack_ends() {
     let mut state = State::new(limits());
-    let open = Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: String::new() });
+    let open =
+        Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: String::new(), address: None });
     let mut multi = Request::new(Op::Multi(Vec::new()));
     multi.credential = Some(Credential { session: SessionId(1), secret_hash: [1; 32] });
     multi.idempotency = Some(Idempotency { key: RequestKey([2; 16]), fingerprint: [3; 16] });
@@ -254,8 +255,10 @@ fn limits() -> Limits {
         znodes_max: 5_000_000,
         state_bytes_max: 1 << 30,
         sessions_max: 200_000,
+        sessions_per_address_max: 50_000,
         ephemerals_max: 10_000,
         ops_max: 128,
+        entry_cost_max: 16_384,
         acl_entries_max: 64,
         holds_max: 1024,
         replies_max: 12,
@@ -280,7 +283,15 @@ fn samples() -> Vec<(&'static str, Txn)> {
     ];
     let ticket = path("/l/_c_00000000-0000-0000-0000-000000000007-lock-0000000000");
     let ops = vec![
-        ("open", Op::OpenSession { secret_hash: [0xab; 32], timeout_ms: 10_000, label: "worker".into() }),
+        (
+            "open",
+            Op::OpenSession {
+                secret_hash: [0xab; 32],
+                timeout_ms: 10_000,
+                label: "worker".into(),
+                address: Some([192, 0, 2, 7].into()),
+            },
+        ),
         ("close", Op::CloseSession { session: SessionId(7) }),
         ("expire", Op::ExpireSessions { sessions: vec![SessionId(7), SessionId(1 << 40)], term: Term(3) }),
         ("create", Op::Znode(all_modes[0].clone())),
@@ -317,12 +328,16 @@ fn samples() -> Vec<(&'static str, Txn)> {
     samples
 }
 
+fn open(timeout_ms: u32, label: &str, address: Option<std::net::IpAddr>) -> Op {
+    Op::OpenSession { secret_hash: [1; 32], timeout_ms, label: label.into(), address }
+}
+
 /// Operations that leave a state with everything in it that a record can say: the session, 0 for none, the idempotency
 /// key, and what is asked.
 fn operations() -> Vec<(u64, u8, Op)> {
     vec![
-        (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: "one".into() }),
-        (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 20_000, label: String::new() }),
+        (0, 0, open(10_000, "one", None)),
+        (0, 0, open(20_000, "", Some([192, 0, 2, 7].into()))),
         (1, 1, Op::Multi(Vec::new())),
         (1, 2, Op::Znode(create("/", "p", CreateMode::Persistent))),
         (1, 3, Op::Znode(create("/p", "e", CreateMode::Ephemeral))),
@@ -381,7 +396,7 @@ fn operations() -> Vec<(u64, u8, Op)> {
             },
         ),
         (1, 18, Op::Reap { candidates: Vec::new() }),
-        (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 1, label: String::new() }),
+        (0, 0, Op::OpenSession { secret_hash: [1; 32], timeout_ms: 1, label: String::new(), address: None }),
         (22, 1, acquire("/z", LockMode::Read, "", 6)),
         (0, 0, Op::ExpireSessions { sessions: vec![SessionId(22)], term: Term(300) }),
     ]

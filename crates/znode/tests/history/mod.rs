@@ -73,10 +73,13 @@ impl History {
                 children_max: small(rng, 0..8),
                 waiters_max: small(rng, 0..5),
                 znodes_max: u64::from(small(rng, 1..20)),
-                state_bytes_max: u64::from(small(rng, 0..40)),
+                state_bytes_max: u64::MAX,
                 sessions_max: small(rng, 1..5),
+                sessions_per_address_max: 1,
                 ephemerals_max: small(rng, 0..5),
                 ops_max: small(rng, 0..5),
+                // What an entry costs, and what weighs how much, is the state's own matter: the model knows nothing of it.
+                entry_cost_max: u32::MAX,
                 acl_entries_max: small(rng, 0..3),
                 holds_max: small(rng, 0..3),
                 replies_max: small(rng, 0..5),
@@ -137,7 +140,11 @@ impl History {
         if self.sessions.is_empty() || self.rng.u8(..25) == 0 {
             self.sessions.push(SessionId(self.at.zxid.0));
             let label = self.word();
-            return Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms: self.rng.u32(0..6000), label });
+            // About every other session is of no address that counts.
+            let zxid = self.at.zxid.0;
+            let address = zxid.is_multiple_of(2).then(|| [192, 0, 2, (zxid % 3) as u8].into());
+            let timeout_ms = self.rng.u32(0..6000);
+            return Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms, label, address });
         }
         let session = (self.rng.u8(..6) > 0).then(|| self.a_session(model));
         let secret = if self.rng.u8(..40) == 0 { 2 } else { 1 };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use znode::lock::WaitsFor;
 use znode::{
-    Acl, Acquire, CREATE, Error, EventKind, LockMode, LockSettings, Policy, Refusal, Reply, RequestKey, SessionId,
-    WRITE, Zxid,
+    ADMIN, Acquire, CREATE, DELETE, Error, EventKind, LockMode, LockSettings, Policy, Refusal, Reply, RequestKey,
+    SessionId, Zxid,
 };
 
 use super::locks::{number, reads};
@@ -279,7 +279,7 @@ impl Model {
             Ok(way) => way,
             Err(error) => return refused(error, lock),
         };
-        if !self.may(&base, if to_make.is_empty() { WRITE } else { CREATE }) {
+        if !self.may(&base, DELETE | ADMIN) || !to_make.is_empty() && !self.may(&base, CREATE) {
             return refused(Error::NoAuth, lock);
         }
         if to_make.iter().any(|directory| self.is_kept_out(directory)) {
@@ -300,7 +300,8 @@ impl Model {
             return refused(error, lock);
         }
         for directory in to_make {
-            self.put(&directory, Stay::Container, Vec::new(), Acl::open(), None);
+            let acl = self.nodes[&base].acl.clone();
+            self.put(&directory, Stay::Container, Vec::new(), acl, None);
         }
         if settings != none
             && let Err(error) = self.may_have_ledger(lock)

@@ -1,7 +1,7 @@
 //! The model's locks.
 
 use znode::lock::LockStatus;
-use znode::{Acl, Acquire, Attempt, CREATE, Error, FencingToken, LockMode, Refusal, Reply, RequestKey, SessionId};
+use znode::{Acquire, Attempt, Error, FencingToken, LockMode, Refusal, Reply, RequestKey, SessionId};
 
 use super::upgrade::passes;
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
@@ -34,6 +34,7 @@ impl Model {
         }
         let again = self.tickets(id, acquire).into_iter().find(|_| !acquire.owner.is_empty());
         let Some(ticket) = again else {
+            self.way_into(lock)?;
             let ledger = self.nodes.get(lock).and_then(|directory| directory.ledger.as_ref());
             if priority > 0 && !ledger.is_some_and(|ledger| ledger.settings.closed) {
                 return refused(Error::LockNotClosed, lock);
@@ -79,13 +80,8 @@ impl Model {
         key: RequestKey,
     ) -> Result<Result<String, Reply>, Refusal> {
         let lock = acquire.lock.as_str();
-        let (base, to_make) = self.way_to(lock).map_err(|error| Refusal::at(error, &acquire.lock))?;
-        if !self.may(&base, CREATE) {
-            return Err(Refusal::at(Error::NoAuth, &acquire.lock));
-        }
-        if to_make.iter().any(|directory| self.is_kept_out(directory)) {
-            return Err(Refusal::at(Error::LockClosed, &zpath(&base)));
-        }
+        let (base, to_make) = self.way_into(lock)?;
+        let acl = self.nodes[&base].acl.clone();
         let family = match acquire.mode {
             LockMode::Exclusive => "lock-",
             LockMode::Read => "__READ__",
@@ -111,11 +107,11 @@ impl Model {
             let (mode, owner) = (acquire.mode, &*acquire.owner);
             if let Some(cycle) = self.circle_at_end(lock, mode, id, owner) {
                 self.note_circle(lock, mode, id, owner, &acquire.label);
-                return Ok(Err(Reply::Deadlock { cycle }));
+                return Ok(Err(self.shown(cycle)));
             }
         }
         for directory in to_make {
-            self.put(&directory, Stay::Container, Vec::new(), Acl::open(), None);
+            self.put(&directory, Stay::Container, Vec::new(), acl.clone(), None);
         }
         let node = LockNode {
             mode: acquire.mode,
@@ -130,7 +126,7 @@ impl Model {
         if !ledger && downgraded.is_some() && downgraded < last {
             self.passed.insert(lock.into(), self.last_zxid);
         }
-        self.put(&ticket, stay, acquire.label.clone().into_bytes(), Acl::open(), Some(node));
+        self.put(&ticket, stay, acquire.label.clone().into_bytes(), acl, Some(node));
         Ok(Ok(ticket))
     }
 
@@ -183,8 +179,14 @@ impl Model {
     }
 
     pub(super) fn release(&mut self, ticket: &str, session: Option<SessionId>) -> Answer {
-        if let Err(error) = self.may_give_back(ticket, session) {
-            return refused(error, ticket);
+        // Also what does not contend.
+        match self.may_give_back(ticket, session) {
+            Ok(()) => {}
+            Err(Error::BadArguments) => {
+                self.take_out(ticket);
+                return Ok(Reply::Released { holds: 0 });
+            }
+            Err(error) => return refused(error, ticket),
         }
         let mut left = 0;
         let counting = self.counting(ticket).to_string();

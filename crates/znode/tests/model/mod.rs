@@ -6,17 +6,20 @@ mod locks;
 mod multilocks;
 mod past;
 mod revoke;
+mod sessions;
 mod tree;
 mod upgrade;
 
 pub(crate) use locks::{number, reads};
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, Revocation, TicketEnd};
 use znode::{
     Acl, Applied, Attempt, Credential, Error, Event, EventKind, Identity, InTurn, Limits, LockMode, LockSettings,
-    LogPosition, Op, Policy, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp, Txn, ZPath, Zxid,
+    LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp, Txn, ZPath,
+    Zxid,
 };
 
 /// What a refused step says.
@@ -33,6 +36,8 @@ pub(crate) struct Model {
     pub(crate) lock_limits: LockLimits,
     pub(crate) grants: BTreeMap<String, Grant>,
     pub(crate) past: Vec<(String, PastTicket)>,
+    /// The ACL of each directory with a past when that got its last entry, where not everybody might read it.
+    past_readers: BTreeMap<String, Option<Vec<Acl>>>,
     pub(crate) ended: Vec<EndedSession>,
     revocations: BTreeMap<String, Revocation>,
     /// Writers and the readers that they were.
@@ -102,6 +107,7 @@ pub(crate) struct Session {
     pub(crate) timeout_ms: u32,
     pub(crate) label: String,
     pub(crate) opened_ms: u64,
+    pub(crate) address: Option<IpAddr>,
     pub(crate) connection: u64,
     pub(crate) turns: u64,
     /// Oldest first.
@@ -131,6 +137,7 @@ impl Model {
             lock_limits: LockLimits::FIRST,
             grants: BTreeMap::new(),
             past: Vec::new(),
+            past_readers: BTreeMap::new(),
             ended: Vec::new(),
             revocations: BTreeMap::new(),
             upgrades: Vec::new(),
@@ -227,12 +234,19 @@ impl Model {
     fn guarded(&mut self, request: &Request, session: Option<SessionId>) -> Answer {
         if let Some(guard) = &request.guard {
             let lock = guard.lock.as_str();
-            let held =
-                |path: &String| matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
+            // Who may not read the lock learns of its own ticket only.
+            let seen = |node: &Node| {
+                let own = matches!(node.stay, Stay::Session(owner) if Some(owner) == session);
+                own || self.nodes.get(lock).is_none_or(|_| self.may(lock, READ))
+            };
+            let held = |path: &String| {
+                let held = matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
+                held && seen(&self.nodes[path])
+            };
             // A lock without a queue: an ephemeral znode that is no lock node itself.
             let alone = |node: &Node| {
                 let ephemeral = matches!(node.stay, Stay::Session(_)) && number(lock).is_none();
-                ephemeral && node.created.0.0 == guard.token.0
+                ephemeral && node.created.0.0 == guard.token.0 && seen(node)
             };
             if !self.contenders(lock).iter().any(held) && !self.nodes.get(lock).is_some_and(alone) {
                 return refused(Error::LockNotHeld, lock);
@@ -241,7 +255,9 @@ impl Model {
         let key = request.idempotency.map(|idempotency| idempotency.key);
         self.note_asking(&request.op, session);
         match request.op.clone() {
-            Op::OpenSession { secret_hash, timeout_ms, label } => self.open(secret_hash, timeout_ms, label),
+            Op::OpenSession { secret_hash, timeout_ms, label, address } => {
+                self.open(secret_hash, timeout_ms, label, address)
+            }
             Op::CloseSession { session: id } => match session {
                 None => Err(Error::SessionRequired.into()),
                 Some(asking) if asking != id => Err(Error::AuthFailed.into()),
@@ -290,48 +306,6 @@ impl Model {
         self.sessions.iter().find(|session| session.id == id)
     }
 
-    fn open(&mut self, secret_hash: [u8; 32], timeout_ms: u32, label: String) -> Answer {
-        if label.len() > self.limits.label_bytes_max as usize {
-            return Err(Error::DataTooLarge.into());
-        }
-        if self.sessions.len() >= self.limits.sessions_max as usize {
-            return Err(Error::TooManySessions.into());
-        }
-        let timeout_ms = self.agreed(timeout_ms);
-        let id = SessionId(self.last_zxid.0);
-        self.sessions.push(Session {
-            id,
-            secret_hash,
-            timeout_ms,
-            label,
-            opened_ms: self.time_ms,
-            connection: 0,
-            turns: 0,
-            asked: Vec::new(),
-        });
-        Ok(Reply::SessionOpened { session: id, timeout_ms })
-    }
-
-    fn agreed(&self, timeout_ms: u32) -> u32 {
-        match timeout_ms.max(self.limits.session_timeout_min_ms) {
-            long if long > self.limits.session_timeout_max_ms => self.limits.session_timeout_max_ms,
-            good => good,
-        }
-    }
-
-    fn attach(&mut self, session: Option<SessionId>, connection: u64, timeout_ms: u32) -> Answer {
-        let timeout_ms = self.agreed(timeout_ms);
-        if connection == 0 {
-            return Err(Error::BadArguments.into());
-        }
-        let Some(id) = session else { return Err(Error::SessionRequired.into()) };
-        let session = self.sessions.iter_mut().find(|session| session.id == id).unwrap();
-        session.timeout_ms = timeout_ms;
-        session.connection = connection;
-        session.turns = 0;
-        Ok(Reply::SessionOpened { session: id, timeout_ms })
-    }
-
     fn in_turn(&mut self, write: InTurn, session: Option<SessionId>) -> Answer {
         let Some(id) = session else { return Err(Error::SessionRequired.into()) };
         let session = self.sessions.iter_mut().find(|session| session.id == id).unwrap();
@@ -352,18 +326,6 @@ impl Model {
                 Ok(Reply::Done)
             }
         }
-    }
-
-    /// Whether the one who asks has a permission on a znode.
-    pub(crate) fn may(&self, path: &str, perm: u32) -> bool {
-        if self.proven.iter().any(|who| who.scheme == "super") {
-            return true;
-        }
-        let mut granted = self.nodes[path].acl.iter().filter(|entry| entry.perms & perm != 0);
-        granted.any(|entry| {
-            (&*entry.scheme, &*entry.id) == ("world", "anyone")
-                || self.proven.iter().any(|who| (&who.scheme, &who.id) == (&entry.scheme, &entry.id))
-        })
     }
 
     fn expire(&mut self, sessions: &[SessionId], term: Term) -> Answer {

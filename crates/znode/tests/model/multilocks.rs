@@ -1,6 +1,6 @@
 //! The model's multi-locks.
 
-use znode::{Acquire, AcquireAll, Error, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath};
+use znode::{Acquire, AcquireAll, Error, LockMode, Refusal, RequestKey, SessionId, ZPath};
 
 use super::{Answer, Model, Stay, parent_of, refused};
 
@@ -45,9 +45,11 @@ impl Model {
         let mut tickets = Vec::new();
         for index in 0..wish.parts.len() {
             let acquire = part(wish, index, owner);
-            let may = self.may_have_ledger(acquire.lock.as_str());
-            let may = may.map_err(|error| Refusal::at(error, &acquire.lock));
-            match may.and_then(|()| self.enqueue_in_mode(&acquire, id, key, true)) {
+            let may = || {
+                self.way_into(acquire.lock.as_str())?;
+                self.may_have_ledger(acquire.lock.as_str()).map_err(|error| Refusal::at(error, &acquire.lock))
+            };
+            match may().and_then(|()| self.enqueue_in_mode(&acquire, id, key, true)) {
                 Ok(ticket) => tickets.push(ticket.unwrap()),
                 Err(refusal) => {
                     *self = before;
@@ -63,7 +65,7 @@ impl Model {
             *self = before;
             let (lock, mode) = wish.parts.iter().find(|(lock, _)| *lock == cycle[0].lock).unwrap();
             self.note_circle(lock.as_str(), *mode, id, owner, &wish.label);
-            return Ok(Reply::Deadlock { cycle });
+            return Ok(self.shown(cycle));
         }
         let tickets = self.parts(&first).unwrap().1.clone();
         if let Some(index) = tickets.iter().position(|ticket| self.is_one_too_many(ticket)) {

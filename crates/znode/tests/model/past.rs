@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use znode::lock::{EndedSession, Grant, LockStatus, Moment, PastTicket, TicketEnd};
-use znode::{FencingToken, LockMode, Op, SessionId, TurnOp};
+use znode::{Acl, FencingToken, LockMode, Op, READ, SessionId, TurnOp};
 
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
@@ -50,13 +50,14 @@ impl Model {
         let by_owner = if self.asking == Some(session) { TicketEnd::Released } else { TicketEnd::Admin };
         let text = String::from_utf8(node.data).unwrap();
         let is_label = text.len() <= self.limits.label_bytes_max as usize;
-        let everybodys = znode::permits(&node.acl, znode::READ, &[]);
+        let readers = |acl: &Vec<Acl>| Some(acl.clone()).filter(|acl| !znode::permits(acl, READ, &[]));
+        let readable = readers(&node.acl).is_none() || readers(&node.acl) == self.readers(parent_of(path).unwrap());
         let ticket = PastTicket {
             name: name_of(path).into(),
             mode: node.lock.as_ref().map_or_else(|| mode(path), |lock| lock.mode),
             session,
             owner: node.lock.map_or_else(String::new, |lock| lock.owner),
-            label: if is_label && everybodys { text } else { String::new() },
+            label: if is_label && readable { text } else { String::new() },
             enqueued: Moment { zxid: node.created.0, time_ms: node.created.1 },
             grant: self.grants.remove(path),
             ended: self.moment(),
@@ -69,6 +70,11 @@ impl Model {
         let max = self.lock_limits.history_max as usize;
         if max == 0 {
             return;
+        }
+        let readers = self.readers(lock);
+        let before = self.past_readers.insert(lock.into(), readers.clone()).flatten();
+        if before.is_some() && before != readers {
+            self.past.retain(|(other, _)| other != lock);
         }
         self.past.push((lock.into(), ticket));
         for held in [true, false] {
@@ -91,7 +97,20 @@ impl Model {
                 return;
             }
             self.past.retain(|(lock, _)| *lock != locks[0].1);
+            self.past_readers.remove(&locks[0].1);
         }
+    }
+
+    /// The ACL of a directory, or of the nearest one above it, where not everybody may read it.
+    fn readers(&self, lock: &str) -> Option<Vec<Acl>> {
+        let (base, _) = self.nearest(lock);
+        Some(self.nodes[&base].acl.clone()).filter(|acl| !znode::permits(acl, READ, &[]))
+    }
+
+    /// Whether everybody may read a lock's past.
+    pub(crate) fn past_is_open(&self, lock: &str) -> bool {
+        let then = self.past_readers.get(lock).is_none_or(Option::is_none);
+        then && self.nodes.get(lock).is_none_or(|node| znode::permits(&node.acl, READ, &[]))
     }
 
     /// A lock's past, the newest end first.

@@ -1,15 +1,19 @@
 //! The model's way of asking for locks.
 
 use znode::lock::{LockStatus, Moment, Revocation};
-use znode::{Error, Reply, WRITE};
+use znode::{ADMIN, DELETE, Error, Reply};
 
-use super::{Answer, Model, Stay, name_of, number, refused, zpath};
+use super::{Answer, Model, Stay, name_of, number, parent_of, refused, zpath};
 
 impl Model {
     pub(super) fn revoke(&mut self, path: &str, deadline_ms: Option<u32>) -> Answer {
         let Some(node) = self.nodes.get(path) else {
             return refused(Error::NoNode, path);
         };
+        let lock = if matches!(node.stay, Stay::Session(_)) { parent_of(path).unwrap() } else { path };
+        if !self.may(lock, DELETE | ADMIN) {
+            return refused(Error::NoAuth, lock);
+        }
         let tickets = match node.stay {
             Stay::Session(_) if !self.is_alive(path) => return refused(Error::NoNode, path),
             Stay::Session(_) => vec![path.to_string()],
@@ -32,9 +36,6 @@ impl Model {
     }
 
     fn ask_for(&mut self, ticket: &str, deadline_ms: Option<u32>) -> Answer {
-        if !self.may(ticket, WRITE) {
-            return refused(Error::NoAuth, ticket);
-        }
         if deadline_ms == Some(0) {
             self.take_out(ticket);
             return Ok(Reply::Done);

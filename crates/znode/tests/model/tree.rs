@@ -30,7 +30,10 @@ impl Model {
         match op {
             ZnodeOp::Create(create) => self.create(create, session),
             ZnodeOp::Delete { path, version } => self.delete(path.as_str(), version),
-            ZnodeOp::SetData { path, data, version } => self.set_data(path.as_str(), data, version),
+            ZnodeOp::SetData { path, data, version } => match self.nodes.get(path.as_str()) {
+                Some(_) if !self.may_write(path.as_str(), &data) => refused(Error::NoAuth, path.as_str()),
+                _ => self.set_data(path.as_str(), data, version),
+            },
             ZnodeOp::Check { path, version } => match self.nodes.get(path.as_str()) {
                 None => refused(Error::NoNode, path.as_str()),
                 Some(_) if !self.may(path.as_str(), READ) => refused(Error::NoAuth, path.as_str()),
@@ -56,7 +59,7 @@ impl Model {
                 Stay::Session(session.unwrap_or(SessionId(0)))
             }
         };
-        if !self.good_acl(&acl) {
+        if !acl.is_empty() && !self.good_acl(&acl) {
             return refused(Error::InvalidAcl, parent);
         }
         let Some(over) = self.nodes.get(parent) else {
@@ -88,6 +91,7 @@ impl Model {
         if let Err(error) = self.room(parent, &path, data.len(), 1, stay) {
             return refused(error, &path);
         }
+        let acl = if acl.is_empty() { self.nodes[parent].acl.clone() } else { acl };
         self.put(&path, stay, data, acl, None);
         Ok(Reply::Created { stat: self.stat(&path), path: zpath(&path) })
     }
@@ -106,12 +110,39 @@ impl Model {
         }
     }
 
+    /// Whether the one who asks may write data: that of a ticket is its session's, but for the words that ask for it back.
+    fn may_write(&self, path: &str, data: &[u8]) -> bool {
+        let over = parent_of(path).unwrap_or("/");
+        match self.nodes[path].lock {
+            None => self.may(path, WRITE),
+            Some(_) if self.is_own(path) || self.is_super() => true,
+            Some(_) => [&b"__REVOKE__"[..], b"unlock"].contains(&data) && self.may(over, DELETE | ADMIN),
+        }
+    }
+
+    pub(crate) fn is_super(&self) -> bool {
+        self.proven.iter().any(|who| who.scheme == "super")
+    }
+
+    /// Whether the one who asks has a permission on a znode.
+    pub(crate) fn may(&self, path: &str, perm: u32) -> bool {
+        if self.is_super() {
+            return true;
+        }
+        let mut granted = self.nodes[path].acl.iter().filter(|entry| entry.perms & perm != 0);
+        granted.any(|entry| {
+            (&*entry.scheme, &*entry.id) == ("world", "anyone")
+                || self.proven.iter().any(|who| (&who.scheme, &who.id) == (&entry.scheme, &entry.id))
+        })
+    }
+
+    fn is_own(&self, path: &str) -> bool {
+        matches!(self.nodes[path].stay, Stay::Session(id) if self.asking == Some(id))
+    }
+
     pub(super) fn set_data(&mut self, path: &str, data: Vec<u8>, version: i32) -> Answer {
         let total = self.data_bytes();
         let now = (self.last_zxid, self.time_ms);
-        if self.nodes.contains_key(path) && !self.may(path, WRITE) {
-            return refused(Error::NoAuth, path);
-        }
         let Some(node) = self.nodes.get_mut(path) else {
             return refused(Error::NoNode, path);
         };
@@ -134,7 +165,10 @@ impl Model {
 
     pub(super) fn set_acl(&mut self, path: &str, acl: Vec<Acl>, version: i32) -> Answer {
         let good = self.good_acl(&acl);
-        if self.nodes.contains_key(path) && !self.may(path, ADMIN) {
+        if self.nodes.get(path).is_some_and(|node| match node.lock {
+            Some(_) => !self.is_own(path) && !self.is_super(),
+            None => !self.may(path, ADMIN),
+        }) {
             return refused(Error::NoAuth, path);
         }
         let Some(node) = self.nodes.get_mut(path) else {
@@ -219,11 +253,29 @@ impl Model {
         if !self.nodes.contains_key(lock) && self.is_too_long(lock) {
             return Err(Error::PathTooLong);
         }
+        Ok(self.nearest(lock))
+    }
+
+    /// The same, however long.
+    pub(super) fn nearest(&self, lock: &str) -> (String, Vec<String>) {
         let mut to_make = Vec::new();
         let mut base = lock.to_string();
         while !self.nodes.contains_key(&base) {
             to_make.insert(0, base.clone());
             base = parent_of(&base).unwrap().to_string();
+        }
+        (base, to_make)
+    }
+
+    /// The way of one who may enter the queue.
+    pub(super) fn way_into(&self, lock: &str) -> Result<(String, Vec<String>), Refusal> {
+        let refuse = |error| Refusal::at(error, &zpath(lock));
+        let (base, to_make) = self.way_to(lock).map_err(refuse)?;
+        if !self.may(&base, CREATE) {
+            return Err(refuse(Error::NoAuth));
+        }
+        if to_make.iter().any(|directory| self.is_kept_out(directory)) {
+            return Err(Refusal::at(Error::LockClosed, &zpath(&base)));
         }
         Ok((base, to_make))
     }

@@ -1,7 +1,7 @@
 //! The model's upgrades and circles of waits.
 
 use znode::lock::{LockStatus, Moment, PastTicket, TicketEnd, WaitsFor};
-use znode::{Acl, CREATE, Error, FencingToken, LockMode, Reply, RequestKey, SessionId, Upgrade};
+use znode::{CREATE, Error, FencingToken, LockMode, READ, Reply, RequestKey, SessionId, Upgrade};
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, number, parent_of, reads, refused, zpath};
 
@@ -51,6 +51,9 @@ impl Model {
         if let Some(writer) = contenders.iter().find(of_owner).filter(|_| !node.owner.is_empty()) {
             return self.once_more(writer, key, upgrade.attempt);
         }
+        if !self.may(lock, CREATE) {
+            return refused(Error::NoAuth, lock);
+        }
         let ledger = self.ledger_over(reader).is_some();
         if ledger || self.upgrades.iter().any(|(writer, _)| parent_of(writer) == Some(lock)) {
             return refused(Error::UpgradeConflict, reader);
@@ -66,10 +69,7 @@ impl Model {
         let waiting = vec![Waiting { by, lock: lock.into(), blockers: until_they_go(blockers) }];
         if let Some(cycle) = self.circle((id, node.owner.clone()), waiting) {
             self.note_circle(lock, LockMode::Write, id, &node.owner, &upgrade.label);
-            return Ok(Reply::Deadlock { cycle });
-        }
-        if !self.may(lock, CREATE) {
-            return refused(Error::NoAuth, lock);
+            return Ok(self.shown(cycle));
         }
         if self.nodes.contains_key(&writer) {
             return refused(Error::NodeExists, &writer);
@@ -86,7 +86,13 @@ impl Model {
         self.upgrades.push((writer.clone(), reader.into()));
         let holds = vec![(key, vec![upgrade.attempt])];
         let node = LockNode { mode: LockMode::Write, holds, released: 0, lingers_until_ms: None, ..node };
-        self.put(&writer, Stay::Session(id), upgrade.label.clone().into_bytes(), Acl::open(), Some(node));
+        self.put(
+            &writer,
+            Stay::Session(id),
+            upgrade.label.clone().into_bytes(),
+            self.nodes[lock].acl.clone(),
+            Some(node),
+        );
         self.acquired(&writer)
     }
 
@@ -251,6 +257,12 @@ impl Model {
     /// Whether a reader is the downgrade of a writer.
     fn is_own_writer(&self, reader: &str, writer: &str) -> bool {
         reads(reader) && number(writer) == number(reader) && self.nodes[writer].stay == self.nodes[reader].stay
+    }
+
+    /// A circle without the locks that the asker may not read.
+    pub(super) fn shown(&self, mut cycle: Vec<WaitsFor>) -> Reply {
+        cycle.retain(|edge| !self.nodes.contains_key(edge.lock.as_str()) || self.may(edge.lock.as_str(), READ));
+        Reply::Deadlock { cycle }
     }
 
     /// A request that was not let in is remembered as a wait without a ticket.

@@ -104,6 +104,10 @@ impl Script {
                 let path = words.path()?;
                 show::history(&lock::history(state, &path, words.key_number("max", 100)? as usize))
             }
+            "past" => {
+                let path = words.path()?;
+                lock::may_read_past(state, &path, &words.identities()).to_string()
+            }
             "lint" => {
                 let spots = lock::lint(state, &words.path()?);
                 format!("{}of {} locks", show::lint(&spots), state.mixed_lock_count())
@@ -181,7 +185,7 @@ impl Script {
             }
             "multi" => Op::Multi(words.multi()?),
             "setacl" => {
-                let path = words.path()?;
+                let path = self.ticket(words)?;
                 Op::SetAcl { path, acl: words.acl()?, version: words.version()? }
             }
             "acquire" => {

@@ -111,7 +111,8 @@ impl Words {
     pub(crate) fn open(&mut self, secret: u8) -> Result<Op> {
         let timeout_ms = self.key_number("timeout", 10_000)? as u32;
         let label = self.key("label").unwrap_or_default();
-        Ok(Op::OpenSession { secret_hash: [secret; 32], timeout_ms, label })
+        let address = self.key("address").map(|address| address.parse()).transpose()?;
+        Ok(Op::OpenSession { secret_hash: [secret; 32], timeout_ms, label, address })
     }
 
     /// `acl=world:anyone:rw,digest:bob:cdrwa`; `acl=` is an empty list, none is the open one.
@@ -261,8 +262,10 @@ impl Words {
                 "children" => &mut limits.children_max,
                 "waiters" => &mut limits.waiters_max,
                 "sessions" => &mut limits.sessions_max,
+                "sessions_per_address" => &mut limits.sessions_per_address_max,
                 "ephemerals" => &mut limits.ephemerals_max,
                 "ops" => &mut limits.ops_max,
+                "entry_cost" => &mut limits.entry_cost_max,
                 "acl_entries" => &mut limits.acl_entries_max,
                 "holds" => &mut limits.holds_max,
                 "replies" => &mut limits.replies_max,

@@ -21,7 +21,7 @@ pub(crate) fn applied(applied: &Applied, events: &[Recorded]) -> String {
         }
     };
     let mut output = format!("zxid={} {answer}", applied.zxid);
-    for Recorded { event, acl: readers } in events {
+    for Recorded { event, acl: readers, parent_acl } in events {
         let kind = match event.kind {
             EventKind::Created => "created",
             EventKind::Deleted => "deleted",
@@ -33,6 +33,9 @@ pub(crate) fn applied(applied: &Applied, events: &[Recorded]) -> String {
         write!(output, "\n  {kind} {}", event.path).unwrap();
         if let Some(readers) = readers {
             write!(output, " for {}", entries(readers).join(",")).unwrap();
+        }
+        if let Some(readers) = parent_acl {
+            write!(output, " named to {}", entries(readers).join(",")).unwrap();
         }
     }
     output

@@ -1,0 +1,56 @@
+//! The other end of a connection, as far as the connection tells.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use znode::Identity;
+
+/// Who is at the other end. A request that came over no connection of this door has none.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer(Arc<Known>);
+
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Where from.
+    pub(crate) addr: IpAddr,
+    /// It is one of the addresses that stand for many clients.
+    pub(crate) is_exempt: bool,
+    /// The listener is for this machine only.
+    pub(crate) on_loopback: bool,
+    /// The connection has TLS.
+    pub(crate) is_secure: bool,
+    /// The subject of the certificate that it has shown.
+    pub(crate) subject: Option<String>,
+}
+
+impl Peer {
+    pub(crate) fn new(known: Known) -> Peer {
+        Peer(Arc::new(known))
+    }
+
+    /// Whom the connection proves it to be.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        let subject = self.0.subject.as_ref()?;
+        Some(Identity { scheme: "x509".into(), id: subject.clone() })
+    }
+
+    /// Where from, when its address is that of one client and not of many.
+    pub(crate) fn counted_addr(&self) -> Option<IpAddr> {
+        (!self.0.is_exempt).then_some(self.0.addr)
+    }
+
+    /// Whether it is a program on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.0.addr.to_canonical().is_loopback()
+    }
+
+    /// Whether only programs on this machine reach the listener.
+    pub(crate) fn is_on_loopback(&self) -> bool {
+        self.0.on_loopback
+    }
+
+    /// How URLs of this connection begin.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.0.is_secure { "https" } else { "http" }
+    }
+}

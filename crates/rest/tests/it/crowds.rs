@@ -1,0 +1,227 @@
+//! Many at once, of one address or that send slowly: others are served meanwhile.
+
+use std::net::SocketAddr;
+
+use axum::body::Body;
+use axum::http::Request;
+use rest::RestConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+use crate::node::{Node, PATIENCE, number, text};
+
+async fn serve(config: RestConfig) -> (Node, SocketAddr) {
+    let node = Node::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(rest::serve(listener, node.replica.clone(), config, std::future::pending()));
+    (node, addr)
+}
+
+/// From another address of this machine: all of 127.0.0.0/8 are.
+async fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+async fn ask(stream: &mut TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    let read = async {
+        while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+            if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                break;
+            }
+        }
+    };
+    timeout(PATIENCE, read).await.expect("an answer in time");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+const WRITE: &str =
+    "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20\r\n\r\n{\"timeout_ms\":\"30s\"}";
+const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+/// 64 of them took all the memory that there is for bodies, while they had sent 64 bytes.
+#[tokio::test]
+async fn bodies_that_are_announced_and_do_not_come_delay_no_write() {
+    let (_node, addr) = serve(RestConfig::default()).await;
+    let mut stalled = Vec::new();
+    let announced = "POST /v1/txn HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4194304\r\n\r\n{";
+    let chunked = "POST /v1/txn HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n";
+    for number in 0..64 + 210 {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(if number < 64 { announced } else { chunked }.as_bytes()).await.unwrap();
+        stalled.push(stream);
+    }
+    // The node takes connections in the order in which they come: it has read of all of them when it answers the last.
+    for _ in 0..3 {
+        let answer = ask(&mut TcpStream::connect(addr).await.unwrap(), WRITE).await;
+        assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_comes_slowly_gives_way_to_one_that_comes() {
+    let config = RestConfig { bodies_bytes_max: 100 << 10, ..RestConfig::default() };
+    let (node, addr) = serve(config).await;
+    let mut slow = TcpStream::connect(addr).await.unwrap();
+    let head = "POST /v1/znodes/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99000\r\n\r\n";
+    slow.write_all(format!("{head}{}", "x".repeat(90_000)).as_bytes()).await.unwrap();
+    let body = "y".repeat(60_000);
+    let request = format!(
+        "POST /v1/znodes/a?mode=persistent-sequential HTTP/1.1\r\nhost: localhost\r\ncontent-length: 60000\r\n\r\n{body}"
+    );
+    // Until the slow one has come so far that both have no room.
+    let mut given_up = Box::pin(async {
+        let mut answer = String::new();
+        let _ = slow.read_to_string(&mut answer).await;
+        answer
+    });
+    let honest = async {
+        loop {
+            let answer = ask(&mut TcpStream::connect(addr).await.unwrap(), &request).await;
+            assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+            tokio::task::yield_now().await;
+        }
+    };
+    let given_up = async {
+        tokio::select! {
+            given_up = &mut given_up => given_up,
+            () = honest => unreachable!("it goes on"),
+        }
+    };
+    let given_up = timeout(PATIENCE, given_up).await.expect("the slow one gives way in time");
+    assert!(given_up.starts_with("HTTP/1.1 503 ") && given_up.contains("not whole yet"), "{given_up}");
+    node.get("/v1/znodes/slow").await.expect_problem(404, "no-node");
+}
+
+#[tokio::test]
+async fn bodies_that_have_come_have_a_bound() {
+    let config = RestConfig { bodies_bytes_max: 1024, ..RestConfig::default() };
+    let node = Node::start_with(config, |_| {}).await;
+    node.post("/v1/znodes/a", "x").await.expect(201);
+    let pieces = |sizes: [usize; 2]| {
+        let pieces = sizes.map(|size| Ok::<_, std::io::Error>("x".repeat(size)));
+        Body::from_stream(futures_util::stream::iter(pieces))
+    };
+    // What is not announced is counted as it comes, too.
+    node.send(Request::post("/v1/znodes/b").body(pieces([500, 524])).unwrap()).await.expect(201);
+    for body in [pieces([500, 525]), Body::from("x".repeat(1025))] {
+        let refused = node.send(Request::post("/v1/znodes/c").body(body).unwrap()).await;
+        let refused = refused.expect_problem(503, "unavailable");
+        assert_eq!((refused.header("retry-after"), &refused.body["outcome"]), ("1", &"unavailable".into()));
+    }
+    node.post("/v1/znodes/c", &"x".repeat(1024)).await.expect(201);
+}
+
+#[tokio::test]
+async fn connections_of_one_address_leave_room_for_others() {
+    let config = RestConfig { connections_max: 8, connections_per_address_max: 2, ..RestConfig::default() };
+    let (_node, addr) = serve(config).await;
+    let mut kept = [connect_from(1, addr).await, connect_from(1, addr).await];
+    for stream in &mut kept {
+        assert!(ask(stream, LOOK).await.starts_with("HTTP/1.1 200 "));
+    }
+    let refused = ask(&mut connect_from(1, addr).await, "").await;
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(ask(&mut connect_from(2, addr).await, LOOK).await.starts_with("HTTP/1.1 200 "));
+    assert!(ask(&mut kept[0], LOOK).await.starts_with("HTTP/1.1 200 "), "who is there stays");
+
+    // A proxy stands for many clients.
+    let exempt = "127.0.0.1".parse().unwrap();
+    let config = RestConfig { connections_max: 4, connections_per_address_max: 1, exempt, ..RestConfig::default() };
+    let (_node, addr) = serve(config).await;
+    let mut many = Vec::new();
+    for _ in 0..4 {
+        let mut stream = connect_from(1, addr).await;
+        assert!(ask(&mut stream, LOOK).await.starts_with("HTTP/1.1 200 "));
+        many.push(stream);
+    }
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_shut_the_door() {
+    let config = RestConfig { connections_max: 4, connections_per_address_max: 4, ..RestConfig::default() };
+    let (_node, addr) = serve(config).await;
+    let mut known = connect_from(1, addr).await;
+    assert!(ask(&mut known, LOOK).await.starts_with("HTTP/1.1 200 "));
+    let mut silent = Vec::new();
+    for number in 0..50 {
+        let mut stream = connect_from(2, addr).await;
+        // Half a head is as good as none.
+        let _ = stream.write_all(if number % 2 == 0 { b"" } else { b"GET /livez HT" }).await;
+        silent.push(stream);
+    }
+    assert!(ask(&mut connect_from(3, addr).await, LOOK).await.starts_with("HTTP/1.1 200 "));
+    assert!(ask(&mut known, LOOK).await.starts_with("HTTP/1.1 200 "), "who was heard stays");
+}
+
+#[tokio::test]
+async fn new_sessions_of_one_address_have_a_rate() {
+    let (_node, addr) = serve(RestConfig { session_rate_max: 1, ..RestConfig::default() }).await;
+    let mut statuses = Vec::new();
+    for _ in 0..30 {
+        let answer = ask(&mut connect_from(1, addr).await, WRITE).await;
+        statuses.push(answer[9..12].to_owned());
+        if answer.starts_with("HTTP/1.1 429 ") {
+            assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+        }
+    }
+    let refused = statuses.iter().filter(|status| *status == "429").count();
+    assert!(refused > 0 && statuses[..10].iter().all(|status| status == "201"), "{statuses:?}");
+    assert!(ask(&mut connect_from(2, addr).await, WRITE).await.starts_with("HTTP/1.1 201 "));
+}
+
+#[tokio::test]
+async fn sessions_of_one_address_leave_room_for_others() {
+    let exempt = "127.0.0.3".parse().unwrap();
+    let node = Node::start_with(RestConfig::default(), |config| config.limits.sessions_per_address_max = 2).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let config = RestConfig { exempt, ..RestConfig::default() };
+    tokio::spawn(rest::serve(listener, node.replica.clone(), config, std::future::pending()));
+    let open = async |last| {
+        let close = WRITE.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+        let mut stream = connect_from(last, addr).await;
+        stream.write_all(close.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("an answer in time").unwrap();
+        answer
+    };
+    let opened = open(1).await;
+    assert!(opened.starts_with("HTTP/1.1 201 ") && open(1).await.starts_with("HTTP/1.1 201 "));
+    let refused = open(1).await;
+    assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("TooManySessions"), "{refused}");
+    assert!(open(2).await.starts_with("HTTP/1.1 201 "));
+    for _ in 0..3 {
+        assert!(open(3).await.starts_with("HTTP/1.1 201 "), "the address of a proxy");
+    }
+    // The session itself is told where it comes from, and no other.
+    let body: serde_json::Value = serde_json::from_str(opened.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let uri = format!("/v1/sessions/{}", body["id"]);
+    let own = node.in_session(body["session"].as_str().unwrap(), axum::http::Method::GET, &uri).await.expect(200);
+    assert_eq!((text(&own, "address"), number(&own, "id")), ("127.0.0.1", body["id"].as_u64().unwrap()));
+    assert_eq!(node.get(&uri).await.expect(200).body.get("address"), None);
+}
+
+/// It costs a core for as long as it takes to walk over everything.
+#[tokio::test]
+async fn a_digest_of_the_state_is_for_operators() {
+    let super_digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
+    let node = Node::start_with(RestConfig { super_digest, ..RestConfig::default() }, |_| {}).await;
+    node.get("/v1/cluster?digest=true").await.expect_problem(403, "no-auth");
+    let get = async || {
+        let headers = [("authorization", "Basic c3VwZXI6dGVzdA==")];
+        node.call(axum::http::Method::GET, "/v1/cluster?digest=true", &headers, b"").await.expect(200)
+    };
+    let (first, second) = (get().await, get().await);
+    assert_eq!(first.body["state"], second.body["state"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(rest::serve(listener, node.replica.clone(), RestConfig::default(), std::future::pending()));
+    let local = "GET /v1/cluster?digest=true HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    assert!(ask(&mut TcpStream::connect(addr).await.unwrap(), local).await.starts_with("HTTP/1.1 200 "));
+}

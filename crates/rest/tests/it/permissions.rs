@@ -1,0 +1,288 @@
+//! What each route tells whom: the routes are those of the OpenAPI document, so a new one fails until it stands here.
+
+use axum::http::Method;
+use rest::RestConfig;
+
+use crate::node::{Answer, Node, number, text};
+
+const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
+const EVE: (&str, &str) = ("authorization", "Basic ZXZlOng=");
+const SUPER: (&str, &str) = ("authorization", "Basic c3VwZXI6dGVzdA==");
+/// Of bob:x, with percent signs where a query needs them.
+const BOBS_ACL: &str = "digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
+/// What stands in names, labels and data that only bob may read.
+const KEY: &str = "5ec2e700-0000-4000-8000-00000000000";
+const SECRETS: [&str; 3] = ["5ec2e700", "hidden", "secret"];
+
+/// What a reader who has no permission is answered, and the owner of the ticket, who has none either.
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    /// 403 to who may not read; the owner hears of its own.
+    OwnOnly,
+    /// 403 to both.
+    Refused,
+    /// 200 to everybody, without the secrets.
+    WithoutSecrets,
+    /// The same, but the session itself hears of what it owns.
+    OwnNames,
+}
+
+/// A directory that only bob may use. The locks in it are a session's that has proven nothing.
+struct Vault {
+    node: Node,
+    session: String,
+    ticket: String,
+    token: u64,
+    multi: String,
+    since: u64,
+}
+
+impl Vault {
+    async fn build() -> Vault {
+        let super_digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
+        let node = Node::start_with(RestConfig { super_digest, ..RestConfig::default() }, |_| {}).await;
+        let since = node.get("/v1/znodes").await.expect(200).zxid();
+        let session = node.session().await;
+        let mut vault = Vault { node, session, ticket: String::new(), token: 0, multi: String::new(), since };
+        vault.post(&format!("/v1/znodes/vault?acl={BOBS_ACL}"), b"", 0).await;
+        vault.post(&format!("/v1/znodes/vault/hidden?acl={BOBS_ACL}"), b"secret", 0).await;
+        for (uri, body) in [
+            ("/v1/simple-locks/vault/hidden-simple?owner=secret", &b""[..]),
+            ("/v1/groups/vault/hidden-group?member=hidden-member", b"secret"),
+            ("/v1/locks/vault/hidden-past?label=secret", b""),
+            ("/v1/elections/vault/election?label=secret", b""),
+        ] {
+            vault.post(uri, body, if uri.starts_with("/v1/elections") { 4 } else { 1 }).await;
+        }
+        let past = vault.past_ticket().await;
+        vault.node.release(&vault.session, &past).await.expect(200);
+        let held = vault.post("/v1/locks/vault/lock?label=secret", b"", 2).await;
+        (vault.ticket, vault.token) = (text(&held, "ticket").into(), number(&held, "fencing_token"));
+        let both = br#"{"locks":[{"path":"/vault/hidden-one"},{"path":"/vault/hidden-two"}],"label":"secret"}"#;
+        vault.multi = text(&vault.post("/v1/multilocks", both, 3).await, "ticket").into();
+        let barrier = vault.call(Method::PUT, "/v1/barriers/vault/hidden-barrier", &[BOB], b"").await;
+        barrier.expect(201);
+        for at in ["zookeeper", "zookeeper/quota", "zookeeper/quota/vault"] {
+            vault.post(&format!("/v1/znodes/{at}"), b"", 0).await;
+        }
+        vault.post("/v1/znodes/zookeeper/quota/vault/zookeeper_limits", b"count=-1,bytes=-1;secret=1", 0).await;
+        vault
+    }
+
+    /// As bob, in the session. A key of 0 is none.
+    async fn post(&self, uri: &str, body: &[u8], key: u8) -> Answer {
+        let key = format!("{KEY}{key}");
+        let mut headers = vec![BOB, ("zlock-session", &*self.session), ("content-type", "application/json")];
+        if !key.ends_with('0')
+            && !uri.starts_with("/v1/znodes")
+            && !uri.contains("?owner=")
+            && !uri.contains("?member=")
+        {
+            headers.push(("idempotency-key", &key));
+        }
+        let answer = self.call(Method::POST, uri, &headers, body).await;
+        assert!(matches!(answer.status, 200 | 201), "{uri}: {} {}", answer.status, answer.body);
+        answer
+    }
+
+    async fn past_ticket(&self) -> String {
+        let queue = self.call(Method::GET, "/v1/locks/vault/hidden-past", &[BOB], b"").await.expect(200);
+        queue.body["holders"][0]["ticket"].as_str().unwrap().to_owned()
+    }
+
+    async fn call(&self, method: Method, uri: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.node.call(method, uri, headers, body).await
+    }
+
+    /// The questions that can be asked at a route, and what they tell. `None` where a write asks, which the state decides.
+    fn questions(&self, method: &str, route: &str) -> Option<Vec<(String, Told)>> {
+        use Told::{OwnNames, OwnOnly, Refused, WithoutSecrets};
+        let (id, _) = self.session.split_once('.').unwrap();
+        let (ticket, token, multi, since) = (&self.ticket, self.token, &self.multi, self.since);
+        let one = |uri: &str, told| vec![(uri.to_owned(), told)];
+        let at = |route: &str, rest: &[(&str, Told)]| {
+            rest.iter().map(|(rest, told)| (format!("{route}{rest}"), *told)).collect::<Vec<_>>()
+        };
+        if method != "get" {
+            return None;
+        }
+        Some(match route {
+            "/v1/sessions" | "/v1/cluster" | "/livez" | "/readyz" | "/version" | "/metrics" => {
+                one(route, WithoutSecrets)
+            }
+            "/v1/sessions/{id}" => vec![
+                (format!("/v1/sessions/{id}"), OwnNames),
+                // A cursor is a name as well.
+                (format!("/v1/sessions/{id}?limit=1"), OwnNames),
+            ],
+            "/v1/znodes/{path}" => {
+                let told = at(
+                    "/v1/znodes/vault",
+                    &[
+                        ("", Refused),
+                        ("?children", Refused),
+                        ("?children=stat", Refused),
+                        ("?acl", Refused),
+                        ("/hidden", Refused),
+                        ("/hidden-simple", Refused),
+                    ],
+                );
+                let quota = at("/v1/znodes/zookeeper/quota/vault", &[("", Refused), ("/zookeeper_limits", Refused)]);
+                let watched =
+                    [("", "subtree"), ("/vault", "subtree"), ("/vault", "children"), ("/vault/hidden", "exists")];
+                let watched =
+                    watched.map(|(at, kind)| (format!("/v1/znodes{at}?watch={kind}&since={since}"), WithoutSecrets));
+                let ticket = (format!("/v1/znodes{ticket}"), Refused);
+                told.into_iter().chain(quota).chain(watched).chain([ticket]).collect()
+            }
+            "/v1/locks/{path}" => {
+                let mut all = at(
+                    "/v1/locks/vault",
+                    &[("/lock", Refused), ("/lock?history=true", Refused), ("/hidden-past?history=true", Refused)],
+                );
+                all.push((format!("/v1/locks/vault/lock?fencing_token={token}"), OwnOnly));
+                all
+            }
+            "/v1/locks" => {
+                at(route, &[("", WithoutSecrets), ("?limit=1", WithoutSecrets), ("?prefix=/vault", WithoutSecrets)])
+            }
+            "/v1/tickets/{ticket}" => one(&format!("/v1/tickets{ticket}"), OwnOnly),
+            "/v1/multilocks/{ticket}" => one(&format!("/v1/multilocks{multi}"), OwnOnly),
+            "/v1/elections/{path}" => one("/v1/elections/vault/election", Refused),
+            "/v1/simple-locks/{path}" => one("/v1/simple-locks/vault/hidden-simple", Refused),
+            "/v1/barriers/{path}" => one("/v1/barriers/vault/hidden-barrier", Refused),
+            "/v1/groups/{path}" => one("/v1/groups/vault/hidden-group", Refused),
+            _ => panic!("{method} {route} has no row: what does it tell whom?"),
+        })
+    }
+
+    async fn check(&self, uri: &str, told: Told) {
+        let own = [("zlock-session", &*self.session)];
+        let who: [(&str, &[(&str, &str)]); 5] =
+            [("owner", &own), ("bob", &[BOB]), ("eve", &[EVE]), ("nobody", &[]), ("super", &[SUPER])];
+        for (who, headers) in who {
+            let answer = self.call(Method::GET, uri, headers, b"").await;
+            let (reader, owner) = (matches!(who, "bob" | "super"), who == "owner");
+            let may = reader || matches!(told, Told::WithoutSecrets | Told::OwnNames) || owner && told == Told::OwnOnly;
+            assert_eq!(answer.status, if may { 200 } else { 403 }, "{who} {uri}: {}", answer.body);
+            let hears = reader || owner && matches!(told, Told::OwnOnly | Told::OwnNames);
+            // A refusal names what was asked for; nothing else may.
+            let asked = uri.split('?').next().unwrap();
+            let heard = format!("{}{:?}", String::from_utf8_lossy(&answer.bytes), answer.headers);
+            let heard = if asked.contains("/vault") {
+                heard.replace(asked.split_at(asked.find("/vault").unwrap()).1, "")
+            } else {
+                heard
+            };
+            let known: Vec<&&str> = SECRETS.iter().filter(|secret| heard.contains(**secret)).collect();
+            assert!(hears || known.is_empty(), "{who} {uri} learns {known:?}: {heard}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_route_tells_only_what_its_reader_may_read() {
+    let vault = Vault::build().await;
+    let document = serde_json::to_value(rest::openapi_document()).unwrap();
+    let mut asked = 0;
+    for (route, methods) in document["paths"].as_object().unwrap() {
+        for method in
+            methods.as_object().unwrap().keys().filter(|key| ["get", "post", "put", "delete"].contains(&&***key))
+        {
+            for (uri, told) in vault.questions(method, route).into_iter().flatten() {
+                vault.check(&uri, told).await;
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked > 25, "only {asked} questions");
+}
+
+/// The past of a lock outlives its directory, and so does who may read it.
+#[tokio::test]
+async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
+    let vault = Vault::build().await;
+    vault.call(Method::DELETE, "/v1/znodes/vault/hidden-past", &[BOB], b"").await.expect(200);
+    let past = "/v1/locks/vault/hidden-past?history=true";
+    vault.check(past, Told::Refused).await;
+    let ticket = vault.call(Method::GET, past, &[BOB], b"").await.expect(200);
+    let uri = format!("/v1/tickets{}", ticket.body["history"][0]["ticket"].as_str().unwrap());
+    let gone = vault.call(Method::GET, &uri, &[EVE], b"").await.expect_problem(410, "ticket-gone");
+    assert_eq!(gone.body.get("end"), None);
+    let gone = vault.call(Method::GET, &uri, &[BOB], b"").await.expect_problem(410, "ticket-gone");
+    assert_eq!(gone.body["end"], "released");
+}
+
+/// What HTTP makes for a client has the ACL of its directory: nobody else breaks, forges or sets it.
+#[tokio::test]
+async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
+    let vault = Vault::build().await;
+    let ticket = &vault.ticket;
+    let json = ("content-type", "application/json");
+    for (method, uri, body) in [
+        (Method::POST, "/v1/revoke/vault/lock?deadline=0".to_owned(), ""),
+        (Method::POST, format!("/v1/revoke{ticket}"), ""),
+        (Method::PUT, format!("/v1/znodes{ticket}"), "forged"),
+        (Method::PUT, format!("/v1/znodes{ticket}"), "__REVOKE__"),
+        (Method::PUT, format!("/v1/znodes{ticket}?acl"), r#"[{"perms":"cdrwa","scheme":"world","id":"anyone"}]"#),
+        (Method::DELETE, format!("/v1/znodes{ticket}"), ""),
+        (Method::DELETE, "/v1/znodes/vault/hidden-simple".to_owned(), ""),
+        (Method::PUT, "/v1/znodes/vault/hidden-simple".to_owned(), "forged"),
+        (Method::PUT, "/v1/locks/vault/lock".to_owned(), r#"{"waiters_max":0}"#),
+        (Method::DELETE, "/v1/barriers/vault/hidden-barrier".to_owned(), ""),
+        (Method::POST, "/v1/znodes/zookeeper/quota/vault/zookeeper_stats".to_owned(), ""),
+        (Method::PUT, "/v1/znodes/zookeeper/quota/vault/zookeeper_limits".to_owned(), "count=0"),
+        (Method::POST, "/v1/znodes/zookeeper/config".to_owned(), "server.1=evil:1:1:participant"),
+    ] {
+        let refused = vault.call(method.clone(), &uri, &[EVE, json], body.as_bytes()).await;
+        assert_eq!((refused.status, refused.problem()), (403, "no-auth"), "{method} {uri}: {}", refused.body);
+    }
+    let eves = vault.node.session().await;
+    for uri in ["/v1/locks/vault/lock", "/v1/elections/vault/election", "/v1/simple-locks/vault/hidden-simple/x"] {
+        vault.node.in_session(&eves, Method::POST, uri).await.expect_problem(403, "no-auth");
+    }
+    // A guard tells nothing of a lock that may not be read, but to its holder.
+    let guard = format!("/vault/lock;{}", vault.token);
+    let guarded = |session: String| {
+        let (vault, guard) = (&vault, &guard);
+        async move {
+            let headers = [("zlock-session", &*session), ("if-lock", &**guard)];
+            vault.call(Method::POST, "/v1/znodes/x?mode=persistent-sequential", &headers, b"").await
+        }
+    };
+    guarded(eves).await.expect_problem(412, "lock-not-held");
+    guarded(vault.session.clone()).await.expect(201);
+    // Its session gives everything back without any permission.
+    let mine = |method: Method, uri: String| {
+        let vault = &vault;
+        async move { vault.node.in_session(&vault.session, method, &uri).await }
+    };
+    let json_acl = br#"[{"perms":"r","scheme":"digest","id":"bob:ttt4KD2l/LR0Mpj5c6jU0hrwVdE="}]"#;
+    vault.call(Method::PUT, "/v1/znodes/vault?acl", &[BOB, json], json_acl).await.expect(200);
+    mine(Method::PUT, format!("/v1/znodes{ticket}")).await.expect(200);
+    mine(Method::PUT, "/v1/elections/vault/election".into()).await.expect(200);
+    for uri in [
+        format!("/v1/tickets{ticket}"),
+        format!("/v1/tickets{}", vault.multi),
+        "/v1/simple-locks/vault/hidden-simple?owner=secret".into(),
+        "/v1/groups/vault/hidden-group?member=hidden-member".into(),
+        "/v1/elections/vault/election".into(),
+    ] {
+        mine(Method::DELETE, uri).await.expect(200);
+    }
+}
+
+/// Who may enter a queue without reading it waits without hearing of whom for.
+#[tokio::test]
+async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
+    let node = Node::start().await;
+    node.post("/v1/znodes/l?acl=world:anyone:c", "").await.expect(201);
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/l").await.expect(200);
+    let waiting = node.acquire(&second, "/l?keep=true").await.expect(202);
+    assert_eq!((text(&waiting, "state"), text(&waiting, "predecessor")), ("waiting", ""));
+    assert!(!waiting.body.to_string().contains(text(&held, "ticket")));
+    node.release(&first, text(&held, "ticket")).await.expect(200);
+    let ticket = format!("/v1/tickets{}?wait=10s", text(&waiting, "ticket"));
+    node.in_session(&second, Method::GET, &ticket).await.expect(200);
+}

@@ -1,0 +1,178 @@
+//! Handshakes that have begun: how many at once, and how many of them with one address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+/// The part of all places that one address may have is one of so many.
+const PARTS: usize = 8;
+/// A handshake that takes longer than this ends when others wait for its place.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
+
+/// Places for handshakes. Clients of one address wait for each other before they wait for those of others.
+pub(crate) struct Handshakes {
+    places: Semaphore,
+    of_address_max: usize,
+    addresses: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    waiting: AtomicUsize,
+    wanted: Notify,
+}
+
+/// A handshake's place.
+pub(crate) struct Place<'a> {
+    _of_all: SemaphorePermit<'a>,
+    _of_address: Option<AddressPlace<'a>>,
+}
+
+/// A place among those of one address, or the wait for one.
+struct AddressPlace<'a> {
+    all: &'a Handshakes,
+    source: IpAddr,
+    places: Arc<Semaphore>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// One that waits for a place of others.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Handshakes {
+    pub(crate) fn new(max: usize) -> Handshakes {
+        let max = max.clamp(1, Semaphore::MAX_PERMITS);
+        Handshakes {
+            places: Semaphore::new(max),
+            of_address_max: (max / PARTS).max(1),
+            addresses: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            wanted: Notify::new(),
+        }
+    }
+
+    /// Waits for a place. An address that stands for many clients is `None`.
+    pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Place<'_> {
+        let of_address = match source {
+            None => None,
+            Some(source) => Some(self.enter_address(source).await),
+        };
+        if let Ok(place) = self.places.try_acquire() {
+            return Place { _of_all: place, _of_address: of_address };
+        }
+        let waiting = Waiting(&self.waiting);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.wanted.notify_waiters();
+        let place = self.places.acquire().await.expect("it is never closed");
+        drop(waiting);
+        Place { _of_all: place, _of_address: of_address }
+    }
+
+    /// Resolves for a handshake that takes long while others wait for its place.
+    pub(crate) async fn wanted_by_others(&self) {
+        tokio::time::sleep(STALLED_AFTER).await;
+        loop {
+            let mut wanted = pin!(self.wanted.notified());
+            wanted.as_mut().enable();
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                return;
+            }
+            wanted.await;
+        }
+    }
+
+    async fn enter_address(&self, source: IpAddr) -> AddressPlace<'_> {
+        let places = {
+            let mut addresses = self.addresses.lock().expect("nothing panics under this guard");
+            let places = addresses.entry(source).or_insert_with(|| Arc::new(Semaphore::new(self.of_address_max)));
+            Arc::clone(places)
+        };
+        // Made before the wait: a wait that is given up leaves nothing behind.
+        let mut place = AddressPlace { all: self, source, places, permit: None };
+        let permit = Arc::clone(&place.places).acquire_owned().await;
+        place.permit = Some(permit.expect("it is never closed"));
+        place
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for AddressPlace<'_> {
+    fn drop(&mut self) {
+        // The permit has a reference of its own.
+        self.permit = None;
+        let mut addresses = self.all.addresses.lock().expect("nothing panics under this guard");
+        // The table's and this one.
+        if Arc::strong_count(&self.places) <= 2 {
+            addresses.remove(&self.source);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_lite_poll::pending_now;
+
+    use super::*;
+
+    /// Polls once.
+    mod futures_lite_poll {
+        use std::future::Future;
+        use std::pin::Pin;
+        use std::task::{Context, Waker};
+
+        pub(super) fn pending_now<F: Future>(future: Pin<&mut F>) -> bool {
+            future.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+        }
+    }
+
+    fn addr(last: u8) -> Option<IpAddr> {
+        Some([192, 0, 2, last].into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handshakes_of_one_address_do_not_delay_those_of_others() {
+        let all = Handshakes::new(16);
+        let _two = [all.enter(addr(1)).await, all.enter(addr(1)).await];
+        let mut third = pin!(all.enter(addr(1)));
+        assert!(pending_now(third.as_mut()), "an eighth of all places is the address's");
+        let other = all.enter(addr(2)).await;
+        drop(other);
+        let exempt: Vec<_> = [all.enter(None).await, all.enter(None).await, all.enter(None).await].into();
+        assert_eq!(all.places.available_permits(), 16 - 2 - exempt.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stalled_handshake_gives_its_place_to_one_that_waits() {
+        let all = Handshakes::new(1);
+        let first = all.enter(addr(1)).await;
+        let mut wanted = pin!(all.wanted_by_others());
+        tokio::time::advance(STALLED_AFTER * 2).await;
+        assert!(pending_now(wanted.as_mut()), "no one waits");
+        let mut second = pin!(all.enter(addr(2)));
+        assert!(pending_now(second.as_mut()));
+        wanted.await;
+        drop(first);
+        drop(second.await);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_addresses_that_have_gone() {
+        let all = Handshakes::new(1);
+        let first = all.enter(addr(1)).await;
+        {
+            let mut given_up = pin!(all.enter(addr(1)));
+            assert!(pending_now(given_up.as_mut()));
+        }
+        assert_eq!(all.addresses.lock().unwrap().len(), 1);
+        drop(first);
+        assert_eq!(all.addresses.lock().unwrap().len(), 0);
+        let mut one = pin!(all.enter(addr(2)));
+        assert!(!pending_now(one.as_mut()));
+    }
+}

@@ -1,0 +1,167 @@
+//! Reads that take long, answers that are long, and clients that do not take them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use jute::{CreateRequest, MultiOp, NamesStat, PathOnly, PathWatch, Record, Request};
+use tokio::time::timeout;
+use wire::WireConfig;
+
+use crate::client::{Client, create, set};
+use crate::node::{Node, PATIENCE};
+use crate::words::ask;
+
+/// Makes `count` children of `parent`, each with a name of `bytes` bytes; ephemeral ones by flag 1.
+async fn fill(client: &mut Client, parent: &str, count: usize, bytes: usize, flags: i32) {
+    client.create(parent, 0).await.unwrap();
+    let one = |n: usize| {
+        let Request::Create(op, one) = create(&format!("{parent}/{n:0bytes$}"), flags) else { panic!("what else?") };
+        MultiOp::Create(op, CreateRequest { data: Vec::new().into(), ..one })
+    };
+    for some in (0..count).collect::<Vec<_>>().chunks(500) {
+        client.call(Request::Multi(some.iter().map(|n| one(*n)).collect())).await.unwrap();
+    }
+}
+
+async fn start(wire: WireConfig) -> Node {
+    let wire = WireConfig { words: "*".into(), ..wire };
+    Node::start_with(wire, |config| (config.limits.ops_max, config.limits.ephemerals_max) = (500, 100_000)).await
+}
+
+fn children(path: &str, watch: bool) -> Request {
+    Request::GetChildren2(PathWatch { path: path.into(), watch })
+}
+
+async fn number(node: &Node, field: &str) -> usize {
+    let mntr = ask(node, "mntr").await;
+    let line = mntr.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix('\t'));
+    line.unwrap_or_else(|| panic!("{field}: {mntr}")).parse().unwrap()
+}
+
+#[tokio::test]
+async fn one_answer_is_sent_however_long_it_is() {
+    let node = start(WireConfig { unread_bytes_max: 1 << 20, ..WireConfig::default() }).await;
+    let mut client = node.client().await;
+    fill(&mut client, "/long", 36_000, 240, 0).await;
+    for watch in [false, true] {
+        let answer: NamesStat = client.ask(children("/long", watch)).await.unwrap();
+        assert_eq!((answer.names.len(), answer.stat.num_children), (36_000, 36_000));
+        assert!(answer.names.is_sorted() && answer.names.iter().all(|name| name.len() == 240));
+    }
+    client.create("/long/behind", 0).await.unwrap();
+    assert_eq!(client.event().await, (4, "/long".into()));
+    client.close().await;
+}
+
+/// The walk is long and the answer short: nothing but what it takes holds these back.
+#[tokio::test]
+async fn many_long_reads_keep_neither_a_ping_nor_a_write_of_others_waiting() {
+    let node = start(WireConfig { packet_bytes_max: 100_000, ..WireConfig::default() }).await;
+    let (mut greedy, mut other) = (node.client().await, node.client().await);
+    fill(&mut greedy, "/many", 20_000, 6, 1).await;
+    let none = Request::GetEphemerals(PathOnly { path: "/none".into() });
+    let which = || PathWatch { path: "/many".into(), watch: false };
+    let all = Request::MultiRead(vec![MultiOp::GetChildren(which()); 2]);
+    let asked: Vec<Request> = (0..600).map(|n| if n % 2 == 0 { none.clone() } else { all.clone() }).collect();
+    let count = asked.len();
+    let last = greedy.send_together(&asked).await;
+    let answered = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&answered);
+    let reading = tokio::spawn(async move {
+        for xid in last - count as i32 + 1..=last {
+            let answer = greedy.answer().await;
+            // In their order, each with what it asks for.
+            let expected = if (last - xid) % 2 == 0 { -8 } else { 0 };
+            assert_eq!((answer.xid, answer.error), (xid, expected));
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    for n in 0..5 {
+        other.nothing_more().await;
+        other.create(&format!("/other-{n}"), 0).await.unwrap();
+    }
+    assert!(answered.load(Ordering::Relaxed) < count, "all long reads were done before");
+    timeout(4 * PATIENCE, reading).await.expect("the long reads end").unwrap();
+}
+
+/// A read sees what its client wrote before it, and nothing that it writes behind it.
+#[tokio::test]
+async fn a_long_read_is_in_its_turn_among_writes_and_short_reads() {
+    let node = start(WireConfig::default()).await;
+    let mut client = node.client().await;
+    fill(&mut client, "/many", 3_000, 6, 0).await;
+    for watching in [false, true] {
+        if watching {
+            client.get("/many", true).await.unwrap();
+        }
+        for round in 0..20 {
+            let path = format!("/many/{watching}{round}");
+            let before = 3_000 + round + if watching { 20 } else { 0 };
+            let short = || Request::Exists(PathWatch { path: path.clone(), watch: false });
+            let long = || children("/many", false);
+            client.send_together(&[long(), create(&path, 0), long(), short(), long(), set("/many", "x")]).await;
+            let mut counts = Vec::new();
+            for at in 0..6 {
+                let answer = client.answer().await;
+                assert_eq!(answer.error, 0);
+                if matches!(at, 0 | 2 | 4) {
+                    counts.push(NamesStat::from_bytes(&answer.body).unwrap().names.len());
+                }
+            }
+            assert_eq!(counts, [before, before + 1, before + 1], "round {round}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_do_not_add_up_and_who_reads_is_answered() {
+    const LONG: usize = 5_000 * 204;
+    let answers_bytes_max = 4 * LONG;
+    let config = WireConfig { answers_bytes_max, write_timeout_ms: 600_000, ..WireConfig::default() };
+    let node = start(config).await;
+    let mut client = node.client().await;
+    fill(&mut client, "/long", 5_000, 200, 0).await;
+    let mut silent = Vec::new();
+    for _ in 0..30 {
+        let mut one = node.client().await;
+        socket2::SockRef::from(&one.stream).set_recv_buffer_size(4_096).unwrap();
+        for _ in 0..5 {
+            one.send(&children("/long", false)).await;
+        }
+        silent.push(one);
+    }
+    // It waits until some of those who take nothing have been given up.
+    let answer: NamesStat = timeout(4 * PATIENCE, client.ask(children("/long", false))).await.unwrap().unwrap();
+    assert_eq!(answer.names.len(), 5_000);
+    let most = number(&node, "zk_max_unread_bytes").await;
+    assert!(most > LONG && most <= answers_bytes_max, "{most} of {answers_bytes_max}");
+    client.close().await;
+}
+
+#[tokio::test]
+async fn an_answer_beyond_what_all_may_have_is_refused() {
+    let config = WireConfig { answers_bytes_max: 100_000, ..WireConfig::default() };
+    let node = start(config).await;
+    let mut client = node.client().await;
+    fill(&mut client, "/long", 1_500, 100, 0).await;
+    assert_eq!(client.call(children("/long", false)).await, Err(-8));
+    assert_eq!(client.call(children("/long", true)).await, Err(-8));
+    client.create("/b", 0).await.unwrap();
+    client.close().await;
+}
+
+/// Of many watches, too, and what changes meanwhile is told behind the answer.
+#[tokio::test]
+async fn many_watches_come_back_and_others_are_served_meanwhile() {
+    let node = start(WireConfig::default()).await;
+    let (mut client, mut other) = (node.client().await, node.client().await);
+    let exist: Vec<String> = (0..20_000).map(|n| format!("/w{n}")).collect();
+    let set = jute::SetWatches2 { exist, ..jute::SetWatches2::default() };
+    client.send(&Request::SetWatches2(set)).await;
+    other.nothing_more().await;
+    let answer = client.answer().await;
+    assert_eq!((answer.xid, answer.error), (jute::xid::SET_WATCHES, 0));
+    assert_eq!(number(&node, "zk_watch_count").await, 20_000);
+    other.create("/w19999", 0).await.unwrap();
+    assert_eq!(client.event().await, (1, "/w19999".into()));
+}

@@ -1,0 +1,80 @@
+//! Every ACL of the tree, each kept once however many znodes have it.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::state::State;
+use crate::{ALL, Acl, weight};
+
+/// The ACLs in use. The open one, which most znodes have, is not counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Acls {
+    open: Arc<[Acl]>,
+    /// With the number of znodes that have each.
+    used: OrdMap<Arc<[Acl]>, u64>,
+    /// What those weigh.
+    pub(crate) bytes: u64,
+}
+
+impl Default for Acls {
+    fn default() -> Acls {
+        Acls { open: Acl::open().into(), used: OrdMap::new(), bytes: 0 }
+    }
+}
+
+impl Acls {
+    /// One more znode has this ACL. What the znode is to keep instead.
+    pub(crate) fn take(&mut self, acl: Arc<[Acl]>) -> Arc<[Acl]> {
+        if self.is_open(&acl) {
+            return Arc::clone(&self.open);
+        }
+        if let Some((known, _)) = self.used.get_key_value(&*acl) {
+            let known = Arc::clone(known);
+            *self.used.get_mut(&*acl).expect("it was found just above") += 1;
+            return known;
+        }
+        self.bytes += weight::acl(&acl);
+        self.used.insert(Arc::clone(&acl), 1);
+        acl
+    }
+
+    /// A znode with this ACL has gone, or has another one.
+    pub(crate) fn release(&mut self, acl: &Arc<[Acl]>) {
+        if self.is_open(acl) {
+            return;
+        }
+        let count = self.used.get_mut(&**acl).expect("an ACL in the tree is counted");
+        *count -= 1;
+        if *count == 0 {
+            self.used.remove(&**acl);
+            self.bytes -= weight::acl(acl);
+        }
+    }
+
+    /// What the state grows by when one more znode has this ACL.
+    pub(crate) fn growth(&self, acl: &[Acl]) -> u64 {
+        let is_open = matches!(acl, [only] if is_open(only));
+        if is_open || self.used.contains_key(acl) { 0 } else { weight::acl(acl) }
+    }
+
+    fn is_open(&self, acl: &Arc<[Acl]>) -> bool {
+        Arc::ptr_eq(acl, &self.open) || matches!(&**acl, [only] if is_open(only))
+    }
+}
+
+fn is_open(entry: &Acl) -> bool {
+    entry.perms == ALL && entry.scheme == "world" && entry.id == "anyone"
+}
+
+impl State {
+    /// For tests: what is counted, against the tree.
+    pub(crate) fn check_acls(&self) -> Result<(), String> {
+        let mut anew = Acls::default();
+        for node in self.nodes.values() {
+            anew.take(Arc::clone(&node.acl));
+        }
+        let same = anew.used == self.acls.used && anew.bytes == self.acls.bytes;
+        if same { Ok(()) } else { Err(format!("ACLs are {:?} and kept as {:?}", anew, self.acls)) }
+    }
+}

@@ -1,0 +1,46 @@
+//! What only an odd state shows.
+
+use crate::{CreateMode, LogPosition, Op, Request, Term, Txn, Zxid};
+
+use super::*;
+
+fn apply(state: &mut State, op: Op) -> Result<Reply, Refusal> {
+    let at = LogPosition { term: Term(1), zxid: Zxid(state.last_zxid().0 + 1) };
+    let applied = state.apply(at, Txn { time_ms: 1, request: Request::new(op) });
+    state.check_invariants().unwrap();
+    applied.reply
+}
+
+fn create(name: &str, mode: CreateMode) -> Op {
+    let create = Create { parent: ZPath::root(), name: name.into(), data: Vec::new(), mode, acl: Acl::open() };
+    Op::Znode(ZnodeOp::Create(create))
+}
+
+#[test]
+fn sequence_numbers_run_out_and_never_wrap() {
+    let mut state = State::default();
+    state.edit(&ZPath::root(), |root| {
+        root.creates = SEQUENCE_MAX - 1;
+        root.deletes = SEQUENCE_MAX - 1;
+    });
+    let last = apply(&mut state, create("s-", CreateMode::PersistentSequential));
+    assert!(matches!(last, Ok(Reply::Created { path, .. }) if path.as_str() == "/s-2147483646"));
+    let beyond = apply(&mut state, create("s-", CreateMode::PersistentSequential)).unwrap_err();
+    assert_eq!(beyond, Refusal::at(Error::SequenceExhausted, &ZPath::root()));
+    // Only the digits have run out.
+    assert!(apply(&mut state, create("plain", CreateMode::Persistent)).is_ok());
+    let root = state.node(&ZPath::root()).unwrap().stat();
+    assert_eq!((root.cversion, root.num_children), (-2, 2), "2^32 - 2 changes, as ZooKeeper's 32 bits show them");
+}
+
+#[test]
+fn versions_wrap_past_the_one_that_means_any() {
+    let mut state = State::default();
+    let root = ZPath::root();
+    for (before, after) in [(i32::MAX, i32::MIN), (-2, 0), (0, 1)] {
+        state.edit(&root, |node| node.version = before);
+        let set = ZnodeOp::SetData { path: root.clone(), data: Vec::new(), version: before };
+        assert!(apply(&mut state, Op::Znode(set)).is_ok());
+        assert_eq!(state.node(&root).unwrap().stat().version, after);
+    }
+}

@@ -1,0 +1,244 @@
+//! What one entry may do, for requests that want it to do too much.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use znode::lock::{self, LockStatus};
+use znode::{
+    Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Error, EventKind, Idempotency, Limits,
+    LockMode, LogPosition, Op, Policy, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn,
+    ZPath, ZnodeOp, Zxid,
+};
+
+/// What one entry may make, remove and grant here.
+const COST_MAX: u32 = 100;
+
+struct World {
+    state: State,
+    keys: u128,
+}
+
+impl World {
+    fn new() -> World {
+        World { state: State::new(Limits { entry_cost_max: COST_MAX, ..Limits::default() }), keys: 0 }
+    }
+
+    fn apply(&mut self, session: Option<SessionId>, op: Op) -> Applied {
+        self.keys += 1;
+        let idempotency = Idempotency { key: RequestKey(self.keys.to_be_bytes()), fingerprint: [0; 16] };
+        let credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
+        let request = Request { credential, idempotency: session.map(|_| idempotency), guard: None, op };
+        let at = LogPosition { term: Term(1), zxid: Zxid(self.state.last_zxid().0 + 1) };
+        self.state.apply(at, Txn { time_ms: 1, request })
+    }
+
+    fn open(&mut self) -> SessionId {
+        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: String::new(), address: None };
+        let Ok(Reply::SessionOpened { session, .. }) = self.apply(None, open).reply else { panic!("no session") };
+        session
+    }
+
+    fn acquire(&mut self, session: SessionId, lock: &str, mode: LockMode) -> ZPath {
+        let (owner, label, attempt) = (String::new(), String::new(), Attempt(1));
+        let acquire = Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt };
+        match self.apply(Some(session), Op::Acquire(acquire)).reply {
+            Ok(Reply::Acquired { ticket, .. }) => ticket,
+            other => panic!("no ticket: {other:?}"),
+        }
+    }
+
+    /// A multi-lock of so many locks of its own.
+    fn acquire_all(&mut self, session: SessionId, name: &str, parts: u32) -> ZPath {
+        let parts = (0..parts).map(|part| (path(&format!("/{name}/{part}")), LockMode::Exclusive)).collect();
+        self.acquire_parts(session, parts)
+    }
+
+    fn acquire_parts(&mut self, session: SessionId, parts: Vec<(ZPath, LockMode)>) -> ZPath {
+        let (policy, label, attempt) = (Policy::Strict, String::new(), Attempt(1));
+        let wish = AcquireAll { parts, policy, label, lock_delay_ms: 0, attempt };
+        match self.apply(Some(session), Op::AcquireAll(wish)).reply {
+            Ok(Reply::Acquired { ticket, .. }) => ticket,
+            other => panic!("no ticket: {other:?}"),
+        }
+    }
+
+    fn check(&self) {
+        self.state.check_invariants().unwrap();
+        // A replica that comes from a snapshot here goes on alike.
+        let mut builder = StateBuilder::new();
+        let records: Vec<_> = self.state.records().collect();
+        records.iter().for_each(|record| builder.push(record).unwrap());
+        let back = builder.finish().unwrap();
+        assert!(records.iter().eq(&back.records().collect::<Vec<_>>()));
+        assert_eq!(back.is_unsettled(), self.state.is_unsettled());
+    }
+
+    fn held(&self, tickets: &[ZPath]) -> usize {
+        let holds = |ticket: &&ZPath| matches!(lock::status(&self.state, ticket), Ok(LockStatus::Held { .. }));
+        tickets.iter().filter(holds).count()
+    }
+
+    fn written_down(&self, tickets: &[ZPath]) -> usize {
+        tickets.iter().filter(|ticket| lock::grant(&self.state, ticket).is_some()).count()
+    }
+}
+
+fn path(path: &str) -> ZPath {
+    ZPath::parse(path).unwrap()
+}
+
+fn create(name: &str, mode: CreateMode) -> ZnodeOp {
+    ZnodeOp::Create(Create { parent: ZPath::root(), name: name.into(), data: Vec::new(), mode, acl: Acl::open() })
+}
+
+/// Znodes that an entry touched, as its events tell.
+fn touched(applied: &Applied) -> usize {
+    applied.events.iter().filter(|event| event.kind != EventKind::ChildrenChanged).count()
+}
+
+fn too_many(applied: &Applied) -> bool {
+    matches!(applied.reply, Err(Refusal { error: Error::TooManyOps, .. })) && applied.events.is_empty()
+}
+
+#[test]
+fn sessions_with_many_ephemerals_expire_in_several_entries() {
+    let mut world = World::new();
+    let mut sessions = Vec::new();
+    for (number, ephemerals) in [40, 40, 40, 0, 0, 150, 150, 99].into_iter().enumerate() {
+        let session = world.open();
+        for ephemeral in 0..ephemerals {
+            let op = create(&format!("{number}-{ephemeral}"), CreateMode::Ephemeral);
+            assert!(world.apply(Some(session), Op::Znode(op)).reply.is_ok());
+        }
+        sessions.push(session);
+    }
+    let mut ended = Vec::new();
+    while world.state.session_count() > 0 {
+        let applied = world.apply(None, Op::ExpireSessions { sessions: sessions.clone(), term: Term(1) });
+        let Ok(Reply::Removed { count }) = applied.reply else { panic!("{applied:?}") };
+        // One session is never divided.
+        assert!(touched(&applied) <= COST_MAX as usize || count == 1, "{count}");
+        ended.push(count);
+        sessions.retain(|session| world.state.session(*session).is_some());
+        world.check();
+    }
+    assert_eq!(ended, [2, 3, 1, 1, 1]);
+}
+
+#[test]
+fn a_multi_that_would_remove_too_much_is_refused_whole_and_before_it_is_proposed() {
+    let mut world = World::new();
+    let session = world.open();
+    let tickets: Vec<ZPath> = (0..3).map(|number| world.acquire_all(session, &format!("m{number}"), 40)).collect();
+    let delete = |path: &ZPath| ZnodeOp::Delete { path: path.clone(), version: -1 };
+    let znodes = world.state.znode_count();
+    let three = Op::Multi(tickets.iter().map(delete).collect());
+    assert_eq!(world.state.check_cost(&Request::new(three.clone())), Err(Error::TooManyOps));
+    let refused = world.apply(Some(session), three);
+    assert!(too_many(&refused), "{refused:?}");
+    assert_eq!(refused.reply.unwrap_err().op_index, Some(2));
+    assert_eq!(world.state.znode_count(), znodes);
+    world.check();
+    let two = Op::Multi(tickets[..2].iter().map(delete).collect());
+    assert_eq!(world.state.check_cost(&Request::new(two.clone())), Ok(()));
+    let done = world.apply(Some(session), two);
+    assert_eq!((done.reply.is_ok(), touched(&done)), (true, 80));
+    world.check();
+}
+
+#[test]
+fn revoking_all_who_hold_is_refused_where_it_would_take_too_much_away() {
+    let mut world = World::new();
+    let session = world.open();
+    let lease = LockMode::Lease { permits: 1, limit: 9 };
+    let mut tickets = Vec::new();
+    for number in 0..9 {
+        let others = (0..19).map(|part| (path(&format!("/m{number}/{part}")), LockMode::Exclusive));
+        let parts = others.chain([(path("/s"), lease)]).collect();
+        tickets.push(world.acquire_parts(session, parts));
+    }
+    let all = Op::Revoke { path: path("/s"), deadline_ms: Some(0) };
+    assert_eq!(world.state.check_cost(&Request::new(all.clone())), Err(Error::TooManyOps));
+    let refused = world.apply(None, all);
+    assert!(too_many(&refused), "{refused:?}");
+    assert_eq!(world.held(&tickets), 9);
+    let nothing = Op::Revoke { path: path("/nothing"), deadline_ms: Some(0) };
+    assert_eq!(world.state.check_cost(&Request::new(nothing)), Ok(()), "there is nobody to take it from");
+    let one = world.apply(None, Op::Revoke { path: tickets[0].clone(), deadline_ms: Some(0) });
+    assert_eq!(touched(&one), 20);
+    world.check();
+}
+
+#[test]
+fn readers_that_a_writer_lets_in_hold_at_once_and_are_written_down_entry_by_entry() {
+    let mut world = World::new();
+    let session = world.open();
+    let writer = world.acquire(session, "/l", LockMode::Write);
+    let readers: Vec<ZPath> = (0..350).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
+    world.apply(Some(session), Op::Release { ticket: writer });
+    assert_eq!((world.held(&readers), world.written_down(&readers)), (350, COST_MAX as usize - 1));
+    // Tokens are those that they will be known by.
+    let token = |world: &World| match lock::status(&world.state, &readers[349]) {
+        Ok(LockStatus::Held { token, .. }) => token,
+        other => panic!("{other:?}"),
+    };
+    let before = token(&world);
+    assert!(lock::is_held_with(&world.state, &path("/l"), before));
+    let mut entries = 0;
+    while world.state.is_unsettled() {
+        world.check();
+        world.apply(None, Op::Reap { candidates: Vec::new() });
+        entries += 1;
+    }
+    assert_eq!((entries, world.written_down(&readers), token(&world)), (3, 350, before));
+    world.check();
+}
+
+#[test]
+fn leases_that_become_free_are_granted_entry_by_entry() {
+    let mut world = World::new();
+    let session = world.open();
+    let mode = |permits| LockMode::Lease { permits, limit: 350 };
+    let all = world.acquire(session, "/s", mode(350));
+    let waiters: Vec<ZPath> = (0..350).map(|_| world.acquire(session, "/s", mode(1))).collect();
+    let mut applied = world.apply(Some(session), Op::Release { ticket: all });
+    let mut entries = 0;
+    while world.state.is_unsettled() {
+        assert!(touched(&applied) <= COST_MAX as usize + 2, "{}", touched(&applied));
+        world.check();
+        applied = world.apply(None, Op::Reap { candidates: Vec::new() });
+        entries += 1;
+    }
+    assert_eq!((entries, world.held(&waiters), world.written_down(&waiters)), (3, 350, 350));
+    world.check();
+}
+
+#[test]
+fn a_lock_with_very_many_readers_gets_no_ledger() {
+    let mut world = World::new();
+    let session = world.open();
+    for _ in 0..1_001 {
+        world.acquire(session, "/l", LockMode::Read);
+    }
+    let (policy, label, attempt) = (Policy::Strict, String::new(), Attempt(1));
+    let parts = vec![(path("/m"), LockMode::Read), (path("/l"), LockMode::Read)];
+    let wish = AcquireAll { parts, policy, label, lock_delay_ms: 0, attempt };
+    let refused = world.apply(Some(session), Op::AcquireAll(wish));
+    assert!(too_many(&refused), "{refused:?}");
+}
+
+#[test]
+fn an_upgrade_waits_until_all_who_hold_are_written_down() {
+    let mut world = World::new();
+    let session = world.open();
+    let writer = world.acquire(session, "/l", LockMode::Write);
+    let readers: Vec<ZPath> = (0..150).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
+    world.apply(Some(session), Op::Release { ticket: writer });
+    let (ticket, label) = (readers[149].clone(), String::new());
+    let upgrade = Op::Upgrade(znode::Upgrade { ticket, label, attempt: Attempt(1) });
+    // Each entry goes on with what is left, so the next one may.
+    let refused = world.apply(Some(session), upgrade.clone()).reply.unwrap_err();
+    assert_eq!(refused.error, Error::UpgradeConflict);
+    assert!(!world.state.is_unsettled());
+    assert!(world.apply(Some(session), upgrade).reply.is_ok());
+    world.check();
+}

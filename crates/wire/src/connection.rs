@@ -225,12 +225,9 @@ impl Connection {
         self.door.counts.begun(xid, op);
         let bytes = packet.len();
         let waited = move |what| Waited { xid, bytes, since, is_barrier: false, what };
-        let request = match Request::read(op, body) {
-            Ok(request) => request,
-            Err(_) => {
-                let refused = Done::Answer(None, Err(error::MARSHALLING));
-                return self.in_order(waited(What::Done(refused)), pending);
-            }
+        let Ok(request) = Request::read(op, body) else {
+            let refused = Done::Answer(None, Err(error::MARSHALLING));
+            return self.in_order(waited(What::Done(refused)), pending);
         };
         if is_about_watches(&request) {
             self.client.watches_from_now_on();

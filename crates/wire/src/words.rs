@@ -62,13 +62,7 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
         b"isro" => out.push_str(if door.is_serving() { "rw" } else { "null" }),
         // The mask of ZooKeeper's trace log, which there is not: `log` is what to write down here.
         b"gtmk" | b"stmk" => out.push('0'),
-        // ZooKeeper tells what it had written down every 128 zxids; here the state is gone through, for the zxid that it has now.
-        b"hash" => {
-            let state = door.replica.state();
-            let digest = Replica::digest(&state);
-            let number = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
-            let _ = writeln!(out, "{:x}: {number}", state.last_zxid().0);
-        }
+        b"hash" => digest(door, &mut out),
         b"srvr" => {
             version(&mut out);
             server(door, &mut out);
@@ -117,6 +111,14 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
         _ => {}
     }
     out
+}
+
+/// ZooKeeper tells what it had written down every 128 zxids; here the state is gone through, for the zxid that it has now.
+fn digest(door: &Door, out: &mut String) {
+    let state = door.replica.state();
+    let digest = Replica::digest(&state);
+    let number = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let _ = writeln!(out, "{:x}: {number}", state.last_zxid().0);
 }
 
 fn version(out: &mut String) {

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! state.rs      State, who asks and whether it was answered before     sessions.rs  open, close, expire
+//! changes.rs    what an entry has changed so far                       txn.rs       what an entry asks for
 //! tree.rs       create, delete, set, multi, reap                       acquire.rs   acquire, release, withdraw
 //! znode.rs      Znode, its children and the queue among them           lock.rs      readings: status, queue, list
 //! ledger.rs     who holds a semaphore, a lock that was passed          settle.rs    who is next there
@@ -22,6 +23,7 @@ mod acl;
 mod acls;
 mod acquire;
 mod applied;
+mod changes;
 mod closed_lock;
 mod codec;
 mod cost;

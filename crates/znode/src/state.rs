@@ -1,6 +1,5 @@
 //! The state and the one way to change it.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -8,20 +7,21 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::acls::Acls;
+pub(crate) use crate::changes::Changes;
 use crate::lock::naming::Namings;
 use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
 use crate::lock::upgrade::Upgraded;
-use crate::lock::{Grant, LockLimits, TicketEnd};
+use crate::lock::{Grant, LockLimits};
 use crate::multilock::MultiLock;
 use crate::quota::Quotas;
 use crate::session::{Answered, Session};
 use crate::weight::Weight;
 use crate::znode::{Family, Kind, Znode};
 use crate::{
-    Acl, Acquire, AcquireAll, Applied, Credential, Error, Event, EventKind, Idempotency, Identity, Limits, LockGuard,
-    LogPosition, Op, Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn,
-    Upgrade, Usage, ZPath, Zxid, lock,
+    Acl, Acquire, AcquireAll, Applied, Credential, Error, Idempotency, Limits, LockGuard, LogPosition, Op, Proven,
+    ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, Usage, ZPath, Zxid,
+    lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -419,90 +419,5 @@ impl State {
             Op::InTurn(write) => self.in_turn(write, session, changes),
             Op::Proven(_) => unreachable!("it was unwrapped, and cannot hold another one"),
         }
-    }
-}
-
-/// What one transaction has changed so far.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    pub(crate) zxid: Zxid,
-    pub(crate) term: Term,
-    /// Whom the one who asks has proven to be, besides anyone.
-    pub(crate) identities: Vec<Identity>,
-    events: Vec<Recorded>,
-    /// Parents that have their event: one for a transaction is enough.
-    parents: BTreeSet<ZPath>,
-    /// Locks with a ledger whose queues have changed since they were settled.
-    touched: BTreeSet<ZPath>,
-    /// Lock nodes that a ledger granted their lock.
-    granted: BTreeSet<ZPath>,
-    /// Parents whose queue changed.
-    queues: BTreeSet<ZPath>,
-    /// Znodes made, removed and granted a lock so far; see `cost.rs`.
-    pub(crate) steps: u64,
-    /// Who asks.
-    pub(crate) session: Option<SessionId>,
-    /// Why tickets end in this entry, as far as the operation alone tells.
-    pub(crate) end: Option<TicketEnd>,
-}
-
-impl Changes {
-    fn new(at: LogPosition) -> Changes {
-        let (parents, queues, touched, granted) = Default::default();
-        let (zxid, term) = (at.zxid, at.term);
-        let (identities, events) = (Vec::new(), Vec::new());
-        let (session, end) = (None, None);
-        Changes { zxid, term, identities, events, parents, queues, touched, granted, steps: 0, session, end }
-    }
-
-    pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
-        self.queues.insert(lock.clone());
-    }
-
-    pub(crate) fn take_queues(&mut self) -> BTreeSet<ZPath> {
-        std::mem::take(&mut self.queues)
-    }
-
-    /// Whether the one event that a parent has in a transaction is there; it is from here on.
-    pub(crate) fn has_told_of_children(&mut self, parent: &ZPath) -> bool {
-        !self.parents.insert(parent.clone())
-    }
-
-    /// The ACLs are those of the znode and of its parent, where not everybody may read them.
-    pub(crate) fn push(
-        &mut self,
-        kind: EventKind,
-        path: &ZPath,
-        acl: Option<Arc<[Acl]>>,
-        parent_acl: Option<Arc<[Acl]>>,
-    ) {
-        let event = Event { zxid: self.zxid, kind, path: path.clone() };
-        self.events.push(Recorded { event, acl, parent_acl });
-    }
-
-    /// Takes back everything: a multi was refused.
-    pub(crate) fn clear(&mut self) {
-        self.events.clear();
-        self.parents.clear();
-        self.touched.clear();
-        self.granted.clear();
-        self.queues.clear();
-    }
-
-    /// A lock with a ledger is to be settled.
-    pub(crate) fn touch(&mut self, lock: &ZPath) {
-        self.touched.insert(lock.clone());
-    }
-
-    pub(crate) fn granted(&mut self, ticket: &ZPath) {
-        self.granted.insert(ticket.clone());
-    }
-
-    pub(crate) fn new_grants(&self) -> impl Iterator<Item = &ZPath> {
-        self.granted.iter()
-    }
-
-    pub(crate) fn take_touched(&mut self) -> BTreeSet<ZPath> {
-        std::mem::take(&mut self.touched)
     }
 }

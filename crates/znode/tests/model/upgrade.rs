@@ -86,13 +86,8 @@ impl Model {
         self.upgrades.push((writer.clone(), reader.into()));
         let holds = vec![(key, vec![upgrade.attempt])];
         let node = LockNode { mode: LockMode::Write, holds, released: 0, lingers_until_ms: None, ..node };
-        self.put(
-            &writer,
-            Stay::Session(id),
-            upgrade.label.clone().into_bytes(),
-            self.nodes[lock].acl.clone(),
-            Some(node),
-        );
+        let (data, acl) = (upgrade.label.clone().into_bytes(), self.nodes[lock].acl.clone());
+        self.put(&writer, Stay::Session(id), data, acl, Some(node));
         self.acquired(&writer)
     }
 

@@ -1,0 +1,92 @@
+//! What an entry changes beside the state: events, and queues to be looked at when it is through.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::lock::TicketEnd;
+use crate::{Acl, Event, EventKind, Identity, LogPosition, Recorded, SessionId, Term, ZPath, Zxid};
+
+/// What one transaction has changed so far.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    pub(crate) zxid: Zxid,
+    pub(crate) term: Term,
+    /// Whom the one who asks has proven to be, besides anyone.
+    pub(crate) identities: Vec<Identity>,
+    pub(crate) events: Vec<Recorded>,
+    /// Parents that have their event: one for a transaction is enough.
+    parents: BTreeSet<ZPath>,
+    /// Locks with a ledger whose queues have changed since they were settled.
+    touched: BTreeSet<ZPath>,
+    /// Lock nodes that a ledger granted their lock.
+    granted: BTreeSet<ZPath>,
+    /// Parents whose queue changed.
+    queues: BTreeSet<ZPath>,
+    /// Znodes made, removed and granted a lock so far; see `cost.rs`.
+    pub(crate) steps: u64,
+    /// Who asks.
+    pub(crate) session: Option<SessionId>,
+    /// Why tickets end in this entry, as far as the operation alone tells.
+    pub(crate) end: Option<TicketEnd>,
+}
+
+impl Changes {
+    pub(crate) fn new(at: LogPosition) -> Changes {
+        let (parents, queues, touched, granted) = Default::default();
+        let (zxid, term) = (at.zxid, at.term);
+        let (identities, events) = (Vec::new(), Vec::new());
+        let (session, end) = (None, None);
+        Changes { zxid, term, identities, events, parents, queues, touched, granted, steps: 0, session, end }
+    }
+
+    pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
+        self.queues.insert(lock.clone());
+    }
+
+    pub(crate) fn take_queues(&mut self) -> BTreeSet<ZPath> {
+        std::mem::take(&mut self.queues)
+    }
+
+    /// Whether the one event that a parent has in a transaction is there; it is from here on.
+    pub(crate) fn has_told_of_children(&mut self, parent: &ZPath) -> bool {
+        !self.parents.insert(parent.clone())
+    }
+
+    /// The ACLs are those of the znode and of its parent, where not everybody may read them.
+    pub(crate) fn push(
+        &mut self,
+        kind: EventKind,
+        path: &ZPath,
+        acl: Option<Arc<[Acl]>>,
+        parent_acl: Option<Arc<[Acl]>>,
+    ) {
+        let event = Event { zxid: self.zxid, kind, path: path.clone() };
+        self.events.push(Recorded { event, acl, parent_acl });
+    }
+
+    /// Takes back everything: a multi was refused.
+    pub(crate) fn clear(&mut self) {
+        self.events.clear();
+        self.parents.clear();
+        self.touched.clear();
+        self.granted.clear();
+        self.queues.clear();
+    }
+
+    /// A lock with a ledger is to be settled.
+    pub(crate) fn touch(&mut self, lock: &ZPath) {
+        self.touched.insert(lock.clone());
+    }
+
+    pub(crate) fn granted(&mut self, ticket: &ZPath) {
+        self.granted.insert(ticket.clone());
+    }
+
+    pub(crate) fn new_grants(&self) -> impl Iterator<Item = &ZPath> {
+        self.granted.iter()
+    }
+
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<ZPath> {
+        std::mem::take(&mut self.touched)
+    }
+}

@@ -25,23 +25,43 @@ struct Known {
     last: Option<LogIdRecord>,
 }
 
-/// Why this node and the leader that `frame` names cannot both be right, if so. `agrees`: the frame agrees with what is
-/// committed here. To be asked before Raft sees the frame.
-pub(crate) async fn contradiction(node: &Node, frame: &AppendFrame, agrees: bool) -> Option<String> {
+/// What an append says of this node and of the leader that it names.
+pub(crate) enum Verdict {
+    /// Nothing against either.
+    Sound,
+    /// They may exclude each other: the append is refused, and the leader sends it again.
+    Unsure,
+    /// They do, and why.
+    Contradiction(String),
+}
+
+/// To be asked before Raft sees the frame. `agrees`: it agrees with what is committed here.
+pub(crate) async fn judge_append(node: &Node, frame: &AppendFrame, agrees: bool) -> Verdict {
     // Before it has joined, a node has forgotten what it said: its disk is new.
     if !node.gate.joined() || (agrees && !seems_lost(node, frame.acknowledged)) {
-        return None;
+        return Verdict::Sound;
     }
-    // One question at a time, however many frames there are: the others are only refused.
-    let _turn = node.account_turn.try_acquire().ok()?;
-    let known = known(node, frame.vote).await?;
-    let account = ask(node, &frame.vote, known.committed).await?;
-    let why = judge(known, &account)?;
-    Some(format!(
-        "this node and leader {} contradict each other: {why}. The data directory of one of them is an old copy, or its \
-         disk has lost what it had written; see docs/storage-trouble.md, \"A node that knows more than its leader\"",
-        frame.vote.node_id
-    ))
+    let Some(before) = known(node, frame.vote).await else { return Verdict::Sound };
+    if agrees && !is_lost(&before, frame.acknowledged) {
+        return Verdict::Sound;
+    }
+    // One question at a time, however many frames there are.
+    let Ok(_turn) = node.account_turn.try_acquire() else { return Verdict::Unsure };
+    let Some(account) = ask(node, &frame.vote, before.committed).await else { return Verdict::Unsure };
+    // The log went on meanwhile, and so did what was acknowledged of it.
+    let Some(Known { last, .. }) = known(node, frame.vote).await else { return Verdict::Sound };
+    match judge(Known { last, ..before }, &account) {
+        None => Verdict::Sound,
+        Some(why) => Verdict::Contradiction(format!(
+            "this node and leader {} contradict each other: {why}. The data directory of one of them is an old copy, or its \
+             disk has lost what it had written; see docs/storage-trouble.md, \"A node that knows more than its leader\"",
+            frame.vote.node_id
+        )),
+    }
+}
+
+fn is_lost(known: &Known, acknowledged: Option<LogIdRecord>) -> bool {
+    acknowledged.is_some_and(|id| known.last.is_none_or(|last| id.index > last.index))
 }
 
 /// Whether this node's log seems to end before an entry that it acknowledged. What it published of itself last is true, and
@@ -90,10 +110,10 @@ impl Node {
 }
 
 fn judge(known: Known, account: &Account) -> Option<String> {
-    let last = known.last.map_or(0, |last| last.index);
     if let Some(LogIdRecord { term, index }) = account.acknowledged
-        && (known.last.is_none() || index > last)
+        && is_lost(&known, account.acknowledged)
     {
+        let last = known.last.map_or(0, |last| last.index);
         return Some(format!("entry {index} of term {term} was on this node's disk, whose log ends at {last} now"));
     }
     let committed = known.committed?;

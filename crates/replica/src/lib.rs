@@ -29,7 +29,7 @@
 //! budget.rs         how much may be under way       tries.rs            trying again, without hurry
 //! entry_clock.rs    the time on entries         observer.rs         who hears of everything first
 //! elections.rs      when a follower asks        quota_log.rs        subtrees beyond their quota
-//! disk_watch.rs     a disk that does not answer
+//! disk_watch.rs     a disk that does not answer  housekeeping.rs   free space, snapshots
 //! status.rs         what a node tells of itself tally.rs            what has passed through it
 //! continuity.rs     appends and what is committed  decoded.rs    entries that were read as they came
 //! seldom.rs         lines of the log that strangers cause
@@ -50,6 +50,7 @@ mod event_ring;
 mod following;
 mod formation;
 mod heartbeats;
+mod housekeeping;
 mod leadership;
 mod network;
 mod node;

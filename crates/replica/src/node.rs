@@ -14,7 +14,7 @@ use storage::memory::MemoryParts;
 use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, timeout};
+use tokio::time::{Instant, timeout};
 use znode::{State, Zxid};
 
 use crate::budget::Budget;
@@ -33,14 +33,12 @@ use crate::state_machine::{StateMachine, blocking};
 use crate::stop::Stop;
 use crate::transport::{Identity, Listener};
 use crate::view::{View, ViewLimits};
-use crate::{Config, Failure, StartError, server};
+use crate::{Config, Failure, StartError, housekeeping, server};
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
 /// Bytes that a start on a full disk can give up.
 const BALLAST_BYTES: u64 = 16 << 20;
-/// How often free space and the need for a snapshot are looked at.
-const HOUSEKEEPING: Duration = Duration::from_millis(500);
 /// How long a leader that shuts down waits for its successor.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
 
@@ -212,8 +210,7 @@ impl Node {
         heartbeats_queue: mpsc::Receiver<Heartbeat>,
         indexes_queue: mpsc::Receiver<IndexWaiter>,
     ) {
-        self.look_at_disk();
-        self.widen_horizon();
+        self.begin_housekeeping();
         self.spawn(server::serve(Arc::clone(self), listener));
         self.spawn(formation::form(Arc::clone(self)));
         self.spawn(elections::stand(Arc::clone(self)));
@@ -221,7 +218,7 @@ impl Node {
         self.spawn(leadership::lead(Arc::clone(self)));
         self.spawn(heartbeats::forward(Arc::clone(self), heartbeats_queue));
         self.spawn(reads::forward(Arc::clone(self), indexes_queue));
-        self.spawn(keep_house(Arc::clone(self)));
+        self.spawn(housekeeping::keep_house(Arc::clone(self)));
         self.spawn(watch_failure(Arc::clone(self)));
     }
 
@@ -381,23 +378,10 @@ impl Node {
         }
     }
 
-    /// Tells the rules for peers how far this node has come.
-    fn widen_horizon(&self) {
-        let metrics = self.metrics();
-        self.identity.horizon.reach(metrics.current_term, metrics.last_log_index.unwrap_or(0));
-    }
-
-    fn look_at_disk(&self) {
+    /// What looks after free space; nothing in a simulation, and once the node is stopped.
+    pub(crate) fn disk_guard(&self) -> Option<DiskGuard> {
         let disk = self.disk.lock().expect("nothing panics under this guard");
-        let guard = disk.as_ref().and_then(|disk| disk.guard.clone());
-        drop(disk);
-        match guard.map(|guard| guard.is_low()) {
-            Some(Ok(low)) if self.disk_low.swap(low, Ordering::Relaxed) != low => {
-                tracing::warn!(low, "free disk space passed the low-water mark");
-            }
-            Some(Ok(_)) | None => {}
-            Some(Err(error)) => tracing::warn!(%error, "free disk space cannot be read"),
-        }
+        disk.as_ref().and_then(|disk| disk.guard.clone())
     }
 }
 
@@ -455,35 +439,6 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
         ..openraft::Config::default()
     };
     raft_config.validate().map_err(|error| StartError::Config(error.to_string()))
-}
-
-/// Looks after the disk: free space, and a snapshot when many bytes of log have come together.
-async fn keep_house(node: Arc<Node>) {
-    let stopped = node.stopped();
-    let mut tick = interval(HOUSEKEEPING);
-    loop {
-        tokio::select! {
-            biased;
-            () = stopped.wait() => return,
-            _ = tick.tick() => {}
-        }
-        node.widen_horizon();
-        // A disk that does not answer this either must not hold up anything else.
-        let looking = Arc::clone(&node);
-        let look = blocking(move || {
-            looking.look_at_disk();
-            Ok(())
-        });
-        tokio::select! {
-            biased;
-            () = stopped.wait() => return,
-            _ = look => {}
-        }
-        if node.unsaved_bytes.load(Ordering::Relaxed) >= node.config.snapshot_log_bytes {
-            node.unsaved_bytes.store(0, Ordering::Relaxed);
-            let _ = node.raft.trigger().snapshot().await;
-        }
-    }
 }
 
 /// Notices when storage or Raft cannot go on.

@@ -16,7 +16,7 @@ use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::Failure;
-use crate::ahead_of_leader::contradiction;
+use crate::ahead_of_leader::{Verdict, judge_append};
 use crate::continuity::{self, Continuity};
 use crate::disk_watch::STALLED;
 use crate::node::Node;
@@ -240,15 +240,20 @@ async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<A
         );
     }
     if agreement == Agreement::NotAsked {
-        if frame.vote.committed && node.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
+        let is_current = frame.vote.committed && frame.vote.term >= node.voted_term();
+        if is_current && node.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
             node.leader_watch.hear(at);
         }
         return refused(STALLED);
     }
     let agrees = agreement == Agreement::Agrees;
-    if let Some(why) = contradiction(node, &frame, agrees).await {
-        node.fail(Failure::Contradiction(why.clone()));
-        return Err(io::Error::other(why));
+    match judge_append(node, &frame, agrees).await {
+        Verdict::Sound => {}
+        Verdict::Unsure => return refused("the append may contradict this node's log; its leader is being asked"),
+        Verdict::Contradiction(why) => {
+            node.fail(Failure::Contradiction(why.clone()));
+            return Err(io::Error::other(why));
+        }
     }
     if !agrees {
         note_refused(node, "an append contradicts what is committed here");

@@ -1,5 +1,7 @@
 //! A leader whose fsync hangs. A process of its own: failpoints are the same for all nodes in it.
 
+#![allow(clippy::unwrap_used)]
+
 mod ensemble;
 
 use std::sync::{Arc, Condvar, Mutex};

@@ -11,7 +11,6 @@ use std::time::Duration;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use raft_log::api::raft_log_writer::RaftLogWriter;
-use raft_log::codeq::OffsetSize;
 use raft_log::{RaftLog, Segment};
 use tokio::sync::{oneshot, watch};
 
@@ -116,19 +115,18 @@ impl LogStore {
         self.read().log_state().user_data.clone().map(|owner| owner.0)
     }
 
-    /// Writes the owner into the log. Durable on return, with all that was found. Answers how many bytes that was. Blocking.
-    pub(crate) fn begin(&self, owner: OwnerRecord) -> io::Result<u64> {
-        let mut found = 0;
-        self.durably_at_start(|log| {
-            let written = log.save_user_data(Some(WalOwner(owner)))?;
-            found = *written.start();
-            Ok(written)
-        })?;
+    /// How many bytes of the log there are.
+    pub(crate) fn end(&self) -> u64 {
+        self.read().stat().open_chunk.global_end
+    }
+
+    /// Writes the owner into the log. Durable on return, with all that was found. Blocking.
+    pub(crate) fn begin(&self, owner: OwnerRecord) -> io::Result<()> {
+        self.durably_at_start(|log| log.save_user_data(Some(WalOwner(owner))))?;
         let mut log = self.write()?;
         // What was read at the start is on disk from here on, and damage to it is told from a torn end.
         self.log.flushes.mark(&mut log)?;
-        log.flush(false, None)?;
-        Ok(found)
+        log.flush(false, None)
     }
 
     /// Writes a vote into a log that was begun just now. Durable on return. Blocking.

@@ -46,7 +46,10 @@ struct NodeRecord {
 #[derive(Clone, Debug)]
 pub struct NodeMeta {
     place: Place,
+    /// As it is on disk. Held for a look only: runtime threads take it.
     record: Arc<Mutex<NodeRecord>>,
+    /// Held while a change is written.
+    change: Arc<Mutex<()>>,
     identity: Identity,
     fatal: Fatal,
     pristine: bool,
@@ -87,8 +90,8 @@ impl NodeMeta {
             error => damaged(format!("the node's identity is unreadable ({error})")),
         })?;
         check(&record, dir, &identity)?;
-        let record = Arc::new(Mutex::new(record));
-        Ok(NodeMeta { place: place.clone(), record, identity, fatal: fatal.clone(), pristine: false })
+        let (record, change) = (Arc::new(Mutex::new(record)), Arc::default());
+        Ok(NodeMeta { place: place.clone(), record, change, identity, fatal: fatal.clone(), pristine: false })
     }
 
     /// Who this node is.
@@ -178,12 +181,12 @@ impl NodeMeta {
 
     fn change(&self, doing: &str, failpoint: &'static str, change: impl FnOnce(&mut NodeRecord)) -> io::Result<()> {
         self.fatal.check()?;
-        let mut record = self.record();
-        let mut changed = record.clone();
+        let _turn = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = self.record().clone();
         change(&mut changed);
         let written = failpoint::pass(failpoint).and_then(|()| self.place.replace(NODE, &codec::seal(&changed)));
         self.fatal.note(doing, written)?;
-        *record = changed;
+        *self.record() = changed;
         Ok(())
     }
 }

@@ -177,11 +177,12 @@ fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore,
         None if meta.log_begun() => return Err(damaged("its log, and with it the vote, is gone".into())),
         None => owner,
     };
-    let reaches = log.begin(owner).doing(|| "beginning the log".into())?;
-    let noted = meta.log_bytes();
+    // Before anything is written: what is written makes the log longer, and the next start would find it long enough.
+    let (reaches, noted) = (log.end(), meta.log_bytes());
     if reaches < noted {
         return Err(damaged(format!("its log ends at byte {reaches}, but {noted} bytes of it were on disk")));
     }
+    log.begin(owner).doing(|| "beginning the log".into())?;
     if !meta.log_begun() {
         // The name of the log's directory must last as well.
         sync_dir(&layout.dir).doing(|| "beginning the log".into())?;

@@ -50,13 +50,17 @@ impl State {
         } else {
             self.check_room(&self.nodes[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
             self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
-            self.make_containers(&missing, &acl, changes);
         }
-        if settings != LockSettings::default() {
+        let opens = settings != LockSettings::default();
+        if opens {
             self.check_ledger(lock).map_err(refuse)?;
             if self.ledger(lock).is_none() {
-                self.check_bytes(weight::ledger()).map_err(refuse)?;
+                let made = weight::made(lock, 0, missing.len() as u64);
+                self.check_bytes(weight::ledger() + made).map_err(refuse)?;
             }
+        }
+        self.make_containers(&missing, &acl, changes);
+        if opens {
             self.open_ledger(lock, None, settings);
         }
         self.edit(lock, |node| {

@@ -7,7 +7,7 @@ use crate::acl::KEEPER;
 use crate::quota;
 use crate::state::{Changes, State};
 use crate::tree::permit;
-use crate::{ADMIN, ALL, Acl, Create, CreateMode, Error, Refusal, ZPath, ZnodeOp};
+use crate::{ADMIN, ALL, Acl, CREATE, Create, CreateMode, Error, Refusal, ZPath, ZnodeOp};
 
 const SYSTEM: &str = "/zookeeper";
 const CONFIG: &str = "/zookeeper/config";
@@ -111,9 +111,19 @@ impl State {
         }
         *acl = Acl::open();
         let place = Place::of(path.as_str());
-        // Who may set a quota for a subtree need not have ADMIN above it. A directory by itself means nothing; who has no
-        // permission at all on what it is named after cannot fill the state with such ones.
-        let perms = if matches!(place, Place::Directory(_)) && data.is_empty() { ALL } else { ADMIN };
+        // Who may set a quota for a subtree need not have ADMIN above it, and a directory by itself means nothing: any
+        // permission on the znode that it is named after will do. There is no more than one for each znode, so that such
+        // directories cannot fill the state; one of no znode needs what making that znode does.
+        let perms = match place {
+            Place::Directory(subtree) if data.is_empty() => {
+                if self.nearest(subtree).0 == subtree {
+                    ALL
+                } else {
+                    CREATE | ADMIN
+                }
+            }
+            _ => ADMIN,
+        };
         self.permit_quota((place, perms), &path, changes)
     }
 

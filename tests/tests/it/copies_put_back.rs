@@ -63,7 +63,7 @@ async fn a_node_that_knows_more_than_its_leader_stops() {
     write(&cluster, cut_off, 5..7).await;
 
     cluster.restart(knows);
-    ends_with_a_contradiction(&mut cluster, knows, "is committed here, and the leader has entry").await;
+    ends_with_a_contradiction(&mut cluster, knows, "is committed here, and the leader").await;
     // The others go on.
     write(&cluster, cut_off, 7..9).await;
 }

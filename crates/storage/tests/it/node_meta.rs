@@ -136,5 +136,8 @@ fn an_older_log_in_the_place_of_the_newer_one_is_noticed() {
     fill(10);
     std::fs::remove_dir_all(dir.join("log")).unwrap();
     std::fs::rename(&old, dir.join("log")).unwrap();
-    check_refused(open(&dir), "bytes of it were on disk");
+    // However often: a start that is refused leaves nothing behind.
+    for _ in 0..10 {
+        check_refused(open(&dir), "bytes of it were on disk");
+    }
 }

@@ -1,0 +1,64 @@
+//! What a node looks after now and then: free space, a snapshot when many bytes of log have come together, and how far its
+//! log has come for the rules that peers keep to.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::{Duration, interval};
+
+use crate::node::Node;
+use crate::state_machine::blocking;
+
+const INTERVAL: Duration = Duration::from_millis(500);
+
+impl Node {
+    /// The first look, before the node serves.
+    pub(crate) fn begin_housekeeping(&self) {
+        self.note_disk(self.disk_guard().map(|guard| guard.is_low()));
+        self.widen_horizon();
+    }
+
+    fn note_disk(&self, is_low: Option<io::Result<bool>>) {
+        match is_low {
+            Some(Ok(low)) if self.disk_low.swap(low, Ordering::Relaxed) != low => {
+                tracing::warn!(low, "free disk space passed the low-water mark");
+            }
+            Some(Ok(_)) | None => {}
+            Some(Err(error)) => tracing::warn!(%error, "free disk space cannot be read"),
+        }
+    }
+
+    /// Tells the rules for peers how far this node has come.
+    fn widen_horizon(&self) {
+        let metrics = self.metrics();
+        self.identity.horizon.reach(metrics.current_term, metrics.last_log_index.unwrap_or(0));
+    }
+}
+
+pub(crate) async fn keep_house(node: Arc<Node>) {
+    let stopped = node.stopped();
+    let mut tick = interval(INTERVAL);
+    loop {
+        tokio::select! {
+            biased;
+            () = stopped.wait() => return,
+            _ = tick.tick() => {}
+        }
+        node.widen_horizon();
+        if let Some(guard) = node.disk_guard() {
+            // A disk that does not answer this either must not hold up anything else.
+            let look = blocking(move || Ok(guard.is_low()));
+            let looked = tokio::select! {
+                biased;
+                () = stopped.wait() => return,
+                looked = look => looked,
+            };
+            node.note_disk(Some(looked.and_then(|is_low| is_low)));
+        }
+        if node.unsaved_bytes.load(Ordering::Relaxed) >= node.config.snapshot_log_bytes {
+            node.unsaved_bytes.store(0, Ordering::Relaxed);
+            let _ = node.raft.trigger().snapshot().await;
+        }
+    }
+}

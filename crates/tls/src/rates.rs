@@ -15,7 +15,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(10);
 const ADDRESSES_MAX: usize = 1 << 16;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A bucket of tokens for each address: [`AHEAD_MAX`] worth of them fit, and so many a second come.
+/// A bucket of tokens for each address: `AHEAD_MAX` worth of them fit, and so many a second come.
 #[derive(Debug)]
 pub struct Rates {
     /// Between two tokens; zero for no bound.

@@ -20,6 +20,7 @@ mod hand_over_on_three_nodes;
 mod herd;
 mod leader_killed_under_load;
 mod leader_paused;
+mod memory_bound;
 mod metrics;
 mod partitioned_follower_catches_up;
 mod recipes;

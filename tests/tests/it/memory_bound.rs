@@ -1,0 +1,119 @@
+//! What clients may fill a node with takes at most twice `state_max` of its memory, beside what docs/operating.md lists as each node's
+//! own.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::process::Pid;
+use serde_json::json;
+
+use crate::harness::{Answer, Call, Client, Cluster, Options, Session};
+
+/// `state_max` of the nodes.
+const BOUND: u64 = 16 << 20;
+/// Threads' stacks, the allocator's, connections' and the snapshot database's own.
+const OWN: u64 = 16 << 20;
+/// Clients that fill the node at once.
+const CLIENTS: u64 = 16;
+
+const OPTIONS: Options = Options {
+    nodes: 1,
+    settings: "state_max = \"16MiB\"\nsessions_max = 1000000\nsessions_per_address_max = 1000000\nsession_rate_max = 0\n\
+        ephemerals_max = 1000000\nwaiters_max = 1000000\nevent_ring_max = 1000\nevent_ring_bytes_max = \"1MiB\"\nsnapshot_log_entries = 5000\n\
+        log_entries_kept = 100\n",
+    proxied: false,
+    zookeeper: false,
+};
+
+/// The request that adds the n-th thing.
+type More = fn(u64, &Session) -> Call;
+
+const KINDS: &[(&str, More)] = &[
+    ("data", |number, _| Call::post(format!("/v1/znodes/{number}")).body(vec![b'x'; 20_000])),
+    ("small znodes", |number, _| {
+        let create = |index: u64| json!({"op": "create", "path": format!("/{}", number * 100 + index)});
+        Call::post("/v1/txn").body(json!({"ops": (0..100).map(create).collect::<Vec<_>>()}).to_string())
+    }),
+    ("sessions", |number, _| {
+        let body = json!({"timeout_ms": 60_000, "label": format!("{number:0>256}")}).to_string();
+        Call::post("/v1/sessions").body(body)
+    }),
+    ("tickets", |number, session| {
+        let (lock, text) = (number / 100, format!("{number:0>256}"));
+        Call::post(format!("/v1/locks/{lock}?keep=true&wait=0&owner={text}&label={text}")).session(session)
+    }),
+    ("kept answers", |number, session| {
+        let path = format!("/v1/znodes/{number:0>240}");
+        Call::post(path).session(session).once()
+    }),
+];
+
+fn json_body(call: Call) -> Call {
+    call.header("content-type", "application/json".into())
+}
+
+/// What a process takes of the memory, in bytes.
+fn resident(pid: Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// The bytes of all files below a directory.
+fn bytes_below(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| {
+            if entry.path().is_dir() {
+                bytes_below(&entry.path())
+            } else {
+                entry.metadata().map_or(0, |file| file.len())
+            }
+        })
+        .sum()
+}
+
+/// Adds one thing after the other until the node says that its state is full.
+async fn fill(endpoint: String, session: Session, number: Arc<AtomicU64>, more: More) -> u64 {
+    let (mut client, mut added) = (Client::new(&endpoint), 0);
+    loop {
+        let call = json_body(more(number.fetch_add(1, Ordering::SeqCst), &session));
+        let answer: Answer = client.send(call).await.unwrap();
+        match answer.status {
+            200..300 => added += 1,
+            507 => {
+                assert_eq!(answer.problem().type_uri, "urn:zlock:problem:quota-exceeded");
+                return added;
+            }
+            status => panic!("{status}: {:?}", answer.problem()),
+        }
+    }
+}
+
+async fn fills_at_most_twice_the_bound(kind: &str, more: More) {
+    let mut cluster = Cluster::start_with(OPTIONS).await;
+    let session = cluster.client(1).open_session(60_000).await;
+    let _kept_alive = session.keep_alive(cluster.endpoints());
+    let before = resident(cluster.pid(1));
+    let number = Arc::new(AtomicU64::new(0));
+    let fill = |_| tokio::spawn(fill(cluster.endpoint(1).to_owned(), session.clone(), Arc::clone(&number), more));
+    let mut added = 0;
+    for client in (0..CLIENTS).map(fill).collect::<Vec<_>>() {
+        added += client.await.unwrap();
+    }
+    let taken = resident(cluster.pid(1)).saturating_sub(before);
+    // raft-log keeps the newest entries in memory, at most what is on the disk of them.
+    cluster.kill(1);
+    let log = bytes_below(&cluster.data_dir(1).join("log"));
+    println!("{kind}: {added} requests, {taken} bytes taken, {log} of them at most by the log");
+    assert!(taken <= 2 * BOUND + log + OWN, "{kind}: {taken} bytes, log {log}");
+    assert!(taken >= BOUND / 8, "{kind}: the node was hardly filled: {taken} bytes");
+}
+
+#[tokio::test]
+async fn a_node_that_is_full_takes_at_most_twice_its_bound_of_memory() {
+    for (kind, more) in KINDS {
+        fills_at_most_twice_the_bound(kind, *more).await;
+    }
+}

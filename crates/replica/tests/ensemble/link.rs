@@ -39,7 +39,9 @@ impl Link {
     }
 }
 
-async fn pass(from: TcpStream, target: SocketAddr, [there, back]: [watch::Receiver<bool>; 2]) {
+async fn pass(from: TcpStream, target: SocketAddr, [mut there, back]: [watch::Receiver<bool>; 2]) {
+    // To connect takes a way, too.
+    let _ = there.wait_for(|frozen| !frozen).await;
     let Ok(to) = TcpStream::connect(target).await else {
         return;
     };

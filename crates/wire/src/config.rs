@@ -32,9 +32,9 @@ pub struct WireConfig {
     /// closed, where an answer that is longer than half of it does not count: one may always be sent, and the bound is for what
     /// waits behind it.
     pub unread_bytes_max: usize,
-    /// Answers that are being made, and answers and events that clients have not taken yet, of all connections. Beyond: requests
-    /// wait; clients that take nothing are closed, or the one that takes the least. Also one answer: a longer one is
-    /// `BadArguments`.
+    /// Answers that are being made, and answers and events that clients have not taken yet, of all connections; those of one
+    /// address have a quarter of it, or one answer that is longer. Beyond: reads wait, and clients that take nothing are closed.
+    /// One answer has at most half of it: a longer one is `BadArguments`.
     pub answers_bytes_max: usize,
     /// From accepting a connection to its first whole packet. Beyond: the connection is closed.
     pub handshake_timeout_ms: u64,

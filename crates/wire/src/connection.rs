@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op, xid};
-use replica::{Entrance, Error, RequestEnd};
+use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op};
+use replica::{Entrance, RequestEnd};
 use tls::{ReadHalf, WriteHalf};
 use tokio::io::AsyncWriteExt;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 use znode::{State, Zxid};
 
 use crate::beside::beside;
 use crate::client::Client;
 use crate::door::{Door, wire_zxid};
+use crate::outbox::{Room, Turn};
 use crate::pending::{Pending, Waited, What, is_about_watches};
 use crate::read_into::read_into;
 use crate::requests::{Done, propose, sync};
@@ -28,6 +29,9 @@ use crate::{reads, requests};
 
 /// How long what is on its way may take to be written when a connection ends in good order.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Of an answer that is being written, as much as this is freed before its end.
+const FREED_BYTES_MIN: usize = 64 << 10;
 
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +47,8 @@ pub(crate) enum End {
 enum Wants {
     /// Bytes: all that came is taken.
     More,
-    /// Room in the outbox.
-    Room,
+    /// Room for the packet that is there.
+    Room(Room),
     /// An answer to what is on its way.
     Turn,
     /// That others have their turn.
@@ -57,7 +61,7 @@ pub(crate) struct Connection {
     pub(crate) client: Arc<Client>,
     pub(crate) turns: Turns,
     /// The zxid of the last answer: the next one must not tell an earlier one.
-    told: AtomicI64,
+    pub(crate) told: AtomicI64,
 }
 
 impl Connection {
@@ -95,17 +99,22 @@ impl Connection {
     /// Writes what the outbox could not send at once, until there is nothing more or the client does not take it.
     async fn write(&self, mut socket: WriteHalf) {
         let patience = Duration::from_millis(self.door.config.write_timeout_ms);
-        while let Some(bytes) = self.client.outbox.next().await {
-            let mut rest = &bytes[..];
-            while !rest.is_empty() {
-                match timeout(patience, socket.write(rest)).await {
-                    Ok(Ok(written)) if written > 0 => {
-                        rest = &rest[written..];
-                        self.client.outbox.wrote(written);
-                    }
+        let outbox = &self.client.outbox;
+        let _writing = outbox.writing();
+        while let Some(mut bytes) = outbox.next().await {
+            let mut at = 0;
+            while at < bytes.len() {
+                match timeout(patience, socket.write(&bytes[at..])).await {
+                    Ok(Ok(written)) if written > 0 && outbox.wrote(written) => at += written,
                     _ => return,
                 }
+                // What is written does not count any more, so it is not kept for long.
+                if at >= FREED_BYTES_MIN && at > bytes.len() / 4 {
+                    bytes.drain(..std::mem::take(&mut at));
+                    bytes.shrink_to_fit();
+                }
             }
+            drop(bytes);
             // With TLS, what is written may still be here.
             if !matches!(timeout(patience, socket.flush()).await, Ok(Ok(()))) {
                 return;
@@ -117,14 +126,16 @@ impl Connection {
     /// Takes requests as they come and answers them in that order.
     async fn answer_all(&self, mut socket: ReadHalf, mut frames: Frames) -> End {
         let mut pending = Pending::default();
+        let mut turn = Turn::default();
         let mut half = self.door.half_packets.share(&self.client);
         let outbox = &self.client.outbox;
         let mut now = Instant::now();
         loop {
             // Answers of reads can be long, and all that wait behind a write come due together.
             while !pending.is_spent()
-                && let Some(waited) = pending.take_due(|| outbox.has_room())
+                && let Some(waited) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &turn))
             {
+                turn = Turn::default();
                 if let Some(end) = self.settle(waited, &mut pending) {
                     return end;
                 }
@@ -145,6 +156,7 @@ impl Connection {
             }
             frames.release();
             let waits = pending.waits();
+            let wanted = [pending.wanted(), if let Wants::Room(room) = wants { Some(room) } else { None }];
             tokio::select! {
                 biased;
                 // It said this before it was our turn to hear it.
@@ -155,7 +167,7 @@ impl Connection {
                     now = Instant::now();
                     self.client.pulse.heard(now);
                 }
-                () = outbox.room(), if wants == Wants::Room || pending.is_due() => {}
+                () = outbox.room(wanted, &mut turn), if wanted != [None; 2] => {}
                 read = read_into(&mut socket, &mut frames), if wants == Wants::More => match read {
                     Ok(0) | Err(_) => return End::Cut("the client closed it"),
                     Ok(_) => {
@@ -183,18 +195,20 @@ impl Connection {
             if pending.len() >= config.outstanding_max || pending.bytes() >= config.outstanding_bytes_max {
                 return Ok(Wants::Turn);
             }
-            if !outbox.has_room() {
-                outbox.send_now();
-                if !outbox.has_room() {
-                    return Ok(Wants::Room);
-                }
-            }
             let too_long = |_| End::Cut("a packet is too long");
             let Some(packet) = frames.peek().map_err(too_long)? else { return Ok(Wants::More) };
+            // Before there is room, as a packet that is not whole must not have it. Reads wait for theirs in their turn.
+            let op = RequestHeader::from_bytes(packet).map(|header| header.op);
+            let room = if op == Ok(op::PING) { Room::Ping } else { Room::Short };
+            if !outbox.has_room(room) {
+                outbox.send_now();
+                if !outbox.has_room(room) {
+                    return Ok(Wants::Room(room));
+                }
+            }
             // What is looked at in its turn sees what was written before it and nothing that its own client writes after it. So
             // that write is not even proposed while it waits for those before it.
-            let header = RequestHeader::from_bytes(packet);
-            if pending.holds_writes_back() && header.is_ok_and(|header| writes::is_write(header.op)) {
+            if pending.holds_writes_back() && op.is_ok_and(writes::is_write) {
                 return Ok(Wants::Turn);
             }
             let packet = frames.next_packet().map_err(too_long)?.unwrap_or_default();
@@ -261,10 +275,10 @@ impl Connection {
                         && !pending.holds_writes_back()
                         && self.is_answered_behind(&state, &request) =>
                 {
-                    let moment = self.door.hub.moment(&self.client);
+                    let (moment, turn) = (self.door.hub.moment(&self.client), self.client.last_turn());
                     let read = async move {
                         waited(match moment.await {
-                            Ok(state) => What::Then(Box::new(request), state),
+                            Ok(state) => What::Then(Box::new(request), state, turn),
                             Err(_) => What::Done(Done::Cut("the state for a read was passed over")),
                         })
                     };
@@ -276,9 +290,9 @@ impl Connection {
         }
     }
 
-    /// Answers now if nobody is before it.
+    /// Answers now if nobody is before it, and there is room.
     fn in_order<'a>(&'a self, mut waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
-        if pending.is_empty() {
+        if pending.is_empty() && waited.what.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
             if let What::Done(Done::Answer(at, _)) = &mut waited.what {
                 *at = Some(self.door.replica.state().last_zxid());
             }
@@ -307,12 +321,14 @@ impl Connection {
                 pending.read(Box::pin(self.read_long(xid, since, *request, None)));
                 return None;
             }
-            What::Then(request, state) if is_long(&state, session, &request) => {
-                pending.read(Box::pin(self.read_long(xid, since, *request, Some(state))));
+            What::Then(request, state, turn) if is_long(&state, session, &request) => {
+                // A newer one might show what the client has written behind it, if it has.
+                let state = (turn != self.client.last_turn()).then_some(state);
+                pending.read(Box::pin(self.read_long(xid, since, *request, state)));
                 return None;
             }
             What::Now(request) => self.read(xid, &request, pending),
-            What::Then(request, state) => {
+            What::Then(request, state, _) => {
                 let body = self.body_from(&state, &request);
                 pending.spend(body.as_ref().map_or(0, Vec::len));
                 self.reply(xid, state.last_zxid(), body);
@@ -396,7 +412,12 @@ impl Connection {
     fn body_from(&self, state: &State, request: &Request) -> Result<Vec<u8>, i32> {
         let identities = self.client.identities();
         let reader = reads::Reader { state, identities: &identities };
-        requests::read(reader, self.client.session(), request, self.door.config.packet_bytes_max)
+        requests::read(reader, self.client.session(), request, self.multi_read_bytes_max())
+    }
+
+    /// The longest answer to a multiRead.
+    pub(crate) fn multi_read_bytes_max(&self) -> usize {
+        self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max())
     }
 
     fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {
@@ -448,44 +469,5 @@ impl Connection {
             self.door.auth_failed.fetch_add(1, Ordering::Relaxed);
         }
         if proven { None } else { Some(End::Finished) }
-    }
-
-    /// Passes signs of life on to the leader, and answers pings when it has them.
-    ///
-    /// So a client that hears from this node may believe it: its session lives, or lived a moment ago. When the leader does
-    /// not hear of it in time, the connection is cut, well before the session can expire.
-    async fn keep_alive(&self) -> End {
-        let (client, pulse) = (&self.client, &self.client.pulse);
-        loop {
-            while !pulse.has_news() {
-                let silence = timeout_at(pulse.last() + client.timeout, pulse.beats()).await;
-                if silence.is_err() && pulse.last().elapsed() >= client.timeout {
-                    return End::Cut("the client said nothing for its whole timeout");
-                }
-            }
-            let pings = pulse.take();
-            let began = Instant::now();
-            match self.door.replica.touch(client.credential, began + client.timeout / 3).await {
-                Ok(_) => pulse.passed(),
-                Err(Error::Refused(_)) => return End::Cut("the session is gone"),
-                Err(_) => return End::Cut("the leader does not hear of the session"),
-            }
-            if !self.is_attached() {
-                return End::Cut("the session is gone, or at another connection");
-            }
-            for _ in 0..pings {
-                let pong = ReplyHeader { xid: xid::PING, zxid: self.told.load(Ordering::Relaxed), error: 0 };
-                client.outbox.push(framed(|out| pong.write(out)));
-            }
-            client.outbox.send_now();
-            // Requests come by the thousand: their news can wait, pings cannot.
-            let next = began + client.timeout / 12;
-            while !pulse.is_pinged() && timeout_at(next, pulse.beats()).await.is_ok() {}
-        }
-    }
-
-    fn is_attached(&self) -> bool {
-        let state = self.door.replica.state();
-        state.session(self.client.session()).is_some_and(|session| session.connection == self.client.connection)
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use replica::{Readiness, Replica};
@@ -11,6 +11,7 @@ use tls::Rates;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use znode::Zxid;
 
 use crate::WireConfig;
 use crate::counts::Counts;
@@ -36,7 +37,9 @@ pub(crate) struct Door {
     /// Auth packets that proved nothing.
     pub(crate) auth_failed: AtomicU64,
     /// For the one four-letter word that goes through much.
-    pub(crate) words: Semaphore,
+    pub(crate) words: Arc<Semaphore>,
+    /// The last answer to `hash`: the digest of the state at a zxid.
+    pub(crate) digest: Mutex<Option<(Zxid, [u8; 32])>>,
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
     pub(crate) since: Instant,
@@ -75,7 +78,8 @@ impl Door {
             long_reads: LongReads::start()?,
             syncs: AtomicUsize::new(0),
             auth_failed: AtomicU64::new(0),
-            words: Semaphore::new(1),
+            words: Arc::new(Semaphore::new(1)),
+            digest: Mutex::default(),
             stopping,
             counts: Counts::default(),
             since: Instant::now(),
@@ -105,6 +109,6 @@ impl Door {
 }
 
 /// A zxid as ZooKeeper writes it.
-pub(crate) fn wire_zxid(zxid: znode::Zxid) -> i64 {
+pub(crate) fn wire_zxid(zxid: Zxid) -> i64 {
     i64::try_from(zxid.0).unwrap_or(i64::MAX)
 }

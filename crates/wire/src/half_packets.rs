@@ -112,8 +112,9 @@ mod tests {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
         let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
         let arrival = Arrival { number, addr, credential, connection: 0, timeout };
-        let outbox = Outbox::new(1 << 20, Arc::new(Unread::new(1 << 20)));
-        Arc::new(Client::new(arrival, outbox, CancellationToken::new()))
+        let (closed, account) = (CancellationToken::new(), Arc::new(Unread::new(1 << 20)).account(None));
+        let outbox = Outbox::new(1 << 20, account, closed.clone());
+        Arc::new(Client::new(arrival, outbox, closed))
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jute::{Buffer, ConnectRequest, ConnectResponse, Frames, PASSWORD_BYTES, Record, framed};
 use replica::{Consistency, Error};
 use sha2::{Digest, Sha256};
-use tls::{Place, Stream};
+use tls::{Place, Stream, source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 use tracing::debug;
@@ -86,8 +86,10 @@ pub(crate) async fn greet(
         password: Buffer::from(password),
         read_only,
     };
-    let outbox = Outbox::new(door.config.unread_bytes_max, Arc::clone(&door.unread));
-    let client = Client::new(arrival, outbox, door.stopping.child_token());
+    let closed = door.stopping.child_token();
+    let account = door.unread.account((!guest.place.is_exempt()).then(|| source(guest.addr.ip())));
+    let outbox = Outbox::new(door.config.unread_bytes_max, account, closed.clone());
+    let client = Client::new(arrival, outbox, closed);
     let client = Arc::new(client.certified(stream.subject()));
     client.outbox.push(framed(|out| response.write(out)));
     door.hub.join(&client);

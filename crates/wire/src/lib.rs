@@ -28,7 +28,7 @@
 //! moments.rs     states for reads behind writes  pending.rs  requests that wait
 //! half_packets.rs  a bound on packets that are not whole yet
 //! slices.rs      long reads, in slices         long_reads.rs  their thread, and their answers
-//! unread.rs      a bound on what all clients have not taken yet
+//! unread.rs      a bound on what all clients have not taken yet   evictions.rs   who is given up for it
 //! beside.rs      two futures of a connection   read_into.rs  reading from a socket
 //! ```
 
@@ -40,6 +40,7 @@ mod config;
 mod connection;
 mod counts;
 mod door;
+mod evictions;
 mod half_packets;
 mod handshake;
 mod hub;

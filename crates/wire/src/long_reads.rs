@@ -6,16 +6,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use jute::{Record, ReplyHeader, Request};
 use rustix::process::{getpriority_process, setpriority_process};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::task::yield_now;
 use tokio::time::Instant;
-use znode::State;
+use znode::{State, Zxid};
 
 use crate::connection::{Connection, End};
 use crate::slices::{LongRead, Sink};
 use crate::watches::{self, Comeback, Watching};
 
-/// Long reads under way at once. Each keeps the state that it reads as it was; beyond, they wait without one.
+/// Long reads that are measured or made at once. Each keeps the state that it reads as it was; beyond, they wait without one.
 const READS_MAX: usize = 64;
 /// Of those who would share a core with it, what answers pings and replicates goes first.
 const NICE: i32 = 5;
@@ -44,6 +44,11 @@ impl LongReads {
         Ok(LongReads { places: Semaphore::new(READS_MAX), jobs })
     }
 
+    /// Waits for a place on the thread.
+    async fn enter(&self) -> Result<SemaphorePermit<'_>, Gone> {
+        self.places.acquire().await.map_err(|_| Gone)
+    }
+
     /// Does a read to its end.
     async fn run(&self, read: LongRead, sink: Sink) -> Option<(LongRead, Result<Sink, i32>)> {
         let (done, ended) = oneshot::channel();
@@ -70,9 +75,32 @@ fn take_turns(all: &Receiver<Job>) {
     }
 }
 
+/// What a read comes to in one state.
+struct Measured {
+    read: LongRead,
+    zxid: Zxid,
+    /// The length of its body, or its error.
+    length: Result<usize, i32>,
+}
+
+impl Measured {
+    /// The length of the answer. A refusal has a place of its own.
+    fn bytes(&self) -> usize {
+        HEAD_BYTES + self.length.unwrap_or_default()
+    }
+}
+
+/// The thread for long reads is gone: the door closes.
+struct Gone;
+
+impl From<Gone> for End {
+    fn from(Gone: Gone) -> End {
+        End::Cut("the thread for long reads is gone")
+    }
+}
+
 impl Connection {
-    /// Answers a long read: from `state`, or from that of the moment when its place comes. Nothing is made before there is a
-    /// place for all of the answer.
+    /// Answers a long read: from `state`, or from that of the moment when there is a place for its answer.
     pub(crate) async fn read_long(
         &self,
         xid: i32,
@@ -85,51 +113,83 @@ impl Connection {
                 self.bring_back_slowly(xid, &crate::requests::with_no_persistent_ones(set)).await
             }
             Request::SetWatches2(set) => self.bring_back_slowly(xid, set).await,
-            _ => self.read_in_slices(xid, &request, state).await,
+            _ => self.read_in_slices(xid, &request, state).await.err().map(End::from),
         };
         self.answered(since, end);
         end
     }
 
-    async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Option<End> {
-        const GONE: Option<End> = Some(End::Cut("the thread for long reads is gone"));
-        let (door, client) = (&self.door, &self.client);
-        let Ok(_place) = door.long_reads.places.acquire().await else { return GONE };
-        let (state, releases, set) = match state {
-            Some(state) => (state, false, Ok(())),
-            None => self.look_for(request),
-        };
-        let zxid = state.last_zxid();
-        let refuse = |code| {
-            self.refuse(releases, xid, zxid, code);
-            None
-        };
-        if let Err(code) = set {
-            return refuse(code);
+    /// While it waits for the place of its answer, a read holds neither a state, whose memory others have left behind, nor a
+    /// place on the thread: its length is measured in one state, and the answer is made from a later one.
+    async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Result<(), Gone> {
+        let (door, outbox) = (&self.door, &self.client.outbox);
+        let sets_or_hears = self.client.watches();
+        let is_given = state.is_some();
+        let mut permit = door.long_reads.enter().await?;
+        let mut measured = self.measure(state.unwrap_or_else(|| door.replica.state()), request).await?;
+        let mut waiting = outbox.account().queue_up(measured.bytes());
+        let (mut place, mut releases) = (waiting.place_now(), false);
+        if !is_given && (place.is_none() || sets_or_hears) {
+            if place.is_none() {
+                drop((measured, permit));
+                place = Some(waiting.place().await);
+                permit = door.long_reads.enter().await?;
+            }
+            let looked = self.look_for(request);
+            releases = looked.1;
+            if let Err(code) = looked.2 {
+                self.refuse(releases, xid, looked.0.last_zxid(), code);
+                return Ok(());
+            }
+            measured = self.measure(looked.0, request).await?;
         }
-        let all = &door.unread;
+        if let Err(code) = measured.length {
+            self.refuse(releases, xid, measured.zxid, code);
+            return Ok(());
+        }
+        let bytes = measured.bytes();
+        let place = match place {
+            Some(place) if place.len() >= bytes => place,
+            // It is given, or has grown meanwhile. Others have the thread while it waits.
+            less => {
+                drop((less, permit));
+                let place = outbox.account().place(bytes).await;
+                permit = door.long_reads.enter().await?;
+                place
+            }
+        };
+        let frame = self.write_in_slices(xid, measured, bytes).await?;
+        drop(permit);
+        outbox.push_placed(frame, place, releases);
+        Ok(())
+    }
+
+    /// Goes through a read without making its answer.
+    async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measured, Gone> {
+        let (door, client, zxid) = (&self.door, &self.client, state.last_zxid());
         let bytes_max = match request {
-            Request::MultiRead(_) => door.config.packet_bytes_max,
-            _ => all.bytes_max().saturating_sub(HEAD_BYTES),
+            Request::MultiRead(_) => self.multi_read_bytes_max(),
+            _ => door.unread.answer_bytes_max(),
         };
+        let bytes_max = bytes_max.min(door.unread.answer_bytes_max().saturating_sub(HEAD_BYTES));
         let read = LongRead::new(state, client.identities(), client.session(), request, bytes_max);
-        let Some((read, measured)) = door.long_reads.run(read, Sink::Measure(0)).await else { return GONE };
-        let length = match measured {
-            Ok(measured) => measured.len(),
-            Err(code) => return refuse(code),
-        };
-        let place = all.place(HEAD_BYTES + length).await;
-        let mut frame = Vec::with_capacity(HEAD_BYTES + length);
+        let (read, measured) = door.long_reads.run(read, Sink::Measure(0)).await.ok_or(Gone)?;
+        Ok(Measured { read, zxid, length: measured.map(|sink| sink.len()) })
+    }
+
+    /// Makes the answer, which was measured to be so many bytes long.
+    async fn write_in_slices(&self, xid: i32, measured: Measured, bytes: usize) -> Result<Vec<u8>, Gone> {
+        let Measured { read, zxid, .. } = measured;
+        let mut frame = Vec::with_capacity(bytes);
         frame.resize(HEAD_BYTES, 0);
-        let written = door.long_reads.run(read, Sink::Write(frame)).await;
-        let Some((_, Ok(Sink::Write(mut frame)))) = written else { return GONE };
+        let written = self.door.long_reads.run(read, Sink::Write(frame)).await;
+        let Some((_, Ok(Sink::Write(mut frame)))) = written else { return Err(Gone) };
         let mut head = Vec::with_capacity(HEAD_BYTES);
         i32::try_from(frame.len() - 4).unwrap_or(i32::MAX).write(&mut head);
         ReplyHeader { xid, zxid: self.told(zxid), error: 0 }.write(&mut head);
         frame[..HEAD_BYTES].copy_from_slice(&head);
         self.count_sent(frame.len(), zxid, true);
-        client.outbox.push_placed(frame, place, releases);
-        None
+        Ok(frame)
     }
 
     /// The state, with the watch on it where there is to be one; and whether events are held back until the answer.

@@ -1,11 +1,13 @@
 //! What a client is about to be sent.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard};
 
 use tls::Direct;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
-use crate::unread::{Place, UNCOUNTED_BYTES_MAX, Unread};
+use crate::unread::{Account, Place, UNCOUNTED_BYTES_MAX, Waiting};
 
 /// Frames on their way to one client, in order. Events come from whoever applies entries, answers from the connection.
 ///
@@ -17,7 +19,9 @@ use crate::unread::{Place, UNCOUNTED_BYTES_MAX, Unread};
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
     bytes_max: usize,
-    all: Arc<Unread>,
+    account: Account,
+    /// The connection's end, which an abort brings about.
+    closed: CancellationToken,
     filled: Notify,
     drained: Notify,
 }
@@ -42,9 +46,28 @@ struct Queue {
     long: Option<(u64, usize)>,
     /// What of it counts among the bytes of all connections.
     counted: usize,
-    /// It is this client's turn to be answered, although there is hardly room.
-    turn: Option<Place>,
 }
+
+/// What room is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// A ping.
+    Ping,
+    /// A request whose answer is short: a write, say.
+    Short,
+    /// The answer of a read, which may be long.
+    Read,
+}
+
+/// A client's wait for the answer of a read to have a place, and that place.
+#[derive(Default)]
+pub(crate) struct Turn {
+    waiting: Option<Waiting>,
+    place: Option<Place>,
+}
+
+/// The connection's writer. What it was given counts until this is dropped.
+pub(crate) struct Writing<'a>(&'a Outbox);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Writer {
@@ -63,8 +86,19 @@ enum End {
 }
 
 impl Outbox {
-    pub(crate) fn new(bytes_max: usize, all: Arc<Unread>) -> Outbox {
-        Outbox { queue: Mutex::default(), bytes_max, all, filled: Notify::new(), drained: Notify::new() }
+    pub(crate) fn new(bytes_max: usize, account: Account, closed: CancellationToken) -> Outbox {
+        let (filled, drained) = (Notify::new(), Notify::new());
+        Outbox { queue: Mutex::default(), bytes_max, account, closed, filled, drained }
+    }
+
+    /// The address whose share of all bytes this counts in; `None` for one without a share.
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        self.account.source()
+    }
+
+    /// Where places for answers come from.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
     }
 
     /// The connection can be written to. Without a direct way, its writer writes everything.
@@ -111,13 +145,13 @@ impl Outbox {
         if queue.end.is_some() {
             return;
         }
-        queue.turn = None;
         queue.counted += place.map_or(0, Place::keep);
         let length = frame.len();
         queue.append(frame);
-        // Whoever was answered had room before; so there is one of these, and what waits behind it.
-        if length > self.bytes_max / 2 && queue.long().is_none() {
-            queue.long = Some((queue.taken + (queue.writing + queue.bytes.len()) as u64, length));
+        // Some of the one before it may be left: a client that reads asks for the next one meanwhile.
+        if length > self.bytes_max / 2 {
+            let left = queue.long().unwrap_or(0);
+            queue.long = Some((queue.taken + queue.offered() as u64, left + length));
         }
         queue.append(held);
         self.check(&mut queue);
@@ -137,6 +171,8 @@ impl Outbox {
             drop(direct);
             let mut queue = self.lock();
             if queue.end == Some(End::Aborted) {
+                drop(bytes);
+                self.free(&mut queue);
                 return;
             }
             (queue.writer, queue.writing) = (None, 0);
@@ -186,21 +222,38 @@ impl Outbox {
         self.abort_with(&mut self.lock());
     }
 
+    /// What is being written is in memory until its writer lets go of it, and counts until then.
     fn abort_with(&self, queue: &mut Queue) {
-        self.all.recount(queue.counted, 0);
-        *queue = Queue { end: Some(End::Aborted), ..Queue::default() };
+        let Queue { writing, writer, counted, taken, .. } = *queue;
+        *queue = Queue { end: Some(End::Aborted), writing, writer, counted, taken, ..Queue::default() };
+        self.recount(queue);
+        self.closed.cancel();
         self.wake();
     }
 
-    /// The connection's writer has written so many of the bytes that it has.
-    pub(crate) fn wrote(&self, bytes: usize) {
+    /// The connection's writer has written so many of the bytes that it has. False when it is to stop.
+    pub(crate) fn wrote(&self, bytes: usize) -> bool {
         let mut queue = self.lock();
-        if queue.end != Some(End::Aborted) {
-            queue.writing = queue.writing.saturating_sub(bytes);
-            queue.taken += bytes as u64;
-            self.recount(&mut queue);
-            self.drained.notify_one();
+        if queue.end == Some(End::Aborted) {
+            return false;
         }
+        queue.writing = queue.writing.saturating_sub(bytes);
+        queue.taken += bytes as u64;
+        self.recount(&mut queue);
+        self.drained.notify_one();
+        true
+    }
+
+    /// The connection's own writer. It asks for [`Outbox::next`] while it has this.
+    pub(crate) fn writing(&self) -> Writing<'_> {
+        Writing(self)
+    }
+
+    /// What was being written is not in memory any more.
+    fn free(&self, queue: &mut Queue) {
+        (queue.writer, queue.writing) = (None, 0);
+        self.recount(queue);
+        self.wake();
     }
 
     /// The next bytes for the connection's writer; `None` at the end. The bytes before count as written now.
@@ -228,14 +281,25 @@ impl Outbox {
         }
     }
 
-    /// Whether another request should be answered now.
-    pub(crate) fn has_room(&self) -> bool {
+    /// Whether a request may be taken, or a read answered.
+    ///
+    /// Where there is no room for all, or for this client's address, requests with short answers go on as long as the client
+    /// keeps no more than is not counted.
+    pub(crate) fn has_room(&self, wanted: Room) -> bool {
         let queue = self.lock();
-        queue.end.is_some() || self.is_read(&queue) && (queue.turn.is_some() || self.all.has_room())
+        let own = queue.offered();
+        queue.end.is_some()
+            || own <= self.bytes_max / 2
+                && match wanted {
+                    Room::Ping => true,
+                    Room::Short => own <= UNCOUNTED_BYTES_MAX || self.account.has_room(),
+                    Room::Read => self.account.has_room(),
+                }
     }
 
-    fn is_read(&self, queue: &Queue) -> bool {
-        queue.bytes.len() + queue.writing <= self.bytes_max / 2
+    /// The same, for a client that may have waited for its turn.
+    pub(crate) fn has_room_in_turn(&self, wanted: Room, turn: &Turn) -> bool {
+        self.has_room(wanted) || turn.place.is_some() && wanted == Room::Read && self.has_room(Room::Ping)
     }
 
     /// Whether nothing is written any more.
@@ -243,15 +307,23 @@ impl Outbox {
         matches!(self.lock().end, Some(End::Aborted))
     }
 
-    /// Waits for it.
-    pub(crate) async fn room(&self) {
-        while !self.has_room() {
-            if self.is_read(&self.lock()) {
-                // There is none for all. Whose turn it is may answer once, although others wait behind it.
-                let turn = self.all.place(1).await;
-                self.lock().turn = Some(turn);
-            } else {
-                self.drained.notified().await;
+    /// Waits for room, for one of the two. Where there is none for a read, it gets a turn, which is kept between two calls.
+    pub(crate) async fn room(&self, wanted: [Option<Room>; 2], turn: &mut Turn) {
+        loop {
+            let eased = self.account.eased();
+            if wanted.iter().flatten().any(|wanted| self.has_room_in_turn(*wanted, turn)) {
+                return;
+            }
+            // A client that has to read first keeps no place from others.
+            if !wanted.contains(&Some(Room::Read)) || !self.has_room(Room::Ping) {
+                *turn = Turn::default();
+            } else if turn.place.is_none() {
+                turn.waiting.get_or_insert_with(|| self.account.turn());
+            }
+            tokio::select! {
+                () = self.drained.notified() => {}
+                () = eased => {}
+                () = turn.given() => {}
             }
         }
     }
@@ -259,6 +331,11 @@ impl Outbox {
     /// Bytes that the client has not taken.
     pub(crate) fn unread(&self) -> usize {
         self.lock().unread()
+    }
+
+    /// The same, without what is held back.
+    pub(crate) fn offered(&self) -> usize {
+        self.lock().offered()
     }
 
     /// Bytes that the client has taken since the beginning.
@@ -270,14 +347,14 @@ impl Outbox {
     fn check(&self, queue: &mut Queue) {
         self.recount(queue);
         let behind = queue.unread() - queue.long().unwrap_or(0);
-        if behind > self.bytes_max || queue.counted > 0 && self.all.overflows() {
+        if behind > self.bytes_max || queue.counted > 0 && self.account.overflows() {
             self.abort_with(queue);
         }
     }
 
     fn recount(&self, queue: &mut Queue) {
         let now = queue.unread().saturating_sub(UNCOUNTED_BYTES_MAX);
-        self.all.recount(queue.counted, now);
+        self.account.recount(queue.counted, now);
         queue.counted = now;
     }
 
@@ -293,13 +370,37 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        self.all.recount(self.lock().counted, 0);
+        self.account.recount(self.lock().counted, 0);
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock();
+        if queue.writer == Some(Writer::Waiting) {
+            self.0.free(&mut queue);
+        }
+    }
+}
+
+impl Turn {
+    /// Resolves when it has its place, if it waits for one.
+    async fn given(&mut self) {
+        match &mut self.waiting {
+            Some(waiting) => self.place = Some(waiting.place().await),
+            None => std::future::pending().await,
+        }
+        self.waiting = None;
     }
 }
 
 impl Queue {
     fn unread(&self) -> usize {
-        self.bytes.len() + self.writing + self.held.as_ref().map_or(0, Vec::len)
+        self.offered() + self.held.as_ref().map_or(0, Vec::len)
+    }
+
+    fn offered(&self) -> usize {
+        self.bytes.len() + self.writing
     }
 
     /// What of the long answer has not been taken.
@@ -323,107 +424,4 @@ impl Queue {
 }
 
 #[cfg(test)]
-mod tests {
-    use tls::Stream;
-    use tokio::io::AsyncReadExt;
-    use tokio::net::{TcpListener, TcpStream};
-
-    use super::*;
-
-    fn all() -> Arc<Unread> {
-        Arc::new(Unread::new(1 << 30))
-    }
-
-    #[tokio::test]
-    async fn events_wait_for_the_answer_that_sets_their_watch() {
-        let outbox = Outbox::new(100, all());
-        outbox.push_event(b"1");
-        outbox.hold();
-        outbox.push_event(b"4");
-        outbox.push(b"2".to_vec());
-        outbox.release(b"3".to_vec());
-        outbox.push_event(b"5");
-        outbox.finish();
-        outbox.push_event(b"6");
-        assert_eq!(outbox.next().await.unwrap(), b"12345");
-        assert_eq!(outbox.next().await, None);
-    }
-
-    #[tokio::test]
-    async fn what_the_socket_takes_is_sent_at_once_and_the_rest_is_the_writers() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (client, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        let (mut client, accepted) = (client.unwrap(), accepted.unwrap().0);
-        accepted.writable().await.unwrap();
-        let (_reading, writing) = Stream::from(accepted).into_split();
-        let outbox = Outbox::new(1 << 30, all());
-        outbox.attach(writing.direct());
-        assert!(outbox.push_event(b"first") && !outbox.push_event(b","));
-        outbox.send_events();
-        assert_eq!(outbox.unread(), 0);
-        let mut sent = b"first,".to_vec();
-        while outbox.unread() == 0 {
-            outbox.push(vec![sent.len() as u8; 1 << 20]);
-            sent.extend_from_slice(&vec![sent.len() as u8; 1 << 20]);
-            outbox.send_now();
-        }
-        // Nobody overtakes what is left.
-        outbox.push(b"last".to_vec());
-        outbox.send_now();
-        sent.extend_from_slice(b"last");
-        let left = outbox.next().await.unwrap();
-        outbox.push(b"!".to_vec());
-        outbox.send_now();
-        assert_eq!(outbox.next().await.unwrap(), b"!");
-        sent.truncate(sent.len() - left.len());
-        let mut received = vec![0; sent.len()];
-        client.read_exact(&mut received).await.unwrap();
-        assert!(received == sent && left.ends_with(b"last"));
-    }
-
-    #[tokio::test]
-    async fn a_client_that_does_not_read_is_given_up() {
-        let outbox = Outbox::new(10, all());
-        outbox.push(b"12345".to_vec());
-        assert!(outbox.has_room());
-        let writing = outbox.next().await.unwrap();
-        outbox.push(b"6".to_vec());
-        assert!(!outbox.has_room(), "{writing:?} is not written yet");
-        outbox.push_event(b"78901");
-        assert_eq!(outbox.next().await, None);
-    }
-
-    /// The bound is for what waits behind it.
-    #[tokio::test]
-    async fn an_answer_of_any_length_is_sent_and_what_waits_behind_it_has_its_bound() {
-        let outbox = Outbox::new(10, all());
-        outbox.push(vec![1; 1_000]);
-        outbox.push_event(&[2; 10]);
-        assert!(!outbox.has_room());
-        assert_eq!(outbox.next().await.unwrap().len(), 1_010);
-        outbox.wrote(500);
-        assert!(!outbox.is_aborted() && outbox.unread() == 510);
-        outbox.wrote(499);
-        outbox.push_event(&[3]);
-        assert!(outbox.is_aborted(), "eleven bytes wait behind it");
-    }
-
-    #[test]
-    fn what_is_not_taken_counts_for_all_until_it_is_or_the_connection_ends() {
-        let all = all();
-        let outbox = Outbox::new(1 << 20, Arc::clone(&all));
-        outbox.push(vec![1; UNCOUNTED_BYTES_MAX]);
-        assert_eq!(all.look(), (0, 0), "a little is not counted");
-        outbox.hold();
-        outbox.push(vec![2; 1_000]);
-        outbox.push_event(&[3; 500]);
-        assert_eq!(all.look(), (1_500, 1_500));
-        outbox.release(Vec::new());
-        let (_, bytes) = (0, futures_util::FutureExt::now_or_never(outbox.next()).unwrap().unwrap());
-        outbox.wrote(bytes.len() - UNCOUNTED_BYTES_MAX - 1);
-        assert_eq!(all.look(), (1, 1_500));
-        outbox.push(vec![4; 1_000]);
-        drop(outbox);
-        assert_eq!(all.look(), (0, 1_500));
-    }
-}
+mod tests;

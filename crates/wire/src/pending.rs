@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use znode::State;
 
 use crate::connection::End;
+use crate::outbox::Room;
 use crate::requests::Done;
 
 /// Requests that wait for those before them.
@@ -97,18 +98,14 @@ impl<'a> Pending<'a> {
         !self.queue.is_empty() || self.reads()
     }
 
-    /// Whether the turn of one has come that waits for room.
-    pub(crate) fn is_due(&self) -> bool {
-        !self.due.is_empty() && !self.reads()
+    /// What the next one to answer wants room for, if its turn has come and it wants any.
+    pub(crate) fn wanted(&self) -> Option<Room> {
+        if self.reads() { None } else { self.due.front()?.what.wanted() }
     }
 
     /// The next one to answer, if its turn has come and there is room for its answer.
-    pub(crate) fn take_due(&mut self, has_room: impl FnOnce() -> bool) -> Option<Waited> {
-        if self.reads() {
-            return None;
-        }
-        let is_read = matches!(self.due.front()?.what, What::Now(_) | What::Then(..));
-        if is_read && !has_room() {
+    pub(crate) fn take_due(&mut self, has_room: impl FnOnce(Room) -> bool) -> Option<Waited> {
+        if self.reads() || self.wanted().is_some_and(|wanted| !has_room(wanted)) {
             return None;
         }
         let waited = self.due.pop_front()?;
@@ -149,8 +146,34 @@ pub(crate) enum What {
     Done(Done),
     /// It is answered now, in its turn.
     Now(Box<Request>),
-    /// It is answered from this state: that of its turn.
-    Then(Box<Request>, Arc<State>),
+    /// It is answered from this state: that of its turn, behind the client's write with this number.
+    Then(Box<Request>, Arc<State>, u64),
+}
+
+impl What {
+    /// What it wants room for, when it is a read.
+    pub(crate) fn wanted(&self) -> Option<Room> {
+        match self {
+            What::Done(_) => None,
+            What::Now(request) | What::Then(request, ..) => {
+                Some(if may_be_long(request) { Room::Read } else { Room::Short })
+            }
+        }
+    }
+}
+
+/// Whether the answer of a read may be longer than a few hundred bytes, or events may go before it.
+fn may_be_long(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::Exists(_)
+            | Request::AddWatch(_)
+            | Request::CheckWatches(_)
+            | Request::RemoveWatches(_)
+            | Request::GetAllChildrenNumber(_)
+            | Request::Sasl(_)
+            | Request::Reconfig(_)
+    )
 }
 
 /// Whether a request is looked at only in its turn: it has to do with watches, and so with what is to come.

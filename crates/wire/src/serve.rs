@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 use crate::WireConfig;
 use crate::connection::Connection;
 use crate::door::{Door, ListensOn};
+use crate::evictions::evict;
 use crate::handshake::{Guest, greet};
 use crate::own::make_own_znodes;
 
@@ -57,7 +58,7 @@ pub async fn serve(
     let own = Arc::clone(&door);
     tokio::spawn(async move {
         tokio::select! {
-            () = own.unread.evict(&own.hub) => {}
+            () = evict(&own.unread, &own.hub) => {}
             () = own.stopping.cancelled() => {}
         }
     });

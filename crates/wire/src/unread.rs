@@ -1,59 +1,102 @@
 //! Answers and events that clients have not taken yet, of all connections: a bound on their bytes.
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::sleep;
-use tracing::debug;
 
-use crate::client::Client;
-use crate::hub::Hub;
-
-/// What each connection may keep without being counted.
+/// What each connection may keep without being counted. Requests with short answers need no more, and go on at the bound.
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
-/// How long an answer waits for its place, and none before it gets one, until the slowest client is given up.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest answer is this part of the bound ...
+const ANSWER_PART: usize = 2;
+/// ... and what one address may have is this part, or one answer that is longer.
+const ADDRESS_PART: usize = 4;
+/// A place for the answer of a short read is this part: a packet, with the defaults.
+const TURN_PART: usize = 64;
 
-/// The bytes of answers that are being made, or wait for their clients.
+/// The bytes of answers that are being made, or wait for their clients; in all, and for each address.
 ///
-/// At the bound nothing more is read: answers wait for a place, in the order in which they came. When none gets one for a while,
-/// the connections that have taken nothing in that time are closed, or the one that has taken the least. Events cannot wait:
-/// where they have filled twice the bound, a client that has something to read is closed with the next of them.
+/// At either bound, reads wait for a place in the order in which they came; pings, writes and whatever else has a short answer
+/// go on. Those who wait for their own address let others pass. Events cannot wait: where they have filled twice the bound,
+/// or an address three quarters of it, a client that has something to read is closed with the next of them.
 pub(crate) struct Unread {
     bytes_max: usize,
-    /// So that whoever asks does not need the guard.
+    /// So that those who ask do not need the guard.
     is_full: AtomicBool,
     inner: Mutex<Inner>,
     pressed: Notify,
+    eased: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
     bytes: usize,
     peak: usize,
-    waiting: VecDeque<(usize, oneshot::Sender<Place>)>,
-    /// How many of them have got a place.
+    /// Those whose address has room for them. It counts them already.
+    line: Line,
+    shares: HashMap<IpAddr, Share>,
+    /// The share of an address was full and is not any more.
+    has_eased: bool,
+}
+
+/// Those who wait for the same bound.
+#[derive(Default)]
+struct Line {
+    waiting: VecDeque<Waiter>,
+    /// How many have left it with what they waited for.
     served: u64,
+}
+
+struct Waiter {
+    source: Option<IpAddr>,
+    bytes: usize,
+    tell: oneshot::Sender<Place>,
+}
+
+/// What one address has.
+#[derive(Default)]
+struct Share {
+    bytes: usize,
+    accounts: usize,
+    is_full: Arc<AtomicBool>,
+    line: Line,
+}
+
+/// One connection's access to it.
+pub(crate) struct Account {
+    all: Arc<Unread>,
+    /// `None` for an address that stands for many clients.
+    source: Option<IpAddr>,
+    is_full: Arc<AtomicBool>,
 }
 
 /// A place for an answer that is being made.
 pub(crate) struct Place {
     all: Arc<Unread>,
+    source: Option<IpAddr>,
     bytes: usize,
+}
+
+/// Somebody's wait for a place, which is lost when this is dropped.
+pub(crate) struct Waiting {
+    all: Arc<Unread>,
+    source: Option<IpAddr>,
+    place: oneshot::Receiver<Place>,
+    is_over: bool,
 }
 
 impl Unread {
     pub(crate) fn new(bytes_max: usize) -> Unread {
-        Unread { bytes_max, is_full: AtomicBool::new(false), inner: Mutex::default(), pressed: Notify::new() }
+        let (pressed, eased) = (Notify::new(), Notify::new());
+        Unread { bytes_max, is_full: AtomicBool::new(false), inner: Mutex::default(), pressed, eased }
     }
 
     /// The longest answer that there can be a place for.
-    pub(crate) fn bytes_max(&self) -> usize {
-        self.bytes_max
+    pub(crate) fn answer_bytes_max(&self) -> usize {
+        self.bytes_max / ANSWER_PART
     }
 
     /// What there is now, and the most that there was.
@@ -68,87 +111,53 @@ impl Unread {
         inner.peak = inner.bytes;
     }
 
-    /// Whether another answer may be made, and nobody waits to make one.
-    pub(crate) fn has_room(&self) -> bool {
-        !self.is_full.load(Ordering::Relaxed)
+    /// The account of a connection from `source`; `None` stands for an address without a bound of its own.
+    pub(crate) fn account(self: &Arc<Unread>, source: Option<IpAddr>) -> Account {
+        let is_full = source.map_or_else(Arc::default, |source| {
+            let mut inner = self.lock();
+            let share = inner.shares.entry(source).or_default();
+            share.accounts += 1;
+            Arc::clone(&share.is_full)
+        });
+        Account { all: Arc::clone(self), source, is_full }
     }
 
-    /// Whether events have filled twice the bound.
-    pub(crate) fn overflows(&self) -> bool {
-        !self.has_room() && self.lock().bytes > self.bytes_max.saturating_mul(2)
+    /// Resolves when somebody has begun to wait since the last call.
+    pub(crate) async fn pressed(&self) {
+        self.pressed.notified().await;
     }
 
-    /// A connection keeps that many bytes now, which were counted as `before`.
-    pub(crate) fn recount(self: &Arc<Unread>, before: usize, now: usize) {
+    /// Where somebody waits, for all or for an address, and how many had been served there.
+    pub(crate) fn lines(&self) -> HashMap<Option<IpAddr>, u64> {
+        let inner = self.lock();
+        let shares = inner.shares.iter().map(|(source, share)| (Some(*source), &share.line));
+        let lines = std::iter::once((None, &inner.line)).chain(shares);
+        lines.filter(|(_, line)| !line.is_empty()).map(|(source, line)| (source, line.served)).collect()
+    }
+
+    fn recount(self: &Arc<Unread>, source: Option<IpAddr>, before: usize, now: usize) {
         if before != now {
             let mut inner = self.lock();
-            let bytes = inner.bytes.saturating_sub(before).saturating_add(now);
-            inner.set(bytes);
+            inner.bytes = inner.bytes.saturating_sub(before).saturating_add(now);
+            inner.peak = inner.peak.max(inner.bytes);
+            inner.recount_share(source, before, now, self.bytes_max);
             self.go_on(inner);
         }
-    }
-
-    /// Waits for a place, behind those who came before. Whoever is alone gets one of any size.
-    pub(crate) async fn place(self: &Arc<Unread>, bytes: usize) -> Place {
-        let place = {
-            let mut inner = self.lock();
-            if inner.waiting.is_empty() && inner.fits(bytes, self.bytes_max) {
-                let now = inner.bytes + bytes;
-                inner.set(now);
-                self.go_on(inner);
-                return Place { all: Arc::clone(self), bytes };
-            }
-            let (tell, place) = oneshot::channel();
-            inner.waiting.push_back((bytes, tell));
-            self.go_on(inner);
-            place
-        };
-        self.pressed.notify_one();
-        place.await.expect("whoever waits is told for as long as there is this")
-    }
-
-    /// Gives up the slowest clients while those who wait do not get on, until it is dropped.
-    pub(crate) async fn evict(&self, hub: &Hub) {
-        loop {
-            self.pressed.notified().await;
-            while let Some(served) = self.pressed_since() {
-                let before: HashMap<u64, u64> =
-                    hub.clients().iter().map(|client| (client.number, client.outbox.taken())).collect();
-                sleep(PATIENCE).await;
-                if self.pressed_since() == Some(served) {
-                    give_up_the_slowest(hub, &before);
-                }
-            }
-        }
-    }
-
-    /// How many had got a place when somebody waits for one.
-    fn pressed_since(&self) -> Option<u64> {
-        let inner = self.lock();
-        inner.waiting.iter().any(|(_, tell)| !tell.is_closed()).then_some(inner.served)
     }
 
     /// Gives places to those whose turn has come, and lets go of the guard.
     fn go_on(self: &Arc<Unread>, mut inner: MutexGuard<'_, Inner>) {
-        let mut given = Vec::new();
-        while let Some((bytes, tell)) = inner.waiting.front() {
-            let is_gone = tell.is_closed();
-            if !is_gone && !inner.fits(*bytes, self.bytes_max) {
-                break;
-            }
-            let Some((bytes, tell)) = inner.waiting.pop_front() else { break };
-            if !is_gone {
-                inner.served += 1;
-                let now = inner.bytes + bytes;
-                inner.set(now);
-                given.push((bytes, tell));
-            }
-        }
-        self.is_full.store(!inner.waiting.is_empty() || inner.bytes >= self.bytes_max, Ordering::Relaxed);
+        let given = inner.serve(self.bytes_max);
+        let is_full = !inner.line.waiting.is_empty() || inner.bytes >= self.bytes_max;
+        let has_eased = self.is_full.swap(is_full, Ordering::Relaxed) && !is_full;
+        let has_eased = std::mem::take(&mut inner.has_eased) || has_eased;
         drop(inner);
-        for (bytes, tell) in given {
-            // Whoever does not want it any more gives it back at once.
-            let _ = tell.send(Place { all: Arc::clone(self), bytes });
+        if has_eased {
+            self.eased.notify_waiters();
+        }
+        for Waiter { source, bytes, tell } in given {
+            // One that is not wanted any more is given back at once.
+            let _ = tell.send(Place { all: Arc::clone(self), source, bytes });
         }
     }
 
@@ -157,43 +166,212 @@ impl Unread {
     }
 }
 
-/// Closes those who have taken nothing since `before`; when there are none, the one who has taken the least.
-fn give_up_the_slowest(hub: &Hub, before: &HashMap<u64, u64>) {
-    // One that came in between has had no time to take anything.
-    let since = |client: &Arc<Client>| client.outbox.taken().checked_sub(*before.get(&client.number)?);
-    let keeps = |client: &Arc<Client>| client.outbox.unread() > UNCOUNTED_BYTES_MAX;
-    let clients = hub.clients().into_iter().filter(keeps);
-    let mut taken: Vec<_> = clients.filter_map(|client| Some((since(&client)?, client))).collect();
-    taken.sort_by_key(|(taken, client)| (*taken, Reverse(client.outbox.unread())));
-    let nothing = taken.iter().take_while(|(taken, _)| *taken == 0).count();
-    for (_, slow) in taken.into_iter().take(nothing.max(1)) {
-        debug!(session = %slow.session(), addr = %slow.addr, "a client that takes too little is given up");
-        slow.outbox.abort();
-        slow.close();
+impl Account {
+    /// The address whose share this counts in.
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        self.source
+    }
+
+    /// Whether another answer may be made, and nobody waits to make one.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.all.is_full.load(Ordering::Relaxed) && !self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Whether events have filled twice the bound, or the address three quarters of it.
+    pub(crate) fn overflows(&self) -> bool {
+        if self.has_room() {
+            return false;
+        }
+        let (inner, max) = (self.all.lock(), self.all.bytes_max);
+        let share = self.source.and_then(|source| inner.shares.get(&source));
+        inner.bytes > max.saturating_mul(2) || share.is_some_and(|share| share.bytes > max - max / ADDRESS_PART)
+    }
+
+    /// The connection keeps that many bytes now, which were counted as `before`.
+    pub(crate) fn recount(&self, before: usize, now: usize) {
+        self.all.recount(self.source, before, now);
+    }
+
+    /// Waits for a place, behind those who came before. The first of all, or of its address, gets one of any size.
+    pub(crate) async fn place(&self, bytes: usize) -> Place {
+        self.queue_up(bytes).place().await
+    }
+
+    /// Queues up for the answer of a short read.
+    pub(crate) fn turn(&self) -> Waiting {
+        self.queue_up(self.all.bytes_max / TURN_PART)
+    }
+
+    /// Queues up for a place.
+    pub(crate) fn queue_up(&self, bytes: usize) -> Waiting {
+        let (tell, place) = oneshot::channel();
+        let mut inner = self.all.lock();
+        inner.queue_up(Waiter { source: self.source, bytes, tell }, self.all.bytes_max);
+        self.all.go_on(inner);
+        if !self.has_room() {
+            self.all.pressed.notify_one();
+        }
+        Waiting { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
+    }
+
+    /// Resolves when a bound that was reached is not any more, from this call on.
+    pub(crate) fn eased(&self) -> Notified<'_> {
+        self.all.eased.notified()
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let Some(source) = self.source else { return };
+        let mut inner = self.all.lock();
+        if let Some(share) = inner.shares.get_mut(&source) {
+            share.accounts -= 1;
+        }
+        inner.forget(source);
     }
 }
 
 impl Inner {
-    fn set(&mut self, bytes: usize) {
-        self.bytes = bytes;
-        self.peak = self.peak.max(bytes);
+    /// A waiter goes to the line for all once its address has room for it.
+    fn queue_up(&mut self, waiter: Waiter, max: usize) {
+        let share = waiter.source.and_then(|source| self.shares.get_mut(&source));
+        let Some(share) = share else { return self.line.waiting.push_back(waiter) };
+        share.line.waiting.push_back(waiter);
+        self.line.waiting.extend(share.serve(max));
+        self.has_eased |= share.update(max);
     }
 
-    fn fits(&self, bytes: usize, max: usize) -> bool {
-        self.bytes == 0 || self.bytes.saturating_add(bytes) <= max
+    /// Those whose turn has come.
+    fn serve(&mut self, max: usize) -> Vec<Waiter> {
+        let mut given = Vec::new();
+        while let Some(first) = self.line.waiting.front() {
+            let is_gone = first.tell.is_closed();
+            if !is_gone && self.bytes > 0 && self.bytes.saturating_add(first.bytes) > max {
+                break;
+            }
+            let Some(first) = self.line.waiting.pop_front() else { break };
+            if is_gone {
+                self.recount_share(first.source, first.bytes, 0, max);
+                continue;
+            }
+            self.line.served += 1;
+            self.bytes += first.bytes;
+            self.peak = self.peak.max(self.bytes);
+            given.push(first);
+        }
+        given
+    }
+
+    fn recount_share(&mut self, source: Option<IpAddr>, before: usize, now: usize, max: usize) {
+        let Some(source) = source else { return };
+        let Some(share) = self.shares.get_mut(&source) else { return };
+        share.bytes = share.bytes.saturating_sub(before).saturating_add(now);
+        self.line.waiting.extend(share.serve(max));
+        self.has_eased |= share.update(max);
+        self.forget(source);
+    }
+
+    /// Takes out the share of an address that has nothing.
+    fn forget(&mut self, source: IpAddr) {
+        let is_over = |share: &Share| share.accounts == 0 && share.bytes == 0 && share.line.waiting.is_empty();
+        if self.shares.get(&source).is_some_and(is_over) {
+            self.shares.remove(&source);
+        }
+    }
+
+    /// Takes out those of an address that do not wait any more.
+    fn forget_gone(&mut self, source: Option<IpAddr>, max: usize) {
+        let mut bytes = 0;
+        self.line.waiting.retain(|waiter| {
+            let is_gone = waiter.source == source && waiter.tell.is_closed();
+            bytes += if is_gone { waiter.bytes } else { 0 };
+            !is_gone
+        });
+        if let Some(share) = source.and_then(|source| self.shares.get_mut(&source)) {
+            share.line.waiting.retain(|waiter| !waiter.tell.is_closed());
+            self.recount_share(source, bytes, 0, max);
+        }
+    }
+}
+
+impl Line {
+    fn is_empty(&self) -> bool {
+        self.waiting.iter().all(|waiter| waiter.tell.is_closed())
+    }
+}
+
+impl Share {
+    /// Counts those for whom the address has room; they go on to the line for all.
+    fn serve(&mut self, max: usize) -> Vec<Waiter> {
+        let mut ready = Vec::new();
+        while let Some(first) = self.line.waiting.front() {
+            let is_gone = first.tell.is_closed();
+            if !is_gone && self.bytes > 0 && self.bytes.saturating_add(first.bytes) > max / ADDRESS_PART {
+                break;
+            }
+            let Some(first) = self.line.waiting.pop_front() else { break };
+            if !is_gone {
+                self.line.served += 1;
+                self.bytes += first.bytes;
+                ready.push(first);
+            }
+        }
+        ready
+    }
+
+    /// Says whether it is full; true when it was and is not any more.
+    fn update(&self, max: usize) -> bool {
+        let is_full = !self.line.waiting.is_empty() || self.bytes >= (max / ADDRESS_PART).max(1);
+        self.is_full.swap(is_full, Ordering::Relaxed) && !is_full
     }
 }
 
 impl Place {
-    /// The bytes, which whoever calls this counts as its own from here on.
+    /// The bytes, which the caller counts as its own from here on.
     pub(crate) fn keep(mut self) -> usize {
         std::mem::take(&mut self.bytes)
+    }
+
+    /// The length of the answer that it is for.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.all.recount(self.bytes, 0);
+        self.all.recount(self.source, self.bytes, 0);
+    }
+}
+
+impl Waiting {
+    /// The place, when its turn has come. The wait goes on where it was when this is called again.
+    pub(crate) async fn place(&mut self) -> Place {
+        let place = (&mut self.place).await.expect("those who wait are told for as long as there is this");
+        self.is_over = true;
+        place
+    }
+
+    /// The place, if its turn has come already.
+    pub(crate) fn place_now(&mut self) -> Option<Place> {
+        let place = self.place.try_recv().ok()?;
+        self.is_over = true;
+        Some(place)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        self.place.close();
+        // It may have been given meanwhile, and is given back by this.
+        if self.place.try_recv().is_err() {
+            let mut inner = self.all.lock();
+            inner.forget_gone(self.source, self.all.bytes_max);
+            self.all.go_on(inner);
+        }
     }
 }
 
@@ -203,36 +381,76 @@ mod tests {
 
     use super::*;
 
+    fn now(waiting: &mut Waiting) -> Option<Place> {
+        waiting.place().now_or_never()
+    }
+
     #[test]
     fn places_are_given_in_order_and_never_beyond_the_bound() {
         let all = Arc::new(Unread::new(100));
-        let first = all.place(90).now_or_never().unwrap();
-        let mut long = Box::pin(all.place(60));
-        let mut short = Box::pin(all.place(5));
-        assert!(long.as_mut().now_or_never().is_none() && !all.has_room());
+        let account = all.account(None);
+        let first = account.place(90).now_or_never().unwrap();
+        let (mut long, mut short) = (account.queue_up(60), account.queue_up(5));
+        assert!(now(&mut long).is_none() && !account.has_room());
         // It would fit, but the long one came first and must not wait for ever.
-        assert!(short.as_mut().now_or_never().is_none());
+        assert!(now(&mut short).is_none());
         drop(first);
-        let long = long.now_or_never().unwrap();
-        let short = short.now_or_never().unwrap();
+        let (long, short) = (now(&mut long).unwrap(), now(&mut short).unwrap());
         assert_eq!(all.look(), (65, 90));
-        let mut given_up = Box::pin(all.place(50));
-        assert!(given_up.as_mut().now_or_never().is_none());
+        let mut given_up = account.queue_up(50);
+        assert!(now(&mut given_up).is_none());
         drop(given_up);
+        assert!(account.has_room(), "nobody waits any more");
         drop((long, short));
-        assert_eq!((all.look().0, all.has_room()), (0, true));
+        assert_eq!((all.look().0, account.has_room()), (0, true));
     }
 
     #[test]
     fn one_that_is_longer_than_the_bound_is_alone() {
         let all = Arc::new(Unread::new(100));
-        let first = all.place(1).now_or_never().unwrap();
-        let mut long = Box::pin(all.place(1_000));
-        assert!(long.as_mut().now_or_never().is_none());
+        let account = all.account(None);
+        let first = account.place(1).now_or_never().unwrap();
+        let mut long = account.queue_up(1_000);
+        assert!(now(&mut long).is_none());
         drop(first);
-        assert_eq!(long.now_or_never().unwrap().keep(), 1_000);
+        assert_eq!(now(&mut long).unwrap().keep(), 1_000);
         assert_eq!(all.look().0, 1_000);
-        all.recount(1_000, 0);
-        assert!(all.has_room());
+        account.recount(1_000, 0);
+        assert!(account.has_room());
+    }
+
+    #[test]
+    fn one_address_has_a_part_of_the_bound_and_those_who_wait_for_it_let_others_pass() {
+        let all = Arc::new(Unread::new(100));
+        let (greedy, second) = (all.account(Some([192, 0, 2, 1].into())), all.account(Some([192, 0, 2, 1].into())));
+        let other = all.account(Some([192, 0, 2, 2].into()));
+        let long = greedy.place(40).now_or_never().unwrap();
+        let (mut waiting, mut behind) = (second.queue_up(20), greedy.queue_up(1));
+        assert!(now(&mut waiting).is_none() && now(&mut behind).is_none(), "an address has a quarter, or one answer");
+        assert!(!greedy.has_room() && !second.has_room() && other.has_room());
+        assert_eq!(all.lines().into_keys().collect::<Vec<_>>(), [greedy.source()]);
+        let others = other.place(25).now_or_never().unwrap();
+        drop(long);
+        assert_eq!((now(&mut waiting).unwrap().keep(), now(&mut behind).unwrap().keep()), (20, 1));
+        assert!(all.lines().is_empty() && greedy.has_room() && !other.has_room());
+        second.recount(20, 80);
+        assert!(greedy.overflows() && !other.overflows(), "81 of 100 are events that one address does not take");
+        second.recount(81, 0);
+        drop((others, greedy, second, other));
+        assert_eq!((all.look().0, all.lock().shares.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_bound_that_is_not_reached_any_more_is_told() {
+        let all = Arc::new(Unread::new(100));
+        let source = Some([192, 0, 2, 1].into());
+        for (account, bytes) in [(all.account(None), 100), (all.account(source), 25)] {
+            let place = account.place(bytes).await;
+            assert!(!account.has_room());
+            let mut eased = std::pin::pin!(account.eased());
+            assert!(eased.as_mut().now_or_never().is_none());
+            drop(place);
+            assert!(eased.now_or_never().is_some() && account.has_room());
+        }
     }
 }

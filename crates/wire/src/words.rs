@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use jute::op;
 use replica::{NodeStatus, Replica, Role};
+use tokio::sync::Semaphore;
 use znode::SessionId;
 
 use crate::client::Client;
@@ -37,20 +38,35 @@ pub(crate) fn is_one(word: [u8; 4]) -> bool {
 /// The answer to a word. All but a few go through all connections, sessions or znodes: they are answered on another thread, one
 /// at a time.
 pub(crate) async fn answer(door: &Arc<Door>, word: [u8; 4]) -> String {
-    if matches!(&word, b"ruok" | b"isro" | b"srvr") {
-        return answer_here(door, word);
-    }
-    let Ok(_turn) = door.words.acquire().await else { return String::new() };
     let here = Arc::clone(door);
-    tokio::task::spawn_blocking(move || answer_here(&here, word)).await.unwrap_or_default()
+    answer_in_turn(&door.config.words, word, &door.words, move || answer_here(&here, word)).await
+}
+
+/// `answer` says what the word says, if it is among those that are allowed; in turn, if that takes long.
+async fn answer_in_turn(
+    allowed: &str,
+    word: [u8; 4],
+    turns: &Arc<Semaphore>,
+    answer: impl FnOnce() -> String + Send + 'static,
+) -> String {
+    let name = String::from_utf8_lossy(&word);
+    if !allowed.split(',').map(str::trim).any(|one| one == "*" || one == name) {
+        return format!("{name} is not executed because it is not in the whitelist.\n");
+    }
+    if matches!(&word, b"ruok" | b"isro" | b"srvr") {
+        return answer();
+    }
+    let Ok(turn) = Arc::clone(turns).acquire_owned().await else { return String::new() };
+    let walk = tokio::task::spawn_blocking(move || {
+        let answer = answer();
+        // It is kept until the walk is over, also when the connection is gone.
+        drop(turn);
+        answer
+    });
+    walk.await.unwrap_or_default()
 }
 
 fn answer_here(door: &Door, word: [u8; 4]) -> String {
-    let name = String::from_utf8_lossy(&word);
-    let allowed = door.config.words.split(',').map(str::trim).any(|one| one == "*" || one == name);
-    if !allowed {
-        return format!("{name} is not executed because it is not in the whitelist.\n");
-    }
     let mut out = String::new();
     let is_always_told = matches!(&word, b"ruok" | b"isro" | b"envi" | b"gtmk" | b"stmk");
     if !is_always_told && !door.is_serving() {
@@ -116,7 +132,9 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
 /// ZooKeeper tells what it had written down every 128 zxids; here the state is gone through, for the zxid that it has now.
 fn digest(door: &Door, out: &mut String) {
     let state = door.replica.state();
-    let digest = Replica::digest(&state);
+    let mut last = door.digest.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = last.filter(|(zxid, _)| *zxid == state.last_zxid());
+    let (_, digest) = *last.insert(known.unwrap_or_else(|| (state.last_zxid(), Replica::digest(&state))));
     let number = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
     let _ = writeln!(out, "{:x}: {number}", state.last_zxid().0);
 }
@@ -299,9 +317,35 @@ fn hex(session: SessionId) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
+    use futures_util::FutureExt;
+
     use crate::counts::Counts;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_word_that_goes_through_much_keeps_its_turn_until_it_is_done_also_when_its_client_has_gone() {
+        let turns = Arc::new(Semaphore::new(1));
+        let (go_on, waits) = channel();
+        let walk = move || waits.recv().unwrap();
+        let mut answer = Box::pin(answer_in_turn("hash", *b"hash", &turns, walk));
+        assert_eq!(answer.as_mut().now_or_never(), None);
+        drop(answer);
+        assert_eq!(turns.available_permits(), 0, "it goes on without its client");
+        go_on.send(String::new()).unwrap();
+        let _turn = turns.acquire().await.unwrap();
+    }
+
+    #[test]
+    fn a_word_that_is_not_allowed_is_refused_without_a_turn() {
+        let nothing = String::new;
+        let refused = answer_in_turn("srvr,hash", *b"mntr", &Arc::new(Semaphore::new(0)), nothing).now_or_never();
+        assert_eq!(refused.unwrap(), "mntr is not executed because it is not in the whitelist.\n");
+        let srvr = answer_in_turn("srvr,hash", *b"srvr", &Arc::new(Semaphore::new(0)), nothing).now_or_never();
+        assert_eq!(srvr.unwrap(), "");
+    }
 
     #[test]
     fn a_word_is_told_from_the_length_of_a_packet() {

@@ -9,7 +9,7 @@ use jute::{
     op, xid,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use crate::node::PATIENCE;
@@ -40,7 +40,10 @@ pub(crate) struct Packet {
 pub(crate) type Greeting = (TcpStream, Frames, Option<ConnectResponse>);
 
 pub(crate) async fn greet(addr: SocketAddr, request: &ConnectRequest) -> Greeting {
-    let mut stream = TcpStream::connect(addr).await.unwrap();
+    greet_over(TcpStream::connect(addr).await.unwrap(), request).await
+}
+
+async fn greet_over(mut stream: TcpStream, request: &ConnectRequest) -> Greeting {
     stream.write_all(&framed(|out| request.write(out))).await.unwrap();
     let mut frames = Frames::new(1 << 24);
     let packet = packet(&mut stream, &mut frames).await;
@@ -65,6 +68,14 @@ impl Client {
     pub(crate) async fn open(addr: SocketAddr, timeout_ms: i32) -> Client {
         let asked = ConnectRequest { timeout_ms, read_only: Some(false), ..ConnectRequest::default() };
         Client::of(greet(addr, &asked).await)
+    }
+
+    /// The same from another address of this machine.
+    pub(crate) async fn open_from(source: [u8; 4], addr: SocketAddr, timeout_ms: i32) -> Client {
+        let asked = ConnectRequest { timeout_ms, read_only: Some(false), ..ConnectRequest::default() };
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((source, 0).into()).unwrap();
+        Client::of(greet_over(socket.connect(addr).await.unwrap(), &asked).await)
     }
 
     /// Resumes the session of another client.

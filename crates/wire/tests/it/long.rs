@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jute::{CreateRequest, MultiOp, NamesStat, PathOnly, PathWatch, Record, Request};
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 use wire::WireConfig;
 
@@ -113,23 +114,106 @@ async fn a_long_read_is_in_its_turn_among_writes_and_short_reads() {
     }
 }
 
-#[tokio::test]
-async fn answers_that_nobody_takes_do_not_add_up_and_who_reads_is_answered() {
-    const LONG: usize = 5_000 * 204;
-    let answers_bytes_max = 4 * LONG;
-    let config = WireConfig { answers_bytes_max, write_timeout_ms: 600_000, ..WireConfig::default() };
-    let node = start(config).await;
-    let mut client = node.client().await;
-    fill(&mut client, "/long", 5_000, 200, 0).await;
+/// The length of an answer with 5,000 names of 200 bytes.
+const LONG: usize = 5_000 * 204;
+
+/// All addresses share one bound.
+fn one_bound(answers_bytes_max: usize) -> WireConfig {
+    let exempt = "127.0.0.0/8".parse().unwrap();
+    WireConfig { answers_bytes_max, exempt, write_timeout_ms: 600_000, ..WireConfig::default() }
+}
+
+/// Clients that ask for more than their sockets hold, and take none of it.
+async fn silent(node: &Node, source: [u8; 4], count: usize) -> Vec<Client> {
     let mut silent = Vec::new();
-    for _ in 0..30 {
-        let mut one = node.client().await;
+    for _ in 0..count {
+        let mut one = Client::open_from(source, node.addr, 30_000).await;
         socket2::SockRef::from(&one.stream).set_recv_buffer_size(4_096).unwrap();
         for _ in 0..5 {
             one.send(&children("/long", false)).await;
         }
         silent.push(one);
     }
+    silent
+}
+
+/// Waits until a number is as wanted.
+async fn number_is(node: &Node, field: &str, wanted: impl Fn(usize) -> bool) {
+    let waiting = async {
+        while !wanted(number(node, field).await) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{field} does not become as wanted"));
+}
+
+/// It is made of the state of when there is room for it, and shows what was written until then.
+#[tokio::test]
+async fn a_read_that_waits_for_room_keeps_neither_writes_nor_pings_nor_an_old_state() {
+    let node = start(one_bound(4 * LONG)).await;
+    let (mut other, mut reader) = (node.client().await, node.client().await);
+    fill(&mut other, "/long", 5_000, 200, 0).await;
+    let silent = silent(&node, [127, 0, 0, 1], 24).await;
+    // Their sockets are full, and so many of them wait that it takes several rounds of giving up until nobody does.
+    number_is(&node, "zk_num_alive_connections", |alive| alive < 26).await;
+    number_is(&node, "zk_unread_bytes", |bytes| bytes > 3 * LONG - 1_000).await;
+    let xids = [reader.send(&children("/long", true)).await, reader.send(&children("/long", false)).await];
+    // The second answer shows it too, and the first has set its watch behind it.
+    reader.send(&Request::Ping).await;
+    assert_eq!(reader.answer().await.xid, jute::xid::PING, "a client that waits is alive");
+    other.create("/long/new", 0).await.unwrap();
+    other.nothing_more().await;
+    drop(silent);
+    for xid in xids {
+        let answer = reader.answer().await;
+        assert_eq!((answer.xid, answer.error), (xid, 0));
+        assert_eq!(NamesStat::from_bytes(&answer.body).unwrap().names.len(), 5_001);
+    }
+    assert!(reader.events.is_empty());
+    other.create("/long/newer", 0).await.unwrap();
+    assert_eq!(reader.event().await, (4, "/long".into()));
+}
+
+#[tokio::test]
+async fn one_address_does_not_use_up_what_all_may_have() {
+    let answers_bytes_max = 16 * LONG;
+    let config = WireConfig { answers_bytes_max, write_timeout_ms: 600_000, ..WireConfig::default() };
+    let node = start(config).await;
+    let mut client = node.client().await;
+    fill(&mut client, "/long", 5_000, 200, 0).await;
+    let _silent = silent(&node, [127, 0, 0, 2], 30).await;
+    for _ in 0..4 {
+        let answer: NamesStat = timeout(PATIENCE, client.ask(children("/long", false))).await.unwrap().unwrap();
+        assert_eq!(answer.names.len(), 5_000);
+    }
+    let most = number(&node, "zk_max_unread_bytes").await;
+    assert!(most <= answers_bytes_max / 4 + 2 * LONG, "{most} of {answers_bytes_max}");
+    client.close().await;
+}
+
+#[tokio::test]
+async fn a_packet_that_is_not_whole_keeps_no_room_from_others() {
+    let node = start(one_bound(4 * LONG)).await;
+    let (mut client, mut half) = (node.client().await, node.client().await);
+    fill(&mut client, "/long", 5_000, 200, 0).await;
+    let silent = silent(&node, [127, 0, 0, 1], 24).await;
+    // Their sockets are full, and so many of them wait that it takes several rounds of giving up until nobody does.
+    number_is(&node, "zk_num_alive_connections", |alive| alive < 26).await;
+    number_is(&node, "zk_unread_bytes", |bytes| bytes > 3 * LONG - 1_000).await;
+    half.stream.write_all(&[0, 0, 1, 0, 1]).await.unwrap();
+    client.create("/behind", 0).await.unwrap();
+    drop(silent);
+    number_is(&node, "zk_half_packets_bytes", |bytes| bytes == 5).await;
+    number_is(&node, "zk_unread_bytes", |bytes| bytes == 0).await;
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_do_not_add_up_and_who_reads_is_answered() {
+    let answers_bytes_max = 4 * LONG;
+    let node = start(one_bound(answers_bytes_max)).await;
+    let mut client = node.client().await;
+    fill(&mut client, "/long", 5_000, 200, 0).await;
+    let _silent = silent(&node, [127, 0, 0, 1], 30).await;
     // It waits until some of those who take nothing have been given up.
     let answer: NamesStat = timeout(4 * PATIENCE, client.ask(children("/long", false))).await.unwrap().unwrap();
     assert_eq!(answer.names.len(), 5_000);
@@ -147,6 +231,15 @@ async fn an_answer_beyond_what_all_may_have_is_refused() {
     assert_eq!(client.call(children("/long", false)).await, Err(-8));
     assert_eq!(client.call(children("/long", true)).await, Err(-8));
     client.create("/b", 0).await.unwrap();
+    // A multiRead has the same bound, though a packet may be longer.
+    client.set("/b", &"x".repeat(400)).await.unwrap();
+    let which = || PathWatch { path: "/b".into(), watch: false };
+    let reads = |count| Request::MultiRead(vec![MultiOp::GetData(which()); count]);
+    assert!(client.call(reads(90)).await.unwrap().len() > 40_000);
+    for count in [110, 240, 300] {
+        let read = client.call(reads(count)).await.map(|body| body.len());
+        assert_eq!(read, Err(-8), "{count}");
+    }
     client.close().await;
 }
 

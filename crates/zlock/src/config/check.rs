@@ -210,6 +210,13 @@ impl Settings {
         let (replica, limits) = (&self.replica, &self.replica.limits);
         vec![
             (
+                self.wire.packet_bytes_max > self.wire.answers_bytes_max / 2,
+                format!(
+                    "zookeeper_packet_max ({}) must be at most half of zookeeper_answers_max ({}), which is the longest answer",
+                    self.wire.packet_bytes_max, self.wire.answers_bytes_max
+                ),
+            ),
+            (
                 !(1..=BATCH_MAX).contains(&replica.reap_batch_max),
                 format!(
                     "reap_batch_max ({}) must be at most {BATCH_MAX}, and above 0, or sessions would never expire",

@@ -132,7 +132,7 @@ keys! {
         zookeeper_watches_max: count = wire.watches_max, "Watches of all ZooKeeper clients of this node.";
         zookeeper_connection_watches_max: count = wire.connection_watches_max, "Watches of one connection, so that none takes all of those.";
         zookeeper_unread_max: size = wire.unread_bytes_max, "Answers and events that one client has not taken yet.";
-        zookeeper_answers_max: size = wire.answers_bytes_max, "Answers to all ZooKeeper clients that are being made or wait for them, and the longest answer.";
+        zookeeper_answers_max: size = wire.answers_bytes_max, "Answers to all ZooKeeper clients that are being made or wait for them; the longest is half of it.";
         zookeeper_handshake_timeout: duration = wire.handshake_timeout_ms, "From a connection's beginning to its first whole packet.";
         zookeeper_write_timeout: duration = wire.write_timeout_ms, "How long a client may take nothing of what it is sent.";
         zookeeper_propose_timeout: duration = wire.propose_timeout_ms, "How long a write or a sync may take until its connection is closed.";

@@ -87,6 +87,7 @@ fn contradictions_are_refused() {
     refused(&format!("{THREE}body_max = \"32MiB\"\ndata_max = \"9MiB\"\n"), "at most 8388608");
     refused(&format!("{THREE}ops_max = 5000\n"), "at most 4096");
     refused(&format!("{THREE}threads = 5000\n"), "at most 1024");
+    refused(&format!("{THREE}zookeeper_answers_max = \"1MiB\"\n"), "at most half of zookeeper_answers_max");
     refused(&THREE.replace("10.0.0.1:7101", "10.0.0.1"), "`10.0.0.1` of member 1 is not `HOST:PORT`");
 }
 

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::system::{Cluster, Program};
 
 /// The table's head.
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "traffic",
     "p50 without, ms",
     "p99",
@@ -33,7 +33,8 @@ const COLUMNS: [&str; 12] = [
     "longest, ms",
     "honest errors",
     "elections",
-    "hostile done",
+    "hostile sent",
+    "done",
     "refused",
     "broken",
 ];
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     /// Connections to each node that say nothing.
     #[arg(long, default_value_t = 4_200)]
     connections: usize,
-    /// Fails when a 99th percentile is more than five times as long with the traffic.
+    /// Fails when a 99th percentile is more than five times as long with the traffic, or when there was no traffic.
     #[arg(long)]
     check: bool,
     /// Below which directory the nodes have their data.
@@ -80,6 +81,18 @@ struct Row {
 }
 
 impl Row {
+    /// What went wrong with it.
+    fn wrong(&self, check: bool) -> Vec<&'static str> {
+        let [sent, ..] = self.tally.counts();
+        let reasons = [
+            (self.elections.is_none(), "no node answers any more"),
+            (self.elections.is_some_and(|elections| elections > 0), "another leader was elected"),
+            (check && sent == 0, "the hostile clients sent nothing: this measures no traffic"),
+            (check && self.ratio() > RATIO_MAX, "the 99th percentile is more than five times as long"),
+        ];
+        reasons.into_iter().filter_map(|(wrong, why)| wrong.then_some(why)).collect()
+    }
+
     fn ratio(&self) -> f64 {
         self.with.p99_ms() / self.without.p99_ms().max(0.001)
     }
@@ -96,7 +109,9 @@ pub(crate) async fn run(args: Args) -> Result<usize, Error> {
         match one(&args, kind).await {
             Ok(row) => {
                 print(&row);
-                failed += usize::from(row.elections != Some(0) || (args.check && row.ratio() > RATIO_MAX));
+                let wrong = row.wrong(args.check);
+                wrong.iter().for_each(|why| eprintln!("{}: {why}", kind.name()));
+                failed += usize::from(!wrong.is_empty());
             }
             Err(error) => {
                 eprintln!("{}: {error}", kind.name());
@@ -109,9 +124,9 @@ pub(crate) async fn run(args: Args) -> Result<usize, Error> {
 
 fn print(row: &Row) {
     let (without, with) = (&row.without, &row.with);
-    let (done, refused, broken) = row.tally.counts();
+    let [sent, done, refused, broken] = row.tally.counts();
     println!(
-        "| {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} | {} | {} | {done} | {refused} | {broken} |",
+        "| {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} | {} | {} | {sent} | {done} | {refused} | {broken} |",
         row.kind.name(),
         without.p50_ms(),
         without.p99_ms(),
@@ -143,4 +158,23 @@ async fn one(args: &Args, kind: Kind) -> Result<Row, Error> {
     let after = cluster.term().await;
     let elections = before.zip(after).map(|(before, after)| after.saturating_sub(before));
     Ok(Row { kind, without, with: with?, elections, tally })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_that_did_nothing_is_a_failure_of_the_check() {
+        let honest = || Honest::of(std::iter::once(Duration::from_millis(1)), 0);
+        let row = |sent: u64, elections| {
+            let tally = Arc::new(Tally::default());
+            tally.sent(sent);
+            Row { kind: Kind::ChunkedBodies, without: honest(), with: honest(), elections, tally }
+        };
+        assert_eq!(row(0, Some(0)).wrong(true), ["the hostile clients sent nothing: this measures no traffic"]);
+        assert!(row(0, Some(0)).wrong(false).is_empty() && row(1, Some(0)).wrong(true).is_empty());
+        assert_eq!(row(1, Some(1)).wrong(false), ["another leader was elected"]);
+        assert_eq!(row(1, None).wrong(false), ["no node answers any more"]);
+    }
 }

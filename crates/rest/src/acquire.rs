@@ -13,7 +13,7 @@ use znode::{
     Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath, Zxid,
 };
 
-use crate::access::shown_name;
+use crate::access::{check_readable, own_credential, shown_name};
 use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
 use crate::door::Door;
@@ -89,6 +89,7 @@ pub(crate) async fn acquire(call: Call) -> Answer {
 pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
     let credential = call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
+    call.pass_body_over().await?;
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let (path, attempt) = (wish.lock, wish.attempt);
     // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's name.
@@ -107,7 +108,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
             Ok(Waited::Held(grant)) => grant,
             // However the wait ended: if the place is kept, the client must hear of its ticket.
-            Ok(Waited::Over) | Err(_) => match standing(&call, &ticket)? {
+            Ok(Waited::Over) | Err(_) => match standing(&call, &ticket, true)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),
             },
@@ -281,19 +282,25 @@ pub(crate) enum Standing {
     Waiting(Response),
 }
 
-/// What is to be said of a ticket after a wait.
+/// What is to be said of a ticket after a wait. What its reader may know is asked again: the ACL of the lock may have been set
+/// meanwhile, and a ticket of the request's own session, which it `was`, have gone.
 ///
 /// # Errors
-/// 410 when it has gone.
-pub(crate) fn standing(call: &Call, ticket: &ZPath) -> Result<Standing, Problem> {
+/// 410 when it has gone; 403 when the request may not read its lock.
+pub(crate) fn standing(call: &Call, ticket: &ZPath, was_own: bool) -> Result<Standing, Problem> {
     let state = call.door.replica().state();
     let zxid = state.last_zxid();
     let problem = |error| match error {
-        Error::NoNode => past::ticket_gone(&state, ticket, zxid),
+        Error::NoNode if was_own => past::ticket_gone(&state, ticket, zxid),
+        Error::NoNode => past::ticket_gone_for(&call.identities, &state, ticket),
         error => Problem::from(error).at(ticket, zxid),
     };
     let lock = ticket.parent().ok_or_else(|| problem(Error::BadArguments))?;
-    match lock::status(&state, ticket).map_err(problem)? {
+    let status = lock::status(&state, ticket).map_err(problem)?;
+    if own_credential(call, &state, ticket).is_none() {
+        check_readable(&call.identities, &state, &lock)?;
+    }
+    match status {
         LockStatus::Held { token, holds } => Ok(Standing::Held(Grant::seen(&state, ticket, token, holds))),
         LockStatus::Waiting { predecessor } => {
             let body = Ticket::Waiting {

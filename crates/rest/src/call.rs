@@ -94,7 +94,10 @@ impl Call {
         let body = self.door.bodies().read(body, max);
         let deadline = Duration::from_millis(self.door.config().body_read_timeout_ms);
         match tokio::time::timeout(deadline, body).await {
-            Ok(Ok(read)) => Ok(read),
+            Ok(Ok(read)) => {
+                self.is_whole();
+                Ok(read)
+            }
             Ok(Err(Broken::TooLarge)) => Err(too_large(max)),
             Ok(Err(Broken::Unreadable(error))) => Err(Problem::bad("body", error)),
             Ok(Err(Broken::Full)) => {
@@ -105,6 +108,25 @@ impl Call {
                 let detail = format!("the body took longer than {} ms", self.door.config().body_read_timeout_ms);
                 Err(Problem::new(ProblemType::RequestTimeout, StatusCode::REQUEST_TIMEOUT, detail))
             }
+        }
+    }
+
+    /// Reads what a client sends to an operation that has no use for it: `safe_for_ms` is counted from a request that is
+    /// whole, and the session is heard with that.
+    pub(crate) async fn pass_body_over(&mut self) -> Result<(), Problem> {
+        if self.body.get_mut().unwrap_or_else(PoisonError::into_inner).is_end_stream() {
+            return Ok(());
+        }
+        self.body(self.door.config().body_bytes_max).await.map(drop)
+    }
+
+    /// The last byte of the body has come: the client is heard of, at its connection and in its session.
+    fn is_whole(&self) {
+        if let Some(peer) = self.peer() {
+            peer.heard();
+        }
+        if let Some(credential) = self.caller.credential {
+            self.door.replica().touch_soon(credential);
         }
     }
 

@@ -7,10 +7,12 @@ use tls::Networks;
 pub struct RestConfig {
     /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`; nobody when empty.
     pub super_digest: String,
-    /// Names and addresses by which clients may call this node, without ports. A listener on loopback takes these and the
-    /// names of its machine, others take any when there are none here. Beyond: 421.
+    /// Names and addresses by which clients may call this node, as [`crate::normal_host`] gives them. A listener on loopback
+    /// takes these and the names of its machine. Others take any name when there are none here, and any address. Beyond: 421.
     pub http_hosts: Vec<String>,
-    /// Origins whose pages may ask, such as `https://ui.example`, besides the node's own. Beyond: 403.
+    /// The host of the address that this node gives to clients, in the same form; a listener that is not on loopback takes it.
+    pub own_host: String,
+    /// Origins whose pages may ask, besides the node's own, as [`crate::normal_origin`] gives them. Beyond: 403.
     pub http_origins: Vec<String>,
     /// Connections at once. Beyond: a silent one gives way, else 503 with `Retry-After`, and the connection is closed.
     pub connections_max: usize,
@@ -61,6 +63,7 @@ impl Default for RestConfig {
         RestConfig {
             super_digest: String::new(),
             http_hosts: Vec::new(),
+            own_host: String::new(),
             http_origins: Vec::new(),
             connections_max: 16_384,
             connections_per_address_max: 0,

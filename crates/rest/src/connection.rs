@@ -13,12 +13,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use hyper::body::Incoming as RequestBody;
+use hyper::body::{Body as _, Incoming as RequestBody};
 use hyper::rt::Write as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tls::Place;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
@@ -89,8 +88,8 @@ impl Connections {
         }
     }
 
-    /// Serves a connection to its end. Its first whole request is heard of in its place.
-    pub(crate) async fn serve<T: Socket>(&self, stream: T, guest: Option<(Peer, &Place)>) {
+    /// Serves a connection to its end. A whole request is heard of in its place.
+    pub(crate) async fn serve<T: Socket>(&self, stream: T, guest: Option<Peer>) {
         let delivery = Delivery::default();
         let mut io = Delivering::new(TokioIo::new(stream), delivery.clone(), self.stall);
         let mut alarm = std::pin::pin!(tokio::time::sleep_until(self.started));
@@ -117,14 +116,17 @@ impl Connections {
         &self,
         io: Io<T>,
         delivery: &Delivery,
-        guest: Option<&(Peer, &Place)>,
+        guest: Option<&Peer>,
         wakers: &mut Wakers<'_, '_>,
     ) -> hyper::Result<Option<Io<T>>> {
         let service = service_fn(|mut request: hyper::Request<RequestBody>| {
             delivery.working();
             request.extensions_mut().insert(delivery.clone());
-            if let Some((peer, place)) = guest {
-                place.heard();
+            if let Some(peer) = guest {
+                // Of one that has a body, when that is whole.
+                if request.body().is_end_stream() {
+                    peer.heard();
+                }
                 request.extensions_mut().insert(peer.clone());
             }
             let answer = self.router.clone().oneshot(request);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header::{HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{StatusCode, Uri};
@@ -19,6 +20,7 @@ use znode::Zxid;
 use crate::RestConfig;
 use crate::bodies::Bodies;
 use crate::caller::{Arrival, Proven, credential};
+use crate::cursors::Cursors;
 use crate::node::Digests;
 use crate::problem::Problem;
 use crate::{long_answers, origin};
@@ -38,6 +40,7 @@ struct Inner {
     node_id: u64,
     waits: Arc<Semaphore>,
     bodies: Bodies,
+    cursors: Cursors,
     digests: Digests,
     session_rates: Rates,
     stopping: CancellationToken,
@@ -53,7 +56,9 @@ impl Door {
         let waits = Arc::new(Semaphore::new(config.waits_max.min(Semaphore::MAX_PERMITS)));
         let (bodies, digests) = (Bodies::new(config.bodies_bytes_max), Digests::default());
         let session_rates = Rates::new(config.session_rate_max);
-        Door { inner: Arc::new(Inner { replica, config, node_id, waits, bodies, digests, session_rates, stopping }) }
+        let cursors = Cursors::default();
+        let inner = Inner { replica, config, node_id, waits, bodies, cursors, digests, session_rates, stopping };
+        Door { inner: Arc::new(inner) }
     }
 
     pub(crate) fn replica(&self) -> &Replica {
@@ -96,6 +101,11 @@ impl Door {
     /// Memory for bodies.
     pub(crate) fn bodies(&self) -> &Bodies {
         &self.inner.bodies
+    }
+
+    /// Where lists go on behind names that are not for the request to know.
+    pub(crate) fn cursors(&self) -> &Cursors {
+        &self.inner.cursors
     }
 
     /// Digests of the state.
@@ -172,7 +182,7 @@ impl Door {
     }
 }
 
-/// The outermost layer: bounds of the head, pages of elsewhere, the heartbeat on arrival, the headers of every answer.
+/// The outermost layer: bounds of the head, pages of elsewhere, the heartbeat of a whole request, the headers of every answer.
 pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let arrival = Arrival(Instant::now());
     if let Some(problem) = head_problem(door.config(), request.uri(), request.headers()) {
@@ -183,7 +193,10 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
         return door.finish(problem.into_response());
     }
     let proven = credential(request.headers());
-    if let Ok(Some(credential)) = proven {
+    // Of one that has a body, the session is heard when that is whole.
+    if let Ok(Some(credential)) = proven
+        && request.body().is_end_stream()
+    {
         door.replica().touch_soon(credential);
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());

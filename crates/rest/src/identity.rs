@@ -58,7 +58,14 @@ mod tests {
     fn proven(values: &[&'static str]) -> Result<Vec<String>, Problem> {
         let (mut extensions, mut headers) = (Extensions::new(), HeaderMap::new());
         let (addr, subject) = ([192, 0, 2, 1].into(), Some("CN=a".into()));
-        extensions.insert(Peer::new(Known { addr, is_exempt: false, on_loopback: false, is_secure: true, subject }));
+        extensions.insert(Peer::new(Known {
+            addr,
+            place: None,
+            is_exempt: false,
+            on_loopback: false,
+            is_secure: true,
+            subject,
+        }));
         for value in values {
             headers.append(AUTHORIZATION, HeaderValue::from_static(value));
         }

@@ -23,6 +23,7 @@ mod call;
 mod caller;
 mod config;
 mod connection;
+mod cursors;
 mod delivery;
 mod door;
 mod elections;
@@ -56,5 +57,6 @@ mod words;
 mod znodes;
 
 pub use config::RestConfig;
+pub use origin::{normal_host, normal_origin};
 pub use routes::{openapi_document, router};
 pub use serve::serve;

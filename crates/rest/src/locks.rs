@@ -115,55 +115,75 @@ pub(crate) async fn set(mut call: Call) -> Answer {
 /// Lists the locks that have contenders.
 #[utoipa::path(get, path = "/v1/locks", tag = "locks",
     params(("prefix" = Option<String>, Query, description = "locks at and below this path; absent: all"),
-        ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
+        ("limit" = Option<usize>, Query),
+        ("after" = Option<String>, Query, description = "a lock, or `next` of the page before, as it is")),
     responses((status = 200, description = "Locks by path", body = LockList)))]
 pub(crate) async fn list(mut call: Call) -> Answer {
     let state = call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
     let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
-    let after = call.query.path("after")?;
+    let after = call.query.take("after").map(|text| call.door.cursors().open(&text)).transpose()?;
     call.query.finish()?;
     let named = |lock: &ZPath| *lock == prefix || state.may_read_name(lock, &call.identities);
     let is_shown = |lock: &ZPath| shows(&call.identities, &state, lock) && named(lock);
-    let mut locks = shown_locks(&state, &prefix, after, limit + 1, is_shown)?;
-    let more = locks.len() > limit;
-    locks.truncate(limit);
-    // A cursor is a name as well.
-    let next = if more { locks.last().map(|summary| summary.lock.as_str().into()) } else { None };
-    let locks = locks.into_iter();
-    let locks = locks.map(|summary| LockSummary {
-        lock: summary.lock.as_str().into(),
-        contenders: summary.contenders,
-        first: contender(&call.identities, &state, summary.first),
-    });
-    Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks: locks.collect(), next }))
+    let page = Page::of(lock::paths(&state, &prefix, after.as_ref()), limit, is_shown);
+    let next = match page.end {
+        End::All => None,
+        // A cursor is a name as well: this one is on the page, and that one is not for the request to know.
+        End::Shown(last) => Some(last.as_str().into()),
+        End::PassedOver(last) => Some(call.door.cursors().seal(last)?),
+    };
+    let summary = |lock: &ZPath| {
+        let lock::LockSummary { lock, contenders, first } = lock::summary(&state, lock)?;
+        let first = contender(&call.identities, &state, first);
+        Ok(LockSummary { lock: lock.as_str().into(), contenders, first })
+    };
+    let locks = page.shown.into_iter().map(summary).collect::<Result<_, Error>>()?;
+    Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks, next }))
 }
 
-/// Locks in a row that a request may not read and that are passed over for it.
+/// Locks that one request may not read and that are passed over for it. Looking at them has a cost, too.
 const PASSED_OVER_MAX: usize = 10_000;
 
-/// At most `max` of the locks after `after` that are to be shown.
-fn shown_locks(
-    state: &State,
-    prefix: &ZPath,
-    mut after: Option<ZPath>,
-    max: usize,
-    is_shown: impl Fn(&ZPath) -> bool,
-) -> Result<Vec<lock::LockSummary>, Problem> {
-    let (mut shown, mut passed_over) = (Vec::new(), 0);
-    loop {
-        let some = lock::list(state, prefix, after.as_ref(), max)?;
-        let Some(last) = some.last().map(|summary| summary.lock.clone()) else { return Ok(shown) };
-        passed_over += some.len();
-        shown.extend(some.into_iter().filter(|summary| is_shown(&summary.lock)));
-        if shown.len() >= max {
-            shown.truncate(max);
-            return Ok(shown);
+/// A page of locks.
+struct Page<'a> {
+    shown: Vec<&'a ZPath>,
+    end: End<'a>,
+}
+
+/// Where a page ends.
+enum End<'a> {
+    /// There is nothing behind it.
+    All,
+    /// At the last lock that it shows.
+    Shown(&'a ZPath),
+    /// At a lock that it does not show.
+    PassedOver(&'a ZPath),
+}
+
+impl<'a> Page<'a> {
+    /// The first `limit` that are to be shown, behind no more than [`PASSED_OVER_MAX`] that are not.
+    fn of(locks: impl Iterator<Item = &'a ZPath>, limit: usize, is_shown: impl Fn(&ZPath) -> bool) -> Page<'a> {
+        let (mut shown, mut passed_over): (Vec<&ZPath>, usize) = (Vec::new(), 0);
+        for lock in locks {
+            if is_shown(lock) {
+                match shown.last() {
+                    Some(last) if shown.len() == limit => {
+                        let end = End::Shown(last);
+                        return Page { shown, end };
+                    }
+                    _ => shown.push(lock),
+                }
+            } else {
+                passed_over += 1;
+                if passed_over == PASSED_OVER_MAX {
+                    let full = shown.last().filter(|_| shown.len() == limit);
+                    let end = full.map_or(End::PassedOver(lock), |last| End::Shown(last));
+                    return Page { shown, end };
+                }
+            }
         }
-        if passed_over > PASSED_OVER_MAX.max(max) {
-            return Err(Problem::bad("prefix", "too many locks that the request may not read: ask for fewer"));
-        }
-        after = Some(last);
+        Page { shown, end: End::All }
     }
 }
 
@@ -186,36 +206,38 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let zxid = state.last_zxid();
     let lock = ticket.parent().ok_or_else(|| Problem::bad("ticket", "the root is no lock node"))?;
-    let problem = |error| match error {
-        // How it ended is a part of the lock's past.
-        Error::NoNode if lock::may_read_past(&state, &lock, &call.identities) => {
-            past::ticket_gone(&state, &ticket, zxid)
-        }
-        Error::NoNode => Problem::ticket_gone(&ticket, zxid),
+    let status = lock::status(&state, &ticket).map_err(|error| match error {
+        Error::NoNode => past::ticket_gone_for(&call.identities, &state, &ticket),
         error => Problem::from(error).at(&ticket, zxid),
-    };
-    let status = lock::status(&state, &ticket).map_err(problem)?;
+    })?;
     // How long the lock is safe is said to its owner only: nobody else keeps the session alive.
     let own = own_credential(&call, &state, &ticket);
     if own.is_none() {
         check_readable(&call.identities, &state, &lock)?;
     }
+    let was_own = own.is_some();
     // While somebody has it, all that changes is copied.
     drop(state);
+    call.pass_body_over().await?;
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
     let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
-    match status {
+    let ended = match status {
         _ if until_revoked => {
             tokio::select! {
-                end = revoke::wait(call.door.replica(), &ticket, deadline) => end?,
+                end = revoke::wait(call.door.replica(), &ticket, deadline) => end,
                 () = call.door.stopped() => return Err(Problem::stopping()),
             }
         }
-        LockStatus::Held { .. } => {}
-        LockStatus::Waiting { .. } => _ = wait(&call.door, &ticket, deadline).await?,
+        LockStatus::Held { .. } => Ok(()),
+        LockStatus::Waiting { .. } => wait(&call.door, &ticket, deadline).await.map(drop),
+    };
+    match ended {
+        // What is to be said of one that has gone depends on who asks.
+        Err(problem) if !problem.is(Error::NoNode) => return Err(problem),
+        _ => {}
     }
-    if let Standing::Waiting(answer) = standing(&call, &ticket)? {
+    if let Standing::Waiting(answer) = standing(&call, &ticket, was_own)? {
         return Ok(answer);
     }
     // The heartbeat may take its time, and the ticket be taken away meanwhile: how it stands is looked up behind it.
@@ -223,7 +245,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
     };
-    match standing(&call, &ticket)? {
+    match standing(&call, &ticket, was_own)? {
         Standing::Held(grant) => Ok(held(&call, &ticket, &lock, grant, safe_for_ms)),
         Standing::Waiting(answer) => Ok(answer),
     }
@@ -240,6 +262,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     let to = to.transpose().map_err(|_| Problem::bad("to", "not a znode path"))?;
     std::mem::take(&mut call.query).finish()?;
     call.caller.session()?;
+    call.pass_body_over().await?;
     let op = match to {
         None => Op::Release { ticket },
         Some(to) => Op::HandOver { ticket, to },

@@ -78,14 +78,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         return Err(gone(&ticket, &state));
     };
     // As for a single ticket: how long it is safe is said to its owner only, and others see what they may read.
+    check_parts_readable(&call, &state, &ticket, parts)?;
     let own = own_credential(&call, &state, &ticket);
-    if own.is_none() {
-        let mut locks = parts.iter().filter_map(ZPath::parent);
-        // Refused at the ticket that was named, not at another of its locks.
-        if !locks.all(|lock| state.may_read(&lock, &call.identities)) {
-            return Err(forbidden(&state, &ticket));
-        }
-    }
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let step = |state: &State| match lock::status(state, &ticket) {
         Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
@@ -96,7 +90,20 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,
     };
-    view(&call.identities, &call.door.replica().state(), &ticket, safe_for_ms)
+    let state = call.door.replica().state();
+    // Again: the ACL of a lock may have been set during the wait.
+    let parts = lock::parts(&state, &ticket).ok_or_else(|| gone(&ticket, &state))?;
+    check_parts_readable(&call, &state, &ticket, parts)?;
+    view(&call.identities, &state, &ticket, safe_for_ms)
+}
+
+/// Whether the request may know how a multi-lock stands: its owner may, and who may read all of its locks.
+fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPath]) -> Result<(), Problem> {
+    let mut locks = parts.iter().filter_map(ZPath::parent);
+    let readable =
+        own_credential(call, state, ticket).is_some() || locks.all(|lock| state.may_read(&lock, &call.identities));
+    // Refused at the ticket that was named, not at another of its locks.
+    if readable { Ok(()) } else { Err(forbidden(state, ticket)) }
 }
 
 /// What is asked, and by which owner.

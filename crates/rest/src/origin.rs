@@ -5,8 +5,9 @@
 //! - `Origin`, which browsers put on every request of a page that writes or comes from elsewhere, and `Sec-Fetch-Site` on the
 //!   others. A foreign one is refused. Programs send neither.
 //! - `Host`, which is the page's own name also when that name was made to lead here (DNS rebinding). A listener for this
-//!   machine takes the names of this machine only, and others those that the operator has listed, when there are any. A name
-//!   that is not listed makes no `Origin` the node's own.
+//!   machine takes the names of this machine only. Others, when the operator has listed any, take those, the host of the
+//!   node's own `http_addr`, and every address: a page cannot have an address for its name and come from elsewhere, and those
+//!   who probe a node or pass requests on to it know no name. A name of which nothing is known makes no `Origin` the node's own.
 
 use std::net::IpAddr;
 
@@ -29,6 +30,44 @@ struct Host<'a> {
     port: Option<u16>,
 }
 
+/// A host as [`RestConfig::http_hosts`] has it: an address in its shortest form and without brackets, or a name in lower
+/// case and without the root's dot. `None` for what no `Host` can name: a port, a scheme, a pattern.
+pub fn normal_host(text: &str) -> Option<String> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    if let Ok(addr) = bare.unwrap_or(text).parse::<IpAddr>() {
+        // Only the longer ones have brackets.
+        return (bare.is_none() || addr.is_ipv6()).then(|| addr.to_canonical().to_string());
+    }
+    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let mut labels = name.split('.');
+    let is_name = labels.all(|label| !label.is_empty() && label.bytes().all(good));
+    // What ends in a number is an address or nothing, to browsers.
+    let last = name.rsplit('.').next().unwrap_or_default();
+    (is_name && !last.bytes().all(|byte| byte.is_ascii_digit())).then_some(name)
+}
+
+/// An origin as browsers write it and [`RestConfig::http_origins`] has it: scheme and host in lower case, the port unless it is
+/// the scheme's own. `None` for what is no origin of http or https.
+pub fn normal_origin(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    let default_port = match &*scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => return None,
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let Host { name, port } = Host::parse(rest)?;
+    let host = normal_host(name)?;
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    Some(match port {
+        Some(0) => return None,
+        Some(port) if port != default_port => format!("{scheme}://{host}:{port}"),
+        _ => format!("{scheme}://{host}"),
+    })
+}
+
 /// Why a request is not listened to, if it is not.
 pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem> {
     let (headers, peer) = (request.headers(), request.extensions().get::<Peer>());
@@ -38,9 +77,10 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     };
     let on_loopback = peer.is_some_and(Peer::is_on_loopback);
     if let Some(host) = host
-        && (on_loopback || !config.http_hosts.is_empty())
         && !host.is_local()
         && !host.is_listed(config)
+        // What comes to a listener on loopback by another address was passed on, and for whom is not known.
+        && (on_loopback || !(config.http_hosts.is_empty() || host.addr().is_some() || host.is_own(config)))
     {
         return Some(foreign_host(host, on_loopback));
     }
@@ -121,10 +161,21 @@ impl<'a> Host<'a> {
     }
 
     fn is_listed(self, config: &RestConfig) -> bool {
-        config.http_hosts.iter().any(|listed| {
-            let bare = listed.strip_prefix('[').and_then(|listed| listed.strip_suffix(']')).unwrap_or(listed);
-            bare.eq_ignore_ascii_case(self.name)
-        })
+        config.http_hosts.iter().any(|listed| self.is(listed))
+    }
+
+    /// Whether it is the host of the address that this node gives to clients.
+    fn is_own(self, config: &RestConfig) -> bool {
+        self.is(&config.own_host)
+    }
+
+    /// Whether it is this one, which is normal.
+    fn is(self, host: &str) -> bool {
+        match (self.addr(), host.parse::<IpAddr>()) {
+            (Some(own), Ok(addr)) => own.to_canonical() == addr,
+            (None, Err(_)) => self.name.eq_ignore_ascii_case(host),
+            _ => false,
+        }
     }
 
     /// Whether pages of an origin come from this host, and from nowhere else: a name of which nothing is known may have been
@@ -137,7 +188,7 @@ impl<'a> Host<'a> {
         let same = its_scheme.eq_ignore_ascii_case(scheme)
             && its_host.name.eq_ignore_ascii_case(self.name)
             && port(its_host) == port(self);
-        same && (self.addr().is_some() || self.is_local() || self.is_listed(config))
+        same && (self.addr().is_some() || self.is_local() || self.is_listed(config) || self.is_own(config))
     }
 }
 
@@ -167,7 +218,7 @@ mod tests {
 
     fn peer(on_loopback: bool, is_secure: bool) -> Peer {
         let addr = [127, 0, 0, 1].into();
-        Peer::new(Known { addr, is_exempt: false, on_loopback, is_secure, subject: None })
+        Peer::new(Known { addr, place: None, is_exempt: false, on_loopback, is_secure, subject: None })
     }
 
     fn asked(config: &RestConfig, peer: Peer, headers: &[(&str, &str)]) -> u16 {
@@ -197,10 +248,13 @@ mod tests {
         }
         assert_eq!(asked(&config, peer(true, false), &[]), 400, "HTTP/1.1 has a Host");
         assert_eq!(asked(&config, peer(true, false), &[("host", "localhost"), ("host", "evil.example")]), 400);
-        config.http_hosts = vec!["node1".into(), "[2001:db8::1]".into()];
+        config.http_hosts = vec!["node1".into(), "2001:db8::1".into()];
         check(&config, "NODE1:7001", 200);
-        check(&config, "[2001:db8::1]:7001", 200);
+        check(&config, "[2001:DB8:0::1]:7001", 200);
         check(&config, "node2:7001", 421);
+        config.own_host = "node2".into();
+        check(&config, "node2:7001", 421);
+        check(&config, "10.0.0.1:7001", 421);
     }
 
     #[test]
@@ -211,6 +265,69 @@ mod tests {
         assert_eq!(asked(&config, peer(false, false), &[("host", "any.example")]), 421);
         assert_eq!(asked(&config, peer(false, false), &[("host", "node1:7001")]), 200);
         assert_eq!(asked(&config, peer(false, false), &[("host", "127.0.0.1:7001")]), 200);
+    }
+
+    /// Load balancers probe a node by its address, and other nodes give their clients its `http_addr`.
+    #[test]
+    fn another_listener_takes_addresses_and_the_nodes_own_host_whatever_names_are_given() {
+        let config = RestConfig { http_hosts: vec!["zlock.example".into()], own_host: "node1".into(), ..config() };
+        for host in ["10.0.0.1:7001", "10.0.0.1", "[2001:db8::1]:7001", "node1:7001", "NODE1.", "zlock.example"] {
+            assert_eq!(asked(&config, peer(false, false), &[("host", host)]), 200, "{host}");
+        }
+        for host in ["node2:7001", "node1.example", "10.0.0.1.example", "10.0.1", "evil.example"] {
+            assert_eq!(asked(&config, peer(false, false), &[("host", host)]), 421, "{host}");
+        }
+        let page = |host, origin| asked(&config, peer(false, false), &[("host", host), ("origin", origin)]);
+        assert_eq!(page("node1:7001", "http://node1:7001"), 200);
+        assert_eq!(page("10.0.0.1:7001", "http://10.0.0.1:7001"), 200);
+        assert_eq!(page("10.0.0.1:7001", "http://evil.example:7001"), 403);
+    }
+
+    #[test]
+    fn hosts_and_origins_have_one_form() {
+        for (text, normal) in [
+            ("Node1.Example.", Some("node1.example")),
+            ("node_1", Some("node_1")),
+            ("10.0.0.1", Some("10.0.0.1")),
+            ("[2001:DB8:0:0::1]", Some("2001:db8::1")),
+            ("2001:db8:0000::1", Some("2001:db8::1")),
+            ("::ffff:10.0.0.1", Some("10.0.0.1")),
+            ("", None),
+            (".", None),
+            ("a..b", None),
+            ("node1:7001", None),
+            ("http://node1", None),
+            ("node1/", None),
+            ("*.example", None),
+            ("[10.0.0.1]", None),
+            ("[node1]", None),
+            ("10.0.1", None),
+            ("fe80::1%eth0", None),
+            ("bücher.example", None),
+        ] {
+            assert_eq!(normal_host(text).as_deref(), normal, "{text}");
+        }
+        for (text, normal) in [
+            ("HTTPS://UI.Example:443/", Some("https://ui.example")),
+            ("http://ui.example:80", Some("http://ui.example")),
+            ("http://ui.example:443", Some("http://ui.example:443")),
+            ("https://ui.example.:8443", Some("https://ui.example:8443")),
+            ("http://[2001:DB8::0:1]:8080", Some("http://[2001:db8::1]:8080")),
+            ("https://ui.example/app", None),
+            ("https://ui.example//", None),
+            ("https://user@ui.example", None),
+            ("https://ui.example?x", None),
+            ("https://*.example", None),
+            ("https://:443", None),
+            ("https://ui.example:0", None),
+            ("https://ui.example:99999", None),
+            ("https://", None),
+            ("ftp://ui.example", None),
+            ("ui.example", None),
+            ("null", None),
+        ] {
+            assert_eq!(normal_origin(text).as_deref(), normal, "{text}");
+        }
     }
 
     #[test]

@@ -64,6 +64,13 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
     }
 }
 
+/// The same for a request that need not be of the ticket's session: how it ended is a part of the lock's past.
+pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
+    let zxid = state.last_zxid();
+    let readable = ticket.parent().is_some_and(|lock| lock::may_read_past(state, &lock, identities));
+    if readable { ticket_gone(state, ticket, zxid) } else { Problem::ticket_gone(ticket, zxid) }
+}
+
 /// There is no such session: 410 with its end while that is remembered, else 404.
 pub(crate) fn no_session(state: &State, id: SessionId) -> Problem {
     let problem = match state.ended_session(id) {

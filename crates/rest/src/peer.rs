@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tls::Place;
 use znode::Identity;
 
 /// Who is at the other end. A request that came over no connection of this door has none.
@@ -13,6 +14,8 @@ pub(crate) struct Peer(Arc<Known>);
 pub(crate) struct Known {
     /// Where from.
     pub(crate) addr: IpAddr,
+    /// The place of its connection at the door.
+    pub(crate) place: Option<Arc<Place>>,
     /// It is one of the addresses that stand for many clients.
     pub(crate) is_exempt: bool,
     /// The listener is for this machine only.
@@ -26,6 +29,13 @@ pub(crate) struct Known {
 impl Peer {
     pub(crate) fn new(known: Known) -> Peer {
         Peer(Arc::new(known))
+    }
+
+    /// A whole request has come: the connection gives way to no other from now on.
+    pub(crate) fn heard(&self) {
+        if let Some(place) = &self.0.place {
+            place.heard();
+        }
     }
 
     /// Whom the connection proves it to be.

@@ -96,7 +96,7 @@ impl Server {
     fn take(self: Arc<Self>, incoming: Incoming, addr: IpAddr) {
         let full = match self.places.enter(addr) {
             Ok(place) => {
-                place.serve(|place| async move { self.connection(incoming, addr, &place).await });
+                place.serve(|place| async move { self.connection(incoming, addr, place).await });
                 return;
             }
             Err(full) => full,
@@ -121,7 +121,7 @@ impl Server {
         }
     }
 
-    async fn connection(&self, incoming: Incoming, addr: IpAddr, place: &Place) {
+    async fn connection(&self, incoming: Incoming, addr: IpAddr, place: Arc<Place>) {
         if let Err(error) = incoming.set_options() {
             debug!(%error, "cannot set the options of a connection");
         }
@@ -132,8 +132,9 @@ impl Server {
         };
         let Ok(stream) = opened.inspect_err(|error| debug!(%error, "a TLS handshake failed")) else { return };
         let subject = stream.subject().map(str::to_owned);
-        let peer = Peer::new(Known { addr, is_exempt: place.is_exempt(), on_loopback, is_secure, subject });
-        self.connections.serve(stream, Some((peer, place))).await;
+        let is_exempt = place.is_exempt();
+        let peer = Peer::new(Known { addr, place: Some(place), is_exempt, on_loopback, is_secure, subject });
+        self.connections.serve(stream, Some(peer)).await;
     }
 
     /// Waits until every connection has ended and every waiter whose client has gone is withdrawn, but not for ever.

@@ -63,6 +63,7 @@ pub(crate) async fn open(mut call: Call) -> Answer {
 pub(crate) async fn keep_alive(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let id = own_session(&call, "/keepalive")?;
+    call.pass_body_over().await?;
     let touch = call.door.replica().touch(call.caller.session()?, call.door.read_deadline()).await?;
     let Touch { timeout_ms, .. } = touch;
     let kept = KeptAlive { id: id.0, timeout_ms, safe_for_ms: safe_for_ms(timeout_ms) };
@@ -96,7 +97,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let own = own.is_some_and(|credential| state.authenticate(&credential).is_ok());
     // The names are for the session itself, and for who may read the lists that they stand in.
     let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
-    let rest = session.ephemerals().skip_while(|path| after.as_ref().is_some_and(|after| *path <= after));
+    let rest = session.ephemerals_from(after.as_ref());
     let mut ephemerals: Vec<String> = rest.filter(shown).take(limit + 1).map(|path| path.as_str().into()).collect();
     let more = ephemerals.len() > limit;
     ephemerals.truncate(limit);

@@ -45,6 +45,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
         return Err(Problem::from(Error::DataTooLarge).naming(&state, &[("owner", id.len())]));
     }
     drop(state);
+    call.pass_body_over().await?;
     let heartbeat = Heartbeat::send(&call.door, credential);
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let (token, zxid) = loop {

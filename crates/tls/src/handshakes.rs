@@ -18,9 +18,17 @@ const STALLED_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Handshakes {
     places: Semaphore,
     of_address_max: usize,
-    addresses: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    addresses: Mutex<HashMap<IpAddr, Address>>,
     waiting: AtomicUsize,
     wanted: Notify,
+}
+
+/// What clients of one address share.
+struct Address {
+    places: Arc<Semaphore>,
+    /// Those that have one of its places, or wait for one. It is counted under the table's guard, and the last one takes the
+    /// entry along.
+    count: usize,
 }
 
 /// A handshake's place.
@@ -33,7 +41,6 @@ pub(crate) struct Place<'a> {
 struct AddressPlace<'a> {
     all: &'a Handshakes,
     source: IpAddr,
-    places: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -85,13 +92,14 @@ impl Handshakes {
     async fn enter_address(&self, source: IpAddr) -> AddressPlace<'_> {
         let places = {
             let mut addresses = self.addresses.lock().expect("nothing panics under this guard");
-            let places = addresses.entry(source).or_insert_with(|| Arc::new(Semaphore::new(self.of_address_max)));
-            Arc::clone(places)
+            let new = || Address { places: Arc::new(Semaphore::new(self.of_address_max)), count: 0 };
+            let address = addresses.entry(source).or_insert_with(new);
+            address.count += 1;
+            Arc::clone(&address.places)
         };
         // Made before the wait: a wait that is given up leaves nothing behind.
-        let mut place = AddressPlace { all: self, source, places, permit: None };
-        let permit = Arc::clone(&place.places).acquire_owned().await;
-        place.permit = Some(permit.expect("it is never closed"));
+        let mut place = AddressPlace { all: self, source, permit: None };
+        place.permit = Some(places.acquire_owned().await.expect("it is never closed"));
         place
     }
 }
@@ -104,11 +112,11 @@ impl Drop for Waiting<'_> {
 
 impl Drop for AddressPlace<'_> {
     fn drop(&mut self) {
-        // The permit has a reference of its own.
         self.permit = None;
         let mut addresses = self.all.addresses.lock().expect("nothing panics under this guard");
-        // The table's and this one.
-        if Arc::strong_count(&self.places) <= 2 {
+        let Some(address) = addresses.get_mut(&self.source) else { return };
+        address.count -= 1;
+        if address.count == 0 {
             addresses.remove(&self.source);
         }
     }
@@ -174,5 +182,17 @@ mod tests {
         assert_eq!(all.addresses.lock().unwrap().len(), 0);
         let mut one = pin!(all.enter(addr(2)));
         assert!(!pending_now(one.as_mut()));
+    }
+
+    /// Two that end at the same moment: none of them sees the other one gone.
+    #[tokio::test]
+    async fn nothing_is_kept_of_an_address_whose_last_handshakes_end_together() {
+        let all = Handshakes::new(16);
+        let two = [all.enter(addr(1)).await, all.enter(addr(1)).await];
+        // What another thread still has in its hands while it ends.
+        let other = Arc::clone(&all.addresses.lock().unwrap()[&addr(1).unwrap()].places);
+        drop(two);
+        drop(other);
+        assert_eq!(all.addresses.lock().unwrap().len(), 0);
     }
 }

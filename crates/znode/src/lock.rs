@@ -226,18 +226,23 @@ pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> 
 /// # Errors
 /// None that a consistent state can have; the signature says that nothing here panics.
 pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) -> Result<Vec<LockSummary>, Error> {
+    paths(state, prefix, after).take(max).map(|lock| summary(state, lock)).collect()
+}
+
+/// Their paths: all of them, which costs nothing before they are looked at.
+pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
     // Paths below "/a" are those from "/a/" to before "/a0": '0' follows '/'. "/a-b" sorts between "/a" and "/a/".
     let below = match prefix.is_root() {
         true => String::from("/"),
         false => format!("{prefix}/"),
     };
     let itself = state.locks.get(prefix).into_iter();
-    let itself = itself.filter(|path| after.is_none_or(|after| *path > after));
+    let itself = itself.filter(move |path| after.is_none_or(|after| *path > after));
     let from = after.map_or(&*below, |after| after.as_str().max(&below));
     let under = state.locks.range::<_, str>((Bound::Included(from), Bound::Unbounded));
-    let under = under.take_while(|path| path.as_str().starts_with(&below));
-    let under = under.filter(|path| *path != prefix && after.is_none_or(|after| *path > after));
-    itself.chain(under).take(max).map(|lock| summary(state, lock)).collect()
+    let under = under.take_while(move |path| path.as_str().starts_with(&below));
+    let under = under.filter(move |path| *path != prefix && after.is_none_or(|after| *path > after));
+    itself.chain(under)
 }
 
 /// Whether the token is that of a present holder of the lock: of a lock node in its queue, or of the ephemeral znode that is
@@ -349,7 +354,11 @@ fn label(state: &State, node: &Znode) -> Option<String> {
     short.then(|| std::str::from_utf8(&node.data).ok().map(String::from)).flatten()
 }
 
-fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
+/// A lock that has contenders, and the first of them.
+///
+/// # Errors
+/// `NoNode` when it has none.
+pub fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
     let parent = state.node(lock).ok_or(Error::NoNode)?;
     let first = parent.family.contenders.get_min().ok_or(Error::NoNode)?;
     Ok(LockSummary {

@@ -39,9 +39,20 @@ impl Rest {
         self.answer().await
     }
 
+    /// Sends a request that need not be whole: `rest` is its other headers and what follows them.
+    pub(crate) async fn begin(&mut self, method: &str, path: &str, rest: &str) -> Result<(), Error> {
+        self.begin_head(method, path)?;
+        self.link.out.extend_from_slice(rest.as_bytes());
+        self.link.flush().await
+    }
+
+    fn begin_head(&mut self, method: &str, path: &str) -> Result<(), Error> {
+        Ok(write!(self.link.out, "{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.host)?)
+    }
+
     async fn send(&mut self, method: &str, path: &str, key: Option<&str>, body: &[u8]) -> Result<(), Error> {
+        self.begin_head(method, path)?;
         let out = &mut self.link.out;
-        write!(out, "{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.host)?;
         if let Some(session) = &self.session {
             write!(out, "{}: {session}\r\n", headers::SESSION)?;
         }
@@ -53,7 +64,8 @@ impl Rest {
         self.link.flush().await
     }
 
-    async fn answer(&mut self) -> Result<u16, Error> {
+    /// The answer's status. Its body is in `self.body`.
+    pub(crate) async fn answer(&mut self) -> Result<u16, Error> {
         let head = loop {
             if let Some(end) = self.link.bytes().windows(4).position(|four| four == b"\r\n\r\n") {
                 break end + 4;

@@ -239,11 +239,16 @@ impl ZooKeeper {
         }
     }
 
-    /// A ping, answered before anything else is sent.
-    pub(crate) async fn ping(&mut self) -> Result<(), Error> {
+    /// A ping whose answer is not waited for.
+    pub(crate) async fn send_ping(&mut self) -> Result<(), Error> {
         let header = RequestHeader { xid: xid::PING, op: op::PING };
         self.link.out.extend(jute::framed(|out| header.write(out)));
-        self.flush().await?;
+        self.flush().await
+    }
+
+    /// A ping, answered before anything else is sent.
+    pub(crate) async fn ping(&mut self) -> Result<(), Error> {
+        self.send_ping().await?;
         while self.packet().await?.header.xid != xid::PING {}
         Ok(())
     }

@@ -60,12 +60,18 @@ impl Target {
 /// What became of hostile requests.
 #[derive(Default)]
 pub(crate) struct Tally {
+    sent: AtomicU64,
     done: AtomicU64,
     refused: AtomicU64,
     broken: AtomicU64,
 }
 
 impl Tally {
+    /// So many requests have left. A connection that says nothing is one, too.
+    pub(crate) fn sent(&self, count: u64) {
+        self.sent.fetch_add(count, Ordering::Relaxed);
+    }
+
     /// A server answered it.
     pub(crate) fn answer(&self, done: bool) {
         let count = if done { &self.done } else { &self.refused };
@@ -77,11 +83,9 @@ impl Tally {
         self.broken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Done, refused, broken.
-    pub(crate) fn counts(&self) -> (u64, u64, u64) {
-        let [done, refused, broken] =
-            [&self.done, &self.refused, &self.broken].map(|count| count.load(Ordering::Relaxed));
-        (done, refused, broken)
+    /// Sent, done, refused, broken.
+    pub(crate) fn counts(&self) -> [u64; 4] {
+        [&self.sent, &self.done, &self.refused, &self.broken].map(|count| count.load(Ordering::Relaxed))
     }
 }
 

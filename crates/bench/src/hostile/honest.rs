@@ -31,6 +31,11 @@ pub(crate) struct Honest {
 }
 
 impl Honest {
+    /// These latencies, and so many operations that failed.
+    pub(crate) fn of(latencies: impl Iterator<Item = Duration>, errors: usize) -> Honest {
+        Honest { ranks: Ranks::of(latencies), errors }
+    }
+
     pub(crate) fn p50_ms(&self) -> f64 {
         self.ranks.at_us(0.50) / 1e3
     }
@@ -62,11 +67,11 @@ pub(crate) async fn measure(cluster: &Cluster, length: Duration, pace: Duration)
     let end = begin + length;
     let worked = join_all((0..CLIENTS).map(|number| worker(number).work(begin, end, pace))).await;
     let errors = worked.iter().map(|worker| worker.errors).sum();
-    let ranks = Ranks::of(worked.iter().flat_map(|worker| worker.latencies.iter().copied()));
-    if ranks.count() == 0 {
+    let honest = Honest::of(worked.iter().flat_map(|worker| worker.latencies.iter().copied()), errors);
+    if honest.ranks.count() == 0 {
         return Err(Error::Answer("no honest client did anything".into()));
     }
-    Ok(Honest { ranks, errors })
+    Ok(honest)
 }
 
 struct Worker<'a> {

@@ -1,17 +1,15 @@
 //! Hostile traffic over HTTP.
 
 use futures_util::future::join_all;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
-use super::attack::{SOURCE, Tally, Target, again};
-use crate::client::connect_from;
+use super::attack::{Tally, Target, again};
 use crate::error::Error;
 
 /// A head that promises a body of 4 MiB, and its first byte.
-pub(crate) const ANNOUNCED: &str = "content-length: 4194304\r\n\r\nx";
+pub(crate) const ANNOUNCED: &str = "content-type: application/json\r\ncontent-length: 4194304\r\n\r\nx";
 /// The same in chunks.
-pub(crate) const CHUNKED: &str = "transfer-encoding: chunked\r\n\r\n400000\r\nx";
+pub(crate) const CHUNKED: &str = "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n400000\r\nx";
 
 /// Connections with one request each; sessions that one client is at.
 const CLIENTS: usize = 12;
@@ -20,15 +18,12 @@ const CLIENTS: usize = 12;
 pub(crate) async fn hold_bodies(target: &Target, count: usize, rest: &str, until: Instant, tally: &Tally) {
     let hold = |number: usize| {
         again(until, tally, move || async move {
-            let addr = &target.rest[number % target.rest.len()];
-            let mut stream = connect_from(SOURCE, addr).await?;
-            let head = format!("POST /v1/znodes/held-{number} HTTP/1.1\r\nhost: {addr}\r\n");
-            let head = format!("{head}content-type: application/json\r\n{rest}");
-            stream.write_all(head.as_bytes()).await?;
-            // Until the server says no, which is all that it can say.
-            let mut answer = [0; 1024];
-            let read = stream.read(&mut answer).await?;
-            tally.answer(read == 0);
+            let mut client = target.rest(number).await?;
+            client.begin("POST", &format!("/v1/znodes/held-{number}"), rest).await?;
+            tally.sent(1);
+            // No is all that the server can say, when it has waited for long enough; and then the connection ends.
+            let status = client.answer().await?;
+            tally.answer((200..300).contains(&status));
             Ok(())
         })
     };
@@ -45,6 +40,7 @@ pub(crate) async fn fill_with_replies(target: &Target, until: Instant, tally: &T
             for key in 0..64 {
                 let path = format!("/v1/znodes/kept-{number}-?mode=persistent-sequential");
                 let key = format!("{number:08x}-0000-4000-8000-{key:012x}");
+                tally.sent(1);
                 let status = client.call("POST", &path, Some(&key), &[b'x'; 100]).await?;
                 tally.answer((200..300).contains(&status));
             }
@@ -56,34 +52,28 @@ pub(crate) async fn fill_with_replies(target: &Target, until: Instant, tally: &T
 
 /// Opens sessions and does nothing in them.
 pub(crate) async fn open_sessions(target: &Target, until: Instant, tally: &Tally) {
-    let open = |number: usize| {
-        again(until, tally, move || async move {
-            let mut client = target.rest(number).await?;
-            loop {
-                let status = client.call("POST", "/v1/sessions", None, b"{\"timeout_ms\":300000}").await?;
-                tally.answer((200..300).contains(&status));
-                if status >= 500 {
-                    return Err(Error::Answer("full".into()));
-                }
-            }
-        })
-    };
-    join_all((0..CLIENTS).map(open)).await;
+    repeat(target, ("POST", "/v1/sessions", b"{\"timeout_ms\":300000}"), until, tally).await;
 }
 
 /// Asks for digests of the state.
 pub(crate) async fn ask_digests(target: &Target, until: Instant, tally: &Tally) {
-    let ask = |number: usize| {
+    repeat(target, ("GET", "/v1/cluster?digest=true", b""), until, tally).await;
+}
+
+/// The same request again and again, over a new connection when the node has no room.
+async fn repeat(target: &Target, (method, path, body): (&str, &str, &[u8]), until: Instant, tally: &Tally) {
+    let one = |number: usize| {
         again(until, tally, move || async move {
             let mut client = target.rest(number).await?;
             loop {
-                let status = client.call("GET", "/v1/cluster?digest=true", None, b"").await?;
+                tally.sent(1);
+                let status = client.call(method, path, None, body).await?;
                 tally.answer((200..300).contains(&status));
                 if status >= 500 {
-                    return Err(Error::Answer("busy".into()));
+                    return Err(Error::Answer(format!("{path}: {status}")));
                 }
             }
         })
     };
-    join_all((0..CLIENTS).map(ask)).await;
+    join_all((0..CLIENTS).map(one)).await;
 }

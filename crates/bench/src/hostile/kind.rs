@@ -71,7 +71,7 @@ impl Kind {
             Kind::ChunkedBodies => http::hold_bodies(target, 210, http::CHUNKED, until, tally).await,
             Kind::MassExpiry => {
                 // Not a word more from them.
-                prepared.0.iter().for_each(|_| tally.answer(true));
+                tally.sent(prepared.0.len() as u64);
                 drop(prepared);
                 tokio::time::sleep_until(until).await;
             }

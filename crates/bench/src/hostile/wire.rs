@@ -1,6 +1,6 @@
 //! Hostile traffic over ZooKeeper's protocol.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -8,7 +8,7 @@ use jute::{
     Acl, CreateRequest, Input, MultiOp, MultiResult, PathOnly, PathVersion, PathWatch, Record as _, create_flags,
     error, op, read_multi_results, write_multi,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::attack::{SOURCE, Sizes, Tally, Target, again};
 use crate::client::{ZooKeeper, connect_from};
@@ -31,6 +31,8 @@ const LOADERS: usize = 16;
 const EXPIRING: usize = 24;
 const EXPIRING_MS: i32 = 6_000;
 const SESSION_MS: i32 = 60_000;
+/// How often a client that reads nothing tries whether its connection has ended.
+const PROBE: Duration = Duration::from_millis(200);
 
 /// Creates all these znodes, in the order of their numbers as far as one connection does them.
 async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -> Result<(), Error> {
@@ -110,6 +112,7 @@ pub(crate) async fn recount(target: &Target, until: Instant, tally: &Tally) {
             loop {
                 client.queue(op::MULTI, |out| write_multi(ops, out));
                 client.flush().await?;
+                tally.sent(1);
                 tally.answer(client.next_answer().await?.0 == error::OK);
             }
         })
@@ -128,6 +131,7 @@ pub(crate) async fn ask_sizes(target: &Target, until: Instant, tally: &Tally) {
                     client.queue(op::GET_ALL_CHILDREN_NUMBER, |out| which.write(out));
                 }
                 client.flush().await?;
+                tally.sent(1_000);
                 for _ in 0..1_000 {
                     tally.answer(client.next_answer().await?.0 == error::OK);
                 }
@@ -179,6 +183,7 @@ pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tall
                 let path = format!("/acl-{number}-");
                 let request =
                     CreateRequest { path, data: Vec::new().into(), acl, flags: create_flags::PERSISTENT_SEQUENTIAL };
+                tally.sent(1);
                 tally.answer(client.call(op::CREATE, &request).await?.0 == error::OK);
             }
             Ok(())
@@ -192,7 +197,7 @@ pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) 
     let one = |number: usize| {
         again(until, tally, move || async move {
             let stream = connect_from(SOURCE, &target.wire[number % target.wire.len()]).await?;
-            tally.answer(true);
+            tally.sent(1);
             // Until the server has had enough of it.
             let ended = async {
                 while stream.readable().await.is_ok() {
@@ -218,9 +223,12 @@ pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally)
                 client.queue(op::GET_CHILDREN, |out| which.write(out));
             }
             client.flush().await?;
-            tally.answer(true);
-            sleep_until(until).await;
-            Ok(())
+            tally.sent(16);
+            // Who reads nothing does not see the end of its connection. What it sends then does not arrive.
+            loop {
+                sleep(PROBE).await;
+                client.send_ping().await?;
+            }
         })
     };
     join_all((0..100).map(one)).await;

@@ -149,6 +149,17 @@ async fn silent_connections_do_not_shut_the_door() {
     let mut known = connect_from(1, addr).await;
     assert!(ask(&mut known, LOOK).await.starts_with("HTTP/1.1 200 "));
     let mut silent = Vec::new();
+    for _ in 0..3 {
+        let mut stream = connect_from(2, addr).await;
+        // A head without its body is half a request.
+        let head = b"PUT /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
+        stream.write_all(head).await.unwrap();
+        let mut begin = [0; 12];
+        timeout(PATIENCE, stream.read_exact(&mut begin)).await.expect("it is asked for the body").unwrap();
+        assert_eq!(&begin, b"HTTP/1.1 100");
+        silent.push(stream);
+    }
+    assert!(ask(&mut connect_from(3, addr).await, LOOK).await.starts_with("HTTP/1.1 200 "), "they give way");
     for number in 0..50 {
         let mut stream = connect_from(2, addr).await;
         // Half a head is as good as none.

@@ -286,3 +286,88 @@ async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
     let ticket = format!("/v1/tickets{}?wait=10s", text(&waiting, "ticket"));
     node.in_session(&second, Method::GET, &ticket).await.expect(200);
 }
+
+/// An ACL that is set while somebody waits counts for what the wait is answered.
+#[tokio::test]
+async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let close = async |lock: &str| {
+        node.put(&format!("/v1/znodes{lock}?acl"), r#"[{"perms":"cdwa","scheme":"world","id":"anyone"}]"#)
+            .await
+            .expect(200);
+    };
+    let held = async |lock: &str, session: &str| node.acquire(session, lock).await.expect(200);
+    let waiting = async |lock: &str| node.acquire(&second, &format!("{lock}?keep=true")).await.expect(202);
+    // The lock is granted, the ticket is asked for while it waits, or it goes, behind the ACL.
+    for (lock, until) in [("/granted", "held"), ("/asked", "revoked"), ("/gone", "held")] {
+        let (before, ticket) = (held(lock, &first).await, waiting(lock).await);
+        let watches = node.replica.status().watches;
+        let uri = format!("/v1/tickets{}?until={until}&wait=20s", text(&ticket, "ticket"));
+        let then = async {
+            node.until_watches(watches + 1).await;
+            close(lock).await;
+            match lock {
+                "/granted" => drop(node.release(&first, text(&before, "ticket")).await.expect(200)),
+                "/gone" => drop(node.release(&second, text(&ticket, "ticket")).await.expect(200)),
+                _ => drop(node.post(&format!("/v1/revoke{}", text(&ticket, "ticket")), "").await.expect(200)),
+            }
+        };
+        let (answer, ()) = tokio::join!(node.get(&uri), then);
+        if lock == "/gone" {
+            assert_eq!(answer.expect_problem(410, "ticket-gone").body.get("end"), None);
+        } else {
+            answer.expect_problem(403, "no-auth");
+        }
+    }
+    let multi = async |session: &str| {
+        let body = br#"{"locks":[{"path":"/one"},{"path":"/two"}]}"#;
+        node.call(Method::POST, "/v1/multilocks?keep=true", &[("zlock-session", session)], body).await
+    };
+    let (before, ticket) = (multi(&first).await.expect(200), multi(&second).await.expect(202));
+    let watches = node.replica.status().watches;
+    let uri = format!("/v1/multilocks{}?wait=20s", text(&ticket, "ticket"));
+    let then = async {
+        node.until_watches(watches + 1).await;
+        close("/two").await;
+        node.release(&first, text(&before, "ticket")).await.expect(200);
+    };
+    let (answer, ()) = tokio::join!(node.get(&uri), then);
+    answer.expect_problem(403, "no-auth");
+}
+
+/// Ten thousand locks of others lie before the one that a request may see: it comes to that one, page by page, and hears of
+/// none of them, not by a cursor either.
+#[tokio::test]
+async fn who_may_read_few_locks_comes_to_all_of_them_through_those_of_others() {
+    let node = Node::start().await;
+    node.post("/v1/znodes/m?acl=world:anyone:cd", "").await.expect(201);
+    const HIDDEN: usize = 10_050;
+    for batch in (0..HIDDEN).collect::<Vec<_>>().chunks(60) {
+        // A name in ten digits contends.
+        let ops = batch.iter().flat_map(|lock| ["", "/x-0000000000"].map(|name| format!("/m/hidden-{lock:06}{name}")));
+        let ops: Vec<_> = ops.map(|path| serde_json::json!({"op": "create", "path": path})).collect();
+        node.post("/v1/txn", &serde_json::json!({ "ops": ops }).to_string()).await.expect(200);
+    }
+    let session = node.session().await;
+    for lock in ["/a", "/z"] {
+        node.acquire(&session, lock).await.expect(200);
+    }
+    for limit in [1, 1_000] {
+        let (mut found, mut uri, mut pages) = (Vec::new(), format!("/v1/locks?limit={limit}"), 0);
+        loop {
+            let page = node.get(&uri).await.expect(200);
+            assert!(!String::from_utf8_lossy(&page.bytes).contains("hidden"), "{}", page.body);
+            found.extend(
+                page.body["locks"].as_array().unwrap().iter().map(|lock| lock["lock"].as_str().unwrap().to_owned()),
+            );
+            pages += 1;
+            let Some(next) = page.body["next"].as_str() else { break };
+            assert!(next == "/a" || next.starts_with('~'), "{next}");
+            uri = format!("/v1/locks?limit={limit}&after={next}");
+        }
+        assert_eq!(found, ["/a", "/z"], "in {pages} pages");
+        assert!(pages >= 2);
+    }
+    node.get("/v1/locks?after=~AAAA").await.expect_problem(400, "bad-request");
+}

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::http::Method;
-use futures_util::FutureExt;
+use axum::body::Body;
+use axum::http::{Method, Request};
+use futures_util::{FutureExt, StreamExt, stream};
 use rest::RestConfig;
+use tower::ServiceExt;
 
-use crate::node::{Answer, Node, number, text};
+use crate::node::{Answer, Node, PATIENCE, number, text};
 
 #[tokio::test]
 async fn a_client_that_hangs_up_while_waiting_leaves_no_ghost() {
@@ -225,4 +227,27 @@ async fn who_waits_does_not_keep_the_state() {
         // The node's own, and this one.
         assert_eq!(Arc::strong_count(&node.replica.state()), 2, "{uri}");
     }
+}
+
+/// A request is heard when it is whole: bytes that dribble, or never come, are no sign of life.
+#[tokio::test]
+async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
+    let node = Node::start().await;
+    let open = async || node.post("/v1/sessions", r#"{"timeout_ms":"2s"}"#).await.expect(201);
+    let whole = open().await;
+    let half = open().await;
+    let at = |session: &Answer| format!("/v1/sessions/{}", number(session, "id"));
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while node.get(&at(&half)).await.status != 410 {
+        assert!(tokio::time::Instant::now() < deadline, "half requests keep it alive");
+        node.call(Method::PUT, "/v1/znodes/none", &[("zlock-session", text(&whole, "session"))], b"x").await;
+        for (method, uri) in [(Method::PUT, "/v1/znodes/none"), (Method::POST, "/v1/locks/l")] {
+            let begun: Result<_, std::io::Error> = Ok(bytes::Bytes::from_static(b"{"));
+            let body = Body::from_stream(stream::iter([begun]).chain(stream::pending()));
+            let request = Request::builder().method(method).uri(uri).header("zlock-session", text(&half, "session"));
+            let request = request.body(body).unwrap();
+            assert!(node.router.clone().oneshot(request).now_or_never().is_none(), "it waits for the rest");
+        }
+    }
+    node.get(&at(&whole)).await.expect(200);
 }

@@ -13,6 +13,8 @@ use super::{ConfigError, Settings};
 const BATCH_MAX: usize = 4_096;
 /// Threads of one node: more of them only wake each other.
 const THREADS_MAX: usize = 1_024;
+/// Locks of one multi-lock.
+const LOCKS_MAX: u32 = 64;
 /// The same of one znode's data.
 const DATA_BYTES_MAX: u32 = 8 << 20;
 
@@ -34,9 +36,9 @@ impl Settings {
         if limits.sessions_per_address_max == 0 {
             limits.sessions_per_address_max = (limits.sessions_max / 4).max(1);
         }
-        for (wrong, message) in
-            self.contradictions().into_iter().chain(self.excesses()).chain(self.half_tls()).chain(self.browsers())
-        {
+        let own_host = own.http_addr.rsplit_once(':').and_then(|(host, _)| rest::normal_host(host));
+        self.rest.own_host = own_host.unwrap_or_default();
+        for (wrong, message) in self.contradictions().into_iter().chain(self.excesses()).chain(self.half_tls()) {
             if wrong {
                 return Err(ConfigError::Contradiction(message));
             }
@@ -188,23 +190,6 @@ impl Settings {
         ]
     }
 
-    /// Names and origins that no request could have.
-    fn browsers(&self) -> Vec<(bool, String)> {
-        let (hosts, origins) = (&self.rest.http_hosts, &self.rest.http_origins);
-        let is_addr = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-        let with_more = hosts.iter().find(|host| !is_addr(host) && host.contains([':', '/']));
-        let no_origin = origins.iter().find(|origin| {
-            let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-            host.is_none_or(|host| host.is_empty() || host.contains('/'))
-        });
-        let message =
-            |text: Option<&String>, why: &str| (text.is_some(), format!("{}: {why}", text.map_or("", |text| text)));
-        vec![
-            message(with_more, "http_hosts are names or addresses, without a scheme or a port"),
-            message(no_origin, "http_origins are like https://ui.example:8443, without a path"),
-        ]
-    }
-
     /// Bounds on what the bounds of the cluster may be.
     fn excesses(&self) -> Vec<(bool, String)> {
         let (replica, limits) = (&self.replica, &self.replica.limits);
@@ -229,6 +214,20 @@ impl Settings {
             ),
             (self.threads > THREADS_MAX, format!("threads ({}) must be at most {THREADS_MAX}", self.threads)),
             (limits.ops_max as usize > BATCH_MAX, format!("ops_max ({}) must be at most {BATCH_MAX}", limits.ops_max)),
+            (
+                limits.entry_cost_max < limits.ops_max.max(LOCKS_MAX),
+                format!(
+                    "entry_cost_max ({}) must be at least ops_max ({}) and {LOCKS_MAX}, or the largest transaction and the largest multi-lock are always refused",
+                    limits.entry_cost_max, limits.ops_max
+                ),
+            ),
+            (
+                self.rest.bodies_bytes_max / 2 < self.rest.body_bytes_max,
+                format!(
+                    "bodies_max ({}) must be at least twice body_max ({}), or one body that does not end keeps the others out",
+                    self.rest.bodies_bytes_max, self.rest.body_bytes_max
+                ),
+            ),
         ]
     }
 }

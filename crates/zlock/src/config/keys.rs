@@ -101,8 +101,8 @@ keys! {
         event_ring_bytes_max: size = replica.event_ring_bytes_max, "... and how many bytes of paths they may hold.";
     }
     "HTTP" {
-        http_hosts: names = rest.http_hosts, "Names and addresses of this node, as in `node1,zlock.example`, that the header Host may have; any unless given, on a loopback listener only this machine's.";
-        http_origins: names = rest.http_origins, "Origins whose pages may ask in a browser, such as `https://ui.example`; only the node's own unless given.";
+        http_hosts: hosts = rest.http_hosts, "Names of this node, as in `node1,zlock.example`, that the header Host may have, besides addresses and the host of this node's http_addr; any unless given. On a loopback listener: names and addresses besides this machine's.";
+        http_origins: origins = rest.http_origins, "Origins whose pages may ask in a browser, such as `https://ui.example`; only the node's own unless given.";
         connections_max: count = rest.connections_max, "Connections at once; a silent one gives way.";
         waits_max: count = rest.waits_max, "Long-polls and waiting acquires at once.";
         wait_max: duration = rest.wait_max_ms, "The longest wait that a request may ask for.";

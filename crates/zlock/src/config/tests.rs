@@ -92,6 +92,46 @@ fn contradictions_are_refused() {
 }
 
 #[test]
+fn hosts_and_origins_are_kept_in_one_form_and_refused_in_no_form() {
+    let hosts = r#"http_hosts = ["Zlock.Example.", "[2001:DB8:0::1]", "10.0.0.7"]"#;
+    let origins = r#"http_origins = ["HTTPS://UI.Example:443/", "http://ui.example:81"]"#;
+    let settings = load_text(&format!("{THREE}{hosts}\n{origins}\n"), &[("node_id", "3")]).unwrap();
+    assert_eq!(settings.rest.http_hosts, ["zlock.example", "2001:db8::1", "10.0.0.7"]);
+    assert_eq!(settings.rest.http_origins, ["https://ui.example", "http://ui.example:81"]);
+    assert_eq!(settings.rest.own_host, "node3.example", "of http_addr");
+    for host in ["zlock.example:7001", "http://zlock.example", "*.example", "a b", "zlock.example/", "10.0.1", ""] {
+        refused(
+            &format!("{THREE}http_hosts = [\"{host}\"]\n"),
+            "is not a name or an address, without a scheme or a port",
+        );
+    }
+    for origin in
+        ["ui.example", "https://ui.example/app", "ftp://ui.example", "null", "https://", "https://ui.example:x"]
+    {
+        refused(&format!("{THREE}http_origins = [\"{origin}\"]\n"), "is not an origin like https://ui.example:8443");
+    }
+}
+
+#[test]
+fn bounds_that_would_refuse_what_another_bound_allows_are_refused() {
+    let taken = |text: &str| assert!(load_text(&format!("{THREE}{text}"), &[]).is_ok(), "{text}");
+    let entry_cost = "entry_cost_max (";
+    for (text, part) in [
+        ("entry_cost_max = 127\n", entry_cost),
+        ("entry_cost_max = 999\nops_max = 1000\n", "must be at least ops_max (1000) and 64"),
+        ("entry_cost_max = 63\nops_max = 10\n", entry_cost),
+        ("entry_cost_max = 0\n", entry_cost),
+        ("bodies_max = \"7MiB\"\n", "bodies_max (7340032) must be at least twice body_max (4194304)"),
+        ("bodies_max = \"256MiB\"\nbody_max = \"129MiB\"\n", "must be at least twice body_max"),
+    ] {
+        refused(&format!("{THREE}{text}"), part);
+    }
+    taken("entry_cost_max = 128\n");
+    taken("entry_cost_max = 64\nops_max = 10\n");
+    taken("bodies_max = \"8MiB\"\n");
+}
+
+#[test]
 fn bounds_for_one_address_and_names_for_browsers_reach_both_doors() {
     let text = format!("{THREE}exempt_addresses = [\"10.0.0.0/8\", \"192.0.2.7\"]\nhttp_hosts = [\"zlock.example\"]\n");
     let given = [("http_origins", "https://ui.example,http://ui.example:81"), ("sessions_max", "100")];

@@ -87,21 +87,44 @@ pub mod text {
     }
 }
 
-/// Names with commas between; none when not given.
-pub mod names {
+/// Names and addresses with commas between; none when not given.
+pub mod hosts {
     /// What help calls it.
-    pub const NAME: &str = "NAME,...";
+    pub const NAME: &str = "HOST,...";
 
-    /// Takes the names as they are.
+    /// Reads `node1,zlock.example,10.0.0.1` into the one form that hosts are compared in.
     ///
     /// # Errors
-    /// When there is none, or one has a blank in it.
+    /// When one of them is none that a request can name.
     pub fn parse(text: &str) -> Result<Vec<String>, String> {
-        let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
-        match names.iter().find(|name| name.is_empty() || name.contains(char::is_whitespace)) {
-            Some(_) => Err(format!("`{text}` is not a list of names with commas between")),
-            None => Ok(names),
-        }
+        let host = |host: &str| {
+            let refused = || format!("`{host}` is not a name or an address, without a scheme or a port");
+            rest::normal_host(host).ok_or_else(refused)
+        };
+        text.split(',').map(|one| host(one.trim())).collect()
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &[String]) -> String {
+        value.join(",")
+    }
+}
+
+/// Origins with commas between; none when not given.
+pub mod origins {
+    /// What help calls it.
+    pub const NAME: &str = "ORIGIN,...";
+
+    /// Reads `https://ui.example,http://localhost:8080` into the form in which browsers write them.
+    ///
+    /// # Errors
+    /// When one of them is none.
+    pub fn parse(text: &str) -> Result<Vec<String>, String> {
+        let origin = |origin: &str| {
+            let refused = || format!("`{origin}` is not an origin like https://ui.example:8443, without a path");
+            rest::normal_origin(origin).ok_or_else(refused)
+        };
+        text.split(',').map(|one| origin(one.trim())).collect()
     }
 
     /// As `parse` reads it.

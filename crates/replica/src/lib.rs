@@ -35,10 +35,12 @@
 //! seldom.rs         lines of the log that strangers cause
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ahead_of_leader.rs  two histories, and no telling which is right
+//! closings.rs       large sessions that are closed
 //! ```
 
 mod ahead_of_leader;
 mod budget;
+mod closings;
 mod config;
 mod continuity;
 mod decoded;

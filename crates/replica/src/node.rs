@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use znode::{State, Zxid};
 
 use crate::budget::Budget;
+use crate::closings::Closings;
 use crate::decoded::Decoded;
 use crate::disk_watch::{self, DiskWatch};
 use crate::elections::{self, LeaderWatch};
@@ -59,6 +60,8 @@ pub(crate) struct Node {
     pub(crate) proposals: Arc<Budget>,
     /// Proposals of peers.
     pub(crate) peer_proposals: Arc<Budget>,
+    /// Large sessions that are being closed.
+    pub(crate) closings: Closings,
     pub(crate) reads: AtomicUsize,
     pub(crate) heartbeats: mpsc::Sender<Heartbeat>,
     pub(crate) indexes: mpsc::Sender<IndexWaiter>,
@@ -180,6 +183,7 @@ impl Node {
             sessions: Mutex::new(Sessions::default()),
             proposals: Arc::default(),
             peer_proposals: Arc::default(),
+            closings: Closings::new(config.limits.entry_cost_max),
             reads: AtomicUsize::new(0),
             heartbeats,
             indexes,

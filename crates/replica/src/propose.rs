@@ -1,5 +1,6 @@
 //! Writes: to the leader, and back when this node has applied them.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use openraft::async_runtime::watch::WatchReceiver;
@@ -14,6 +15,7 @@ use znode::{
 
 use crate::Error;
 use crate::budget::Place;
+use crate::closings::closes;
 use crate::disk_watch::STALLED;
 use crate::node::Node;
 use crate::planted;
@@ -26,6 +28,9 @@ const REQUEST_BYTES: usize = 256;
 /// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory, which is what a
 /// reader bounds.
 const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
+
+/// What is given back when Raft lets go of a proposal.
+type Held = Arc<dyn Any + Send + Sync>;
 
 /// What one try came to.
 enum Try {
@@ -54,9 +59,10 @@ impl Node {
             let tried = match self.heard_leader() {
                 Some(leader) if leader == self.config.node_id => {
                     self.check_cost(&request)?;
+                    let held = self.held_with(&request, &place, deadline).await?;
                     let (command, again) = self.command(request);
                     request = again;
-                    self.propose_here(command, &place, deadline).await
+                    self.propose_here(command, held, deadline).await
                 }
                 Some(leader) => self.propose_there(leader, &request, &place, deadline).await,
                 None => Try::Again("no leader is heard".into()),
@@ -107,12 +113,17 @@ impl Node {
             if self.leader() != Some(self.config.node_id) {
                 return Answer::NotLeader(self.leader());
             }
-            if let Err(error) = self.check_cost(&request) {
-                return Answer::Propose(error.into());
-            }
+            let held = match self.check_cost(&request) {
+                Ok(()) => self.held_with(&request, &place, deadline).await,
+                Err(error) => Err(error),
+            };
+            let held = match held {
+                Ok(held) => held,
+                Err(error) => return Answer::Propose(error.into()),
+            };
             let (command, again) = self.command(request);
             request = again;
-            match self.propose_here(command, &place, deadline).await {
+            match self.propose_here(command, held, deadline).await {
                 Try::Applied { at, applied } => return Answer::Propose(ProposeAnswer::Applied { at: at.0, applied }),
                 Try::Failed(error) => return Answer::Propose(error.into()),
                 Try::Again(reason) => {
@@ -125,8 +136,20 @@ impl Node {
         }
     }
 
-    /// Proposes to this node's own Raft, which keeps the place for as long as it keeps the proposal.
-    async fn propose_here(&self, command: Command, place: &Arc<Place>, deadline: Instant) -> Try {
+    /// What Raft is to keep with a proposal: its place, and with the end of a large session the room that this takes.
+    async fn held_with(&self, request: &Request, place: &Arc<Place>, deadline: Instant) -> Result<Held, Error> {
+        let Some(session) = closes(request) else {
+            return Ok(Arc::<Place>::clone(place));
+        };
+        let cost = self.view.state().cost_of_ending(session);
+        Ok(match self.closings.room(cost, deadline).await? {
+            None => Arc::<Place>::clone(place),
+            Some(room) => Arc::new((Arc::clone(place), room)),
+        })
+    }
+
+    /// Proposes to this node's own Raft, which keeps what is held for as long as it keeps the proposal.
+    async fn propose_here(&self, command: Command, held: Held, deadline: Instant) -> Try {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
@@ -134,7 +157,7 @@ impl Node {
         if !is_readable(&command.0, decode_txn) {
             return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
         }
-        let (responder, answer) = Responder::new(Arc::<Place>::clone(place));
+        let (responder, answer) = Responder::new(held);
         let write = async {
             self.raft.client_write_ff(command, Some(responder)).await.map_err(|fatal| fatal.to_string())?;
             answer.await.map_err(|_| "raft has stopped".into())
@@ -193,10 +216,11 @@ impl Node {
         sleep(self.silence()).await;
     }
 
-    /// Refuses what would do too much in one entry. The state decides again when it is applied.
+    /// Refuses what would do too much in one entry, unless it would be answered otherwise. The state decides again when it
+    /// is applied.
     fn check_cost(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
-            Op::Multi(_) | Op::InTurn(_) | Op::Proven(_) | Op::Revoke { .. } => {
+            Op::Multi(_) | Op::Proven(_) | Op::Revoke { .. } => {
                 self.view.state().check_cost(request).map_err(Error::Refused)
             }
             _ => Ok(()),

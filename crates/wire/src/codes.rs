@@ -47,6 +47,7 @@ pub(crate) fn told(refusal: Error) -> Told {
         | Error::LockNotClosed
         | Error::HandOverRefused
         | Error::Overlap
+        | Error::LockUnsettled
         | Error::OutOfTurn => return Told::Closed,
     })
 }

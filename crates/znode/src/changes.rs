@@ -22,6 +22,8 @@ pub(crate) struct Changes {
     granted: BTreeSet<ZPath>,
     /// Parents whose queue changed.
     queues: BTreeSet<ZPath>,
+    /// Locks that an earlier entry left to this one.
+    late: BTreeSet<ZPath>,
     /// Znodes made, removed and granted a lock so far; see `cost.rs`.
     pub(crate) steps: u64,
     /// Who asks.
@@ -32,15 +34,25 @@ pub(crate) struct Changes {
 
 impl Changes {
     pub(crate) fn new(at: LogPosition) -> Changes {
-        let (parents, queues, touched, granted) = Default::default();
+        let (parents, queues, touched, granted, late) = Default::default();
         let (zxid, term) = (at.zxid, at.term);
         let (identities, events) = (Vec::new(), Vec::new());
         let (session, end) = (None, None);
-        Changes { zxid, term, identities, events, parents, queues, touched, granted, steps: 0, session, end }
+        Changes { zxid, term, identities, events, parents, queues, touched, granted, late, steps: 0, session, end }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
         self.queues.insert(lock.clone());
+    }
+
+    /// The same, of a lock that was left over.
+    pub(crate) fn queue_is_late(&mut self, lock: &ZPath) {
+        self.queues.insert(lock.clone());
+        self.late.insert(lock.clone());
+    }
+
+    pub(crate) fn is_late(&self, lock: &ZPath) -> bool {
+        self.late.contains(lock)
     }
 
     pub(crate) fn take_queues(&mut self) -> BTreeSet<ZPath> {
@@ -71,6 +83,7 @@ impl Changes {
         self.touched.clear();
         self.granted.clear();
         self.queues.clear();
+        self.steps = 0;
     }
 
     /// A lock with a ledger is to be settled.

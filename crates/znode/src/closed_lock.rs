@@ -102,7 +102,8 @@ impl State {
         }
         let refuse = Refusal::at(Error::HandOverRefused, to);
         let waits = place(to).filter(|place| ledger.waits(place) && to.parent().as_ref() == Some(&lock));
-        let Some(place) = waits.filter(|_| self.multi_of(to, &self.nodes[to]).is_none()) else {
+        let free = |_: &Place| self.multi_of(to, &self.nodes[to]).is_none() && !self.waits_in_vain(to, &self.nodes[to]);
+        let Some(place) = waits.filter(free) else {
             return Err(refuse);
         };
         let demand = demand_of(to.name(), &self.nodes[to], ledger.settings);

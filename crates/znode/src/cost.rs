@@ -2,7 +2,8 @@
 //!
 //! All that waits for the state waits while an entry is applied, so each has a budget: it may make, remove and grant a lock to
 //! [`crate::Limits::entry_cost_max`] znodes. These are its steps, and they are counted as they are taken. A request that
-//! takes more is refused (`TooManyOps`) and undone. A session can always end and a ticket can always be released, though, so
+//! takes more is refused (`TooManyOps`) and undone. What is made or removed changes all its ancestors, so one that is far down
+//! counts as several. A session can always end and a ticket can always be released, though, so
 //!
 //! * the end of one session is one entry, whatever the session owns. `ephemerals_max` bounds that;
 //! * a leader's expiry ends the first of its sessions, and others as long as there is room; it is proposed again for the rest;
@@ -12,7 +13,7 @@
 //! What is only looked at has bounds of its own where it stands. docs/znode-model.md lists them all.
 
 use crate::state::{Changes, State};
-use crate::{Error, Op, ProvenOp, Refusal, Request, SessionId, TurnOp, ZPath, ZnodeOp};
+use crate::{Error, LogPosition, Op, ProvenOp, Refusal, Request, SessionId, ZPath, ZnodeOp, Zxid};
 
 /// Unsettled locks that one entry takes up.
 const TAKEN_UP_MAX: usize = 1_024;
@@ -23,46 +24,65 @@ impl State {
         !self.unsettled.is_empty()
     }
 
-    /// What ending a session takes of an entry's budget.
+    /// What ending a session takes of an entry's budget. O(n) in its ephemerals.
     pub fn cost_of_ending(&self, session: SessionId) -> u64 {
-        self.session(session).map_or(0, |session| session.ephemeral_count() as u64 + 1)
+        self.session(session).map_or(0, |session| session.ephemerals().map(steps_to).sum::<u64>() + 1)
     }
 
     /// Whether a request would be refused for what it costs if it were applied now. For the leader, before it proposes.
     ///
+    /// A request with a key, or in its turn, is left to the entry: its refusal is kept, or takes the turn, and an earlier
+    /// copy of it may be under way.
+    ///
     /// # Errors
     /// `TooManyOps`, as when it is applied.
     pub fn check_cost(&self, request: &Request) -> Result<(), Error> {
-        let (ops, revoked) = match &request.op {
-            Op::Multi(ops) => (&**ops, None),
-            Op::InTurn(write) => match &write.op {
-                TurnOp::Multi(ops) => (&**ops, None),
-                _ => return Ok(()),
-            },
-            Op::Revoke { path, deadline_ms: Some(0) } => (&[][..], Some(path)),
+        if request.idempotency.is_some() || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max) {
+            return Ok(());
+        }
+        // Another refusal may come first: only a copy of the state knows.
+        let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
+        let (_, answer) = self.clone().answer(request.clone(), &mut Changes::new(at));
+        match answer {
+            Err(Refusal { error: Error::TooManyOps, .. }) => Err(Error::TooManyOps),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a request may take of an entry's budget, of those that may take much; 0 of others.
+    fn cost_of(&self, op: &Op) -> u64 {
+        match op {
+            Op::Multi(ops) => self.cost_of_multi(ops),
+            Op::Revoke { path, deadline_ms: Some(0) } => self.cost_of_revoking(path),
             Op::Proven(proven) => match &proven.op {
-                ProvenOp::Multi(ops) => (&**ops, None),
-                ProvenOp::Revoke { path, deadline_ms: Some(0) } => (&[][..], Some(path)),
-                _ => return Ok(()),
+                ProvenOp::Multi(ops) => self.cost_of_multi(ops),
+                ProvenOp::Revoke { path, deadline_ms: Some(0) } => self.cost_of_revoking(path),
+                _ => 0,
             },
-            _ => return Ok(()),
-        };
-        // A lock that is not there is refused for that.
-        let revoked = revoked.filter(|path| self.nodes.contains_key(*path));
-        let revoked = revoked.and_then(|path| self.holders(path).ok()).unwrap_or_default();
-        let deleted = ops.iter().map(|op| match op {
-            ZnodeOp::Create(_) => 1,
+            _ => 0,
+        }
+    }
+
+    fn cost_of_multi(&self, ops: &[ZnodeOp]) -> u64 {
+        let cost = |op: &ZnodeOp| match op {
+            ZnodeOp::Create(create) => steps_at(create.parent.depth() + 1),
             ZnodeOp::Delete { path, .. } => self.cost_of_removing(path),
             ZnodeOp::SetData { .. } | ZnodeOp::Check { .. } => 0,
-        });
-        let cost: u64 = deleted.chain(revoked.iter().map(|ticket| self.cost_of_removing(ticket))).sum();
-        if cost > u64::from(self.limits.entry_cost_max) { Err(Error::TooManyOps) } else { Ok(()) }
+        };
+        ops.iter().map(cost).sum()
+    }
+
+    fn cost_of_revoking(&self, path: &ZPath) -> u64 {
+        // A lock that is not there is refused for that.
+        let there = Some(path).filter(|path| self.nodes.contains_key(*path));
+        let tickets = there.and_then(|path| self.holders(path).ok()).unwrap_or_default();
+        tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum()
     }
 
     /// A part of a multi-lock takes the other parts with it.
-    fn cost_of_removing(&self, path: &ZPath) -> u64 {
+    pub(crate) fn cost_of_removing(&self, path: &ZPath) -> u64 {
         let multi = self.node(path).and_then(|node| self.multi_of(path, node));
-        multi.map_or(1, |multi| multi.tickets.len() as u64)
+        multi.map_or_else(|| steps_to(path), |multi| multi.tickets.iter().map(steps_to).sum())
     }
 
     /// How much of its budget an entry has left.
@@ -100,8 +120,20 @@ impl State {
             if self.ledger(&lock).is_some() {
                 changes.touch(&lock);
             } else {
-                changes.queue_changed(&lock);
+                changes.queue_is_late(&lock);
             }
         }
     }
+}
+
+/// What making or removing a znode takes of an entry's budget.
+pub(crate) fn steps_to(path: &ZPath) -> u64 {
+    steps_at(path.depth())
+}
+
+/// So many ancestors are changed in about the time in which a znode is made.
+const ANCESTORS_A_STEP: usize = 8;
+
+fn steps_at(depth: usize) -> u64 {
+    1 + (depth / ANCESTORS_A_STEP) as u64
 }

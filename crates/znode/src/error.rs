@@ -111,6 +111,9 @@ pub enum Error {
     /// The owner has a ticket of one of the locks already, and not of the same set of locks.
     #[error("the owner has some of these locks already, and not the same set of them")]
     Overlap,
+    /// Very many came to hold the lock at once, and the next entries are still to write them down.
+    #[error("the lock's holders are still being written down; try again with a new key")]
+    LockUnsettled,
 }
 
 impl Error {
@@ -151,6 +154,7 @@ impl Error {
             Error::LockNotClosed => -1022,
             Error::HandOverRefused => -1023,
             Error::Overlap => -1024,
+            Error::LockUnsettled => -1025,
         }
     }
 }

@@ -213,6 +213,9 @@ impl State {
         if !self.sessions_by_source.iter().eq(&by_source) {
             return Err(format!("sessions {by_source:?} of addresses counted as {:?}", self.sessions_by_source));
         }
+        if let Some(id) = self.ending.iter().find(|id| !self.sessions.contains_key(*id)) {
+            return Err(format!("session {id} is being ended and is not there"));
+        }
         same("ephemerals", listed, owned)
     }
 }

@@ -11,7 +11,7 @@ use crate::multilock::MultiLock;
 use crate::snapshot::damaged;
 use crate::state::State;
 use crate::znode::{Place, Znode};
-use crate::{FencingToken, LockSettings, Policy, ZPath, Zxid};
+use crate::{FencingToken, LockSettings, Policy, SessionId, ZPath, Zxid};
 
 /// One record. A state without ledgers has none. The order of variants and fields is the format on disk: append only.
 #[derive(Encode, Decode)]
@@ -28,6 +28,8 @@ pub(crate) enum LedgerRecord {
     Tail { records: u64 },
     /// Behind all znodes: a lock whose queue is still to be looked at.
     Unsettled { lock: ZPath },
+    /// Behind all znodes: a session that is still to be ended.
+    Ending { session: SessionId },
 }
 
 /// What ledgers say of a znode: of a lock node in one, and of a directory that has one.
@@ -52,13 +54,15 @@ pub(crate) fn of(
     standing.into_iter().chain(ledger)
 }
 
-/// The multi-locks of a state, and the locks that are still to be looked at.
+/// The multi-locks of a state, the locks that are still to be looked at, and the sessions that are still to be ended.
 pub(crate) fn multis(state: &State) -> impl Iterator<Item = LedgerRecord> + Send + use<> {
     let multis = state.multis.clone().into_iter().map(|(czxid, multi)| {
         let (policy, tickets) = (multi.policy, multi.tickets.clone());
         LedgerRecord::MultiLock { czxid, policy, tickets }
     });
-    multis.chain(state.unsettled.clone().into_iter().map(|lock| LedgerRecord::Unsettled { lock }))
+    let unsettled = state.unsettled.clone().into_iter().map(|lock| LedgerRecord::Unsettled { lock });
+    let ending = state.ending.clone().into_iter().map(|session| LedgerRecord::Ending { session });
+    multis.chain(unsettled).chain(ending)
 }
 
 /// Puts a record back; `seen` counts them.
@@ -77,6 +81,10 @@ pub(crate) fn push(state: &mut State, record: LedgerRecord, seen: &mut u64) -> R
         LedgerRecord::Unsettled { lock } => match state.unsettled.insert(lock) {
             None => Ok(()),
             Some(_) => Err(damaged("an unsettled lock twice")),
+        },
+        LedgerRecord::Ending { session } => match state.sessions.get(&session).map(|_| state.ending.insert(session)) {
+            Some(None) => Ok(()),
+            _ => Err(damaged("a session ends twice, or was never open")),
         },
     }
 }

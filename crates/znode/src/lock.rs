@@ -117,10 +117,10 @@ pub struct LockSummary {
 ///
 /// # Errors
 /// `NoNode` when the lock node is gone: released, withdrawn, or its session ended. `SessionExpired` when the session
-/// expired and the node lingers for its lock-delay: it holds for nobody. `BadArguments` when the path is no lock node's.
+/// expired and the node lingers for its lock-delay, or waits to be removed: it holds for nobody. `BadArguments` when the path is no lock node's.
 pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     let (parent, node, place) = contender(state, ticket)?;
-    if node.lingers_until_ms().is_some() {
+    if node.lingers_until_ms().is_some() || state.waits_in_vain(ticket, node) {
         return Err(Error::SessionExpired);
     }
     if let Some(ledger) = &parent.family.ledger {
@@ -134,12 +134,22 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
             let lock = ticket.parent().ok_or(Error::BadArguments)?;
             Ok(LockStatus::Waiting { predecessor: lock.child(name)? })
         }
+        // It is told when its token is.
+        None if state.awaits_token(ticket, node) => Ok(LockStatus::Waiting { predecessor: ticket.clone() }),
         None => Ok(LockStatus::Held { token: state.token_of(ticket, node), holds: holds(state, ticket, node) }),
     }
 }
 
+/// Whether nothing is before a ticket in a lock without a ledger.
+pub(crate) fn is_first(state: &State, ticket: &ZPath) -> bool {
+    contender(state, ticket).is_ok_and(|(parent, node, place)| {
+        node.lingers_until_ms().is_none() && predecessor(state, parent, ticket, node, &place).is_none()
+    })
+}
+
 /// The znode whose next event may make a waiting ticket a holder: its predecessor, whose going does it, or the ticket itself
-/// in a lock whose ledger is told of every grant ([`crate::EventKind::Granted`]).
+/// in a lock whose ledger is told of every grant ([`crate::EventKind::Granted`]). One that waits for its token alone is its
+/// own predecessor, and is told in the same way.
 pub fn to_watch(state: &State, ticket: &ZPath, predecessor: ZPath) -> ZPath {
     let told = ticket.parent().is_some_and(|lock| state.ledger(&lock).is_some());
     if told { ticket.clone() } else { predecessor }

@@ -84,7 +84,7 @@ impl ZPath {
 
     /// The number of names in the path; 0 for the root.
     pub fn depth(&self) -> usize {
-        if self.is_root() { 0 } else { self.0.matches('/').count() }
+        if self.is_root() { 0 } else { self.0.bytes().filter(|byte| *byte == b'/').count() }
     }
 
     /// Whether `self` is `ancestor` or below it.

@@ -9,6 +9,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::TicketEnd;
 use crate::session::{Requests, Session};
 use crate::state::{Changes, State};
+use crate::znode::Znode;
 use crate::{Error, InTurn, Limits, Refusal, Reply, SessionId, Term, TurnOp, ZPath, lock, weight};
 
 impl State {
@@ -141,7 +142,10 @@ impl State {
         if term != changes.term {
             return Err(Error::StaleTerm.into());
         }
-        let sessions = self.ending_together(sessions);
+        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains_key(id)).collect();
+        let sessions = self.ending_together(&open);
+        // What goes with the first may not be granted to those that are left to the next entries.
+        self.ending.extend(open[sessions.len()..].iter().copied());
         // Before any of them ends: a waiter must not become a dead holder because the holder is named first.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
@@ -176,10 +180,25 @@ impl State {
                 self.remove(path, changes);
             }
         }
+        self.ending.remove(&id);
+    }
+
+    /// Whether a ticket waits for a session that is being ended.
+    pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
+        let ending = !self.ending.is_empty() && node.owner().is_some_and(|owner| self.ending.contains(&owner));
+        ending && !self.grants.contains_key(ticket)
+    }
+
+    /// Takes such a ticket away when it is its turn.
+    pub(crate) fn pass_over(&mut self, ticket: &ZPath, changes: &mut Changes) {
+        let end = changes.end.replace(TicketEnd::Expired);
+        self.remove(ticket, changes);
+        changes.end = end;
     }
 
     fn linger(&mut self, path: &ZPath, changes: &Changes) {
         let time_ms = self.time_ms;
+        self.write_down(path, changes);
         let node = self.nodes[path].clone();
         self.ticket_ended(path, &node, changes);
         let lock = path.parent().expect("the root has no owner");

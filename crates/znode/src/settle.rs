@@ -60,6 +60,12 @@ impl State {
                 turns.extend(now);
                 continue;
             }
+            let (ticket, node) = self.lock_node(&turn.lock, &turn.place);
+            if self.waits_in_vain(&ticket, node) {
+                self.pass_over(&ticket, changes);
+                turns.extend(changes.take_touched().iter().filter_map(|lock| self.next_in(lock)));
+                continue;
+            }
             for lock in self.grant(&turn, changes) {
                 turns.extend(self.next_in(&lock));
             }
@@ -203,7 +209,12 @@ impl State {
             };
             *index == 0 || is_shared(&place.name) && writer.is_none_or(|writer| *place < writer || own(writer))
         };
-        let holders: Vec<Place> = near.enumerate().filter(holds).map(|(_, place)| place.clone()).collect();
+        let alive = |place: &Place| {
+            let (ticket, node) = self.lock_node(lock, place);
+            !self.waits_in_vain(&ticket, node)
+        };
+        let holders: Vec<Place> =
+            near.enumerate().filter(holds).map(|(_, place)| place.clone()).filter(alive).collect();
         let mut ledger = Ledger::open(settings, parent.family.contenders.clone());
         for place in &holders {
             let demand = demand_of(&place.name, self.lock_node(lock, place).1, settings);

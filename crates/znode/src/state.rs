@@ -19,9 +19,9 @@ use crate::session::{Answered, Session};
 use crate::weight::Weight;
 use crate::znode::{Family, Kind, Znode};
 use crate::{
-    Acl, Acquire, AcquireAll, Applied, Credential, Error, Idempotency, Limits, LockGuard, LogPosition, Op, Proven,
-    ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, Usage, ZPath, Zxid,
-    lock,
+    Acl, Acquire, AcquireAll, Applied, Attempt, Credential, Error, Idempotency, Limits, LockGuard, LogPosition, Op,
+    Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, Usage, ZPath,
+    Zxid, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -59,6 +59,9 @@ pub struct State {
     pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
     /// Locks whose queues an entry left for later ones to look at; see `cost.rs`.
     pub(crate) unsettled: OrdSet<ZPath>,
+    /// Sessions that expired together with others, and for which the entry had no room: they are open to no request, and
+    /// come to hold nothing.
+    pub(crate) ending: OrdSet<SessionId>,
 }
 
 impl Default for State {
@@ -117,6 +120,7 @@ impl State {
             revocations: Revocations::default(),
             upgrades: OrdMap::new(),
             unsettled: OrdSet::new(),
+            ending: OrdSet::new(),
             namings: Namings::default(),
             quotas: Quotas::default(),
         }
@@ -246,9 +250,10 @@ impl State {
     /// The session that a credential proves.
     ///
     /// # Errors
-    /// `SessionExpired` when it is not open, `AuthFailed` when the secret is another one.
+    /// `SessionExpired` when it is not open, or is being ended, `AuthFailed` when the secret is another one.
     pub fn authenticate(&self, credential: &Credential) -> Result<&Session, Error> {
-        let session = self.session(credential.session).ok_or(Error::SessionExpired)?;
+        let open = self.session(credential.session).filter(|session| !self.ending.contains(&session.id));
+        let session = open.ok_or(Error::SessionExpired)?;
         if session.secret_hash == credential.secret_hash { Ok(session) } else { Err(Error::AuthFailed) }
     }
 
@@ -269,7 +274,7 @@ impl State {
     }
 
     /// Who asks, whether it was answered before, and only then what.
-    fn answer(&mut self, request: Request, changes: &mut Changes) -> (Zxid, Result<Reply, Refusal>) {
+    pub(crate) fn answer(&mut self, request: Request, changes: &mut Changes) -> (Zxid, Result<Reply, Refusal>) {
         let now = changes.zxid;
         let Request { credential, idempotency, guard, op } = request;
         let op = match op {
@@ -297,7 +302,11 @@ impl State {
             return self.answer_again(&op, id, idempotency.key, &answered);
         }
         if self.is_full_of_keys(&op) {
-            return (now, Err(Error::QuotaExceeded.into()));
+            // An acquire whose key is forgotten may have been done all the same.
+            return match self.counted_under(&op, id, idempotency.key) {
+                Some((attempt, Some(ticket))) => (now, self.acquire_again(&ticket, id, idempotency.key, attempt)),
+                _ => (now, Err(Error::QuotaExceeded.into())),
+            };
         }
         let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
         self.keep_answer(id, &idempotency, now, answer.clone());
@@ -338,19 +347,29 @@ impl State {
                 | Op::Upgrade(Upgrade { attempt, .. }),
                 Some(Ok(Reply::Acquired { ticket, .. })),
             ) => (*attempt, Some(ticket.clone())),
-            (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, None) => {
-                (acquire.attempt, self.ticket_with(id, acquire, key))
-            }
-            (Op::AcquireAll(wish), None) => (wish.attempt, self.all_with(id, wish, "", key)),
-            (Op::AcquireAllAs { wish, owner }, None) => (wish.attempt, self.all_with(id, wish, owner, key)),
-            (Op::Upgrade(upgrade), None) => (upgrade.attempt, self.upgraded_with(id, upgrade, key)),
             (_, Some(answer)) => return (answered.zxid, answer.clone()),
-            (_, None) => return (now, Err(Error::RequestKeyEvicted.into())),
+            (op, None) => match self.counted_under(op, id, key) {
+                Some(counted) => counted,
+                None => return (now, Err(Error::RequestKeyEvicted.into())),
+            },
         };
         match ticket {
             Some(ticket) => (now, self.acquire_again(&ticket, id, key, attempt)),
             None => (now, Err(Error::RequestKeyEvicted.into())),
         }
+    }
+
+    /// The attempt of an acquire, and the ticket on which it was counted already under this key. `None` for what is none.
+    fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<(Attempt, Option<ZPath>)> {
+        Some(match op {
+            Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } => {
+                (acquire.attempt, self.ticket_with(id, acquire, key))
+            }
+            Op::AcquireAll(wish) => (wish.attempt, self.all_with(id, wish, "", key)),
+            Op::AcquireAllAs { wish, owner } => (wish.attempt, self.all_with(id, wish, owner, key)),
+            Op::Upgrade(upgrade) => (upgrade.attempt, self.upgraded_with(id, upgrade, key)),
+            _ => return None,
+        })
     }
 
     fn guarded(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cost::steps_to;
 use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::system_paths::is_system;
@@ -287,7 +288,7 @@ impl State {
 
     /// Puts a znode into the tree and every index, and tells of it.
     pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, changes: &mut Changes) -> Stat {
-        changes.steps += 1;
+        changes.steps += steps_to(path);
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("only the root has no parent, and it is always there");
         let node = Znode {
@@ -370,7 +371,8 @@ impl State {
 
     /// Takes a childless znode out of the tree and every index, and tells of it.
     pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
-        changes.steps += 1;
+        changes.steps += steps_to(path);
+        self.write_down(path, changes);
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("the root is never removed");
         let node = self.nodes.remove(path).expect("the caller has seen it");
@@ -396,8 +398,11 @@ impl State {
             parent.emptied_ms = time_ms;
             (parent.family.contenders.len(), parent.family.ledger.is_some())
         });
-        if contenders == 0 && sequence_of(path.name()).is_some() {
-            self.locks.remove(&parent);
+        if sequence_of(path.name()).is_some() {
+            changes.queue_changed(&parent);
+            if contenders == 0 {
+                self.locks.remove(&parent);
+            }
         }
         if ledger {
             changes.touch(&parent);
@@ -414,11 +419,7 @@ impl State {
                 }
             }
         }
-        if sequence_of(path.name()).is_some() {
-            changes.queue_changed(&parent);
-        }
-        let acl = self.readers(path, &node);
-        self.tell_with_parent(EventKind::Deleted, path, &parent, acl, changes);
+        self.tell_with_parent(EventKind::Deleted, path, &parent, self.readers(path, &node), changes);
         for part in self.take_multi(path, node.czxid) {
             self.remove(&part, changes);
         }

@@ -23,10 +23,19 @@ impl World {
     }
 
     fn apply(&mut self, session: Option<SessionId>, op: Op) -> Applied {
+        let request = self.request(session, op);
+        self.apply_request(request)
+    }
+
+    /// Under a key of its own, if a session asks.
+    fn request(&mut self, session: Option<SessionId>, op: Op) -> Request {
         self.keys += 1;
         let idempotency = Idempotency { key: RequestKey(self.keys.to_be_bytes()), fingerprint: [0; 16] };
         let credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
-        let request = Request { credential, idempotency: session.map(|_| idempotency), guard: None, op };
+        Request { credential, idempotency: session.map(|_| idempotency), guard: None, op }
+    }
+
+    fn apply_request(&mut self, request: Request) -> Applied {
         let at = LogPosition { term: Term(1), zxid: Zxid(self.state.last_zxid().0 + 1) };
         self.state.apply(at, Txn { time_ms: 1, request })
     }
@@ -38,8 +47,12 @@ impl World {
     }
 
     fn acquire(&mut self, session: SessionId, lock: &str, mode: LockMode) -> ZPath {
+        self.acquire_with_delay(session, lock, mode, 0)
+    }
+
+    fn acquire_with_delay(&mut self, session: SessionId, lock: &str, mode: LockMode, lock_delay_ms: u32) -> ZPath {
         let (owner, label, attempt) = (String::new(), String::new(), Attempt(1));
-        let acquire = Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt };
+        let acquire = Acquire { lock: path(lock), mode, owner, label, lock_delay_ms, attempt };
         match self.apply(Some(session), Op::Acquire(acquire)).reply {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
@@ -237,8 +250,175 @@ fn an_upgrade_waits_until_all_who_hold_are_written_down() {
     let upgrade = Op::Upgrade(znode::Upgrade { ticket, label, attempt: Attempt(1) });
     // Each entry goes on with what is left, so the next one may.
     let refused = world.apply(Some(session), upgrade.clone()).reply.unwrap_err();
-    assert_eq!(refused.error, Error::UpgradeConflict);
+    assert_eq!(refused.error, Error::LockUnsettled);
     assert!(!world.state.is_unsettled());
     assert!(world.apply(Some(session), upgrade).reply.is_ok());
+    world.check();
+}
+
+/// A lock with an upgrade in its past: so many readers come to hold in the last entry, and each gets its token from its grant.
+fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, Applied) {
+    let reader = world.acquire(session, "/l", LockMode::Read);
+    let writer = world.acquire(session, "/l", LockMode::Write);
+    let readers: Vec<ZPath> = (0..count).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
+    let (ticket, label) = (reader.clone(), String::new());
+    let upgrade = Op::Upgrade(znode::Upgrade { ticket, label, attempt: Attempt(1) });
+    let Ok(Reply::Acquired { ticket: upgraded, .. }) = world.apply(Some(session), upgrade).reply else { panic!() };
+    for ticket in [upgraded, reader] {
+        world.apply(Some(session), Op::Release { ticket });
+    }
+    (readers, world.apply(Some(session), Op::Release { ticket: writer }))
+}
+
+#[test]
+fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
+    let mut world = World::new();
+    let session = world.open();
+    let (readers, mut applied) = readers_behind_an_upgrade(&mut world, session, 350);
+    let mut tokens = vec![None; readers.len()];
+    for granted in [99, 199, 299, 350] {
+        assert!(touched(&applied) <= COST_MAX as usize, "{}", touched(&applied));
+        assert_eq!((world.held(&readers), world.written_down(&readers)), (granted, granted));
+        for (ticket, known) in readers.iter().zip(&mut tokens) {
+            // Once told, a token stays; it is good from then on, and those who wait can hear of it.
+            match lock::status(&world.state, ticket).unwrap() {
+                LockStatus::Held { token, .. } => {
+                    assert_eq!(*known.get_or_insert(token), token);
+                    assert!(token.0 >= granted as u64 && lock::is_held_with(&world.state, &path("/l"), token));
+                }
+                LockStatus::Waiting { predecessor } => {
+                    assert_eq!(lock::to_watch(&world.state, ticket, predecessor), *ticket);
+                }
+            }
+        }
+        world.check();
+        assert_eq!(world.state.is_unsettled(), granted < 350);
+        applied = world.apply(None, Op::Reap { candidates: Vec::new() });
+        let heard = applied.events.iter().filter(|event| event.kind == EventKind::Granted).count();
+        assert_eq!(heard, (350 - granted).min(COST_MAX as usize), "who waits is told");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_before_it_is_written_down_is_remembered_as_granted_and_gone() {
+    let mut world = World::new();
+    let session = world.open();
+    let writer = world.acquire(session, "/l", LockMode::Write);
+    let readers: Vec<ZPath> = (0..350).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
+    world.apply(Some(session), Op::Release { ticket: writer });
+    assert!(lock::grant(&world.state, &readers[349]).is_none() && world.held(&readers) == 350);
+    world.apply(Some(session), Op::Release { ticket: readers[349].clone() });
+    let past = lock::history(&world.state, &path("/l"), 1);
+    assert_eq!(past[0].name, readers[349].name());
+    assert_eq!(past[0].grant.map(|grant| grant.token.0), Some(past[0].enqueued.zxid.0));
+    world.check();
+}
+
+#[test]
+fn a_refused_multi_takes_nothing_of_the_budget_of_what_its_entry_goes_on_with() {
+    let mut world = World::new();
+    let session = world.open();
+    let writer = world.acquire(session, "/l", LockMode::Write);
+    let readers: Vec<ZPath> = (0..350).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
+    world.apply(Some(session), Op::Release { ticket: writer });
+    let before = world.written_down(&readers);
+    let nothing = ZnodeOp::Delete { path: path("/nothing"), version: -1 };
+    let ops = (0..90).map(|number| create(&format!("n{number}"), CreateMode::Persistent)).chain([nothing]);
+    let refused = world.apply(None, Op::Multi(ops.collect()));
+    assert_eq!(refused.reply.unwrap_err().error, Error::NoNode);
+    assert_eq!(world.written_down(&readers), before + COST_MAX as usize);
+}
+
+#[test]
+fn what_is_far_down_costs_more() {
+    let mut world = World::new();
+    let session = world.open();
+    let mut parent = ZPath::root();
+    let at = |parent: &ZPath, name: String, mode| {
+        ZnodeOp::Create(Create { parent: parent.clone(), name, data: Vec::new(), mode, acl: Acl::open() })
+    };
+    for _ in 0..60 {
+        assert!(world.apply(None, Op::Znode(at(&parent, "d".into(), CreateMode::Persistent))).reply.is_ok());
+        parent = parent.child("d").unwrap();
+    }
+    let many =
+        |count: u32| Op::Multi((0..count).map(|n| at(&parent, format!("n{n}"), CreateMode::Persistent)).collect());
+    // Each changes all its ancestors, and eight of these count for one znode.
+    assert_eq!(world.state.check_cost(&Request::new(many(13))), Err(Error::TooManyOps));
+    assert!(too_many(&world.apply(None, many(13))));
+    assert_eq!(world.state.check_cost(&Request::new(many(12))), Ok(()));
+    assert!(world.apply(None, many(12)).reply.is_ok());
+    for number in 0..9 {
+        let op = at(&parent, format!("e{number}"), CreateMode::Ephemeral);
+        assert!(world.apply(Some(session), Op::Znode(op)).reply.is_ok());
+    }
+    assert_eq!(world.state.cost_of_ending(session), 1 + 9 * 8);
+}
+
+#[test]
+fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_they_would_cost() {
+    let mut world = World::new();
+    let session = world.open();
+    let many = Op::Multi((0..60).map(|number| create(&format!("n{number}"), CreateMode::Persistent)).collect());
+    let request = world.request(Some(session), many);
+    let done = world.apply_request(request.clone());
+    assert!(done.reply.is_ok());
+    world.apply(None, Op::SetLimits(Limits { entry_cost_max: 50, ..Limits::default() }));
+    assert_eq!(world.state.check_cost(&request), Ok(()), "its answer is kept");
+    let again = world.apply_request(request.clone());
+    assert_eq!((again.zxid, again.reply), (done.zxid, done.reply));
+    let credential = Some(Credential { session, secret_hash: [9; 32] });
+    let stranger = Request { credential, idempotency: None, ..request };
+    assert_eq!(world.state.check_cost(&stranger), Ok(()), "it is not the session's");
+    assert_eq!(world.apply_request(stranger).reply.unwrap_err().error, Error::AuthFailed);
+
+    world.apply(None, Op::SetLimits(Limits { entry_cost_max: COST_MAX, ..Limits::default() }));
+    let acl = vec![Acl { perms: znode::READ | znode::CREATE, scheme: "world".into(), id: "anyone".into() }];
+    let (parent, name, mode) = (ZPath::root(), "s".into(), CreateMode::Persistent);
+    let directory = Create { parent, name, data: Vec::new(), mode, acl };
+    assert!(world.apply(None, Op::Znode(ZnodeOp::Create(directory))).reply.is_ok());
+    let lease = LockMode::Lease { permits: 1, limit: 9 };
+    for number in 0..9 {
+        let others = (0..19).map(|part| (path(&format!("/m{number}/{part}")), LockMode::Exclusive));
+        world.acquire_parts(session, others.chain([(path("/s"), lease)]).collect());
+    }
+    let all = Request::new(Op::Revoke { path: path("/s"), deadline_ms: Some(0) });
+    assert_eq!(world.state.check_cost(&all), Ok(()), "it may not");
+    assert_eq!(world.apply_request(all).reply.unwrap_err().error, Error::NoAuth);
+}
+
+#[test]
+fn a_waiter_that_expires_with_the_holder_is_not_granted_the_lock_between_the_entries() {
+    let mut world = World::new();
+    let [holder, waiter, alive] = [(); 3].map(|()| world.open());
+    for number in 0..150 {
+        let op = create(&format!("e{number}"), CreateMode::Ephemeral);
+        assert!(world.apply(Some(holder), Op::Znode(op)).reply.is_ok());
+    }
+    let lease = LockMode::Lease { permits: 1, limit: 1 };
+    let tickets = ["/l", "/s"].map(|lock| {
+        let mode = if lock == "/s" { lease } else { LockMode::Exclusive };
+        [holder, waiter, alive].map(|session| world.acquire_with_delay(session, lock, mode, 5_000))
+    });
+    let expire = Op::ExpireSessions { sessions: vec![holder, waiter], term: Term(1) };
+    let first = world.apply(None, expire.clone());
+    assert_eq!(first.reply, Ok(Reply::Removed { count: 1 }), "there is no room for both");
+    world.check();
+    // What the holder had lingers. The other session's client is told of the end, whatever is left of that session.
+    let credential = Credential { session: waiter, secret_hash: [0; 32] };
+    assert_eq!(world.state.authenticate(&credential).map(drop), Err(Error::SessionExpired));
+    for [held, ..] in &tickets {
+        let delete = ZnodeOp::Delete { path: held.clone(), version: -1 };
+        assert!(world.apply(None, Op::Znode(delete)).reply.is_ok());
+    }
+    for [_, waited, next] in &tickets {
+        assert!(world.state.node(waited).is_none(), "it was next, and dead");
+        assert!(matches!(lock::status(&world.state, next), Ok(LockStatus::Held { .. })));
+        let past = lock::history(&world.state, &waited.parent().unwrap(), 9);
+        let ended = past.iter().find(|past| past.name == waited.name()).unwrap();
+        assert_eq!((ended.grant, ended.end), (None, lock::TicketEnd::Expired));
+    }
+    assert_eq!(world.apply(None, expire).reply, Ok(Reply::Removed { count: 1 }));
+    assert!(world.state.session(waiter).is_none());
     world.check();
 }

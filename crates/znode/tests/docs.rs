@@ -42,6 +42,7 @@ fn every_error_stands_in_the_table_with_its_number() {
         Error::LockNotClosed,
         Error::HandOverRefused,
         Error::Overlap,
+        Error::LockUnsettled,
         Error::Deadlock,
         Error::UpgradeConflict,
         Error::SessionMoved,

@@ -8,12 +8,12 @@
 mod history;
 mod model;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use history::History;
 use model::{Model, Stay, number, reads, zpath};
-use znode::lock::{self, LockStatus};
-use znode::{Error, FencingToken, Op, Refusal, Reply, SessionId, State, StateBuilder, ZPath};
+use znode::lock::{self, LockStatus, QueueEntry};
+use znode::{Error, FencingToken, Limits, Op, Refusal, Reply, Request, SessionId, State, StateBuilder, ZPath};
 
 const SEEDS: u64 = 600;
 const STEPS: usize = 80;
@@ -164,6 +164,68 @@ fn a_gone_ticket_never_holds_again() {
             }
         }
     });
+}
+
+#[test]
+fn no_lock_is_granted_to_a_session_whose_end_has_begun() {
+    // Too little for an entry to end more than one session that has anything.
+    const COST_MAX: u32 = 3;
+    for_seeds(SEEDS, |seed| {
+        let mut history = any_history(seed);
+        let limits = history.limits();
+        let narrow = Limits { entry_cost_max: COST_MAX, ..limits.clone() };
+        let (mut state, mut model) = (State::new(narrow), Model::new(limits));
+        // With the tickets that each held before.
+        let mut ending: BTreeMap<SessionId, BTreeSet<ZPath>> = BTreeMap::new();
+        for step in 0..STEPS {
+            let (at, mut txn) = history.next(&model);
+            model.apply(at, txn.clone());
+            if let Op::SetLimits(limits) = &mut txn.request.op {
+                limits.entry_cost_max = COST_MAX;
+            }
+            if step % 25 == 24 {
+                let sessions = state.sessions_from(SessionId(0)).map(|session| session.id).collect();
+                txn.request = Request::new(Op::ExpireSessions { sessions, term: at.term });
+            }
+            let before = state.clone();
+            let applied = state.apply(at, txn.clone());
+            if let (Op::ExpireSessions { sessions, .. }, Ok(_)) = (&txn.request.op, applied.reply)
+                && applied.zxid == at.zxid
+            {
+                for session in sessions.iter().filter(|session| before.session(**session).is_some()) {
+                    ending.entry(*session).or_insert_with(|| held_by(&before, *session));
+                }
+            }
+            for (session, held) in &ending {
+                let holds = held_by(&state, *session);
+                assert!(
+                    holds.is_subset(held),
+                    "seed {seed} step {step}: {txn:?}: {holds:?} of {session}, not {held:?}"
+                );
+            }
+            for entry in lingering(&state) {
+                let held = &ending[&entry.session.unwrap()];
+                assert!(held.contains(&entry.ticket), "seed {seed} step {step}: {entry:?} never held");
+            }
+            state.check_invariants().unwrap_or_else(|error| panic!("seed {seed} step {step}: {txn:?}: {error}"));
+        }
+    });
+}
+
+/// The tickets of a session that hold, or are written down as such.
+fn held_by(state: &State, session: SessionId) -> BTreeSet<ZPath> {
+    let holds = |ticket: &&ZPath| {
+        matches!(lock::status(state, ticket), Ok(LockStatus::Held { .. })) || lock::grant(state, ticket).is_some()
+    };
+    let open = state.session(session).into_iter();
+    open.flat_map(|session| session.ephemerals()).filter(holds).cloned().collect()
+}
+
+/// The lock nodes of dead holders.
+fn lingering(state: &State) -> Vec<QueueEntry> {
+    let locks = lock::list(state, &ZPath::root(), None, usize::MAX).unwrap();
+    let entries = locks.iter().flat_map(|one| lock::queue(state, &one.lock, 0, usize::MAX).unwrap().entries);
+    entries.filter(|entry| entry.lingers_until_ms.is_some()).collect()
 }
 
 /// Everything that can be read of the state, against the model.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::lock::{LockLimits, LockStatus, label, status};
+use crate::lock::{LockLimits, LockStatus, is_first, label, status};
 use crate::state::{Changes, State};
 use crate::znode::{Znode, mode_of, sequence_of};
 use crate::{
-    Acl, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath, Zxid, permits, weight,
+    Acl, EventKind, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath, Zxid,
+    permits, weight,
 };
 
 /// Why a ticket ended.
@@ -366,12 +367,23 @@ impl State {
     /// Each is found once, so this costs O(log n) for each ticket over its life.
     ///
     /// A writer's going may make very many readers holders. They hold from then on, but only so many are written down in one
-    /// entry; the others are in the next ones.
+    /// entry; the others are in the next ones. Where somebody was passed, it is the grant that gives them their tokens, so
+    /// they hold when they are written down.
     pub(crate) fn settle_grants(&mut self, changes: &mut Changes) {
-        for lock in changes.take_queues() {
-            // Where somebody was passed, it is the grant that gives them their tokens.
-            let room = if self.upgrades.contains_key(&lock) { u64::MAX } else { self.steps_left(changes).max(1) };
-            self.settle_queue(&lock, room, changes);
+        let mut again = false;
+        loop {
+            let queues = changes.take_queues();
+            if queues.is_empty() {
+                break;
+            }
+            for lock in queues {
+                match self.steps_left(changes) {
+                    0 if again => drop(self.unsettled.insert(lock)),
+                    room => self.settle_queue(&lock, room.max(1), changes),
+                }
+            }
+            // Those of dead sessions went when it was their turn, and others have it.
+            again = true;
         }
         for ticket in changes.new_grants() {
             // Only what a session owns is kept.
@@ -392,9 +404,18 @@ impl State {
         changes.steps += holders.len() as u64;
         for ticket in holders {
             let node = &self.nodes[&ticket];
+            if self.waits_in_vain(&ticket, node) {
+                self.pass_over(&ticket, changes);
+                continue;
+            }
             let token = self.token_at(lock, node, changes.zxid);
-            passed |= token.0 != node.czxid.0;
+            let is_passed = token.0 != node.czxid.0;
+            passed |= is_passed;
             self.put_grant(&ticket, Grant { at: self.moment(changes), token });
+            if is_passed && changes.is_late(lock) {
+                // It was told to wait when what it waited for had gone.
+                self.tell(EventKind::Granted, &ticket, changes);
+            }
         }
         if passed {
             // Who is made by now and granted later comes after a token that is younger than its lock node.
@@ -415,7 +436,7 @@ impl State {
                 break;
             }
             let ticket = lock.child(&place.name).expect("a child has a good name");
-            if matches!(status(self, &ticket), Ok(LockStatus::Held { .. })) {
+            if is_first(self, &ticket) {
                 holders.push(ticket);
                 continue;
             }
@@ -427,6 +448,18 @@ impl State {
             }
         }
         holders
+    }
+
+    /// One that holds and goes before an entry had room to write it down is written down as it goes.
+    pub(crate) fn write_down(&mut self, ticket: &ZPath, changes: &Changes) {
+        if self.unsettled.is_empty() || self.grants.contains_key(ticket) || self.nodes[ticket].owner().is_none() {
+            return;
+        }
+        let left_over =
+            ticket.parent().is_some_and(|lock| self.unsettled.contains(&lock) && self.ledger(&lock).is_none());
+        if let (true, Ok(LockStatus::Held { token, .. })) = (left_over, status(self, ticket)) {
+            self.put_grant(ticket, Grant { at: self.moment(changes), token });
+        }
     }
 
     /// Keeps a grant; the lock node stands.
@@ -455,34 +488,4 @@ pub(crate) fn short(text: &str) -> String {
 const MISSES_MAX: usize = 64;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Acquire, Attempt, Credential, Idempotency, LogPosition, Reply, Request, RequestKey, Term, Txn, lock};
-
-    fn apply(state: &mut State, zxid: u64, request: Request) -> Reply {
-        state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { time_ms: zxid, request }).reply.unwrap()
-    }
-
-    #[test]
-    fn a_second_grant_of_a_ticket_takes_the_place_of_the_first() {
-        let mut state = State::default();
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 30_000, label: String::new(), address: None };
-        apply(&mut state, 1, Request::new(open));
-        let lock = ZPath::parse("/l").unwrap();
-        let (owner, label) = (String::new(), String::new());
-        let mode = LockMode::Exclusive;
-        let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1) };
-        let credential = Some(Credential { session: SessionId(1), secret_hash: [0; 32] });
-        let idempotency = Some(Idempotency { key: RequestKey([1; 16]), fingerprint: [0; 16] });
-        let request = Request { credential, idempotency, guard: None, op: Op::Acquire(acquire) };
-        let Reply::Acquired { ticket, .. } = apply(&mut state, 2, request) else { panic!("it is free") };
-        state.skip(LogPosition { term: Term(1), zxid: Zxid(9) });
-        for token in [5, 7] {
-            let at = Moment { zxid: Zxid(token), time_ms: token };
-            state.put_grant(&ticket, Grant { at, token: FencingToken(token) });
-            state.check_invariants().unwrap();
-            let held = [2, 5, 7].map(|token| lock::is_held_with(&state, &lock, FencingToken(token)));
-            assert_eq!(held, [2, 5, 7].map(|other| other == token), "token {token}");
-        }
-    }
-}
+mod tests;

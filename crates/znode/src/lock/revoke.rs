@@ -123,6 +123,10 @@ impl State {
             // It lingers, or does not queue.
             Some(_) => return Err(refuse(Error::NoNode)),
         };
+        let cost = |ticket| self.cost_of_removing(ticket);
+        if deadline_ms == Some(0) && tickets.iter().map(cost).sum::<u64>() > self.steps_left(changes) {
+            return Err(Error::TooManyOps.into());
+        }
         let before = self.clone();
         for ticket in &tickets {
             let asked = self.ask_for(ticket, deadline_ms, changes);

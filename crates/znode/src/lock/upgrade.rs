@@ -91,9 +91,9 @@ impl State {
         if parent.family.ledger.is_some() {
             return Err(Error::UpgradeConflict);
         }
-        // Who holds by now has the token that it was told of, and that must be written down first.
+        // Who holds by now has the token that it was told of, and that must be written down first. The next entries do it.
         if self.unsettled.contains(lock) {
-            return Err(Error::UpgradeConflict);
+            return Err(Error::LockUnsettled);
         }
         // Two that upgrade would wait for each other.
         if self.upgrades.get(lock).is_some_and(|upgraded| upgraded.pair.is_some()) {
@@ -168,6 +168,18 @@ impl State {
     pub(crate) fn token_at(&self, lock: &ZPath, node: &Znode, zxid: Zxid) -> FencingToken {
         let passed = self.upgrades.get(lock).is_some_and(|upgraded| node.czxid < upgraded.passed);
         FencingToken(if passed { zxid.0 } else { node.czxid.0 })
+    }
+
+    /// Whether a ticket is the first of a lock, came there when an entry had no room to write it down, and gets its token from
+    /// its grant. No client may be told of a token before that.
+    pub(crate) fn awaits_token(&self, ticket: &ZPath, node: &Znode) -> bool {
+        if self.unsettled.is_empty() || self.upgrades.is_empty() || node.owner().is_none() {
+            return false;
+        }
+        let late = ticket.parent().filter(|lock| self.unsettled.contains(lock));
+        let passed =
+            late.and_then(|lock| self.upgrades.get(&lock)).is_some_and(|upgraded| node.czxid < upgraded.passed);
+        passed && !self.grants.contains_key(ticket)
     }
 
     /// The token of a contender: that of its grant, or its czxid.

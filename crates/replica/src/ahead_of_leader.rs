@@ -11,10 +11,10 @@
 //! and only its own account of its log ends this node.
 
 use openraft::async_runtime::watch::WatchReceiver;
-use storage::Vote;
 use storage::codec::{LogIdRecord, VoteRecord};
 use tokio::time::Instant;
 
+use crate::continuity::{Look, look};
 use crate::node::Node;
 use crate::transport::{Account, Answer, AppendFrame, Ask};
 
@@ -29,28 +29,44 @@ struct Known {
 pub(crate) enum Verdict {
     /// Nothing against either.
     Sound,
+    /// The leader was deposed, and this node has another vote by now. It may well have less, and something else.
+    Deposed(VoteRecord),
     /// They may exclude each other: the append is refused, and the leader sends it again.
     Unsure,
     /// They do, and why.
     Contradiction(String),
 }
 
-/// To be asked before Raft sees the frame. `agrees`: it agrees with what is committed here.
-pub(crate) async fn judge_append(node: &Node, frame: &AppendFrame, agrees: bool) -> Verdict {
+/// To be asked before Raft sees the frame. `looked`: what Raft knew, where it was asked about the frame.
+pub(crate) async fn judge_append(node: &Node, frame: &AppendFrame, looked: Option<Look>) -> Verdict {
+    if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
+        return Verdict::Deposed(looked.vote);
+    }
+    let agrees = looked.is_none_or(|looked| looked.agrees);
     // Before it has joined, a node has forgotten what it said: its disk is new.
     if !node.gate.joined() || (agrees && !seems_lost(node, frame.acknowledged)) {
         return Verdict::Sound;
     }
-    let Some(before) = known(node, frame.vote).await else { return Verdict::Sound };
-    if agrees && !is_lost(&before, frame.acknowledged) {
+    let before = match looked {
+        Some(looked) => looked,
+        None => match look(&node.raft, Vec::new()).await {
+            Some(looked) if looked.deposes(frame.vote) => return Verdict::Deposed(looked.vote),
+            Some(looked) => looked,
+            None => return Verdict::Sound,
+        },
+    };
+    if agrees && !is_lost(before.last, frame.acknowledged) {
         return Verdict::Sound;
     }
     // One question at a time, however many frames there are.
     let Ok(_turn) = node.account_turn.try_acquire() else { return Verdict::Unsure };
     let Some(account) = ask(node, &frame.vote, before.committed).await else { return Verdict::Unsure };
     // The log went on meanwhile, and so did what was acknowledged of it.
-    let Some(Known { last, .. }) = known(node, frame.vote).await else { return Verdict::Sound };
-    match judge(Known { last, ..before }, &account) {
+    let Some(after) = look(&node.raft, Vec::new()).await else { return Verdict::Sound };
+    if after.deposes(frame.vote) {
+        return Verdict::Deposed(after.vote);
+    }
+    match judge(Known { committed: before.committed, last: after.last }, &account) {
         None => Verdict::Sound,
         Some(why) => Verdict::Contradiction(format!(
             "this node and leader {} contradict each other: {why}. The data directory of one of them is an old copy, or its \
@@ -60,8 +76,8 @@ pub(crate) async fn judge_append(node: &Node, frame: &AppendFrame, agrees: bool)
     }
 }
 
-fn is_lost(known: &Known, acknowledged: Option<LogIdRecord>) -> bool {
-    acknowledged.is_some_and(|id| known.last.is_none_or(|last| id.index > last.index))
+fn is_lost(last: Option<LogIdRecord>, acknowledged: Option<LogIdRecord>) -> bool {
+    acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last.index))
 }
 
 /// Whether this node's log seems to end before an entry that it acknowledged. What it published of itself last is true, and
@@ -69,18 +85,6 @@ fn is_lost(known: &Known, acknowledged: Option<LogIdRecord>) -> bool {
 fn seems_lost(node: &Node, acknowledged: Option<LogIdRecord>) -> bool {
     let last = node.raft_metrics.borrow_watched().last_log_index;
     acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))
-}
-
-/// What this node knows, unless the leader with this vote was deposed: it may well have less, and Raft tells it so.
-async fn known(node: &Node, vote: VoteRecord) -> Option<Known> {
-    let vote = Vote::from(vote);
-    let known = node.raft.with_raft_state(move |state| {
-        (vote >= *state.vote_ref()).then(|| Known {
-            committed: state.local_committed().map(LogIdRecord::from),
-            last: state.log_ids.last().map(LogIdRecord::from),
-        })
-    });
-    known.await.ok()?
 }
 
 /// What the leader with this vote says of its own log.
@@ -111,7 +115,7 @@ impl Node {
 
 fn judge(known: Known, account: &Account) -> Option<String> {
     if let Some(LogIdRecord { term, index }) = account.acknowledged
-        && is_lost(&known, account.acknowledged)
+        && is_lost(known.last, account.acknowledged)
     {
         let last = known.last.map_or(0, |last| last.index);
         return Some(format!("entry {index} of term {term} was on this node's disk, whose log ends at {last} now"));

@@ -7,8 +7,10 @@
 //! To look costs a turn in Raft's queue. Frames that follow each other on a connection need none: once one agrees, so does
 //! the next one that begins where it ended.
 
+use std::cmp::Ordering;
+
 use storage::codec::{LogIdRecord, VoteRecord};
-use storage::{LogId, TypeConfig};
+use storage::{LogId, TypeConfig, Vote};
 
 use crate::node::Raft;
 use crate::transport::AppendFrame;
@@ -53,32 +55,57 @@ impl Line {
     }
 }
 
-impl Continuity {
-    /// Whether the frame agrees with all that is committed here.
-    pub(crate) async fn agrees(&mut self, raft: &Raft, frame: &AppendFrame) -> bool {
-        let line = self.line.take();
-        let ids = || frame.entries.iter().map(|entry| entry.log_id);
-        let first = match line.filter(|line| line.leads_to(frame)) {
-            Some(line) => Some(Line { commit: frame.leader_commit, ..line }),
-            None => {
-                let told = frame.prev_log_id.into_iter().chain(ids()).chain(frame.leader_commit).collect();
-                if !agree(raft, told).await {
-                    return false;
-                }
-                let first = frame.prev_log_id.or(ids().next());
-                first.map(|first| Line::new(frame.vote, first, frame.leader_commit))
-            }
-        };
-        self.line = first.map(|line| ids().fold(line, |line, id| line.with(&id)));
-        true
+/// What this node's Raft knows at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) vote: VoteRecord,
+    pub(crate) committed: Option<LogIdRecord>,
+    pub(crate) last: Option<LogIdRecord>,
+    /// Whether what a leader told of its log agrees with all that is committed here.
+    pub(crate) agrees: bool,
+}
+
+impl Look {
+    /// Whether this node knows that the leader with this vote was deposed. Its log may well contradict what was committed since:
+    /// that is no fault of it, and it steps down when it hears of this node's vote.
+    pub(crate) fn deposes(&self, vote: VoteRecord) -> bool {
+        // Votes are ordered in part only; Raft takes none that it cannot compare either.
+        Vote::from(vote).partial_cmp(&Vote::from(self.vote)).is_none_or(Ordering::is_lt)
     }
 }
 
-/// Whether these entries of a leader's log agree with all that is committed here.
-pub(crate) async fn agree(raft: &Raft, told: Vec<LogIdRecord>) -> bool {
-    let agrees = raft.with_raft_state(move |state| told.iter().all(|id| agrees_with(state, id))).await;
-    // When Raft has ended, the next call of it says so.
-    agrees.unwrap_or(true)
+impl Continuity {
+    /// What Raft knows, where it was asked: nothing for a frame that agrees because the one before it did. When Raft has
+    /// ended, the next call of it says so.
+    pub(crate) async fn look(&mut self, raft: &Raft, frame: &AppendFrame) -> Option<Look> {
+        let line = self.line.take();
+        let ids = || frame.entries.iter().map(|entry| entry.log_id);
+        let (first, asked) = match line.filter(|line| line.leads_to(frame)) {
+            Some(line) => (Some(Line { commit: frame.leader_commit, ..line }), None),
+            None => {
+                let told = frame.prev_log_id.into_iter().chain(ids()).chain(frame.leader_commit).collect();
+                let asked = look(raft, told).await;
+                if asked.is_some_and(|look| !look.agrees || look.deposes(frame.vote)) {
+                    return asked;
+                }
+                let first = frame.prev_log_id.or(ids().next());
+                (first.map(|first| Line::new(frame.vote, first, frame.leader_commit)), asked)
+            }
+        };
+        self.line = first.map(|line| ids().fold(line, |line, id| line.with(&id)));
+        asked
+    }
+}
+
+/// Asks Raft what it knows, and whether these entries of a leader's log agree with that. `None` when it has ended.
+pub(crate) async fn look(raft: &Raft, told: Vec<LogIdRecord>) -> Option<Look> {
+    let look = raft.with_raft_state(move |state| Look {
+        vote: state.vote_ref().into(),
+        committed: state.local_committed().map(LogIdRecord::from),
+        last: state.log_ids.last().map(LogIdRecord::from),
+        agrees: told.iter().all(|id| agrees_with(state, id)),
+    });
+    look.await.ok()
 }
 
 /// Whether an entry of a leader's log may be there when this node's log is right.

@@ -230,6 +230,16 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    impl DiskWatch {
+        /// From now on a write waits that never comes to its end.
+        pub(crate) fn hang(&self) {
+            let mut waiting = self.waiting();
+            waiting.clock += self.max * 2;
+            waiting.begun.push_front((u64::MAX, Duration::ZERO));
+            self.stalls.store(true, Ordering::Release);
+        }
+    }
+
     /// Looks at 100, 200 ... ms, at each of which so many writes were begun and done.
     #[track_caller]
     fn check(looks: &[(u64, u64)], expected_ms: u32) {

@@ -7,6 +7,7 @@
 //! that the new leader expired (crates/sim/tests/seeds.rs); linearizable reads of such a leader missed what the new one
 //! had acknowledged.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use storage::LogId;
@@ -21,6 +22,8 @@ pub(crate) struct Following {
     newest: Mutex<Option<(u64, Instant)>>,
     /// The last entry that the peer said to be on its disk, and the term of the leader that it said so to.
     acknowledged: Mutex<Option<(u64, LogId)>>,
+    /// How often the peer turned out to have less than it had said.
+    losses: AtomicU64,
     /// Told each time, for all peers together.
     noted: Arc<Notify>,
 }
@@ -53,6 +56,7 @@ impl Following {
             // It has less than it said. Where its data directory is new, it may; else it stops by itself.
             AppendResult::Conflict if acknowledged.is_some_and(|held| held.0 == term && prev <= Some(held.1)) => {
                 tracing::warn!(?prev, ?acknowledged, "a peer has lost entries that it had on its disk");
+                self.losses.fetch_add(1, Ordering::Relaxed);
                 *acknowledged = None;
                 return;
             }
@@ -61,6 +65,11 @@ impl Following {
         if let Some(held) = held {
             *acknowledged = (*acknowledged).max(Some((term, held)));
         }
+    }
+
+    /// How often the peer turned out to have less on its disk than it had said to a leader here.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
     }
 
     fn acknowledgement(&self) -> MutexGuard<'_, Option<(u64, LogId)>> {
@@ -114,9 +123,9 @@ mod tests {
         assert_eq!((following.acknowledged(2), following.acknowledged(3)), (id(7), None));
         // It looks for the end of the peer's log, which has more than this.
         following.hear(2, id(9), id(9), &AppendResult::Conflict);
-        assert_eq!(following.acknowledged(2), id(7));
+        assert_eq!((following.acknowledged(2), following.losses()), (id(7), 0));
         following.hear(2, id(6), id(6), &AppendResult::Conflict);
-        assert_eq!(following.acknowledged(2), None, "its disk is new");
+        assert_eq!((following.acknowledged(2), following.losses()), (None, 1), "its disk is new");
         following.hear(3, id(3), id(4), &AppendResult::Success);
         assert_eq!((following.acknowledged(2), following.acknowledged(3)), (None, id(4)));
     }

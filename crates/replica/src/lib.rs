@@ -33,6 +33,7 @@
 //! status.rs         what a node tells of itself tally.rs            what has passed through it
 //! continuity.rs     appends and what is committed  decoded.rs    entries that were read as they came
 //! seldom.rs         lines of the log that strangers cause
+//! leaders_own.rs    what only a leader proposes
 //! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
 //! ahead_of_leader.rs  two histories, and no telling which is right
 //! closings.rs       large sessions that are closed
@@ -53,6 +54,7 @@ mod following;
 mod formation;
 mod heartbeats;
 mod housekeeping;
+mod leaders_own;
 mod leadership;
 mod network;
 mod node;

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
@@ -36,6 +37,8 @@ pub(crate) struct Peer {
     silence: Duration,
     /// When it last showed that it follows this node.
     pub(crate) following: Arc<Following>,
+    /// How many snapshots did not get to it.
+    unsent: AtomicU64,
     /// Votes and questions about the ensemble.
     pub(crate) control: Channel,
     /// Proposals, heartbeats and read indexes.
@@ -90,6 +93,16 @@ impl Peers {
         }
     }
 
+    /// How often a snapshot did not get to a peer.
+    pub(crate) fn snapshots_unsent(&self) -> u64 {
+        self.by_id.values().map(|peer| peer.unsent.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How often a peer turned out to have lost entries that it had on its disk.
+    pub(crate) fn entries_lost(&self) -> u64 {
+        self.by_id.values().map(|peer| peer.following.losses()).sum()
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Arc<Peer>)> {
         self.by_id.iter().map(|(id, peer)| (*id, peer))
     }
@@ -104,7 +117,8 @@ impl Peer {
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
         let following = Arc::new(Following::new(Arc::clone(noted)));
-        Peer { identity: identity.clone(), id: member.id, addr, silence, following, control, forward }
+        let (identity, unsent) = (identity.clone(), AtomicU64::new(0));
+        Peer { identity, id: member.id, addr, silence, following, unsent, control, forward }
     }
 }
 
@@ -231,12 +245,15 @@ impl RaftNetworkV2<TypeConfig> for Network {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let target = self.peer().map_err(|error| streaming(&error))?.target(Lane::Snapshot);
+        let peer = Arc::clone(self.peer().map_err(|error| streaming(&error))?);
+        let target = peer.target(Lane::Snapshot);
         tokio::select! {
             biased;
             sent = send_snapshot(&target, self.silence, (&vote).into(), snapshot.snapshot) => match sent {
                 Ok(vote) => Ok(SnapshotResponse::new(vote.into())),
                 Err(error) => {
+                    // Raft tries again after a pause.
+                    peer.unsent.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(to = self.to, %error, "a snapshot was not sent");
                     Err(streaming(&error))
                 }
@@ -300,7 +317,7 @@ pub(crate) fn lost(error: &io::Error) -> RPCError<TypeConfig> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 

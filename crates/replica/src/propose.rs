@@ -17,6 +17,7 @@ use crate::Error;
 use crate::budget::Place;
 use crate::closings::closes;
 use crate::disk_watch::STALLED;
+use crate::leaders_own::is_leaders_own;
 use crate::node::Node;
 use crate::planted;
 use crate::state_machine::Proposed;
@@ -98,6 +99,7 @@ impl Node {
             Some(place) => match self.writable() {
                 Err(error) => error,
                 Ok(()) => match decode_request(request) {
+                    Ok(request) if is_leaders_own(&request.op) => Error::Refused(znode::Error::BadArguments),
                     Ok(request) => return self.propose_as_leader(request, place, deadline).await,
                     Err(error) => Error::unavailable(format!("the leader cannot read the request: {error}")),
                 },

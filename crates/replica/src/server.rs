@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, VoteRequest};
-use storage::codec::{EntryRecord, LogIdRecord, PayloadRecord};
+use storage::codec::{EntryRecord, LogIdRecord, PayloadRecord, VoteRecord};
 use storage::{LogId, TypeConfig, Vote};
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, unconstrained};
@@ -17,7 +17,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::Failure;
 use crate::ahead_of_leader::{Verdict, judge_append};
-use crate::continuity::{self, Continuity};
+use crate::continuity::{self, Continuity, Look};
 use crate::disk_watch::STALLED;
 use crate::node::Node;
 use crate::state_machine::RaftSnapshot;
@@ -162,15 +162,12 @@ async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Ap
                     sequence += 1;
                     carries_entries |= !frame.entries.is_empty();
                     let idle = carries_entries && frame.entries.is_empty();
+                    let at = Instant::now();
                     // Here and not beside the others: a frame must not overtake the one before it.
-                    let agreement = if node.disk_watch.stalls() && needs_the_disk(node, &frame) {
-                        Agreement::NotAsked
-                    } else if continuity.agrees(&node.raft, &frame).await {
-                        Agreement::Agrees
-                    } else {
-                        Agreement::Contradicts
-                    };
-                    let came = Came { at: Instant::now(), bytes: framed.record_bytes(), idle, agreement };
+                    // Entries wait for the disk, and heartbeats only for Raft.
+                    let first = carries_entries || under_way.is_empty();
+                    let asked = look(node, &mut continuity, &frame, at, first).await;
+                    let came = Came { at, bytes: framed.record_bytes(), idle, asked };
                     bytes += came.bytes;
                     under_way.push_back(Box::pin(append_one(node, frame, came)));
                 }
@@ -206,16 +203,36 @@ struct Came {
     bytes: usize,
     /// Nobody waits to hear that it was taken.
     idle: bool,
-    agreement: Agreement,
+    asked: Asked,
 }
 
-/// Whether a frame agrees with what is committed here.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Agreement {
-    Agrees,
-    Contradicts,
-    /// Raft cannot answer while the disk stalls, and the frame needs the disk.
-    NotAsked,
+/// Whether Raft was asked about a frame.
+#[derive(Clone, Copy)]
+enum Asked {
+    /// What it knew; nothing when the frame agrees because the one before it did.
+    Yes(Option<Look>),
+    /// Raft cannot answer while the disk stalls.
+    NotNow,
+}
+
+/// Asks Raft about a frame, unless the disk stalls and Raft would have to wait for it.
+///
+/// A leader that is heard is heard, whatever the disk does: this node does not want another one, and it knows where heartbeats
+/// of sessions go. It is no more than that. An answer says what is on this node's disk, so only Raft gives it.
+async fn look(node: &Node, continuity: &mut Continuity, frame: &AppendFrame, at: Instant, first: bool) -> Asked {
+    if !node.disk_watch.stalls() {
+        return Asked::Yes(continuity.look(&node.raft, frame).await);
+    }
+    let is_current = frame.vote.committed && frame.vote.term >= node.voted_term();
+    if is_current && node.gate.admits(frame.vote.term) && node.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
+        node.leader_watch.hear(at);
+    }
+    // Raft has not answered the heartbeat before this one: it waits for the disk itself.
+    if !first || needs_the_disk(node, frame) {
+        return Asked::NotNow;
+    }
+    let looked = timeout(node.silence() / 4, continuity.look(&node.raft, frame)).await;
+    looked.map_or(Asked::NotNow, Asked::Yes)
 }
 
 /// What a frame came to.
@@ -228,7 +245,7 @@ struct Appended {
 }
 
 async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<Appended> {
-    let Came { at, bytes, idle, agreement } = came;
+    let Came { at, bytes, idle, asked } = came;
     let sequence = frame.sequence;
     let refused = |why: &str| {
         let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
@@ -239,23 +256,20 @@ async fn append_one(node: &Node, frame: AppendFrame, came: Came) -> io::Result<A
             "this node's data directory is new; it first asks a majority of the other members what it may take",
         );
     }
-    if agreement == Agreement::NotAsked {
-        let is_current = frame.vote.committed && frame.vote.term >= node.voted_term();
-        if is_current && node.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
-            node.leader_watch.hear(at);
-        }
-        return refused(STALLED);
-    }
-    let agrees = agreement == Agreement::Agrees;
-    match judge_append(node, &frame, agrees).await {
+    let Asked::Yes(looked) = asked else { return refused(STALLED) };
+    match judge_append(node, &frame, looked).await {
         Verdict::Sound => {}
+        Verdict::Deposed(vote) => {
+            let answer = AppendAnswer { sequence, result: AppendResult::HigherVote(vote) };
+            return Ok(Appended { answer, bytes, idle: false });
+        }
         Verdict::Unsure => return refused("the append may contradict this node's log; its leader is being asked"),
         Verdict::Contradiction(why) => {
             node.fail(Failure::Contradiction(why.clone()));
             return Err(io::Error::other(why));
         }
     }
-    if !agrees {
+    if looked.is_some_and(|looked| !looked.agrees) {
         note_refused(node, "an append contradicts what is committed here");
         return refused("the append contradicts what is committed on this node");
     }
@@ -433,19 +447,24 @@ async fn snapshot(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
     };
     let last = manifest.meta.last_log_id;
     let installed = async {
-        agree(node, last).await?;
+        if let Some(higher) = agree(node, vote, last).await? {
+            return Ok(higher);
+        }
         if !node.gate.admits(vote.term) {
             return Err(io::Error::other("this node's data directory is new; it is not ready for a snapshot yet"));
         }
         let received = receive_snapshot(&mut framed, node.silence(), &node.snapshots, manifest).await?;
         // Some time has passed.
-        agree(node, last).await?;
+        if let Some(higher) = agree(node, vote, last).await? {
+            return Ok(higher);
+        }
         let snapshot = RaftSnapshot { meta: received.meta().clone(), snapshot: received };
         let install = node.raft.install_full_snapshot(Vote::from(vote), snapshot);
-        while_working(&mut framed, node.silence(), install).await?.map_err(|error| io::Error::other(error.to_string()))
+        let installed = while_working(&mut framed, node.silence(), install).await?;
+        installed.map(|response| (&response.vote).into()).map_err(|error| io::Error::other(error.to_string()))
     };
     let answer = match installed.await {
-        Ok(response) => SnapshotAnswer::Done((&response.vote).into()),
+        Ok(vote) => SnapshotAnswer::Done(vote),
         Err(error) => {
             if let Some(times) = node.refused.note(Instant::now()) {
                 tracing::warn!(%error, times, "a snapshot was not installed");
@@ -456,10 +475,53 @@ async fn snapshot(node: &Arc<Node>, mut framed: Framed) -> io::Result<()> {
     timeout(node.silence(), framed.send(&answer)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Refuses a snapshot whose last entry contradicts what is committed here: Raft would end.
-async fn agree(node: &Node, last: Option<LogIdRecord>) -> io::Result<()> {
-    match continuity::agree(&node.raft, last.into_iter().collect()).await {
-        true => Ok(()),
-        false => Err(malformed("the snapshot contradicts what is committed on this node".into())),
+/// Refuses a snapshot whose last entry contradicts what is committed here: Raft would end. This node's vote when it knows the
+/// sender to be deposed.
+async fn agree(node: &Node, vote: VoteRecord, last: Option<LogIdRecord>) -> io::Result<Option<VoteRecord>> {
+    match continuity::look(&node.raft, last.into_iter().collect()).await {
+        Some(looked) if looked.deposes(vote) => Ok(Some(looked.vote)),
+        Some(looked) if !looked.agrees => {
+            Err(malformed("the snapshot contradicts what is committed on this node".into()))
+        }
+        // When Raft has ended, the next call of it says so.
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::propose::tests::leader;
+
+    /// Raft itself waits for the disk while it has no room for entries, say.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_leader_is_heard_while_the_disk_stalls_and_raft_does_not_answer() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = leader(&data_dir).await;
+        let vote = VoteRecord { term: node.voted_term(), node_id: 1, committed: true };
+        let (prev_log_id, leader_commit, acknowledged, entries) = (None, None, None, Vec::new());
+        let heartbeat = AppendFrame { sequence: 1, vote, prev_log_id, leader_commit, acknowledged, entries };
+        node.disk_watch.hang();
+        let (at, mut continuity) = (Instant::now(), Continuity::default());
+        assert!(matches!(look(&node, &mut continuity, &heartbeat, at, true).await, Asked::Yes(_)), "Raft answers");
+        let (go_on, told) = std::sync::mpsc::channel::<()>();
+        let (begins, begun) = tokio::sync::oneshot::channel::<()>();
+        let raft = node.raft.clone();
+        let block = move || {
+            drop(begins);
+            told.recv().is_err()
+        };
+        let blocked = tokio::spawn(async move { raft.with_raft_state(move |_| block()).await });
+        assert!(begun.await.is_err());
+        for first in [true, false] {
+            let (at, mut continuity) = (Instant::now(), Continuity::default());
+            let looked = timeout(Duration::from_secs(30), look(&node, &mut continuity, &heartbeat, at, first)).await;
+            // Raft gives the answers, and there is none. But the leader was heard.
+            assert!(matches!(looked, Ok(Asked::NotNow)));
+            assert_eq!(node.leader_watch.seen().heard, Some(at));
+        }
+        drop(go_on);
+        assert!(blocked.await.unwrap().unwrap());
+        node.shutdown().await;
     }
 }

@@ -123,6 +123,11 @@ pub struct NodeStatus {
     pub followers: u64,
     /// Those of them that are no further behind than a node may be that serves.
     pub synced_followers: u64,
+    /// How often another member turned out to have lost entries that it had told this leader to be on its disk, since this
+    /// node started.
+    pub peer_losses: u64,
+    /// How often a snapshot did not get to a follower, since this node started.
+    pub snapshots_unsent: u64,
     /// Waits that this node keeps.
     pub watches: u64,
     /// Watches that observers keep: those of ZooKeeper clients.
@@ -173,6 +178,8 @@ impl Node {
             waiters: state.contender_count().saturating_sub(state.holder_count() as u64),
             mixed_locks: state.mixed_lock_count() as u64,
             unsaved_bytes: self.unsaved_bytes.load(Ordering::Relaxed),
+            peer_losses: self.peers.entries_lost(),
+            snapshots_unsent: self.peers.snapshots_unsent(),
             watches: self.view.watches() as u64,
             observed: self.view.observed() as u64,
             proposals: self.proposals.count() as u64,

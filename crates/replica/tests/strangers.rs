@@ -8,13 +8,15 @@ mod stranger;
 
 use std::time::Duration;
 
-use ensemble::{Ensemble, LONG, create, read_data, set, write};
+use ensemble::{Ensemble, LONG, create, open_session, read_data, set, write};
 use replica::Config;
 use storage::codec::{self, LogIdRecord, MembershipRecord, PayloadRecord, VoteRecord};
 use stranger::{
     APPEND, Append, CONTROL, FORWARD, Hello, SNAPSHOT, Stranger, ask_vote, blank, entry, frame, id, leader_vote,
 };
 use tokio::time::timeout;
+use znode::lock::LockLimits;
+use znode::{Limits, Op, Request, Term, encode_request};
 
 fn patient(config: &mut Config) {
     config.election_timeout_min_ms = 1_000;
@@ -194,6 +196,72 @@ async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal()
         let answer = stranger.record().await.expect("an answer");
         assert_eq!(answer[2], 4, "{lie:?}: {answer:?}");
     }
+    scene.goes_on().await;
+}
+
+/// What it has and the others have not was never committed. It is to step down and to follow, and is no liar.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deposed_leader_whose_entries_contradict_what_is_committed_hears_of_the_higher_vote() {
+    let mut ensemble = Ensemble::started(3, patient).await;
+    write(ensemble.node(0), create("/", "a", b"1")).await;
+    let deposed = ensemble.leader().await;
+    let term = ensemble.node(deposed).status().term.0;
+    ensemble.stop(deposed).await;
+    let (leader, follower) = (ensemble.leader().await, ensemble.follower().await);
+    write(ensemble.node(follower), set("/a", b"2")).await;
+    ensemble.assert_equal_states().await;
+    let higher = ensemble.node(leader).status().term.0;
+    assert!(higher > term);
+    let index = ensemble.node(follower).state().last_zxid().0;
+    let (from, to) = (deposed as u64 + 1, follower as u64 + 1);
+    let uncommitted = Append {
+        sequence: 1,
+        vote: leader_vote(term, from),
+        prev: Some(id(term, index - 1)),
+        commit: None,
+        acknowledged: None,
+        entries: vec![blank(id(term, index))],
+    };
+    let mut stranger = Stranger::posing(ensemble.addr(follower), from, to, APPEND).await;
+    stranger.send(&uncommitted.frame()).await;
+    let answer = stranger.record().await.expect("an answer");
+    let answer: (u64, u32, VoteRecord) = codec::decode(&answer).expect("a higher vote");
+    assert_eq!(answer, (1, 3, leader_vote(higher, leader as u64 + 1)));
+    ensemble.start(deposed).await;
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_the_leader_itself_proposes_is_refused_when_a_peer_passes_it_on() {
+    let scene = Scene::new().await;
+    let session = open_session(scene.ensemble.node(scene.follower), 60_000).await.session;
+    let limits = scene.ensemble.node(scene.leader).state().limits().clone();
+    let own = [
+        Op::ExpireSessions { sessions: vec![session], term: Term(scene.term) },
+        Op::Reap { candidates: Vec::new() },
+        Op::SetLimits(Limits { znodes_max: 1, ..limits.clone() }),
+        Op::SetLockLimits(LockLimits::default()),
+    ];
+    let (from, to) = (scene.follower as u64 + 1, scene.leader as u64 + 1);
+    let mut stranger = Stranger::posing(scene.ensemble.addr(scene.leader), from, to, FORWARD).await;
+    let mut pass_on = async |request: Request| {
+        let ask = (1u64, 5u32, encode_request(&request), 10_000u64);
+        stranger.send(&frame(&codec::encode(&ask))).await;
+        stranger.record().await.expect("an answer")
+    };
+    for op in own {
+        let what = format!("{op:?}");
+        let answer = pass_on(Request::new(op)).await;
+        let answer: (u64, u32, u32, znode::Error) =
+            codec::decode(&answer).unwrap_or_else(|_| panic!("{what}: {answer:?}"));
+        assert_eq!(answer, (1, 4, 3, znode::Error::BadArguments), "{what}");
+    }
+    // What clients ask is passed on by the same frame.
+    let applied = pass_on(create("/", "b", b"")).await;
+    assert_eq!(applied[..4], [1, 1, 4, 0]);
+    let state = scene.ensemble.node(scene.leader).state();
+    assert!(state.session(session).is_some() && *state.limits() == limits);
     scene.goes_on().await;
 }
 

@@ -94,6 +94,10 @@ fn log(text: &mut Text, status: &NodeStatus) {
     text.gauge("flush_waiting_seconds", help, status.disk_waits.as_secs_f64());
     let help = "1 while that is longer than disk_stall_max: the node is not ready and leads only if no other can.";
     text.gauge("disk_stalled", help, u8::from(status.disk_stalls));
+    let help = "How often another member had lost entries that it had told this leader to be on its disk.";
+    text.counter("peer_entries_lost_total", help, status.peer_losses);
+    let help = "How often this node could not send a snapshot to a follower; it tries again.";
+    text.counter("snapshots_unsent_total", help, status.snapshots_unsent);
     let help = "Writes of this node that are on their way through the log.";
     text.gauge("proposals_in_flight", help, status.proposals);
 }

@@ -5,41 +5,33 @@
 //! cut that kept some pages of such a write and lost others. So no such write may ever reach a snapshot that counts.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use bincode::{Decode, Encode};
-
+use crate::closers::Closers;
+use crate::copying::{CopyFailed, FileRecord, copy_verified, pass_through, space_for};
 use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::memory::{MemoryDatabase, MemoryTree};
 use crate::place::{remove_all, sync_dir};
-use crate::snapshot::damaged;
 
 /// sled's page cache. It is a soft bound; snapshots pass through it once and need little.
 const CACHE_BYTES: u64 = 16 << 20;
-/// How long sled's worker threads may hold on to a database that was closed.
-const CLOSING_MAX: Duration = Duration::from_secs(10);
+/// When sled's worker threads hold on to a closed database for so long, the log says so, again and again. Short in tests.
+const CLOSING_LONG: Duration = Duration::from_millis(if cfg!(feature = "failpoints") { 20 } else { 10_000 });
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
-const COPY_BYTES: usize = 256 << 10;
-
-/// A file of a finished database. What sled is given to open is compared with it: sled ends the process where other
-/// stores answer "damaged".
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct FileRecord {
-    /// Below the database's directory.
-    path: String,
-    bytes: u64,
-    crc32: u32,
-}
 
 /// Where the databases of all snapshots lie, by number. Clones are the same. Blocking: not for async tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Databases {
     engine: Engine,
     fatal: Fatal,
+    closers: Closers,
+    /// So much of the disk is left beside a copy that is made while the node serves.
+    spare_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -48,11 +40,12 @@ enum Engine {
     Memory(MemoryDatabase),
 }
 
-/// One open database.
+/// One open database. Dropped, it is closed on a thread of its own, where there is anything to wait for.
 #[derive(Debug)]
 pub(crate) struct Database {
     open: Option<Open>,
-    fatal: Fatal,
+    number: u64,
+    databases: Databases,
 }
 
 #[derive(Debug)]
@@ -62,8 +55,8 @@ enum Open {
 }
 
 impl Databases {
-    /// Databases below `dir`, which is made when missing.
-    pub(crate) fn in_dir(dir: &Path, fatal: &Fatal) -> io::Result<Databases> {
+    /// Databases below `dir`, which is made when missing. `closers` must be at rest.
+    pub(crate) fn in_dir(dir: &Path, fatal: &Fatal, closers: &Closers, spare_bytes: u64) -> io::Result<Databases> {
         explain_panics();
         fs::create_dir_all(dir)?;
         for entry in fs::read_dir(dir)? {
@@ -73,22 +66,29 @@ impl Databases {
                 remove_all(&path)?;
             }
         }
-        Ok(Databases { engine: Engine::Sled(dir.into()), fatal: fatal.clone() })
+        let (fatal, closers) = (fatal.clone(), closers.clone());
+        Ok(Databases { engine: Engine::Sled(dir.into()), fatal, closers, spare_bytes })
     }
 
     /// Databases in memory.
     pub(crate) fn in_memory(database: MemoryDatabase, fatal: &Fatal) -> Databases {
-        Databases { engine: Engine::Memory(database), fatal: fatal.clone() }
+        let (fatal, closers) = (fatal.clone(), Closers::default());
+        Databases { engine: Engine::Memory(database), fatal, closers, spare_bytes: 0 }
     }
 
     /// The same databases, whose errors come together elsewhere.
     pub(crate) fn with_fatal(&self, fatal: Fatal) -> Databases {
-        Databases { engine: self.engine.clone(), fatal }
+        Databases { fatal, ..self.clone() }
     }
 
     /// Where errors come together.
     pub(crate) fn fatal(&self) -> &Fatal {
         &self.fatal
+    }
+
+    /// See the field.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.spare_bytes
     }
 
     /// A new database, to be written.
@@ -98,10 +98,15 @@ impl Databases {
             Engine::Memory(database) => Ok(Open::Memory(database.tree(&name(number)))),
             Engine::Sled(dir) => remove_all(&unfinished(dir, number)).and_then(|()| open_sled(unfinished(dir, number))),
         };
-        Ok(Database { open: Some(self.fatal.note("making a database", open)?), fatal: self.fatal.clone() })
+        Ok(self.database(number, self.fatal.note("making a database", open)?))
     }
 
-    /// Closes a database that was written and makes it durable. Answers the files that it has.
+    fn database(&self, number: u64, open: Open) -> Database {
+        Database { open: Some(open), number, databases: self.clone() }
+    }
+
+    /// Closes a database that was written and makes it durable. Answers the files that it has. Waits for sled, however long
+    /// that takes: while the disk stalls, sled's threads hold on to the files, and no node must end for that.
     pub(crate) fn finish(&self, number: u64, database: Database) -> io::Result<Vec<FileRecord>> {
         database.flush()?;
         self.fatal.note("closing a database", database.close())?;
@@ -114,29 +119,34 @@ impl Databases {
         Ok(finished)
     }
 
-    /// Opens a finished database, through a copy.
+    /// Opens a finished database, through a copy, unless less than `spare` bytes of the disk were left then.
     ///
     /// # Errors
-    /// `InvalidData` when it is not what was finished.
-    pub(crate) fn open(&self, number: u64, files: &[FileRecord]) -> io::Result<Database> {
+    /// `InvalidData` when it is not what was finished; [`CopyFailed`], and what there was of the copy is gone again.
+    pub(crate) fn open(&self, number: u64, files: &[FileRecord], spare: u64) -> io::Result<Database> {
         let open = match &self.engine {
             Engine::Memory(database) => {
-                failpoint::pass("db.copy")?;
+                failpoint::pass("db.copy").map_err(|error| CopyFailed::of(error, files, None))?;
                 Open::Memory(database.tree(&name(number)))
             }
             Engine::Sled(dir) => {
-                let copy = copied(dir, number);
-                failpoint::pass("db.copy")?;
-                remove_all(&copy)?;
-                copy_verified(&dir.join(name(number)), &copy, files)?;
-                open_sled(copy)?
+                let (finished, copy) = (dir.join(name(number)), copied(dir, number));
+                let opened = open_copy(&finished, &copy, files, spare);
+                opened.inspect_err(|_| drop(remove_all(&copy)))?
             }
         };
-        Ok(Database { open: Some(open), fatal: self.fatal.clone() })
+        Ok(self.database(number, open))
     }
 
-    /// Removes what there is of a database that is closed.
+    /// Removes what there is of a database, as soon as it is closed.
     pub(crate) fn remove(&self, number: u64) -> io::Result<()> {
+        if self.closers.leaves_removal(number) {
+            return Ok(());
+        }
+        self.remove_closed(number)
+    }
+
+    fn remove_closed(&self, number: u64) -> io::Result<()> {
         let removed = match &self.engine {
             Engine::Memory(database) => database.tree(&name(number)).remove_all(),
             Engine::Sled(dir) => [dir.join(name(number)), unfinished(dir, number), copied(dir, number)]
@@ -212,46 +222,78 @@ impl Database {
 
     /// Hands everything written so far to the kernel, which bounds what sled holds in memory.
     pub(crate) fn flush(&self) -> io::Result<()> {
-        self.fatal.check()?;
+        self.databases.fatal.check()?;
         let flushed = failpoint::pass("db.flush").and_then(|()| match self.open()? {
             Open::Sled { db, .. } => db.flush().map(drop).map_err(io::Error::from),
             Open::Memory(_) => Ok(()),
         });
-        self.fatal.note("flushing sled", flushed)
+        self.databases.fatal.note("flushing sled", flushed)
     }
 
     /// Closes it, and waits until sled's threads have let go of its files.
     fn close(mut self) -> io::Result<()> {
-        let Some(Open::Sled { db, dir }) = self.open.take() else { return Ok(()) };
-        drop(db);
-        let file = File::open(dir.join("db"))?;
-        let deadline = Instant::now() + CLOSING_MAX;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(()),
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(CLOSING_PAUSE),
-                Err(TryLockError::WouldBlock) => return Err(io::Error::other("sled does not let go of a database")),
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
+        match self.open.take() {
+            Some(Open::Sled { db, dir }) => close_sled(db, &dir, &self.databases.fatal),
+            Some(Open::Memory(_)) | None => Ok(()),
         }
     }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        if self.fatal.reason().is_some() {
+        let Some(Open::Sled { db, dir }) = self.open.take() else { return };
+        let Databases { fatal, closers, .. } = &self.databases;
+        if fatal.reason().is_some() {
             // After a failed write sled can wait for ever for that write when it is closed. So it is then left open; the
             // process has to end anyway.
-            std::mem::forget(open);
+            std::mem::forget(db);
             return;
         }
-        // Its directory is removed next, and sled would put files into it meanwhile.
-        let closed = Database { open: Some(open), fatal: self.fatal.clone() }.close();
-        if let Err(error) = closed {
-            tracing::warn!(%error, "a database was not closed");
-        }
+        // Not here: to close is to write and to wait, and whoever drops this may be a task among others.
+        let (fatal, databases, number) = (fatal.clone(), self.databases.clone(), self.number);
+        let close = move || {
+            let noted = fatal.clone();
+            // sled panics on an IO error. Where a panic does not end the process, the node must stop all the same.
+            match catch_unwind(AssertUnwindSafe(|| close_sled(db, &dir, &fatal))) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "a database was not closed"),
+                Err(_) => noted.fail("closing a database", &"sled gave up"),
+            }
+        };
+        // An error of the removal is noted where it comes up.
+        closers.close(number, close, move || drop(databases.remove_closed(number)));
     }
+}
+
+fn close_sled(db: sled::Db, dir: &Path, fatal: &Fatal) -> io::Result<()> {
+    drop(db);
+    let file = File::open(dir.join("db"))?;
+    let mut told = Instant::now();
+    loop {
+        failpoint::pass("db.closing")?;
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // After a failed write it may never let go.
+        fatal.check()?;
+        if told.elapsed() >= CLOSING_LONG {
+            told = Instant::now();
+            tracing::warn!(dir = %dir.display(), "sled has not let go of a snapshot's files yet; waiting for it");
+        }
+        std::thread::sleep(CLOSING_PAUSE);
+    }
+}
+
+/// Copies and opens a finished database.
+fn open_copy(finished: &Path, copy: &Path, files: &[FileRecord], spare: u64) -> io::Result<Open> {
+    let parent = copy.parent().unwrap_or(copy);
+    let failed = |error| CopyFailed::of(error, files, Some(parent));
+    failpoint::pass("db.copy").and_then(|()| remove_all(copy)).map_err(failed)?;
+    space_for(files, spare, parent).map_err(failed)?;
+    copy_verified(finished, copy, files, &failed)?;
+    open_sled(copy.into()).map_err(failed)
 }
 
 /// sled panics where other stores answer "damaged". A panic ends the process, as it should; this says why it did.
@@ -288,39 +330,6 @@ fn publish(unfinished: &Path, finished: &Path) -> io::Result<Vec<FileRecord>> {
         sync_dir(parent)?;
     }
     Ok(records)
-}
-
-fn copy_verified(finished: &Path, copy: &Path, records: &[FileRecord]) -> io::Result<()> {
-    for record in records {
-        let (from, to) = (finished.join(&record.path), copy.join(&record.path));
-        if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        let mut file = match File::open(&from) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(damaged(format!("{} is gone", from.display())));
-            }
-            opened => opened?,
-        };
-        if pass_through(&mut file, &mut File::create(&to)?)? != (record.bytes, record.crc32) {
-            return Err(damaged(format!("{} is not what was written", from.display())));
-        }
-    }
-    Ok(())
-}
-
-/// Copies a file, and counts and sums up its bytes.
-fn pass_through(from: &mut File, to: &mut impl Write) -> io::Result<(u64, u32)> {
-    let (mut hasher, mut bytes, mut buffer) = (crc32fast::Hasher::new(), 0, vec![0; COPY_BYTES]);
-    loop {
-        let read = from.read(&mut buffer)?;
-        if read == 0 {
-            return Ok((bytes, hasher.finalize()));
-        }
-        hasher.update(&buffer[..read]);
-        to.write_all(&buffer[..read])?;
-        bytes += read as u64;
-    }
 }
 
 fn relative(dir: &Path, path: &Path) -> io::Result<String> {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::copying::CopyFailed;
+
 /// Why the storage does not open. Every message says what to do; see docs/storage-trouble.md.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -85,6 +87,14 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// Tells what is not as it was written from a disk that does not answer, or has no space.
+pub(crate) fn is_damage(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    error.raw_os_error().is_none()
+        && !CopyFailed::is(error)
+        && matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
 }
 
 /// Says what was being done when an IO error came.

@@ -24,6 +24,7 @@ pub const FAILPOINTS: &[&str] = &[
     "db.flush",
     "db.fsync",
     "db.fsynced",
+    "db.closing",
     "db.copy",
     "snapshot.begin",
     "snapshot.chunk",

@@ -22,7 +22,9 @@
 //!
 //! docs/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
 
+mod closers;
 pub mod codec;
+mod copying;
 mod database;
 mod disk_guard;
 mod error;

@@ -5,7 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::codec;
-use crate::database::{Database, Databases, FileRecord};
+use crate::copying::{CopyFailed, FileRecord};
+use crate::database::{Database, Databases};
 use crate::manifest::{Manifest, Tally, unpack_chunk};
 use crate::types::SnapshotMeta;
 
@@ -59,21 +60,42 @@ impl Snapshot {
         self.0.manifest.chunk_count
     }
 
+    /// Makes it ready to be read: copies the whole snapshot, unless that was done before. Blocking. Else the first chunk does.
+    /// The copy takes the disk no lower than the low-water mark, where clients' writes would be refused for it.
+    ///
+    /// # Errors
+    /// That there is no space for the copy: the node goes on, and a later call may do better. `InvalidData` and others as of [`Snapshot::chunk`].
+    pub fn prepare(&self) -> io::Result<()> {
+        let Parts { number, files, databases, database, .. } = &*self.0;
+        let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
+        if database.is_none() {
+            *database = Some(self.note(databases.open(*number, files, databases.spare_bytes()))?);
+        }
+        Ok(())
+    }
+
     /// Chunk `index` as stored: 24 KiB at most, or a little more when it does not compress. Blocking; the first call copies
     /// the whole snapshot.
     ///
     /// # Errors
-    /// `InvalidData` if it is not what was written; the node must stop then, and [`crate::Fatal`] says so.
+    /// `InvalidData` if it is not what was written; the node must stop then, and [`crate::Fatal`] says so. Those of
+    /// [`Snapshot::prepare`].
     pub fn chunk(&self, index: u32) -> io::Result<Vec<u8>> {
-        self.0.databases.fatal().note("reading a snapshot", self.read_chunk(index))
+        self.prepare()?;
+        self.note(self.read_chunk(index))
     }
 
-    fn read_chunk(&self, index: u32) -> io::Result<Vec<u8>> {
-        let Parts { number, files, databases, database, .. } = &*self.0;
-        let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
-        if database.is_none() {
-            *database = Some(databases.open(*number, files)?);
+    /// Passes `result` on and remembers its error for good, unless it is only that the copy does not fit.
+    fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        match result {
+            Err(error) if CopyFailed::is(&error) => Err(error),
+            result => self.0.databases.fatal().note("reading a snapshot", result),
         }
+    }
+
+    /// Reads from the copy, which must be there.
+    fn read_chunk(&self, index: u32) -> io::Result<Vec<u8>> {
+        let database = self.0.database.lock().unwrap_or_else(PoisonError::into_inner);
         let found = database.as_ref().map(|database| database.get(index.to_be_bytes())).transpose()?.flatten();
         found.ok_or_else(|| damaged(format!("chunk {index} is missing")))
     }
@@ -85,6 +107,9 @@ impl Snapshot {
 
     /// Compares everything with the manifest's hash. What is wrong is not remembered: there may be a remedy.
     pub(crate) fn verify(&self) -> io::Result<()> {
+        let Parts { number, files, databases, database, .. } = &*self.0;
+        // A start needs the copy before all else: it takes the last of the disk, if need be.
+        *database.lock().unwrap_or_else(PoisonError::into_inner) = Some(databases.open(*number, files, 0)?);
         let Manifest { meta, chunk_count, records, .. } = self.manifest();
         let mut tally = Tally::default();
         for index in 0..*chunk_count {
@@ -155,7 +180,7 @@ impl Iterator for Records {
         }
         let record = self.read();
         self.failed = record.is_err();
-        self.snapshot.0.databases.fatal().note("reading a snapshot", record).transpose()
+        self.snapshot.note(record).transpose()
     }
 }
 

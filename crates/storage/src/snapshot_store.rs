@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bincode::{Decode, Encode};
 
 use crate::codec;
-use crate::database::{Database, Databases, FileRecord};
+use crate::copying::FileRecord;
+use crate::database::{Database, Databases};
+use crate::error::is_damage;
 use crate::failpoint;
 use crate::manifest::Manifest;
 use crate::place::Place;
@@ -127,7 +129,8 @@ impl SnapshotStore {
         Ok(SnapshotReceiver::new(self.clone(), number, database, manifest, meta))
     }
 
-    /// Removes snapshots that were replaced or abandoned and that nobody reads any more. Every new snapshot begins
+    /// Removes snapshots that were replaced or abandoned and that nobody reads any more; those that are still being closed a
+    /// little later. Every new snapshot begins
     /// with this; call it to have the space back earlier.
     ///
     /// # Errors
@@ -217,12 +220,6 @@ fn open_current(place: &Place, databases: &Databases) -> io::Result<Option<Snaps
     let snapshot = finished(databases, number, manifest, files)?;
     snapshot.verify()?;
     Ok(Some(snapshot))
-}
-
-/// Tells a snapshot that is not what was written from a disk that does not answer.
-fn is_damage(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    error.raw_os_error().is_none() && matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
 }
 
 fn finished(databases: &Databases, number: u64, manifest: Manifest, files: Vec<FileRecord>) -> io::Result<Snapshot> {

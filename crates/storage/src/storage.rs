@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::watch;
 
+use crate::closers::Closers;
 use crate::codec::{LogIdRecord, OwnerRecord};
 use crate::database::Databases;
 use crate::disk_guard::DiskGuard;
-use crate::error::{Doing, Error};
+use crate::error::{Doing, Error, is_damage};
 use crate::fatal::Fatal;
 use crate::layout::Layout;
 use crate::log_store::LogStore;
@@ -85,12 +86,14 @@ impl Storage {
         let identity = Identity { cluster_id: config.cluster_id, node_id: config.node_id };
         let fatal = Fatal::new();
         let has_peers = config.has_peers;
-        let mut opened = open_parts(&layout, &identity, has_peers, &fatal);
+        let (closers, spare) = (Closers::new(&lock), config.free_disk_min_bytes);
+        let mut opened = open_parts(&layout, &identity, has_peers, &fatal, (&closers, spare));
         if opened.as_ref().is_err_and(Error::is_disk_full) && disk.drop_ballast().unwrap_or(false) {
             tracing::warn!(dir = %layout.dir.display(), "the disk is full; the ballast was given up to start");
             // After an error of its own sled stays open as long as this process lives: then the next one has the space.
             if fatal.reason().is_none() {
-                opened = open_parts(&layout, &identity, has_peers, &fatal);
+                closers.rest();
+                opened = open_parts(&layout, &identity, has_peers, &fatal, (&closers, spare));
             }
         }
         let Parts { meta, snapshots, log } = opened.map_err(|error| match error {
@@ -117,7 +120,13 @@ struct Parts {
     log: LogStore,
 }
 
-fn open_parts(layout: &Layout, identity: &Identity, has_peers: bool, fatal: &Fatal) -> Result<Parts, Error> {
+fn open_parts(
+    layout: &Layout,
+    identity: &Identity,
+    has_peers: bool,
+    fatal: &Fatal,
+    (closers, spare): (&Closers, u64),
+) -> Result<Parts, Error> {
     let dir = &layout.dir;
     layout.tidy().doing(|| format!("tidying {}", dir.display()))?;
     let place = Place::Dir(dir.as_path().into());
@@ -135,7 +144,8 @@ fn open_parts(layout: &Layout, identity: &Identity, has_peers: bool, fatal: &Fat
     if !meta.rejoining() {
         layout.remove_lost_log().doing(|| "removing a log that was given up".into())?;
     }
-    let databases = Databases::in_dir(&layout.sled(), fatal).doing(|| "opening the snapshots".into())?;
+    let databases =
+        Databases::in_dir(&layout.sled(), fatal, closers, spare).doing(|| "opening the snapshots".into())?;
     let snapshots = SnapshotStore::open(&place, &databases);
     let (snapshots, lost) = snapshots.map_err(|error| describe(dir, "opening the snapshots", error))?;
     let mut log = open_log(layout, &meta, fatal)?;
@@ -236,11 +246,8 @@ fn keep_witness(log: &LogStore, snapshots: &SnapshotStore, meta: &NodeMeta) {
 
 /// Tells damage from trouble with the system by the error's kind.
 fn describe(dir: &Path, doing: &str, error: io::Error) -> Error {
-    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    match error.kind() {
-        InvalidData | InvalidInput | Other | UnexpectedEof if error.raw_os_error().is_none() => {
-            Error::Damaged { dir: dir.into(), what: format!("{doing}: {error}") }
-        }
-        _ => Error::Io { doing: format!("{doing} in {}", dir.display()), source: error },
+    if is_damage(&error) {
+        return Error::Damaged { dir: dir.into(), what: format!("{doing}: {error}") };
     }
+    Error::Io { doing: format!("{doing} in {}", dir.display()), source: error }
 }

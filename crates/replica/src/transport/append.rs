@@ -206,6 +206,8 @@ where
             // The connection is in an unknown state; the next stream opens another.
             Poll::Ready(Err(error)) => Poll::Ready(Some(Err(lost(&error)))),
             Poll::Ready(Ok(item)) => {
+                // What is done with it is none of the peer's time.
+                line.framed.pause();
                 *this.line = Some(line);
                 Poll::Ready(item)
             }

@@ -56,8 +56,10 @@ pub(crate) struct Framed {
     /// None while both ends greet each other.
     terms: Option<Terms>,
     silence: Duration,
-    /// When the frame that is not whole yet was found to have begun.
-    begun: Option<Instant>,
+    /// How long this end has waited for the rest of the frame that is not whole yet.
+    waited: Duration,
+    /// Since when it waits. None while it does something else: the rest may lie in the socket then, in time.
+    waits_since: Option<Instant>,
     /// Whether its bytes were counted with `terms.place`.
     counted: bool,
     /// How long the last record was.
@@ -88,7 +90,8 @@ impl Framed {
             idle: false,
             terms: None,
             silence,
-            begun: None,
+            waited: Duration::ZERO,
+            waits_since: None,
             counted: false,
             record_bytes: 0,
             timer: None,
@@ -190,7 +193,8 @@ impl Framed {
         }
         self.input.advance(PREFIX_BYTES);
         let record = self.input.split_to(length).freeze();
-        self.begun = None;
+        self.pause();
+        self.waited = Duration::ZERO;
         self.record_bytes = length;
         self.count()?;
         if codec::checksum(&record) != checksum {
@@ -221,14 +225,19 @@ impl Framed {
         place.map_or(Ok(()), |place| place.keep(if self.counted { bytes } else { 0 }))
     }
 
-    /// Ready when a frame has begun and was not completed in the time that there is for its length.
+    /// Says that this end does not wait for the peer from here to the next look at the connection.
+    pub(crate) fn pause(&mut self) {
+        self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+    }
+
+    /// Ready when a frame has begun and this end has waited for more of it as long as there is time for its length.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.input.is_empty() {
             return Poll::Pending;
         }
         let length = self.prefix().map_or(0, |[length, _]| length as usize);
-        let begun = *self.begun.get_or_insert_with(Instant::now);
-        let deadline = begun + frame_time(self.silence, length);
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        let deadline = since + frame_time(self.silence, length).saturating_sub(self.waited);
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if timer.deadline() != deadline {
             timer.as_mut().reset(deadline);
@@ -253,15 +262,20 @@ impl Framed {
 
     /// Waits for the next message; `None` when the peer has closed the connection.
     pub(crate) async fn next<T: Checked>(&mut self) -> io::Result<Option<T>> {
-        match poll_fn(|cx| self.poll_record(cx)).await? {
+        match self.record().await? {
             Some(record) => Ok(Some(self.read(&record)?)),
             None => Ok(None),
         }
     }
 
+    async fn record(&mut self) -> io::Result<Option<Bytes>> {
+        let reading = Reading(self);
+        poll_fn(|cx| reading.0.poll_record(cx)).await
+    }
+
     /// Waits for a hello or a welcome.
     pub(crate) async fn greeting<T: Decode<()>>(&mut self) -> io::Result<Option<T>> {
-        match poll_fn(|cx| self.poll_record(cx)).await? {
+        match self.record().await? {
             Some(record) => Ok(Some(codec::decode_short(&record)?)),
             None => Ok(None),
         }
@@ -269,13 +283,17 @@ impl Framed {
 
     /// Sends what is queued and waits for a message, whichever comes to an end first.
     pub(crate) async fn exchange<T: Checked>(&mut self) -> io::Result<Exchange<T>> {
-        let record = poll_fn(|cx| {
-            if !self.output.is_empty() && !self.idle && self.poll_flush(cx)?.is_ready() {
+        let reading = Reading(self);
+        let exchanged = poll_fn(|cx| {
+            let framed = &mut *reading.0;
+            if !framed.output.is_empty() && !framed.idle && framed.poll_flush(cx)?.is_ready() {
                 return Poll::Ready(Ok(Exchange::Flushed));
             }
-            self.poll_record(cx).map_ok(|record| record.map_or(Exchange::Closed, Exchange::Message))
+            framed.poll_record(cx).map_ok(|record| record.map_or(Exchange::Closed, Exchange::Message))
         });
-        Ok(match record.await? {
+        let exchanged = exchanged.await;
+        drop(reading);
+        Ok(match exchanged? {
             Exchange::Message(record) => Exchange::Message(self.read(&record)?),
             Exchange::Flushed => Exchange::Flushed,
             Exchange::Closed => Exchange::Closed,
@@ -286,6 +304,15 @@ impl Framed {
     pub(crate) async fn send<T: Encode>(&mut self, message: &T) -> io::Result<()> {
         self.queue(message)?;
         self.flush().await
+    }
+}
+
+/// Time in which this end waits for its peer: until it has something, or turns to something else.
+struct Reading<'f>(&'f mut Framed);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.pause();
     }
 }
 
@@ -301,6 +328,7 @@ pub(crate) fn malformed(what: String) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -384,6 +412,36 @@ mod tests {
         check(127, 1_000);
         check(1 << 20, 1_000 + 8_192);
         check(FRAME_BYTES_MAX, 1_000 + 17 * 8_192);
+    }
+
+    /// A node that has no room for more, or whose disk is slow, does not read: what has come meanwhile came in time.
+    #[tokio::test]
+    async fn time_in_which_this_end_does_not_read_is_not_the_peers() {
+        let (mut raw, mut framed) = pair().await;
+        framed.silence = Duration::from_secs(1);
+        let bytes = bytes_of(&codec::encode(&7u64));
+        let (begun, rest) = bytes.split_at(5);
+        raw.write_all(begun).await.unwrap();
+        let mut looks = 0;
+        while framed.input.is_empty() || looks < 3 {
+            // It looks, and turns to something else.
+            assert!(framed.next::<u64>().now_or_never().is_none());
+            assert_eq!(framed.waits_since, None, "its clock goes on");
+            assert!(framed.exchange::<u64>().now_or_never().is_none());
+            assert_eq!(framed.waits_since, None, "its clock goes on");
+            looks += 1;
+            tokio::task::yield_now().await;
+        }
+        raw.write_all(rest).await.unwrap();
+        assert_eq!(framed.next::<u64>().await.unwrap(), Some(7));
+        assert_eq!(framed.waited, Duration::ZERO);
+        // What it has waited adds up, whatever it did between.
+        raw.write_all(begun).await.unwrap();
+        framed.waits_since = Some(Instant::now());
+        framed.pause();
+        framed.waited += Duration::from_secs(1);
+        let overdue = framed.next::<u64>().await.unwrap_err();
+        assert_eq!(overdue.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]

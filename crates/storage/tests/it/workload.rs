@@ -226,6 +226,14 @@ fn child() {
         eprintln!("failed: {error}; refused afterwards: {refused}");
         std::process::exit(if refused { 4 } else { 6 });
     }
+    let fatal = storage.fatal().clone();
+    drop(storage);
+    // Snapshots are closed on threads of their own, which hold the directory until then.
+    std::fs::File::open(dir.join("LOCK")).unwrap().lock().unwrap();
+    if let Some(reason) = fatal.reason() {
+        eprintln!("failed at the end: {reason}");
+        std::process::exit(4);
+    }
 }
 
 fn set_up_failpoints() {

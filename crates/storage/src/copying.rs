@@ -1,0 +1,133 @@
+//! The copy through which a finished database is read, and why there is none.
+//!
+//! A copy that does not fit says nothing of the original and nothing of the log. So it is an error of the one who wanted to read,
+//! and no reason to stop. Any other error of the disk is one here as well.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use bincode::{Decode, Encode};
+use rustix::fs::statvfs;
+
+use crate::snapshot::damaged;
+
+const COPY_BYTES: usize = 256 << 10;
+
+/// A file of a finished database. What sled is given to open is compared with it: sled ends the process where other
+/// stores answer "damaged".
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct FileRecord {
+    /// Below the database's directory.
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+    pub(crate) crc32: u32,
+}
+
+/// There is no copy of a snapshot to read, for lack of space.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "snapshot-copy-failed: a snapshot is read through a copy in {dir}, which takes {needed} bytes of free space; \
+     {free} bytes are free ({source})"
+)]
+pub(crate) struct CopyFailed {
+    dir: String,
+    needed: u64,
+    free: u64,
+    source: io::Error,
+}
+
+impl CopyFailed {
+    /// What an error of the copy is: this, as an IO error of the same kind, when it is for lack of space. `dir` is where the copy
+    /// would have been, if that is on a disk.
+    pub(crate) fn of(source: io::Error, files: &[FileRecord], dir: Option<&Path>) -> io::Error {
+        if !matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            return source;
+        }
+        let free = dir.and_then(free_bytes).unwrap_or(0);
+        let dir = dir.map_or_else(|| "memory".into(), |dir| dir.display().to_string());
+        io::Error::new(source.kind(), CopyFailed { dir, needed: bytes(files), free, source })
+    }
+
+    /// Whether that is what this error is.
+    pub(crate) fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<CopyFailed>())
+    }
+}
+
+fn bytes(files: &[FileRecord]) -> u64 {
+    files.iter().map(|file| file.bytes).sum()
+}
+
+fn free_bytes(dir: &Path) -> Option<u64> {
+    statvfs(dir).ok().map(|space| space.f_bavail.saturating_mul(space.f_frsize))
+}
+
+/// Refuses when less than `spare` bytes of the disk would be left behind a copy: what else writes there must not end for it.
+pub(crate) fn space_for(files: &[FileRecord], spare: u64, dir: &Path) -> io::Result<()> {
+    // Where the system does not say, the copy shows.
+    match free_bytes(dir) {
+        Some(free) if free < bytes(files).saturating_add(spare) => {
+            Err(io::Error::new(io::ErrorKind::StorageFull, format!("{spare} of them are kept free")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Copies the files of a finished database. What is wrong with the copy is `failed`.
+pub(crate) fn copy_verified(
+    finished: &Path,
+    copy: &Path,
+    records: &[FileRecord],
+    failed: &dyn Fn(io::Error) -> io::Error,
+) -> io::Result<()> {
+    for record in records {
+        let (from, to) = (finished.join(&record.path), copy.join(&record.path));
+        let mut file = match File::open(&from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(damaged(format!("{} is gone", from.display())));
+            }
+            opened => opened?,
+        };
+        let mut to = CopyFile { file: create(to).map_err(failed)?, failed };
+        if pass_through(&mut file, &mut to)? != (record.bytes, record.crc32) {
+            return Err(damaged(format!("{} is not what was written", from.display())));
+        }
+    }
+    Ok(())
+}
+
+fn create(path: PathBuf) -> io::Result<File> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    File::create(path)
+}
+
+/// Tells what cannot be written from what cannot be read.
+struct CopyFile<'a> {
+    file: File,
+    failed: &'a dyn Fn(io::Error) -> io::Error,
+}
+
+impl Write for CopyFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes).map_err(self.failed)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush().map_err(self.failed)
+    }
+}
+
+/// Copies a file, and counts and sums up its bytes.
+pub(crate) fn pass_through(from: &mut File, to: &mut impl Write) -> io::Result<(u64, u32)> {
+    let (mut hasher, mut bytes, mut buffer) = (crc32fast::Hasher::new(), 0, vec![0; COPY_BYTES]);
+    loop {
+        let read = from.read(&mut buffer)?;
+        if read == 0 {
+            return Ok((bytes, hasher.finalize()));
+        }
+        hasher.update(&buffer[..read]);
+        to.write_all(&buffer[..read])?;
+        bytes += read as u64;
+    }
+}

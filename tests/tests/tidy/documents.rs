@@ -1,21 +1,27 @@
-//! Links between documents.
+//! Links between documents, and the width of their lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use crate::{none, root, texts};
 
-/// The targets of the Markdown links in a text, code blocks left out.
-fn links(text: &str) -> Vec<String> {
+/// Columns of a line of prose.
+const WIDTH_MAX: usize = 100;
+
+/// The lines of a page with their numbers, code blocks left out.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut code = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+/// The targets of the Markdown links in a text.
+fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            code = !code;
-        }
-        if code {
-            continue;
-        }
+    for (_, line) in lines(text) {
         for (start, _) in line.match_indices("](") {
             let rest = &line[start + 2..];
             if let Some(end) = rest.find(')') {
@@ -94,4 +100,16 @@ fn every_page_is_reached_from_the_readme() {
         }
     }
     none(pages.keys().filter(|page| page.starts_with("docs/") && !reached.contains(*page)).cloned().collect());
+}
+
+/// Rows of tables cannot be broken, nor can headings and lone addresses.
+#[test]
+fn no_line_of_prose_is_wider_than_a_page() {
+    let wide = |line: &str| line.chars().count() > WIDTH_MAX && line.trim().contains(' ');
+    let mut findings = Vec::new();
+    for file in texts(".md") {
+        let broken = lines(&file.text).filter(|(_, line)| !line.starts_with(['|', '#']) && wide(line));
+        findings.extend(broken.map(|(number, _)| format!("{}:{number}", file.path)));
+    }
+    none(findings);
 }

@@ -125,11 +125,13 @@ impl Door {
     }
 }
 
-/// Carries bytes one way. Delayed ones wait in a queue, so that delay costs no throughput.
+/// Carries bytes one way. Delayed ones wait in a queue, so that delay costs no throughput. What was sent before the sender closed
+/// the connection arrives, as it does with TCP.
 async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: (u64, u64), mut rules: watch::Receiver<Rules>) {
     let mut queue: std::collections::VecDeque<(Instant, Vec<u8>)> = std::collections::VecDeque::new();
     let mut buffer = vec![0; 64 << 10];
-    loop {
+    let mut closed = false;
+    while !closed || !queue.is_empty() {
         let rule = rules.borrow_and_update().get(&link).copied().unwrap_or_default();
         if rule.cut {
             // What is sent meanwhile is lost, so the connection is of no use afterwards.
@@ -145,11 +147,12 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: (u64, u64),
                     return;
                 }
             }
-            read = from.read(&mut buffer), if queue.len() < 256 => {
-                let Ok(length @ 1..) = read else { return };
+            read = from.read(&mut buffer), if !closed && queue.len() < 256 => {
+                let Ok(length) = read else { return };
                 if rule.break_one_in > 0 && fastrand::u32(..rule.break_one_in) == 0 {
                     return;
                 }
+                closed = length == 0;
                 let after = queue.back().map_or_else(Instant::now, |(due, _)| *due);
                 let due = Instant::now() + rule.delay + rule.jitter.mul_f64(fastrand::f64());
                 queue.push_back((due.max(after), buffer[..length].to_vec()));
@@ -180,4 +183,30 @@ fn caller_in(frame: &[u8], to: u64) -> Option<u64> {
     let at = frame.windows(name.len()).position(|window| window == name)? + name.len();
     let (from, called) = (u64::from(*frame.get(at)?), u64::from(*frame.get(at + 1)?));
     (called == to && from != to).then_some(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_sent_before_the_end_of_a_connection_arrives() {
+        let node = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peers = ["127.0.0.1:1".to_owned(), node.local_addr().unwrap().to_string()];
+        let links = Links::start(&peers).await.unwrap();
+        links.set(BTreeMap::from([((2, 1), LinkRule { delay: Duration::from_millis(5), ..LinkRule::default() })]));
+        for _ in 0..20 {
+            let mut caller = TcpStream::connect(links.addr(2)).await.unwrap();
+            let mut hello = CLUSTER_ID.as_bytes().to_vec();
+            hello.extend_from_slice(&[1, 2]);
+            caller.write_all(&hello).await.unwrap();
+            let (mut called, _) = node.accept().await.unwrap();
+            called.read_exact(&mut hello).await.unwrap();
+            called.write_all(b"done").await.unwrap();
+            drop(called);
+            let mut answer = Vec::new();
+            caller.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(answer, b"done");
+        }
+    }
 }

@@ -10,6 +10,10 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::acceptor::Acceptor;
 use crate::stream::Stream;
 
+/// What the system may keep of what is written and was not sent yet.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
+
 /// Where a door listens: without TLS, with it, or both.
 #[derive(Debug, Default)]
 pub struct Listeners {
@@ -86,15 +90,19 @@ impl Incoming {
         self.acceptor.is_some()
     }
 
-    /// Sets the options of the socket: what is written leaves at once, and a dead client is noticed within half a minute also
-    /// while nothing is written to it.
+    /// Sets the options of the socket: what is written leaves at once, a dead client is noticed within half a minute also
+    /// while nothing is written to it, and what a client does not take stays where it is counted.
     ///
     /// # Errors
     /// When the system refuses one of them.
     pub fn set_options(&self) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
         let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
-        SockRef::from(&self.stream).set_tcp_keepalive(&keepalive.with_retries(3))
+        let socket = SockRef::from(&self.stream);
+        // Else it is up to 4 MiB for each connection, in the system's memory.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
+        socket.set_tcp_keepalive(&keepalive.with_retries(3))
     }
 
     /// The socket itself, unless a handshake has to come first.
@@ -112,5 +120,26 @@ impl Incoming {
             // In a box: what a handshake needs is large, and not to be kept in the place of whoever waits for it.
             Some(acceptor) => Box::pin(acceptor.accept(self.stream)).await,
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// A client that reads nothing has what was sent, and the system a little more: the rest waits where the program counts it.
+    #[tokio::test]
+    async fn what_a_client_does_not_take_stays_with_the_program() {
+        let listeners = Listeners::from(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let _silent = TcpStream::connect(listeners.addrs()[0].unwrap()).await.unwrap();
+        let (incoming, _) = listeners.accept().await.unwrap();
+        incoming.set_options().unwrap();
+        let stream = incoming.into_plain().unwrap();
+        let (block, mut kept) = (vec![0; 16 << 10], 0);
+        stream.writable().await.unwrap();
+        while let Ok(bytes) = stream.try_write(&block) {
+            kept += bytes;
+        }
+        assert!(kept < 1 << 20, "{kept} bytes");
     }
 }

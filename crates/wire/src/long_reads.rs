@@ -18,7 +18,7 @@ use crate::watches::{self, Comeback, Watching};
 /// Long reads that are measured or made at once. Each keeps the state that it reads as it was; beyond, they wait without one.
 const READS_MAX: usize = 64;
 /// Of those who would share a core with it, what answers pings and replicates goes first.
-const NICE: i32 = 5;
+const NICE: i32 = 10;
 /// The length and the header of an answer.
 const HEAD_BYTES: usize = 20;
 

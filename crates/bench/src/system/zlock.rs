@@ -24,8 +24,8 @@ pub(super) fn plans(data: &Path, nodes: usize) -> Result<Vec<Plan>, Error> {
             format!("--members={members}"),
             format!("--data-dir={}", data.join(format!("node{number}")).display()),
             format!("--zookeeper-listen={}", loopback(three[2])),
-            // All clients of a scenario come from one address.
-            "--exempt-addresses=127.0.0.0/8".into(),
+            // All clients of a scenario come from this one address; hostile clients and those beside them come from others.
+            "--exempt-addresses=127.0.0.1".into(),
         ],
         rest: Some(loopback(three[1])),
         client: loopback(three[2]),

@@ -1,7 +1,7 @@
 //! Sessions that their clients close, paced as expiries are.
 //!
 //! The end of one session is one entry, whatever the session owns. All that a leader has under way together remove no more
-//! znodes than one entry may: else those that are applied one after the other keep everybody waiting like a long one.
+//! znodes than a part of what one entry may ([`ENDING_PART`]).
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use tokio::time::{Instant, timeout_at};
 use znode::{Op, ProvenOp, Request, SessionId, TurnOp};
 
 use crate::Error;
+use crate::leadership::ENDING_PART;
 
-/// A session that takes less than this part of what an entry may is closed like any write is done.
-const SMALL_PART: u64 = 64;
+/// A session that takes less than this part of the room is closed like any write is done.
+const SMALL_PART: u64 = 16;
 
 /// Room for sessions that end at a time, in what an entry may remove.
 #[derive(Debug)]
@@ -23,12 +24,12 @@ pub(crate) struct Closings {
 
 impl Closings {
     pub(crate) fn new(entry_cost_max: u32) -> Closings {
-        let max = entry_cost_max.max(1);
+        let max = (entry_cost_max / ENDING_PART).max(1);
         Closings { room: Arc::new(Semaphore::new(max as usize)), max }
     }
 
     /// Room for the end of a session of that cost, first come, first served; `None` where it needs none. One that takes more
-    /// than an entry may goes alone.
+    /// than there is goes alone.
     pub(crate) async fn room(&self, cost: u64, deadline: Instant) -> Result<Option<OwnedSemaphorePermit>, Error> {
         if cost.saturating_mul(SMALL_PART) < u64::from(self.max) {
             return Ok(None);
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn large_sessions_that_are_closed_at_a_time_remove_together_no_more_than_one_entry_may() {
+    async fn large_sessions_that_are_closed_at_a_time_remove_together_no_more_than_a_part_of_what_an_entry_may() {
         let data_dir = tempfile::TempDir::new().unwrap();
         let node = leader(&data_dir).await;
         let (large, small) = (session(&node, 3).await, session(&node, 1).await);

@@ -73,9 +73,12 @@ enum Duty {
     SetLockLimits,
 }
 
-/// What may be expired beside the expiries that are under way. All of them together remove no more znodes than one entry
-/// may, however many entries they are: else those that are applied one after the other keep everybody waiting like a long one.
-/// A session that has more znodes than that goes alone.
+/// Sessions that end at a time remove together no more than this part of what one entry may: those that are applied one after
+/// the other keep all others waiting like a long one, and writes come between no sooner.
+pub(crate) const ENDING_PART: u32 = 4;
+
+/// What may be expired beside the expiries that are under way. A session that has more znodes than all of them may remove goes
+/// alone.
 struct Room {
     left: u64,
     alone: bool,
@@ -88,7 +91,8 @@ impl Room {
             _ => &[],
         });
         let under_way: u64 = expiring.map(|session| state.cost_of_ending(*session)).sum();
-        Room { left: u64::from(state.limits().entry_cost_max).saturating_sub(under_way), alone: under_way == 0 }
+        let max = state.limits().entry_cost_max / ENDING_PART;
+        Room { left: u64::from(max).saturating_sub(under_way), alone: under_way == 0 }
     }
 
     fn take(&mut self, session: SessionId, state: &State) -> bool {
@@ -322,8 +326,8 @@ mod tests {
     }
 
     #[test]
-    fn expiries_under_way_remove_together_no_more_than_one_entry_may() {
-        let (state, [a, b, c, small, large]) = with_ephemerals([39, 39, 39, 9, 150], 100);
+    fn expiries_under_way_remove_together_no_more_than_a_part_of_what_an_entry_may() {
+        let (state, [a, b, c, small, large]) = with_ephemerals([39, 39, 39, 9, 150], 100 * ENDING_PART);
         let mut busy = HashSet::new();
         let mut room = Room::beside(&busy, &state);
         assert_eq!([a, b, c, small].map(|session| room.take(session, &state)), [true, true, false, true]);

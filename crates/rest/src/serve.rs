@@ -48,7 +48,11 @@ pub async fn serve(
             accepted = listeners.accept() => accepted,
         };
         match accepted {
-            Ok((incoming, addr)) => server.clone().take(incoming, addr.ip()),
+            Ok((incoming, addr)) => {
+                // However many come, those that are there already have a turn between two.
+                tokio::task::yield_now().await;
+                server.clone().take(incoming, addr.ip());
+            }
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -78,6 +78,8 @@ pub async fn serve(
         };
         match accepted {
             Ok((incoming, addr)) => {
+                // However many come, those that are there already have a turn between two.
+                tokio::task::yield_now().await;
                 // Beyond the bound: closed at once, and the client goes on to the next node.
                 let Ok(place) = connections.enter(addr.ip()) else { continue };
                 let door = Arc::clone(&door);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -20,6 +20,8 @@ use crate::system::Cluster;
 pub(crate) const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 /// Files that this program may have open: a connection each.
 const FILES: u64 = 65_536;
+/// Of the thread that hostile clients run on.
+const NICE: i32 = 10;
 /// A connection that broke is tried again after this time.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -115,10 +117,12 @@ impl Attacking {
     }
 }
 
-/// Begins, on a thread of its own, once what the traffic needs first is there.
+/// Begins, on a thread of its own, once what the traffic needs first is there. Hostile clients have machines of their own: where
+/// they share this one's processors, their work stands back behind that of the servers and of the honest clients.
 pub(crate) async fn begin(kind: Kind, target: Target, length: Duration, tally: Arc<Tally>) -> Result<Attacking, Error> {
     let (ready, begun) = oneshot::channel();
     let thread = std::thread::spawn(move || {
+        setpriority_process(None, NICE).map_err(std::io::Error::from)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let prepared = kind.prepare(&target).await;

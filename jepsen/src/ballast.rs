@@ -1,4 +1,4 @@
-//! Znodes that nobody asks for: they make snapshots long, so that a fault meets one more often.
+//! Znodes that no client asks for: they make snapshots long, so that a fault meets one more often.
 
 use std::time::{Duration, Instant};
 

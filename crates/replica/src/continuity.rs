@@ -1,7 +1,7 @@
 //! Whether an append agrees with what this node has committed.
 //!
 //! Raft takes a leader's word for committed entries: it compares nothing at or below its commit index, so that an append of
-//! somebody who is no leader would put entries behind others of a later term, which ends the process at the log, or commit
+//! a caller that is no leader would put entries behind others of a later term, which ends the process at the log, or commit
 //! what it never had. A correct leader has all that is committed, so a frame that says otherwise is refused.
 //!
 //! To look costs a turn in Raft's queue. Frames that follow each other on a connection need none: once one agrees, so does

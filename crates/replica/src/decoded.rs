@@ -102,7 +102,7 @@ mod tests {
         let decoded = Decoded::default();
         let (came, committed) = (command(1), command(2));
         decoded.read(5, &committed).unwrap();
-        // Somebody else's entry for the same position, which Raft then refuses.
+        // Another leader's entry for the same position, which Raft then refuses.
         decoded.read(5, &came).unwrap();
         assert_eq!(*decoded.take(5, &committed).unwrap(), decode_txn(&committed).unwrap());
         // Equal bytes in another place are read again, which comes to the same.

@@ -1,7 +1,7 @@
 //! What only a leader proposes, of itself and past the doors of all nodes.
 //!
 //! A member passes on what clients ask. No client asks for one of these, so no member passes one on: a request that does came
-//! from somebody else at the peer port. Taken, it would expire sessions that live, or lift every limit.
+//! from a stranger at the peer port. Taken, it would expire sessions that live, or lift every limit.
 
 use znode::{Op, ProvenOp, TurnOp};
 

@@ -201,7 +201,7 @@ async fn refuse_append(node: &Node, mut framed: Framed, sequence: u64, error: io
 struct Came {
     at: Instant,
     bytes: usize,
-    /// Nobody waits to hear that it was taken.
+    /// The leader does not wait to hear that it was taken.
     idle: bool,
     asked: Asked,
 }

@@ -102,7 +102,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let more = ephemerals.len() > limit;
     ephemerals.truncate(limit);
     let next = if more { ephemerals.last().cloned() } else { None };
-    // Where a client is concerns nobody but itself, and operators.
+    // Where a client is concerns only itself and operators.
     let is_super = call.identities.iter().any(|identity| identity.scheme == SUPER);
     let address = session.address.filter(|_| own || is_super).map(|address| address.to_string());
     Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, address, ..info(session) }))

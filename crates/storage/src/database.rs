@@ -249,7 +249,7 @@ impl Drop for Database {
             std::mem::forget(db);
             return;
         }
-        // Not here: to close is to write and to wait, and whoever drops this may be a task among others.
+        // Not here: to close is to write and to wait, and this may be dropped by a task among others.
         let (fatal, databases, number) = (fatal.clone(), self.databases.clone(), self.number);
         let close = move || {
             let noted = fatal.clone();

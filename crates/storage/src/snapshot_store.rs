@@ -129,7 +129,7 @@ impl SnapshotStore {
         Ok(SnapshotReceiver::new(self.clone(), number, database, manifest, meta))
     }
 
-    /// Removes snapshots that were replaced or abandoned and that nobody reads any more; those that are still being closed a
+    /// Removes snapshots that were replaced or abandoned and that have no reader any more; those that are still being closed a
     /// little later. Every new snapshot begins
     /// with this; call it to have the space back earlier.
     ///

@@ -80,7 +80,7 @@ pub struct Place {
 }
 
 impl Admission {
-    /// Nobody is there yet.
+    /// All places are free.
     pub fn new(config: &AdmissionConfig) -> Arc<Admission> {
         let per_address_max = match config.connections_per_address_max {
             0 => (config.connections_max / 4).max(1),
@@ -232,7 +232,7 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
-    /// A connection that is served until somebody ends it; whether that has happened.
+    /// A connection that is served until it is ended; whether that has happened.
     fn serve(place: Place) -> Arc<AtomicBool> {
         struct Ended(Arc<AtomicBool>);
         impl Drop for Ended {

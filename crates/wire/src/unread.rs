@@ -80,7 +80,7 @@ pub(crate) struct Place {
     bytes: usize,
 }
 
-/// Somebody's wait for a place, which is lost when this is dropped.
+/// A client's wait for a place, which is lost when this is dropped.
 pub(crate) struct Waiting {
     all: Arc<Unread>,
     source: Option<IpAddr>,
@@ -122,12 +122,12 @@ impl Unread {
         Account { all: Arc::clone(self), source, is_full }
     }
 
-    /// Resolves when somebody has begun to wait since the last call.
+    /// Resolves when a client has begun to wait since the last call.
     pub(crate) async fn pressed(&self) {
         self.pressed.notified().await;
     }
 
-    /// Where somebody waits, for all or for an address, and how many had been served there.
+    /// Where clients wait, for all or for an address, and how many had been served there.
     pub(crate) fn lines(&self) -> HashMap<Option<IpAddr>, u64> {
         let inner = self.lock();
         let shares = inner.shares.iter().map(|(source, share)| (Some(*source), &share.line));
@@ -172,7 +172,7 @@ impl Account {
         self.source
     }
 
-    /// Whether another answer may be made, and nobody waits to make one.
+    /// Whether another answer may be made, and none waits to be made.
     pub(crate) fn has_room(&self) -> bool {
         !self.all.is_full.load(Ordering::Relaxed) && !self.is_full.load(Ordering::Relaxed)
     }

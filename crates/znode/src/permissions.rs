@@ -78,7 +78,7 @@ impl State {
             return Ok(());
         }
         let lock = path.parent_str().filter(|_| asks_to_give_up(data));
-        // An empty ACL is for nobody but the super user.
+        // An empty ACL is for the super user alone.
         let acl = lock.map_or(&[][..], |lock| &self.nodes[lock].acl);
         permit(acl, REVOKE, changes).map_err(refuse)
     }
@@ -88,7 +88,7 @@ impl State {
         match node.contender() {
             _ if is_system(path.as_str()) => Err(Error::NoAuth),
             Some(_) if node.is_owned_by(changes.session) => Ok(()),
-            // An empty ACL is for nobody but the super user.
+            // An empty ACL is for the super user alone.
             Some(_) => permit(&[], ADMIN, changes),
             None => permit(&node.acl, ADMIN, changes),
         }

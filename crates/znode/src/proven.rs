@@ -81,7 +81,7 @@ pub enum ProvenOp {
 }
 
 impl Op {
-    /// The same, asked for by somebody with these identities. What looks at no ACL, or has identities already, stays as it
+    /// The same, asked for by a client with these identities. What looks at no ACL, or has identities already, stays as it
     /// is.
     pub fn proven_by(self, identities: Vec<Identity>) -> Op {
         if identities.is_empty() {

@@ -33,7 +33,7 @@ pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
 const NUMBER_MAX: u64 = 1 << 62;
 /// Heartbeats of sessions in one question.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
-/// Nobody waits longer for a forwarded proposal.
+/// No caller waits longer for a forwarded proposal.
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// A member's address is a host's name and a port.
 const ADDR_BYTES_MAX: usize = 1 << 10;
@@ -126,7 +126,7 @@ impl Rules {
     /// A vote that a node has: its own, or whom it voted for.
     fn vote(&self, vote: &VoteRecord) -> Kept {
         self.term(vote.term)?;
-        // Before its first vote a node has one for nobody.
+        // Before its first vote a node has one that names no node.
         rule(vote.term == 0 && !vote.committed || self.members.contains(&vote.node_id), "a vote is for a member")
     }
 
@@ -267,7 +267,7 @@ impl Checked for Numbered<Ask> {
             Ask::TransferLeader(frame) => rules.transfer(frame),
             // `request` is read by `propose`, and an unreadable one is refused.
             Ask::Propose { request: _, within_ms } => {
-                rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "nobody waits longer than a day")
+                rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "no caller waits longer than a day")
             }
             // Each credential is looked up.
             Ask::Account { index } => rules.index(*index),

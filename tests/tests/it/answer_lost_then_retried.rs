@@ -13,7 +13,7 @@ struct Scene {
 impl Scene {
     async fn set() -> Scene {
         let cluster = Cluster::start().await;
-        let proxy = Proxy::start(cluster.endpoint(1), None).await;
+        let proxy = Proxy::start(cluster.endpoint(1)).await;
         let session = cluster.client(2).open_session(60_000).await;
         Scene { cluster, proxy, session }
     }

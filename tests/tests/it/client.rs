@@ -21,7 +21,7 @@ fn client(endpoints: Vec<String>, timeout: Duration) -> Client {
 async fn proxied(cluster: &Cluster, timeout: Duration) -> (Client, Vec<Proxy>) {
     let mut proxies = Vec::new();
     for endpoint in cluster.endpoints() {
-        proxies.push(Proxy::start(&endpoint, None).await);
+        proxies.push(Proxy::start(&endpoint).await);
     }
     (client(proxies.iter().map(|proxy| proxy.addr().to_owned()).collect(), timeout), proxies)
 }

@@ -179,7 +179,7 @@ async fn a_simple_lock_goes_to_one_of_those_who_wait_although_the_leader_dies() 
 #[tokio::test]
 async fn a_simple_lock_whose_answers_are_lost_is_held_once_or_not_at_all() {
     let cluster = Cluster::start().await;
-    let proxy = Proxy::start(cluster.endpoint(1), None).await;
+    let proxy = Proxy::start(cluster.endpoint(1)).await;
     let builder = Client::builder([proxy.addr()]).operation_timeout(Duration::from_millis(500));
     let (behind, other) = (builder.build().unwrap(), client(&cluster));
     behind.session_id().await.unwrap();

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use super::node::Node;
+use super::proxy::CLUSTER_ID;
 use super::{Call, Client, Ports, Proxy, Rule, until};
 
 /// Within this long a node says how it is, or counts as unable to.
@@ -41,8 +41,7 @@ impl Default for Options {
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
     proxies: BTreeMap<u64, Proxy>,
-    /// Which process is which node: how a proxy knows who connects.
-    pids: Arc<Mutex<BTreeMap<u64, u32>>>,
+    pids: BTreeMap<u64, u32>,
     dir: Option<TempDir>,
     _ports: Ports,
 }
@@ -67,13 +66,12 @@ impl Cluster {
     pub(crate) async fn prepare(options: Options) -> Cluster {
         let dir = tempfile::Builder::new().prefix("zlock-test-").tempdir().unwrap();
         let ports = Ports::claim();
-        let pids = Arc::new(Mutex::new(BTreeMap::new()));
         let mut members = String::new();
         let mut proxies = BTreeMap::new();
         for (id, n) in (1..=options.nodes).zip(0..) {
             let (http_addr, mut peer_addr) = (ports.addr(2 * n), ports.addr(2 * n + 1));
             if options.proxied {
-                let proxy = Proxy::start(&peer_addr, Some(Arc::clone(&pids))).await;
+                let proxy = Proxy::start_for_peers_of(id, &peer_addr).await;
                 peer_addr = proxy.addr().to_owned();
                 proxies.insert(id, proxy);
             }
@@ -90,7 +88,7 @@ impl Cluster {
                 process: None,
             };
             let mut text = format!(
-                "node_id = {id}\ncluster_id = \"test\"\npeer_listen = \"{}\"\ndata_dir = {:?}\nfree_disk_min = \"1MiB\"\nmembers = [\n{members}]\n{}\n",
+                "node_id = {id}\ncluster_id = \"{CLUSTER_ID}\"\npeer_listen = \"{}\"\ndata_dir = {:?}\nfree_disk_min = \"1MiB\"\nmembers = [\n{members}]\n{}\n",
                 ports.addr(2 * n + 1),
                 node.data_dir,
                 options.settings,
@@ -102,7 +100,7 @@ impl Cluster {
             node
         };
         let nodes = (1..=options.nodes).zip(0..).map(node).collect();
-        Cluster { nodes, proxies, pids, dir: Some(dir), _ports: ports }
+        Cluster { nodes, proxies, pids: BTreeMap::new(), dir: Some(dir), _ports: ports }
     }
 
     /// Every node's id.
@@ -138,7 +136,7 @@ impl Cluster {
     /// Starts a node that does not run.
     pub(crate) fn restart(&mut self, id: u64) {
         let pid = self.node_mut(id).start();
-        self.pids.lock().unwrap().insert(id, pid);
+        self.pids.insert(id, pid);
     }
 
     /// kill -9.
@@ -153,7 +151,7 @@ impl Cluster {
 
     /// The process of a node that runs.
     pub(crate) fn pid(&self, id: u64) -> Pid {
-        Pid::from_raw(i32::try_from(self.pids.lock().unwrap()[&id]).unwrap()).unwrap()
+        Pid::from_raw(i32::try_from(self.pids[&id]).unwrap()).unwrap()
     }
 
     /// What a node has logged.

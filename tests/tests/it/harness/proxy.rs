@@ -1,13 +1,12 @@
 //! A TCP proxy that can cut what goes through it.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::interval;
 
 /// What happens to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +21,9 @@ pub(crate) enum Rule {
     LoseAnswers,
 }
 
-/// Processes by the node that they are.
-type Pids = Arc<Mutex<BTreeMap<u64, u32>>>;
+/// The cluster that the nodes belong to. Its name stands in a member's first frame, and behind it one byte each for the ids of the
+/// caller and of the node that it calls.
+pub(crate) const CLUSTER_ID: &str = "test";
 
 /// A proxy in front of one address, until it is dropped.
 pub(crate) struct Proxy {
@@ -33,16 +33,24 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on a port of its own. With `pids` it finds out which node connects.
-    pub(crate) async fn start(target: &str, pids: Option<Pids>) -> Proxy {
+    /// Listens on a port of its own, for clients.
+    pub(crate) async fn start(target: &str) -> Proxy {
+        Proxy::start_for(target, None).await
+    }
+
+    /// The same in front of the peer port of a node: it finds out which node connects.
+    pub(crate) async fn start_for_peers_of(node: u64, target: &str) -> Proxy {
+        Proxy::start_for(target, Some(node)).await
+    }
+
+    async fn start_for(target: &str, node: Option<u64>) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         let (rule, rules) = watch::channel(Rule::Pass);
         let target = target.to_owned();
         let task = tokio::spawn(async move {
-            while let Ok((stream, from)) = listener.accept().await {
-                let source = Source { from, pids: pids.clone(), node: None };
-                tokio::spawn(forward(stream, target.clone(), source, rules.clone()));
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(forward(stream, target.clone(), node, rules.clone()));
             }
         });
         Proxy { addr, rule, task }
@@ -65,36 +73,25 @@ impl Drop for Proxy {
     }
 }
 
-/// Who made a connection. Found out when a rule asks for it, since it takes a while.
-struct Source {
-    from: SocketAddr,
-    pids: Option<Pids>,
-    node: Option<u64>,
-}
-
-impl Source {
-    async fn is_cut_by(&mut self, rule: Rule) -> bool {
-        match rule {
-            Rule::Cut => true,
-            Rule::CutFrom(node) => {
-                if let Some(pids) = self.pids.take() {
-                    let from = self.from;
-                    self.node = tokio::task::spawn_blocking(move || node_behind(from, &pids)).await.unwrap();
-                }
-                self.node == Some(node)
-            }
-            Rule::Pass | Rule::LoseAnswers => false,
-        }
-    }
-}
-
 /// Carries one connection until either side closes it or a rule breaks it.
-async fn forward(mut inside: TcpStream, target: String, mut source: Source, mut rules: watch::Receiver<Rule>) {
+async fn forward(mut inside: TcpStream, target: String, node: Option<u64>, mut rules: watch::Receiver<Rule>) {
+    let source = match node {
+        None => None,
+        Some(node) => match caller(&inside, node).await {
+            None => return,
+            source => source,
+        },
+    };
     let mut outside = None;
     let (mut requests, mut answers) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
         let rule = *rules.borrow_and_update();
-        if source.is_cut_by(rule).await {
+        let is_cut = match rule {
+            Rule::Cut => true,
+            Rule::CutFrom(node) => source == Some(node),
+            Rule::Pass | Rule::LoseAnswers => false,
+        };
+        if is_cut {
             // What was sent meanwhile is lost, so the connection is of no use afterwards.
             let _ = rules.wait_for(|now| *now != rule).await;
             return;
@@ -125,19 +122,22 @@ async fn pass(read: std::io::Result<usize>, buffer: &[u8], to: &mut TcpStream) -
     }
 }
 
-/// Which node's process owns the other end of a connection on this machine.
-fn node_behind(from: SocketAddr, pids: &Pids) -> Option<u64> {
-    let local = format!("0100007F:{:04X}", from.port());
-    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
-    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = rows.find(|row| row.get(1) == Some(&local.as_str()))?;
-    let socket = format!("socket:[{}]", row.get(9)?);
-    let owns = |pid: &u32| {
-        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        files
-            .map(|file| std::fs::read_link(file.path()))
-            .any(|link| link.is_ok_and(|link| link.as_os_str() == &*socket))
-    };
-    let pids = pids.lock().unwrap();
-    pids.iter().find(|(_, pid)| owns(pid)).map(|(id, _)| *id)
+/// The member that connects to `node`, read without taking anything off the stream. `None` when it closes or talks nonsense.
+async fn caller(stream: &TcpStream, node: u64) -> Option<u64> {
+    let mut start = [0; 256];
+    let mut looks = interval(Duration::from_millis(2));
+    loop {
+        let length = stream.peek(&mut start).await.ok().filter(|length| *length > 0)?;
+        let name = CLUSTER_ID.as_bytes();
+        let frame = &start[..length];
+        let ids = frame.windows(name.len()).position(|window| window == name).map(|at| at + name.len());
+        if let Some((from, called)) = ids.and_then(|at| frame.get(at).zip(frame.get(at + 1))) {
+            return (u64::from(*called) == node).then_some(u64::from(*from));
+        }
+        if length == start.len() {
+            return None;
+        }
+        // The rest of the frame is on its way.
+        looks.tick().await;
+    }
 }

@@ -10,7 +10,7 @@ async fn who_lost_the_answer_and_the_leader_finds_its_own_simple_lock() {
     let mut scene = Scene::set().await;
     let (mine, other) = (scene.session().await, scene.session().await);
     let acquire = |session| Call::post("/v1/simple-locks/cron?owner=job").session(session);
-    let proxy = Proxy::start(scene.cluster.endpoint(scene.cluster.leader().await), None).await;
+    let proxy = Proxy::start(scene.cluster.endpoint(scene.cluster.leader().await)).await;
     proxy.set(Rule::LoseAnswers);
     assert!(Client::new(proxy.addr()).send(acquire(&mine)).await.is_err(), "the answer is lost");
     let shown = scene.read("/v1/simple-locks/cron").await;

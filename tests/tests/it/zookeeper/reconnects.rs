@@ -90,7 +90,7 @@ async fn one_shot_watches_are_set_again_at_the_next_node() {
 async fn what_a_client_missed_while_it_was_away_is_told_when_it_is_back() {
     let scene = Scene::set().await;
     let writing = scene.client_of(1).await;
-    let proxy = Proxy::start(scene.cluster().zookeeper_endpoint(1), None).await;
+    let proxy = Proxy::start(scene.cluster().zookeeper_endpoint(1)).await;
     let away = connect(connector(), proxy.addr()).await;
     for path in ["/set", "/deleted", "/parent"] {
         create(&away, path, "", &PERSISTENT).await;

@@ -19,24 +19,48 @@
 //! - Every queue, table and wait has a bound from [`Config`] or a constant beside it.
 //!
 //! ```text
-//! replica.rs        the handle                      view.rs             published state and its waiters
-//! node.rs           all parts of one node           watches.rs          who waits for what
-//! propose.rs        writes                          event_ring.rs       the last events
-//! reads.rs          read indexes                    leadership.rs       what a leader does of itself
-//! heartbeats.rs     heartbeats of sessions          session_tracker.rs  when each session was last heard
-//! state_machine.rs  Raft's state machine            formation.rs        founding and joining
-//! network.rs        Raft's calls to peers           server.rs           answers to peers
-//! budget.rs         how much may be under way       tries.rs            trying again, without hurry
-//! entry_clock.rs    the time on entries         observer.rs         who hears of everything first
-//! elections.rs      when a follower asks        quota_log.rs        subtrees beyond their quota
-//! disk_watch.rs     a disk that does not answer  housekeeping.rs   free space, snapshots
-//! status.rs         what a node tells of itself tally.rs            what has passed through it
-//! continuity.rs     appends and what is committed  decoded.rs    entries that were read as they came
-//! seldom.rs         lines of the log that strangers cause
-//! leaders_own.rs    what only a leader proposes
-//! transport/        connections, frames, messages   simulation.rs       a world to run in, for simulations
+//! replica.rs          the handle
+//! node.rs             all parts of one node
+//! config.rs           its bounds and times
+//! error.rs            how a call fails
+//!
+//! propose.rs          writes
+//! decoded.rs          entries that were read as they came
+//! leaders_own.rs      the entries that only a leader proposes
+//! entry_clock.rs      the time on entries
+//! budget.rs           how much may be under way
+//! tries.rs            trying again, without hurry
+//! reads.rs            read indexes
+//! heartbeats.rs       heartbeats of sessions
+//! session_tracker.rs  when each session was last heard
+//! closings.rs         large sessions that are closed
+//!
+//! state_machine.rs    Raft's state machine
+//! view.rs             published state and its waiters
+//! watches.rs          which wait is for which path
+//! event_ring.rs       the last events
+//! observer.rs         doors with watches of their own
+//!
+//! leadership.rs       what a leader does of itself
+//! elections.rs        when a follower asks for votes
+//! following.rs        when a peer last followed this node
+//! formation.rs        founding and joining
+//! disk_watch.rs       a disk that does not answer
+//! housekeeping.rs     free space, snapshots
+//! quota_log.rs        subtrees beyond their quota
+//! status.rs           what a node tells of itself
+//! tally.rs            what has passed through it
+//! seldom.rs           lines of the log that strangers cause
+//! stop.rs             the end of a node
+//!
+//! transport/          connections, frames, messages
+//! network.rs          Raft's calls to peers
+//! server/             answers to peers
+//! continuity.rs       appends and what is committed
 //! ahead_of_leader.rs  two histories, and no telling which is right
-//! closings.rs       large sessions that are closed
+//!
+//! simulation.rs       a world to run in, for simulations
+//! planted.rs          bugs for harnesses to find
 //! ```
 
 mod ahead_of_leader;

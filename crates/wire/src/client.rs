@@ -14,6 +14,8 @@ use crate::auth;
 use crate::counts::Counts;
 use crate::outbox::Outbox;
 use crate::pulse::Pulse;
+#[cfg(test)]
+use crate::unread::Unread;
 
 /// A client whose session is open here.
 pub(crate) struct Client {
@@ -62,6 +64,17 @@ impl Client {
             watches: AtomicBool::new(false),
             identities: Mutex::new(Arc::new(auth::known(addr.ip(), None))),
         }
+    }
+
+    /// One without a connection, for tests: its answers stay in its outbox.
+    #[cfg(test)]
+    pub(crate) fn alone(number: u64) -> Arc<Client> {
+        let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
+        let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
+        let arrival = Arrival { number, addr, credential, connection: 0, timeout };
+        let (closed, account) = (CancellationToken::new(), Arc::new(Unread::new(1 << 30)).account(None));
+        let outbox = Outbox::new(1 << 20, account, closed.clone());
+        Arc::new(Client::new(arrival, outbox, closed))
     }
 
     /// The same client, known by the subject of the certificate that it has shown, too.
@@ -115,13 +128,13 @@ impl Client {
         self.closed.cancel();
     }
 
-    /// Whether somebody has ended it.
+    /// Whether the connection has been ended.
     #[cfg(test)]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 
-    /// Resolves when somebody has ended the connection.
+    /// Resolves when the connection has been ended.
     pub(crate) async fn closed(&self) {
         self.closed.cancelled().await;
     }

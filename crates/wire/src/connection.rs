@@ -290,7 +290,7 @@ impl Connection {
         }
     }
 
-    /// Answers now if nobody is before it, and there is room.
+    /// Answers now if no answer is before it, and there is room.
     fn in_order<'a>(&'a self, mut waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
         if pending.is_empty() && waited.what.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
             if let What::Done(Done::Answer(at, _)) = &mut waited.what {

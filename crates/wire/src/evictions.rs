@@ -73,23 +73,8 @@ fn give_up<'a>(clients: impl Iterator<Item = &'a Arc<Client>>, before: &HashMap<
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-    use tokio_util::sync::CancellationToken;
-    use znode::{Credential, SessionId};
-
-    use crate::client::Arrival;
-    use crate::outbox::Outbox;
-
     use super::*;
-
-    fn client(number: u64) -> Arc<Client> {
-        let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
-        let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
-        let arrival = Arrival { number, addr, credential, connection: 0, timeout };
-        let (closed, account) = (CancellationToken::new(), Arc::new(Unread::new(1 << 30)).account(None));
-        let outbox = Outbox::new(1 << 20, account, closed.clone());
-        Arc::new(Client::new(arrival, outbox, closed))
-    }
+    use futures_util::FutureExt;
 
     /// Has so many bytes to be taken, and takes some of them.
     fn offer(client: &Client, bytes: usize) {
@@ -99,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_client_that_takes_something_is_kept_and_what_is_held_back_for_it_is_no_fault_of_its_own() {
-        let clients = [client(1), client(2), client(3), client(4), client(5)];
+        let clients = [1, 2, 3, 4, 5].map(Client::alone);
         let [silent, slow, slower, held, late] = &clients;
         [silent, slow, slower].iter().for_each(|client| offer(client, 100_000));
         held.outbox.hold();

@@ -97,30 +97,12 @@ impl Drop for Share<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio_util::sync::CancellationToken;
-    use znode::{Credential, SessionId};
-
-    use crate::client::Arrival;
-    use crate::outbox::Outbox;
-    use crate::unread::Unread;
-
     use super::*;
-
-    fn client(number: u64) -> Arc<Client> {
-        let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
-        let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
-        let arrival = Arrival { number, addr, credential, connection: 0, timeout };
-        let (closed, account) = (CancellationToken::new(), Arc::new(Unread::new(1 << 20)).account(None));
-        let outbox = Outbox::new(1 << 20, account, closed.clone());
-        Arc::new(Client::new(arrival, outbox, closed))
-    }
 
     #[test]
     fn the_packet_that_was_begun_first_gives_way() {
         let all = HalfPackets::new(10);
-        let clients = [client(1), client(2), client(3)];
+        let clients = [1, 2, 3].map(Client::alone);
         let [mut first, mut second, mut third] = [0, 1, 2].map(|at| all.share(&clients[at]));
         let closed = || [0, 1, 2].map(|at| clients[at].is_closed());
         assert!(first.set(4) && second.set(4) && first.set(6));

@@ -400,7 +400,7 @@ mod tests {
         let mut given_up = account.queue_up(50);
         assert!(now(&mut given_up).is_none());
         drop(given_up);
-        assert!(account.has_room(), "nobody waits any more");
+        assert!(account.has_room(), "no client waits any more");
         drop((long, short));
         assert_eq!((all.look().0, account.has_room()), (0, true));
     }

@@ -117,7 +117,8 @@ pub struct LockSummary {
 ///
 /// # Errors
 /// `NoNode` when the lock node is gone: released, withdrawn, or its session ended. `SessionExpired` when the session
-/// expired and the node lingers for its lock-delay, or waits to be removed: it holds for nobody. `BadArguments` when the path is no lock node's.
+/// expired and the node lingers for its lock-delay, or waits to be removed: it holds for no client. `BadArguments` when the path is
+/// no lock node's.
 pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     let (parent, node, place) = contender(state, ticket)?;
     if node.lingers_until_ms().is_some() || state.waits_in_vain(ticket, node) {

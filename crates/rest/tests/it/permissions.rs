@@ -287,7 +287,7 @@ async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
     node.in_session(&second, Method::GET, &ticket).await.expect(200);
 }
 
-/// An ACL that is set while somebody waits counts for what the wait is answered.
+/// An ACL that is set during a wait counts for the answer to the wait.
 #[tokio::test]
 async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     let node = Node::start().await;

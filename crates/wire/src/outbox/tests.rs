@@ -50,7 +50,7 @@ async fn what_the_socket_takes_is_sent_at_once_and_the_rest_is_the_writers() {
         sent.extend_from_slice(&vec![sent.len() as u8; 1 << 20]);
         outbox.send_now();
     }
-    // Nobody overtakes what is left.
+    // No answer overtakes what is left.
     outbox.push(b"last".to_vec());
     outbox.send_now();
     sent.extend_from_slice(b"last");

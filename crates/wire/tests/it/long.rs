@@ -154,7 +154,7 @@ async fn a_read_that_waits_for_room_keeps_neither_writes_nor_pings_nor_an_old_st
     let (mut other, mut reader) = (node.client().await, node.client().await);
     fill(&mut other, "/long", 5_000, 200, 0).await;
     let silent = silent(&node, [127, 0, 0, 1], 24).await;
-    // Their sockets are full, and so many of them wait that it takes several rounds of giving up until nobody does.
+    // Their sockets are full, and so many of them wait that several rounds of giving up are needed.
     number_is(&node, "zk_num_alive_connections", |alive| alive < 26).await;
     number_is(&node, "zk_unread_bytes", |bytes| bytes > 3 * LONG - 1_000).await;
     let xids = [reader.send(&children("/long", true)).await, reader.send(&children("/long", false)).await];
@@ -197,7 +197,7 @@ async fn a_packet_that_is_not_whole_keeps_no_room_from_others() {
     let (mut client, mut half) = (node.client().await, node.client().await);
     fill(&mut client, "/long", 5_000, 200, 0).await;
     let silent = silent(&node, [127, 0, 0, 1], 24).await;
-    // Their sockets are full, and so many of them wait that it takes several rounds of giving up until nobody does.
+    // Their sockets are full, and so many of them wait that several rounds of giving up are needed.
     number_is(&node, "zk_num_alive_connections", |alive| alive < 26).await;
     number_is(&node, "zk_unread_bytes", |bytes| bytes > 3 * LONG - 1_000).await;
     half.stream.write_all(&[0, 0, 1, 0, 1]).await.unwrap();

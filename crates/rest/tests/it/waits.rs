@@ -194,7 +194,7 @@ async fn many_waiters_get_the_lock_one_after_another() {
     node.until_contenders("/l", 0).await;
 }
 
-/// The state is changed in place while nobody has it. A wait may last for hours.
+/// The state is changed in place while it has no reader. A wait may last for hours.
 #[tokio::test]
 async fn who_waits_does_not_keep_the_state() {
     let node = Node::start().await;

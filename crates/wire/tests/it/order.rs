@@ -335,7 +335,7 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     assert_eq!(writing.answer().await.error, 0);
 }
 
-/// The state is changed in place while nobody has it: the door knows it, and lets go of it in time.
+/// The state is changed in place while it has no reader: the door knows it, and lets go of it in time.
 #[tokio::test]
 async fn a_write_copies_nothing_of_the_state() {
     let node = Node::start().await;

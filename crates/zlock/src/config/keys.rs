@@ -64,11 +64,11 @@ keys! {
     "TLS and identities" {
         tls_certificate: file = tls.certificate, "PEM file with the certificate that clients are shown, and those of the authorities between it and the root.";
         tls_key: file = tls.key, "PEM file with its private key.";
-        tls_client_ca: file = tls.client_ca, "PEM file with the authorities whose certificates clients may show; the subject is `x509` in ACLs. Without it nobody is asked for one.";
+        tls_client_ca: file = tls.client_ca, "PEM file with the authorities whose certificates clients may show; the subject is `x509` in ACLs. Without it no client is asked for one.";
         tls_clients: text = tls.clients, "Whether clients must show a certificate that tls_client_ca has signed: `optional` or `required`.";
         tls_handshakes_max: count = tls.handshakes_max, "Handshakes of one door at once, and an eighth of them with one address; others wait within tls_handshake_timeout.";
         tls_handshake_timeout: duration = tls.handshake_timeout_ms, "From a connection's beginning to the end of its handshake.";
-        super_digest: text = super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. Nobody unless given.";
+        super_digest: text = super_digest, "Who proves to be this one, `user:base64(sha1(user:password))`, may do everything; ZooKeeper's `superDigest`. No client unless given.";
     }
     "Bounds for one address" {
         connections_per_address_max: count = rest.connections_per_address_max, "HTTP connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of connections_max.";

@@ -49,6 +49,7 @@
 //! housekeeping.rs     free space, snapshots
 //! quota_log.rs        subtrees beyond their quota
 //! status.rs           what a node tells of itself
+//! background.rs       long work beside all that
 //! tally.rs            what has passed through it
 //! seldom.rs           lines of the log that strangers cause
 //! stop.rs             the end of a node
@@ -64,6 +65,7 @@
 //! ```
 
 mod ahead_of_leader;
+pub mod background;
 mod budget;
 mod closings;
 mod config;

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
-use rustix::process::{getpriority_process, setpriority_process};
 use storage::{LogId, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use znode::{Applied, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid};
 
+use crate::background::in_background;
 use crate::decoded::Decoded;
 use crate::simulation::world;
 use crate::view::View;
@@ -24,9 +24,6 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// After so many events the state is published before the next entry: readers wait meanwhile, and an entry that expires sessions is
 /// small and does much.
 const EVENTS_ENOUGH: usize = 1_000;
-
-/// Of a thread that writes a snapshot: where all want the processor, it gets a ninth of what another one gets.
-const BACKGROUND_NICE: i32 = 10;
 
 /// The snapshot as Raft hands it around, with what it contains.
 pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
@@ -251,7 +248,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
         let state = self.state.take().ok_or_else(|| io::Error::other("a builder builds one snapshot"))?;
         let (meta, snapshots) = (self.meta.clone(), self.snapshots.clone());
-        let snapshot = in_background(move || {
+        let snapshot = in_background("zlock-snapshot", move || {
             let mut writer = snapshots.writer()?;
             for record in state.records() {
                 writer.push(&record)?;
@@ -287,23 +284,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
         Ok(result) => result,
         Err(error) => Err(io::Error::other(format!("a blocking step did not end: {error}"))),
     }
-}
-
-/// Runs a long step on a thread of its own that leaves the processor to the others. Where no core is free, a request would
-/// wait for its turn behind it otherwise.
-async fn in_background<T: Send + 'static>(step: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    if world().is_some() {
-        return step();
-    }
-    let (done, ended) = oneshot::channel();
-    let work = move || {
-        // Linux keeps this for each thread. Without it, it is only a worse neighbour.
-        let own = getpriority_process(None).unwrap_or_default();
-        let _ = setpriority_process(None, own.max(BACKGROUND_NICE));
-        let _ = done.send(step());
-    };
-    std::thread::Builder::new().name("zlock-snapshot".into()).spawn(work)?;
-    ended.await.map_err(|_| io::Error::other("a snapshot's thread has ended without a result"))?
 }
 
 #[cfg(test)]
@@ -357,15 +337,5 @@ mod tests {
         // Raft would take the leader's for one that needs no installing, and this node would never apply it.
         assert_eq!(built.meta.last_log_id, None);
         assert_eq!(snapshots.current().unwrap().meta(), &newer);
-    }
-
-    #[tokio::test]
-    async fn what_is_in_the_background_leaves_the_processor_to_others() {
-        let nice = || Ok(getpriority_process(None).unwrap());
-        let own = nice().unwrap();
-        assert_eq!(in_background(nice).await.unwrap(), own.max(BACKGROUND_NICE));
-        assert_eq!(nice().unwrap(), own);
-        let died = in_background(|| -> io::Result<()> { panic!("on purpose") }).await;
-        assert_eq!(died.unwrap_err().kind(), io::ErrorKind::Other);
     }
 }

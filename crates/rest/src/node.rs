@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::http::StatusCode;
 use protocol::{Cluster, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
 use replica::{NodeStatus, Readiness, Replica};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use znode::{Error, SUPER};
+use tokio::time::{Duration, Instant, sleep, timeout};
+use znode::{Error, SUPER, State};
 
 use crate::call::{Answer, Call, json};
 use crate::peer::Peer;
@@ -15,7 +17,8 @@ use crate::problem::Problem;
 /// The answering node's view of the ensemble.
 #[utoipa::path(get, path = "/v1/cluster", tag = "node",
     params(("digest" = Option<bool>, Query, description = "also `state`: a digest of all that this node has applied, \
-        which takes the longer the more there is; one at a time, else 503; for the super user and programs on this machine")),
+        which takes the longer the more there is; one at a time, with a rest of nine times as long behind it, else 503; \
+        for the super user and programs on this machine")),
     responses((status = 200, description = "As this node sees it", body = Cluster)))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
     let with_digest = call.query.flag("digest")?;
@@ -25,6 +28,11 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     let zxid = status.applied;
     Ok(json(StatusCode::OK, zxid, &Cluster { state, ..cluster_info(status) }))
 }
+
+/// A node rests for so many times as long as a digest took: together they get a tenth of a core at most.
+const REST: u32 = 9;
+/// For how long a request waits for the one before it, and for the rest behind that.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Digests of the state: one is made at a time, and the last one is kept.
 pub(crate) struct Digests {
@@ -46,17 +54,31 @@ async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
         return Err(why.because("a digest is for the super user, and for programs on the node's machine"));
     }
     let Digests { turn, last } = call.door.digests();
-    let permit = Arc::clone(turn).try_acquire_owned();
-    let permit = permit.map_err(|_| Problem::unavailable("another digest of the state is being made", 1_000))?;
-    let (state, last) = (call.door.replica().state(), Arc::clone(last));
-    let known = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if let Some(known) = known.filter(|known| known.zxid == state.last_zxid().0) {
+    let known = |state: &State| {
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone().filter(|known| known.zxid == state.last_zxid().0)
+    };
+    if let Some(known) = known(&call.door.replica().state()) {
         return Ok(known);
     }
+    let Ok(Ok(permit)) = timeout(PATIENCE, Arc::clone(turn).acquire_owned()).await else {
+        return Err(Problem::unavailable("another digest of the state is being made, or was a moment ago", 1_000));
+    };
+    let state = call.door.replica().state();
+    if let Some(known) = known(&state) {
+        return Ok(known);
+    }
+    let last = Arc::clone(last);
+    let runtime = Handle::current();
     let walk = tokio::task::spawn_blocking(move || {
+        let begins = Instant::now();
         let digest = Replica::digest(&state);
-        // It is kept until the walk is over, even when the caller has gone.
-        drop(permit);
+        let rest = begins.elapsed() * REST;
+        // Kept until then, even when the caller has gone.
+        runtime.spawn(async move {
+            sleep(rest).await;
+            drop(permit);
+        });
         let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let digest = StateDigest { zxid: state.last_zxid().0, digest };
         *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest.clone());

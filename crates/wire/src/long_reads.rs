@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use jute::{Record, ReplyHeader, Request};
-use rustix::process::{getpriority_process, setpriority_process};
+use replica::background::leave_the_processor;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::task::yield_now;
 use tokio::time::Instant;
@@ -17,8 +17,6 @@ use crate::watches::{self, Comeback, Watching};
 
 /// Long reads that are measured or made at once. Each keeps the state that it reads as it was; beyond, they wait without one.
 const READS_MAX: usize = 64;
-/// Of those who would share a core with it, what answers pings and replicates goes first.
-const NICE: i32 = 10;
 /// The length and the header of an answer.
 const HEAD_BYTES: usize = 20;
 
@@ -58,8 +56,7 @@ impl LongReads {
 }
 
 fn take_turns(all: &Receiver<Job>) {
-    let own = getpriority_process(None).unwrap_or_default();
-    let _ = setpriority_process(None, own.max(NICE));
+    leave_the_processor();
     let mut waiting = VecDeque::new();
     loop {
         waiting.extend(all.try_iter());

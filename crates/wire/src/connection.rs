@@ -17,12 +17,14 @@ use znode::{State, Zxid};
 use crate::beside::beside;
 use crate::client::Client;
 use crate::door::{Door, wire_zxid};
+use crate::inbox::Inbox;
 use crate::outbox::{Room, Turn};
 use crate::pending::{Pending, Waited, What, is_about_watches};
 use crate::read_into::read_into;
 use crate::requests::{Done, propose, sync};
 use crate::slices::is_long;
 use crate::turns::Turns;
+use crate::unread::Place;
 use crate::watches::{self, Brought, Watching};
 use crate::writes::{self, Asker};
 use crate::{reads, requests};
@@ -42,11 +44,16 @@ pub(crate) enum End {
     Cut(&'static str),
 }
 
+/// There is no way to go on behind it.
+pub(crate) const TOO_LONG: End = End::Cut("a packet is too long");
+
 /// What a connection needs to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wants {
+pub(crate) enum Wants {
     /// Bytes: all that came is taken.
     More,
+    /// The same, for the pings among them: a write is held back, and there is room for what comes behind it.
+    Pings,
     /// Room for the packet that is there.
     Room(Room),
     /// An answer to what is on its way.
@@ -124,7 +131,8 @@ impl Connection {
     }
 
     /// Takes requests as they come and answers them in that order.
-    async fn answer_all(&self, mut socket: ReadHalf, mut frames: Frames) -> End {
+    async fn answer_all(&self, mut socket: ReadHalf, frames: Frames) -> End {
+        let mut inbox = Inbox::new(frames);
         let mut pending = Pending::default();
         let mut turn = Turn::default();
         let mut half = self.door.half_packets.share(&self.client);
@@ -135,12 +143,11 @@ impl Connection {
             while !pending.is_spent()
                 && let Some(waited) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &turn))
             {
-                turn = Turn::default();
-                if let Some(end) = self.settle(waited, &mut pending) {
+                if let Some(end) = self.settle(waited, &mut pending, turn.end()) {
                     return end;
                 }
             }
-            let wants = match self.take_all(&mut frames, &mut pending, now) {
+            let wants = match self.take_all(&mut inbox, &mut pending, now) {
                 Ok(wants) => wants,
                 Err(end) => return end,
             };
@@ -150,11 +157,12 @@ impl Connection {
                 pending.begin_turn();
                 continue;
             }
-            // Who is not read from has whole packets that wait, and no memory but theirs.
-            if !half.set(if wants == Wants::More { frames.pending() } else { 0 }) {
+            let reads = matches!(wants, Wants::More | Wants::Pings);
+            // One that is not read from has whole packets that wait, or half a packet within its own bound.
+            if !half.set(if reads { inbox.unread() } else { 0 }) {
                 return End::Cut("its packet is not whole, and there is no room for it");
             }
-            frames.release();
+            inbox.frames().release();
             let waits = pending.waits();
             let wanted = [pending.wanted(), if let Wants::Room(room) = wants { Some(room) } else { None }];
             tokio::select! {
@@ -168,7 +176,7 @@ impl Connection {
                     self.client.pulse.heard(now);
                 }
                 () = outbox.room(wanted, &mut turn), if wanted != [None; 2] => {}
-                read = read_into(&mut socket, &mut frames), if wants == Wants::More => match read {
+                read = read_into(&mut socket, inbox.frames()), if reads => match read {
                     Ok(0) | Err(_) => return End::Cut("the client closed it"),
                     Ok(_) => {
                         now = Instant::now();
@@ -182,11 +190,10 @@ impl Connection {
     }
 
     /// Takes the packets that are there, as far as there is room.
-    fn take_all<'a>(&'a self, frames: &mut Frames, pending: &mut Pending<'a>, now: Instant) -> Result<Wants, End> {
+    fn take_all<'a>(&'a self, inbox: &mut Inbox, pending: &mut Pending<'a>, now: Instant) -> Result<Wants, End> {
         let config = &self.door.config;
-        let outbox = &self.client.outbox;
         loop {
-            if outbox.is_aborted() {
+            if self.client.outbox.is_aborted() {
                 return Err(End::Cut("it does not read what it is sent"));
             }
             if pending.is_spent() {
@@ -195,35 +202,45 @@ impl Connection {
             if pending.len() >= config.outstanding_max || pending.bytes() >= config.outstanding_bytes_max {
                 return Ok(Wants::Turn);
             }
-            let too_long = |_| End::Cut("a packet is too long");
-            let Some(packet) = frames.peek().map_err(too_long)? else { return Ok(Wants::More) };
-            // Before there is room, as a packet that is not whole must not have it. Reads wait for theirs in their turn.
+            let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(Wants::More) };
             let op = RequestHeader::from_bytes(packet).map(|header| header.op);
-            let room = if op == Ok(op::PING) { Room::Ping } else { Room::Short };
-            if !outbox.has_room(room) {
-                outbox.send_now();
-                if !outbox.has_room(room) {
-                    return Ok(Wants::Room(room));
-                }
-            }
             // What is looked at in its turn sees what was written before it and nothing that its own client writes after it. So
             // that write is not even proposed while it waits for those before it.
             if pending.holds_writes_back() && op.is_ok_and(writes::is_write) {
-                return Ok(Wants::Turn);
+                return self.take_pings(inbox, pending, now);
             }
-            let packet = frames.next_packet().map_err(too_long)?.unwrap_or_default();
+            // Before there is room, as a packet that is not whole must not have it. Reads wait for theirs in their turn.
+            let room = if op == Ok(op::PING) { Room::Ping } else { Room::Short };
+            if !self.has_room_now(room) {
+                return Ok(Wants::Room(room));
+            }
+            let packet = inbox.next_packet().map_err(|_| TOO_LONG)?.unwrap_or_default();
             pending.spend(packet.len());
-            if let Some(end) = self.take(packet, pending, now) {
+            if let Some(end) = self.take(&packet, pending, now) {
                 return Err(end);
             }
         }
     }
 
-    /// Takes one packet. What cannot be answered at once goes to those that wait.
-    fn take<'a>(&'a self, packet: &[u8], pending: &mut Pending<'a>, since: Instant) -> Option<End> {
+    /// Whether there is room when what is there has been sent, as far as the client takes it.
+    pub(crate) fn has_room_now(&self, room: Room) -> bool {
+        let outbox = &self.client.outbox;
+        outbox.has_room(room) || {
+            outbox.send_now();
+            outbox.has_room(room)
+        }
+    }
+
+    /// Counts a packet.
+    pub(crate) fn count_received(&self) {
         for counts in [&self.client.counts, &self.door.counts] {
             counts.received();
         }
+    }
+
+    /// Takes one packet. What cannot be answered at once goes to those that wait.
+    fn take<'a>(&'a self, packet: &[u8], pending: &mut Pending<'a>, since: Instant) -> Option<End> {
+        self.count_received();
         let mut input = Input::new(packet);
         let Ok(RequestHeader { xid, op }) = input.read() else { return Some(End::Cut("a packet has no header")) };
         let body = &packet[packet.len() - input.remaining()..];
@@ -296,24 +313,25 @@ impl Connection {
             if let What::Done(Done::Answer(at, _)) = &mut waited.what {
                 *at = Some(self.door.replica.state().last_zxid());
             }
-            return self.settle(waited, pending);
+            return self.settle(waited, pending, None);
         }
         waited.is_barrier = matches!(waited.what, What::Now(_));
         pending.push(waited.bytes, waited.is_barrier, Box::pin(std::future::ready(waited)));
         None
     }
 
-    /// Answers a request whose turn has come.
-    fn settle<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
+    /// Answers a request whose turn has come, and has brought a place for its answer where it waited for one. A long read gives
+    /// it back: it asks for another when its length is known.
+    fn settle<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>, place: Option<Place>) -> Option<End> {
         let Waited { xid, since, what, .. } = waited;
         let session = self.client.session();
         let end = match what {
             What::Done(Done::Answer(at, body)) => {
-                self.reply(xid, at.unwrap_or_default(), body);
+                self.reply(xid, at.unwrap_or_default(), body, place);
                 None
             }
             What::Done(Done::Last(at, body)) => {
-                self.reply(xid, at.unwrap_or_default(), body);
+                self.reply(xid, at.unwrap_or_default(), body, place);
                 Some(End::Finished)
             }
             What::Done(Done::Cut(why)) => Some(End::Cut(why)),
@@ -327,11 +345,11 @@ impl Connection {
                 pending.read(Box::pin(self.read_long(xid, since, *request, state)));
                 return None;
             }
-            What::Now(request) => self.read(xid, &request, pending),
+            What::Now(request) => self.read(xid, &request, pending, place),
             What::Then(request, state, _) => {
                 let body = self.body_from(&state, &request);
                 pending.spend(body.as_ref().map_or(0, Vec::len));
-                self.reply(xid, state.last_zxid(), body);
+                self.reply(xid, state.last_zxid(), body, place);
                 None
             }
         };
@@ -357,7 +375,7 @@ impl Connection {
     }
 
     /// Answers what this node can answer of itself.
-    fn read(&self, xid: i32, request: &Request, pending: &mut Pending<'_>) -> Option<End> {
+    fn read(&self, xid: i32, request: &Request, pending: &mut Pending<'_>, place: Option<Place>) -> Option<End> {
         let (hub, client) = (&self.door.hub, &*self.client);
         let watched = match request {
             Request::Exists(which) if which.watch => watches::read(hub, client, Watching::Exists, which),
@@ -382,13 +400,13 @@ impl Connection {
                 let state = self.door.replica.state();
                 let body = self.body_from(&state, other);
                 pending.spend(body.as_ref().map_or(0, Vec::len));
-                self.reply(xid, state.last_zxid(), body);
+                self.reply(xid, state.last_zxid(), body, place);
                 return None;
             }
         };
         let (zxid, body) = watched;
         pending.spend(body.as_ref().map_or(0, Vec::len));
-        self.release(xid, zxid, body);
+        self.release(xid, zxid, body, place);
         None
     }
 
@@ -401,7 +419,7 @@ impl Connection {
     pub(crate) fn brought_back(&self, xid: i32, brought: &Brought) -> Option<End> {
         match brought {
             Brought::Back(zxid) => {
-                self.release(xid, *zxid, Ok(Vec::new()));
+                self.client.outbox.release(self.frame(xid, *zxid, Ok(Vec::new())));
                 None
             }
             // A client does not look at this answer: only going away tells it that it has no watches here.
@@ -420,18 +438,18 @@ impl Connection {
         self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max())
     }
 
-    fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {
-        self.client.outbox.push(self.frame(xid, zxid, body));
+    fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
+        self.client.outbox.push_placed(self.frame(xid, zxid, body), place, false);
     }
 
     /// The same before events that are held back.
-    fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) {
-        self.client.outbox.release(self.frame(xid, zxid, body));
+    fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
+        self.client.outbox.push_placed(self.frame(xid, zxid, body), place, true);
     }
 
     /// A refusal, by either.
     pub(crate) fn refuse(&self, is_held: bool, xid: i32, zxid: Zxid, code: i32) {
-        if is_held { self.release(xid, zxid, Err(code)) } else { self.reply(xid, zxid, Err(code)) }
+        self.client.outbox.push_placed(self.frame(xid, zxid, Err(code)), None, is_held);
     }
 
     fn frame(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) -> Vec<u8> {
@@ -471,3 +489,6 @@ impl Connection {
         if proven { None } else { Some(End::Finished) }
     }
 }
+
+#[cfg(test)]
+mod tests;

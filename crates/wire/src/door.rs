@@ -36,7 +36,7 @@ pub(crate) struct Door {
     pub(crate) syncs: AtomicUsize,
     /// Auth packets that proved nothing.
     pub(crate) auth_failed: AtomicU64,
-    /// For the one four-letter word that goes through much.
+    /// The turn of all four-letter words but ruok, isro and srvr: one of them is answered at a time.
     pub(crate) words: Arc<Semaphore>,
     /// The last answer to `hash`: the digest of the state at a zxid.
     pub(crate) digest: Mutex<Option<(Zxid, [u8; 32])>>,

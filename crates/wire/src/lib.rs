@@ -17,7 +17,8 @@
 //! serve.rs       listener, bounds, end         handshake.rs   from the first byte to a session
 //! connection.rs  one connection                requests.rs    what becomes of single requests
 //! client.rs      what a connection is known by pulse.rs       signs of life on their way to the leader
-//! outbox.rs      what a client will be sent    hub.rs         all connections and their watches
+//! inbox.rs       what a client has sent        hub.rs         all connections and their watches
+//! outbox.rs      what a client will be sent
 //! watches.rs     requests about watches        watch_table.rs who watches what
 //! writes.rs      writes, there and back        reads.rs       reads
 //! auth.rs        identities, ACLs              codes.rs       errors
@@ -44,6 +45,7 @@ mod evictions;
 mod half_packets;
 mod handshake;
 mod hub;
+mod inbox;
 mod long_reads;
 mod moments;
 mod monitor;

@@ -116,8 +116,9 @@ impl Connection {
         end
     }
 
-    /// While it waits for the place of its answer, a read holds neither a state, whose memory others have left behind, nor a
-    /// place on the thread: its length is measured in one state, and the answer is made from a later one.
+    /// While it waits for the place of its answer, a read without a given state holds neither one, whose memory others have left
+    /// behind, nor a place on the thread: its length is measured in one state, and the answer is made from a later one. A read
+    /// with a given state keeps that while it waits, and so does one that has grown beyond the place that it waited for.
     async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Result<(), Gone> {
         let (door, outbox) = (&self.door, &self.client.outbox);
         let sets_or_hears = self.client.watches();
@@ -126,7 +127,14 @@ impl Connection {
         let mut measured = self.measure(state.unwrap_or_else(|| door.replica.state()), request).await?;
         let mut waiting = outbox.account().queue_up(measured.bytes());
         let (mut place, mut releases) = (waiting.place_now(), false);
-        if !is_given && (place.is_none() || sets_or_hears) {
+        if is_given {
+            if place.is_none() {
+                // Others have the thread while it waits.
+                drop(permit);
+                place = Some(waiting.place().await);
+                permit = door.long_reads.enter().await?;
+            }
+        } else if place.is_none() || sets_or_hears {
             if place.is_none() {
                 drop((measured, permit));
                 place = Some(waiting.place().await);
@@ -147,7 +155,7 @@ impl Connection {
         let bytes = measured.bytes();
         let place = match place {
             Some(place) if place.len() >= bytes => place,
-            // It is given, or has grown meanwhile. Others have the thread while it waits.
+            // It has grown meanwhile. Its first wait is over: one read never stands in the line twice.
             less => {
                 drop((less, permit));
                 let place = outbox.account().place(bytes).await;
@@ -157,7 +165,7 @@ impl Connection {
         };
         let frame = self.write_in_slices(xid, measured, bytes).await?;
         drop(permit);
-        outbox.push_placed(frame, place, releases);
+        outbox.push_placed(frame, Some(place), releases);
         Ok(())
     }
 

@@ -108,12 +108,7 @@ impl Outbox {
 
     /// Appends an answer.
     pub(crate) fn push(&self, frame: Vec<u8>) {
-        self.append(frame, None, false);
-    }
-
-    /// Appends an answer that has a place of its own; `release` as [`Outbox::release`].
-    pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Place, release: bool) {
-        self.append(frame, Some(place), release);
+        self.push_placed(frame, None, false);
     }
 
     /// Appends an event, or holds it back. Whether the caller is the first to have one to be sent by
@@ -136,10 +131,12 @@ impl Outbox {
 
     /// Appends the answer, and behind it the events that were held back.
     pub(crate) fn release(&self, frame: Vec<u8>) {
-        self.append(frame, None, true);
+        self.push_placed(frame, None, true);
     }
 
-    fn append(&self, frame: Vec<u8>, place: Option<Place>, release: bool) {
+    /// Appends an answer, which counts from here on instead of the place that was kept for it; `release` as
+    /// [`Outbox::release`].
+    pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Option<Place>, release: bool) {
         let mut queue = self.lock();
         let held = if release { queue.held.take().unwrap_or_default() } else { Vec::new() };
         if queue.end.is_some() {
@@ -384,6 +381,11 @@ impl Drop for Writing<'_> {
 }
 
 impl Turn {
+    /// Ends the wait. The place, if its turn has come.
+    pub(crate) fn end(&mut self) -> Option<Place> {
+        std::mem::take(self).place
+    }
+
     /// Resolves when it has its place, if it waits for one.
     async fn given(&mut self) {
         match &mut self.waiting {

@@ -18,9 +18,9 @@ pub struct WireConfig {
     /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the connection whose packet was begun
     /// first is closed.
     pub half_packets_bytes_max: usize,
-    /// Requests of one connection that are not answered yet. Beyond: they wait in the socket.
+    /// Requests of one connection that are not answered yet. Beyond: they wait in the socket, and so do pings behind them.
     pub outstanding_max: usize,
-    /// The same in bytes.
+    /// The same in bytes. Half a packet counts where it comes behind a write that is held back.
     pub outstanding_bytes_max: usize,
     /// Writes of all connections that are being proposed. Beyond: they wait.
     pub writes_max: usize,

@@ -204,8 +204,8 @@ impl Connection {
             }
             let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(Wants::More) };
             let op = RequestHeader::from_bytes(packet).map(|header| header.op);
-            // What is looked at in its turn sees what was written before it and nothing that its own client writes after it. So
-            // that write is not even proposed while it waits for those before it.
+            // What is looked at in its turn sees what was written before it and nothing that its own client writes after
+            // it. So that write is not even proposed while it waits for those before it.
             if pending.holds_writes_back() && op.is_ok_and(writes::is_write) {
                 return self.take_pings(inbox, pending, now);
             }
@@ -320,8 +320,8 @@ impl Connection {
         None
     }
 
-    /// Answers a request whose turn has come, and has brought a place for its answer where it waited for one. A long read gives
-    /// it back: it asks for another when its length is known.
+    /// Answers a request whose turn has come, and has brought a place for its answer where it waited for one. A long read
+    /// gives it back: it asks for another when its length is known.
     fn settle<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>, place: Option<Place>) -> Option<End> {
         let Waited { xid, since, what, .. } = waited;
         let session = self.client.session();

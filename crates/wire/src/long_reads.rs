@@ -116,9 +116,11 @@ impl Connection {
         end
     }
 
-    /// While it waits for the place of its answer, a read without a given state holds neither one, whose memory others have left
-    /// behind, nor a place on the thread: its length is measured in one state, and the answer is made from a later one. A read
-    /// with a given state keeps that while it waits, and so does one that has grown beyond the place that it waited for.
+    /// While it waits for the place of its answer, a read holds no place on the thread, and no state, whose memory others
+    /// have left behind: its length is measured in one state, and the answer is made from a later one.
+    ///
+    /// Two reads do keep a state while they wait: one whose state is given, since a later one would show what its client has
+    /// written behind it, and one that has grown beyond the place that it waited for.
     async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Result<(), Gone> {
         let (door, outbox) = (&self.door, &self.client.outbox);
         let sets_or_hears = self.client.watches();

@@ -15,7 +15,8 @@ use crate::connection::{Connection, End};
 use crate::slices::{LongRead, Sink};
 use crate::watches::{self, Comeback, Watching};
 
-/// Long reads that are measured or made at once. Each keeps the state that it reads as it was; beyond, they wait without one.
+/// Long reads that are measured or made at once. Each keeps the state that it reads as it was; beyond, they wait, and keep
+/// none but one that was given.
 const READS_MAX: usize = 64;
 /// The length and the header of an answer.
 const HEAD_BYTES: usize = 20;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
-use znode::{Op, ProvenOp, Request, SessionId, TurnOp};
+use znode::{Credential, Op, ProvenOp, Request, TurnOp};
 
 use crate::Error;
 use crate::leadership::ENDING_PART;
@@ -42,8 +42,8 @@ impl Closings {
     }
 }
 
-/// The session that a request closes, if it does.
-pub(crate) fn closes(request: &Request) -> Option<SessionId> {
+/// Who closes its session with a request, if it does that.
+pub(crate) fn closes(request: &Request) -> Option<&Credential> {
     let closes = match &request.op {
         Op::CloseSession { .. } => true,
         Op::InTurn(write) => matches!(write.op, TurnOp::CloseSession),
@@ -51,14 +51,14 @@ pub(crate) fn closes(request: &Request) -> Option<SessionId> {
         _ => false,
     };
     // A session closes itself only.
-    request.credential.filter(|_| closes).map(|credential| credential.session)
+    request.credential.as_ref().filter(|_| closes)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use znode::{Acl, Create, CreateMode, Credential, InTurn, ZPath, ZnodeOp, encode_request};
+    use znode::{Acl, Create, CreateMode, InTurn, SessionId, ZPath, ZnodeOp, encode_request};
 
     use super::*;
     use crate::node::Node;
@@ -98,7 +98,7 @@ mod tests {
         let close = || Op::CloseSession { session };
         let identity = znode::Identity { scheme: "digest".into(), id: "bob".into() };
         for op in [close(), close().proven_by(vec![identity]), Op::InTurn(in_turn)] {
-            assert_eq!(closes(&of(session, op)), Some(session));
+            assert_eq!(closes(&of(session, op)), Some(&Credential { session, secret_hash: SECRET }));
         }
         let delete = ZnodeOp::Delete { path: ZPath::root(), version: -1 };
         assert_eq!(closes(&of(session, Op::Znode(delete))), None);
@@ -118,6 +118,11 @@ mod tests {
         let of_peer = node.propose_for_peer(&encode_request(&close(large)), briefly()).await;
         assert!(matches!(of_peer, Answer::Propose(ProposeAnswer::Unavailable { .. })), "{of_peer:?}");
         assert!(is_open(large), "nothing was proposed");
+        // Without the secret it takes no room from the session itself, and no time.
+        let stranger = Credential { session: large, secret_hash: [8; 32] };
+        let stranger = Request { credential: Some(stranger), ..close(large) };
+        let refused = node.propose(stranger, soon()).await.unwrap();
+        assert_eq!(refused.reply.unwrap_err().error, znode::Error::AuthFailed);
         node.propose(close(small), soon()).await.unwrap();
         drop(others);
         node.propose(close(large), soon()).await.unwrap();

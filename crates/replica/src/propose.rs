@@ -140,13 +140,18 @@ impl Node {
 
     /// What Raft is to keep with a proposal: its place, and with the end of a large session the room that this takes.
     async fn held_with(&self, request: &Request, place: &Arc<Place>, deadline: Instant) -> Result<Held, Error> {
-        let Some(session) = closes(request) else {
-            return Ok(Arc::<Place>::clone(place));
+        let own = Arc::<Place>::clone(place);
+        let Some(credential) = closes(request) else { return Ok(own) };
+        // Only for the session itself: what another client asks for ends nothing, and may be asked for as often as it likes.
+        let cost = || {
+            let state = self.view.state();
+            state.authenticate(credential).map_or(0, |session| state.cost_of_ending(session.id))
         };
-        let cost = self.view.state().cost_of_ending(session);
-        Ok(match self.closings.room(cost, deadline).await? {
-            None => Arc::<Place>::clone(place),
-            Some(room) => Arc::new((Arc::clone(place), room)),
+        let room = self.closings.room(cost(), deadline).await?;
+        // An earlier copy of the request may have ended the session meanwhile.
+        Ok(match room.filter(|_| cost() > 0) {
+            None => own,
+            Some(room) => Arc::new((own, room)),
         })
     }
 

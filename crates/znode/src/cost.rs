@@ -13,7 +13,10 @@
 //! What is only looked at has bounds of its own where it stands. docs/znode-model.md lists them all.
 
 use crate::state::{Changes, State};
-use crate::{Error, LogPosition, Op, ProvenOp, Refusal, Request, SessionId, ZPath, ZnodeOp, Zxid};
+use crate::tree::permit;
+use crate::{
+    CREATE, DELETE, Error, LogPosition, Op, ProvenOp, READ, Refusal, Request, SessionId, WRITE, ZPath, ZnodeOp, Zxid,
+};
 
 /// Unsettled locks that one entry takes up.
 const TAKEN_UP_MAX: usize = 1_024;
@@ -40,7 +43,8 @@ impl State {
         if request.idempotency.is_some() || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max) {
             return Ok(());
         }
-        // Another refusal may come first: only a copy of the state knows.
+        // A refusal that is not for the cost may come first, and an earlier answer: only a copy of the state knows. It changes
+        // nothing much, for what exceeds the budget is refused before it is done.
         let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
         let (_, answer) = self.clone().answer(request.clone(), &mut Changes::new(at));
         match answer {
@@ -64,12 +68,52 @@ impl State {
     }
 
     fn cost_of_multi(&self, ops: &[ZnodeOp]) -> u64 {
-        let cost = |op: &ZnodeOp| match op {
+        ops.iter().map(|op| self.cost_of_one(op)).sum()
+    }
+
+    fn cost_of_one(&self, op: &ZnodeOp) -> u64 {
+        match op {
             ZnodeOp::Create(create) => steps_at(create.parent.depth() + 1),
             ZnodeOp::Delete { path, .. } => self.cost_of_removing(path),
             ZnodeOp::SetData { .. } | ZnodeOp::Check { .. } => 0,
+        }
+    }
+
+    /// Refuses a multi for what it would take of the entry's budget, before any of it is done: undoing costs as much again, and
+    /// what is refused can be asked for again and again. An operation that is not permitted is the end of what could be done.
+    ///
+    /// # Errors
+    /// `TooManyOps` at the operation that exceeds the budget.
+    pub(crate) fn check_multi_cost(&self, ops: &[ZnodeOp], changes: &Changes) -> Result<(), Refusal> {
+        let mut left = self.steps_left(changes);
+        for (index, op) in ops.iter().enumerate() {
+            if self.is_denied(op, &ops[..index], changes) {
+                return Ok(());
+            }
+            let Some(less) = left.checked_sub(self.cost_of_one(op)) else {
+                let op_index = u32::try_from(index).ok();
+                return Err(Refusal { op_index, ..Error::TooManyOps.into() });
+            };
+            left = less;
+        }
+        Ok(())
+    }
+
+    /// Whether an operation is not permitted, also behind these.
+    fn is_denied(&self, op: &ZnodeOp, before: &[ZnodeOp], changes: &Changes) -> bool {
+        let (guard, perms) = match op {
+            ZnodeOp::Create(create) => (create.parent.as_str(), CREATE),
+            ZnodeOp::Delete { path, .. } => (path.parent_str().unwrap_or("/"), DELETE),
+            ZnodeOp::SetData { path, .. } => (path.as_str(), WRITE),
+            ZnodeOp::Check { path, .. } => (path.as_str(), READ),
         };
-        ops.iter().map(cost).sum()
+        let Some(node) = self.nodes.get(guard) else { return false };
+        let denied = match op {
+            ZnodeOp::SetData { path, data, .. } => self.permit_data(path, data, changes).is_err(),
+            _ => permit(&node.acl, perms, changes).is_err(),
+        };
+        // It may have been made anew, with another ACL.
+        denied && !before.iter().any(|op| matches!(op, ZnodeOp::Delete { path, .. } if path.as_str() == guard))
     }
 
     fn cost_of_revoking(&self, path: &ZPath) -> u64 {
@@ -134,6 +178,6 @@ pub(crate) fn steps_to(path: &ZPath) -> u64 {
 /// So many ancestors are changed in about the time in which a znode is made.
 const ANCESTORS_A_STEP: usize = 8;
 
-fn steps_at(depth: usize) -> u64 {
+pub(crate) fn steps_at(depth: usize) -> u64 {
     1 + (depth / ANCESTORS_A_STEP) as u64
 }

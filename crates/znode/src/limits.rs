@@ -2,6 +2,8 @@
 
 use bincode::{Decode, Encode};
 
+use crate::cost::steps_at;
+
 /// Every bound that `State::apply` enforces. A new leader proposes its configured limits when they differ.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Limits {
@@ -50,6 +52,13 @@ pub struct Limits {
     /// How long a container stays after its last child went, in milliseconds: a busy lock keeps its directory, and its
     /// sequence numbers go on.
     pub container_idle_ms: u32,
+}
+
+impl Limits {
+    /// What a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`], as deep in the tree as they may be.
+    pub fn creates_cost_max(&self) -> u64 {
+        steps_at(self.path_depth_max as usize).saturating_mul(u64::from(self.ops_max))
+    }
 }
 
 impl Default for Limits {

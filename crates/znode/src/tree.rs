@@ -55,6 +55,7 @@ impl State {
         if ops.len() > self.limits.ops_max as usize {
             return Err(Error::TooManyOps.into());
         }
+        self.check_multi_cost(&ops, changes)?;
         let before = self.clone();
         let mut replies = Vec::with_capacity(ops.len());
         for (index, op) in (0..).zip(ops) {

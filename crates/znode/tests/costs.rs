@@ -158,6 +158,39 @@ fn a_multi_that_would_remove_too_much_is_refused_whole_and_before_it_is_proposed
     world.check();
 }
 
+/// What is refused uses nothing up, so it can be asked for again and again: it must not be done first and then undone.
+#[test]
+fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
+    let mut world = World::new();
+    let session = world.open();
+    let tickets: Vec<ZPath> = (0..3).map(|number| world.acquire_all(session, &format!("m{number}"), 40)).collect();
+    let delete = |path: &ZPath| ZnodeOp::Delete { path: path.clone(), version: -1 };
+    let reply = |world: &mut World, first: Vec<ZnodeOp>| {
+        let refused =
+            world.apply(Some(session), Op::Multi(first.into_iter().chain(tickets.iter().map(delete)).collect()));
+        let Refusal { error, op_index, .. } = refused.reply.unwrap_err();
+        (error, op_index)
+    };
+    let absent = reply(&mut world, vec![delete(&path("/absent"))]);
+    assert_eq!(absent, (Error::TooManyOps, Some(3)), "the first operation was tried");
+    // What is not permitted is told as that: nothing behind it could be done.
+    let acl = vec![Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() }];
+    let made = |name: &str, acl| {
+        let (parent, mode) = (ZPath::root(), CreateMode::Persistent);
+        ZnodeOp::Create(Create { parent, name: name.into(), data: Vec::new(), mode, acl })
+    };
+    assert!(world.apply(None, Op::Znode(made("shut", acl))).reply.is_ok());
+    let inside = || {
+        let (parent, mode, acl) = (path("/shut"), CreateMode::Persistent, Acl::open());
+        ZnodeOp::Create(Create { parent, name: "a".into(), data: Vec::new(), mode, acl })
+    };
+    assert_eq!(reply(&mut world, vec![inside()]), (Error::NoAuth, Some(0)));
+    // Unless it is made anew with another ACL.
+    let anew = vec![delete(&path("/shut")), made("shut", Acl::open()), inside()];
+    assert_eq!(reply(&mut world, anew), (Error::TooManyOps, Some(5)));
+    world.check();
+}
+
 #[test]
 fn revoking_all_who_hold_is_refused_where_it_would_take_too_much_away() {
     let mut world = World::new();
@@ -296,6 +329,50 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
         applied = world.apply(None, Op::Reap { candidates: Vec::new() });
         let heard = applied.events.iter().filter(|event| event.kind == EventKind::Granted).count();
         assert_eq!(heard, (350 - granted).min(COST_MAX as usize), "who waits is told");
+    }
+}
+
+/// The holder dies with a waiter before the readers, and its entry has no room to write any of the readers down.
+#[test]
+fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() {
+    let mut world = World::new();
+    let [own, first, second] = [(); 3].map(|()| world.open());
+    let reader = world.acquire(own, "/l", LockMode::Read);
+    for session in [first, second] {
+        world.acquire(session, "/l", LockMode::Write);
+    }
+    let mut readers: Vec<ZPath> = (0..150).map(|_| world.acquire(own, "/l", LockMode::Read)).collect();
+    let upgrade = Op::Upgrade(znode::Upgrade { ticket: reader.clone(), label: String::new(), attempt: Attempt(1) });
+    let Ok(Reply::Acquired { ticket: upgraded, .. }) = world.apply(Some(own), upgrade).reply else { panic!() };
+    for ticket in [upgraded, reader] {
+        world.apply(Some(own), Op::Release { ticket });
+    }
+    // Younger than the grant that passed the others: their tokens are their czxids.
+    readers.extend((0..50).map(|_| world.acquire(own, "/l", LockMode::Read)));
+    for (session, ephemerals) in [(first, COST_MAX - 1), (second, 2 * COST_MAX)] {
+        for number in 0..ephemerals {
+            let op = create(&format!("{session}-{number}"), CreateMode::Ephemeral);
+            assert!(world.apply(Some(session), Op::Znode(op)).reply.is_ok());
+        }
+    }
+    world.apply(None, Op::ExpireSessions { sessions: vec![first, second], term: Term(1) });
+    assert!(world.state.is_unsettled());
+    let mut tokens = vec![None; readers.len()];
+    while tokens.contains(&None) {
+        for (ticket, known) in readers.iter().zip(&mut tokens) {
+            match lock::status(&world.state, ticket).unwrap() {
+                LockStatus::Held { token, .. } => assert_eq!(*known.get_or_insert(token), token, "{ticket}"),
+                LockStatus::Waiting { .. } => assert_eq!(*known, None, "{ticket} held before"),
+            }
+        }
+        world.check();
+        // One that comes meanwhile is no exception.
+        if readers.len() < 205 {
+            readers.push(world.acquire(own, "/l", LockMode::Read));
+            tokens.push(None);
+        } else {
+            world.apply(None, Op::Reap { candidates: Vec::new() });
+        }
     }
 }
 

@@ -13,8 +13,6 @@ use super::{ConfigError, Settings};
 const BATCH_MAX: usize = 4_096;
 /// Threads of one node: more of them only wake each other.
 const THREADS_MAX: usize = 1_024;
-/// Locks of one multi-lock.
-const LOCKS_MAX: u32 = 64;
 /// The same of one znode's data.
 const DATA_BYTES_MAX: u32 = 8 << 20;
 
@@ -215,10 +213,13 @@ impl Settings {
             (self.threads > THREADS_MAX, format!("threads ({}) must be at most {THREADS_MAX}", self.threads)),
             (limits.ops_max as usize > BATCH_MAX, format!("ops_max ({}) must be at most {BATCH_MAX}", limits.ops_max)),
             (
-                limits.entry_cost_max < limits.ops_max.max(LOCKS_MAX),
+                u64::from(limits.entry_cost_max) < limits.creates_cost_max(),
                 format!(
-                    "entry_cost_max ({}) must be at least ops_max ({}) and {LOCKS_MAX}, or the largest transaction and the largest multi-lock are always refused",
-                    limits.entry_cost_max, limits.ops_max
+                    "entry_cost_max ({}) must be at least {}, or a transaction of ops_max ({}) creates as deep as path_depth_max ({}) is always refused",
+                    limits.entry_cost_max,
+                    limits.creates_cost_max(),
+                    limits.ops_max,
+                    limits.path_depth_max
                 ),
             ),
             (

@@ -117,17 +117,17 @@ fn bounds_that_would_refuse_what_another_bound_allows_are_refused() {
     let taken = |text: &str| assert!(load_text(&format!("{THREE}{text}"), &[]).is_ok(), "{text}");
     let entry_cost = "entry_cost_max (";
     for (text, part) in [
-        ("entry_cost_max = 127\n", entry_cost),
-        ("entry_cost_max = 999\nops_max = 1000\n", "must be at least ops_max (1000) and 64"),
-        ("entry_cost_max = 63\nops_max = 10\n", entry_cost),
+        ("entry_cost_max = 1151\n", entry_cost),
+        ("entry_cost_max = 999\nops_max = 1000\n", "must be at least 9000, or a transaction of ops_max (1000) creates"),
+        ("entry_cost_max = 89\nops_max = 10\n", entry_cost),
         ("entry_cost_max = 0\n", entry_cost),
         ("bodies_max = \"7MiB\"\n", "bodies_max (7340032) must be at least twice body_max (4194304)"),
         ("bodies_max = \"256MiB\"\nbody_max = \"129MiB\"\n", "must be at least twice body_max"),
     ] {
         refused(&format!("{THREE}{text}"), part);
     }
-    taken("entry_cost_max = 128\n");
-    taken("entry_cost_max = 64\nops_max = 10\n");
+    taken("entry_cost_max = 1152\n");
+    taken("entry_cost_max = 90\nops_max = 10\n");
     taken("bodies_max = \"8MiB\"\n");
 }
 

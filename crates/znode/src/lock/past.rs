@@ -367,8 +367,8 @@ impl State {
     /// Each is found once, so this costs O(log n) for each ticket over its life.
     ///
     /// A writer's going may make very many readers holders. They hold from then on, but only so many are written down in one
-    /// entry; the others are in the next ones. Where a waiter was passed, it is the grant that gives them their tokens, so
-    /// they hold when they are written down.
+    /// entry; the others are in the next ones. In a lock that has had an upgrade, where tokens may be those of grants, they hold
+    /// when they are written down.
     pub(crate) fn settle_grants(&mut self, changes: &mut Changes) {
         let mut again = false;
         loop {

@@ -170,16 +170,15 @@ impl State {
         FencingToken(if passed { zxid.0 } else { node.czxid.0 })
     }
 
-    /// Whether a ticket is the first of a lock, came there when an entry had no room to write it down, and gets its token from
-    /// its grant. No client may be told of a token before that.
+    /// Whether a ticket may get its token from its grant, which earlier entries had no room to write down. No client may be told
+    /// of a token before that: it would be another one later.
     pub(crate) fn awaits_token(&self, ticket: &ZPath, node: &Znode) -> bool {
         if self.unsettled.is_empty() || self.upgrades.is_empty() || node.owner().is_none() {
             return false;
         }
-        let late = ticket.parent().filter(|lock| self.unsettled.contains(lock));
-        let passed =
-            late.and_then(|lock| self.upgrades.get(&lock)).is_some_and(|upgraded| node.czxid < upgraded.passed);
-        passed && !self.grants.contains_key(ticket)
+        let late =
+            ticket.parent().is_some_and(|lock| self.unsettled.contains(&lock) && self.upgrades.contains_key(&lock));
+        late && !self.grants.contains_key(ticket)
     }
 
     /// The token of a contender: that of its grant, or its czxid.

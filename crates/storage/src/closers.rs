@@ -9,6 +9,9 @@ use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
+/// Threads that close databases. Beyond, a task that drops one closes it itself: databases come faster than the disk takes them.
+const THREADS_MAX: usize = 8;
+
 /// The databases that are being closed. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closers {
@@ -42,14 +45,20 @@ impl Closers {
         close: impl FnOnce() + Send + 'static,
         remove: impl FnMut() + Send + 'static,
     ) {
-        self.shared.numbers().insert(number, false);
+        let under_way = {
+            let mut numbers = self.shared.numbers();
+            numbers.insert(number, false);
+            numbers.len()
+        };
         let end = End { number, shared: Arc::clone(&self.shared), remove, _lock: self.lock.upgrade() };
         let work = move || {
             // Dropped last, also when `close` panics.
             let _end = end;
             close();
         };
-        if let Err(error) = thread::Builder::new().name("zlock-close".into()).spawn(work) {
+        if under_way > THREADS_MAX {
+            work();
+        } else if let Err(error) = thread::Builder::new().name("zlock-close".into()).spawn(work) {
             // What was to be done there was dropped just now, and with it the database.
             tracing::warn!(%error, "no thread to close a database on");
         }
@@ -89,5 +98,29 @@ impl<R: FnMut()> Drop for End<R> {
             }
             (self.remove)();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn databases_that_close_slowly_do_not_add_up() {
+        let (lock, (closed, all)) = (Arc::new(tempfile::tempfile().unwrap()), channel());
+        let closers = Closers::new(&lock);
+        let mut held = Vec::new();
+        for number in 0..THREADS_MAX as u64 {
+            let (go_on, told) = channel::<()>();
+            held.push(go_on);
+            closers.close(number, move || assert!(told.recv().is_err()), || {});
+        }
+        closers.close(99, move || closed.send(thread::current().id()).unwrap(), || {});
+        assert_eq!(all.try_recv(), Ok(thread::current().id()), "closed before the drop was over");
+        held.clear();
+        closers.rest();
+        assert!(closers.shared.numbers().is_empty());
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use bincode::{Decode, Encode};
 use rustix::fs::statvfs;
 
+use crate::error::is_full;
 use crate::snapshot::damaged;
 
 const COPY_BYTES: usize = 256 << 10;
@@ -41,7 +42,7 @@ impl CopyFailed {
     /// What an error of the copy is: this, as an IO error of the same kind, when it is for lack of space. `dir` is where the copy
     /// would have been, if that is on a disk.
     pub(crate) fn of(source: io::Error, files: &[FileRecord], dir: Option<&Path>) -> io::Error {
-        if !matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        if !is_full(&source) {
             return source;
         }
         let free = dir.and_then(free_bytes).unwrap_or(0);

@@ -83,10 +83,15 @@ impl Error {
     pub(crate) fn is_disk_full(&self) -> bool {
         match self {
             Error::DiskFull { .. } => true,
-            Error::Io { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            Error::Io { source, .. } => is_full(source),
             _ => false,
         }
     }
+}
+
+/// Whether there is no space: on the disk, or for the user of this program.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Tells what is not as it was written from a disk that does not answer, or has no space.

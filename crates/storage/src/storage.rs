@@ -12,7 +12,7 @@ use crate::closers::Closers;
 use crate::codec::{LogIdRecord, OwnerRecord};
 use crate::database::Databases;
 use crate::disk_guard::DiskGuard;
-use crate::error::{Doing, Error, is_damage};
+use crate::error::{Doing, Error, is_damage, is_full};
 use crate::fatal::Fatal;
 use crate::layout::Layout;
 use crate::log_store::LogStore;
@@ -60,8 +60,8 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Returns when the last clone of [`Storage`] and of its log has gone and the log is closed: the directory can be opened
-    /// anew once this is dropped.
+    /// Returns when the last clone of [`Storage`] and of its log has gone and the log is closed. The directory can be opened
+    /// anew once this is dropped and its snapshots are closed, which an open waits for, though not for long.
     pub async fn closed(mut self) {
         while self.log.changed().await.is_ok() {}
     }
@@ -97,9 +97,7 @@ impl Storage {
             }
         }
         let Parts { meta, snapshots, log } = opened.map_err(|error| match error {
-            Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                Error::DiskFull { dir: layout.dir.clone(), source }
-            }
+            Error::Io { source, .. } if is_full(&source) => Error::DiskFull { dir: layout.dir.clone(), source },
             error => error,
         })?;
         if let Err(error) = disk.lay_ballast() {

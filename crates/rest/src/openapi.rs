@@ -142,12 +142,14 @@ fn completed(mut document: Value) -> Value {
             "description": "a user and password, for ACL entries of the scheme `digest` and for the super user"},
         "certificate": {"type": "mutualTLS", "description": "its subject, for ACL entries of the scheme `x509`"},
     });
-    for item in document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut()) {
+    let mut bodies = Vec::new();
+    for item in document.get_mut("paths").and_then(Value::as_object_mut).into_iter().flat_map(|paths| paths.values_mut()) {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
-            operations::complete(method, operation);
+            bodies.extend(operations::complete(method, operation));
         }
     }
-    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+    if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
+        schemas.extend(bodies);
         schemas::complete(schemas);
     }
     document

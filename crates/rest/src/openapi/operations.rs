@@ -49,13 +49,15 @@ fn read(text: &str) -> Value {
     serde_json::from_str(text).expect("it is a part of the program, which a test has read")
 }
 
-/// Completes an operation of a method.
-pub(super) fn complete(method: &str, operation: &mut Value) {
+/// Completes an operation of a method. Parameters that may also stand in a body are a schema of their own, with its name.
+pub(super) fn complete(method: &str, operation: &mut Value) -> Option<(String, Value)> {
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
     add_headers(&id, method, operation);
-    let parameters = operation["parameters"].as_array_mut().map(std::mem::take).unwrap_or_default();
-    let mut parameters: Vec<Value> = parameters.into_iter().map(|parameter| completed(&id, parameter)).collect();
-    add_request(&id, method, &mut parameters, operation);
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut).map(std::mem::take);
+    let parameters = parameters.unwrap_or_default();
+    let parameters: Vec<Value> = parameters.into_iter().map(|parameter| completed(&id, parameter)).collect();
+    let in_body = if matches!(method, "post" | "put") { add_parameter_body(&id, &parameters, operation) } else { None };
+    show_request(&id, operation);
     if !parameters.is_empty() {
         operation["parameters"] = Value::Array(parameters);
     } else if let Some(operation) = operation.as_object_mut() {
@@ -63,6 +65,7 @@ pub(super) fn complete(method: &str, operation: &mut Value) {
     }
     add_responses(&id, method, operation);
     operation["security"] = security(&id);
+    in_body
 }
 
 fn add_headers(id: &str, method: &str, operation: &mut Value) {
@@ -79,9 +82,9 @@ fn add_headers(id: &str, method: &str, operation: &mut Value) {
     let named = |(place, name, description)| {
         json!({"name": name, "in": place, "required": false, "description": description, "schema": {"type": "string"}})
     };
-    match &mut operation["parameters"] {
-        Value::Array(known) => known.extend(names.into_iter().map(named)),
-        none => *none = names.into_iter().map(named).collect(),
+    match operation.get_mut("parameters").and_then(Value::as_array_mut) {
+        Some(known) => known.extend(names.into_iter().map(named)),
+        None => operation["parameters"] = names.into_iter().map(named).collect(),
     }
 }
 
@@ -97,32 +100,35 @@ fn completed(id: &str, mut parameter: Value) -> Value {
     parameter
 }
 
-/// The body: data as bytes, or an object with the names of the query. Bodies of GET and DELETE are not described, because
+/// A body with the names of the query, where the operation has no other. Bodies of GET and DELETE are not described, because
 /// OpenAPI says that they should be avoided.
-fn add_request(id: &str, method: &str, parameters: &mut [Value], operation: &mut Value) {
-    let example = EXAMPLES.get(id).and_then(|example| example.get("request"));
-    if operation.get("requestBody").is_none() && matches!(method, "post" | "put") {
-        let in_query: Vec<&Value> = parameters.iter().filter(|parameter| parameter["in"] == "query").collect();
-        if in_query.is_empty() {
-            return;
-        }
-        let member = |parameter: &&Value| {
-            let mut schema = parameter["schema"].clone();
-            schema["description"] = parameter["description"].clone();
-            (parameter["name"].as_str().unwrap_or_default().to_owned(), schema)
-        };
-        let properties: Map<String, Value> = in_query.iter().map(member).collect();
-        let (head, rest) = id.split_at(1);
-        let title = format!("{}{rest}", head.to_uppercase());
-        operation["requestBody"] = json!({
-            "required": false,
-            "description": "The parameters of the query. A name stands in one of the two.",
-            "content": {"application/json": {"schema": {
-                "title": title, "type": "object", "properties": properties, "additionalProperties": false,
-            }}},
-        });
+fn add_parameter_body(id: &str, parameters: &[Value], operation: &mut Value) -> Option<(String, Value)> {
+    let in_query: Vec<&Value> = parameters.iter().filter(|parameter| parameter["in"] == "query").collect();
+    if operation.get("requestBody").is_some() || in_query.is_empty() {
+        return None;
     }
-    let Some(contents) = operation["requestBody"]["content"].as_object_mut() else { return };
+    let member = |parameter: &&Value| {
+        let mut schema = parameter["schema"].clone();
+        schema["description"] = parameter["description"].clone();
+        if schema["description"].is_null() {
+            schema["description"] = "as in the query".into();
+        }
+        (parameter["name"].as_str().unwrap_or_default().to_owned(), schema)
+    };
+    let properties: Map<String, Value> = in_query.iter().map(member).collect();
+    let name = format!("{}{}Parameters", id[..1].to_uppercase(), &id[1..]);
+    operation["requestBody"] = json!({
+        "required": false,
+        "description": "The parameters of the query. A name stands in one of the two.",
+        "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}},
+    });
+    Some((name, json!({"type": "object", "properties": properties, "additionalProperties": false})))
+}
+
+/// What a request is sent with: an example, and data as bytes.
+fn show_request(id: &str, operation: &mut Value) {
+    let example = EXAMPLES.get(id).and_then(|example| example.get("request"));
+    let Some(contents) = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut) else { return };
     for (kind, content) in contents.iter_mut() {
         if kind == "application/octet-stream" {
             content["schema"] = json!({"type": "string", "format": "binary"});
@@ -131,20 +137,22 @@ fn add_request(id: &str, method: &str, parameters: &mut [Value], operation: &mut
             content["example"] = example.clone();
         }
     }
-    if contents.contains_key("application/octet-stream") {
-        operation["requestBody"]["required"] = false.into();
-    }
+    let is_data = contents.contains_key("application/octet-stream");
     if id == "znodesSet" {
         let list = json!({"type": "array", "items": {"$ref": "#/components/schemas/AclEntry"}});
         let example = json!([{"perms": "cdrwa", "scheme": "world", "id": "anyone"}]);
-        operation["requestBody"]["content"]["application/json"] = json!({"schema": list, "example": example});
+        contents.insert("application/json".into(), json!({"schema": list, "example": example}));
+    }
+    // No data is data, too; and a session is opened with an empty body.
+    if is_data || id == "sessionsOpen" {
+        operation["requestBody"]["required"] = false.into();
     }
 }
 
 fn add_responses(id: &str, method: &str, operation: &mut Value) {
-    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else { return };
     for (status, response) in responses.iter_mut() {
-        for (kind, content) in response["content"].as_object_mut().into_iter().flatten() {
+        for (kind, content) in response.get_mut("content").and_then(Value::as_object_mut).into_iter().flatten() {
             if kind == "application/octet-stream" {
                 content["schema"] = json!({"type": "string", "format": "binary"});
             } else if let Some(example) = EXAMPLES.get(id).and_then(|example| example.get(status)) {

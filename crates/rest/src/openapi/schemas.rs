@@ -15,7 +15,7 @@ pub(super) fn complete(schemas: &mut Map<String, Value>) {
 }
 
 fn complete_schema(name: &str, schema: &mut Value) {
-    for variant in schema["oneOf"].as_array_mut().into_iter().flatten() {
+    for variant in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
         // Generators name the parts of a choice by their titles.
         let tag = ["state", "op"].iter().find_map(|tag| variant["properties"][tag]["enum"][0].as_str());
         if let Some(title) = tag.map(|tag| format!("{name}{}{}", tag[..1].to_uppercase(), &tag[1..])) {
@@ -23,19 +23,17 @@ fn complete_schema(name: &str, schema: &mut Value) {
         }
         complete_schema(name, variant);
     }
-    let is_request = ["OpenSession", "AcquireAll", "LockWish", "LockSettings", "TxnOp"].contains(&name);
-    for (field, schema) in schema["properties"].as_object_mut().into_iter().flatten() {
-        for (key, value) in rules(name, field, is_request) {
-            if schema["type"] == "string" || schema["type"][0] == "string" || key == "format" || key == "minimum" || key == "maximum" {
-                schema[key] = value;
-            }
+    for (field, schema) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+        for (key, value) in rules(name, field, schema) {
+            schema[key] = value;
         }
     }
 }
 
 /// What is to be said of a field beyond its type.
-fn rules(schema: &str, field: &str, is_request: bool) -> Vec<(&'static str, Value)> {
+fn rules(schema: &str, field: &str, is: &Value) -> Vec<(&'static str, Value)> {
     let pattern = |pattern: &str| vec![("pattern", json!(pattern))];
+    let is_text = is["type"] == "string" || is["type"][0] == "string";
     match (schema, field) {
         // ZooKeeper's marks do not fit into a signed number.
         (_, "ephemeral_owner") => vec![("format", json!("uint64")), ("maximum", json!(u64::MAX))],
@@ -51,9 +49,10 @@ fn rules(schema: &str, field: &str, is_request: bool) -> Vec<(&'static str, Valu
         ("SessionOpened", "session") => pattern("^[0-9]+\\.[0-9a-f]{32}$"),
         ("StateDigest", "digest") => pattern("^[0-9a-f]{64}$"),
         ("Election", "cursor") => pattern("^[0-9]+\\.[0-9]+$"),
+        _ if !is_text => Vec::new(),
         (_, "data_base64") => vec![("contentEncoding", json!("base64")), ("pattern", json!("^[A-Za-z0-9+/]*={0,2}$"))],
-        (_, "path" | "lock" | "ticket" | "barrier" | "election" | "group") if !is_request => pattern("^/"),
-        (_, "path") => vec![("pattern", json!("^/")), ("maxLength", json!(1_024))],
+        ("LockWish" | "TxnOp", "path") => vec![("pattern", json!("^/")), ("maxLength", json!(1_024))],
+        (_, "path" | "lock" | "ticket" | "barrier" | "election" | "group") => pattern("^/"),
         _ => Vec::new(),
     }
 }

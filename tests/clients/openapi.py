@@ -193,10 +193,10 @@ def schemathesis(tools, document, cluster, seconds, seed):
     if not tools.has("schemathesis"):
         return
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "openapi_hooks", "PYTHONPATH": str(HERE), "ZLOCK_NODES": ",".join(cluster.http)}
-    # Once through all operations takes longer on a slow machine than the time that is given.
     command = [tools.program("schemathesis", "st"), "--config-file", HERE / "openapi.toml", "run", document]
     flags = ["--url", "http://" + cluster.http[0], "--max-time", seconds, "--seed", seed, "--no-color"]
-    run([*command, *flags], env=environment, timeout=seconds * 3 + 120)
+    # It leaves files where it runs.
+    run([*command, *flags], env=environment, cwd=document.parent, timeout=seconds * 3 + 120)
 
 
 def main():

@@ -103,6 +103,14 @@ pub(crate) fn number_of_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result
             Ok(Some(ms))
         }
 
+        /// To JSON Schema 30000.0 is an integer.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was looked at")]
+        fn visit_f64<E: de::Error>(self, ms: f64) -> Result<Option<u64>, E> {
+            const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+            let is_whole = ms.fract() == 0.0 && (0.0..=WHOLE_MAX).contains(&ms);
+            if is_whole { Ok(Some(ms as u64)) } else { Err(E::invalid_value(de::Unexpected::Float(ms), &self)) }
+        }
+
         fn visit_str<E: de::Error>(self, text: &str) -> Result<Option<u64>, E> {
             let numbers = match text.parse::<Millis>() {
                 Ok(Millis(ms)) => format!("write {ms} for {}", Millis(ms)),

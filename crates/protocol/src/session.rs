@@ -95,6 +95,7 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<OpenSession>(text).map(|wish| wish.timeout_ms);
         assert_eq!(read(r#"{"timeout_ms":60000}"#).unwrap(), Some(60_000));
         assert_eq!(read(r#"{"timeout_ms":null}"#).unwrap(), None);
+        assert_eq!(read(r#"{"timeout_ms":2000.0}"#).unwrap(), Some(2_000));
         for (text, said) in [
             (r#"{"timeout_ms":"60"}"#, "write 60 for 60ms or 60000 for 60s"),
             (r#"{"timeout_ms":"60s"}"#, "write 60000 for 60s"),

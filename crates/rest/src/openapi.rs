@@ -25,8 +25,8 @@ use crate::call::{Answer, Call};
 use crate::door::AtZxid;
 use crate::long_answers::OfTheState;
 use crate::{
-    acquire, barriers, elections, groups, locks, metrics, multilocks, node, openapi, revoke, sessions, simple_locks, txn,
-    znodes,
+    acquire, barriers, elections, groups, locks, metrics, multilocks, node, openapi, revoke, sessions, simple_locks,
+    txn, znodes,
 };
 
 /// What a GET of a znode answers, by its query. Each has a field that the others lack.
@@ -143,7 +143,9 @@ fn completed(mut document: Value) -> Value {
         "certificate": {"type": "mutualTLS", "description": "its subject, for ACL entries of the scheme `x509`"},
     });
     let mut bodies = Vec::new();
-    for item in document.get_mut("paths").and_then(Value::as_object_mut).into_iter().flat_map(|paths| paths.values_mut()) {
+    for item in
+        document.get_mut("paths").and_then(Value::as_object_mut).into_iter().flat_map(|paths| paths.values_mut())
+    {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
             bodies.extend(operations::complete(method, operation));
         }

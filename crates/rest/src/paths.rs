@@ -92,8 +92,18 @@ mod tests {
         check("/a%252Fb", Some("/a%2Fb"));
         check("/%252Fa", Some("/%2Fa"));
         for bad in [
-            "/%2F%2Fa", "//a", "/%2F/a", "/a%2F", "/a%2F%2Fb", "/a/%2Fb", "/a%2F..%2Fb", "/..%2Fb", "/%2F..", "/%2e%2e%2fb",
-            "/a%2F.", "/%2F%00",
+            "/%2F%2Fa",
+            "//a",
+            "/%2F/a",
+            "/a%2F",
+            "/a%2F%2Fb",
+            "/a/%2Fb",
+            "/a%2F..%2Fb",
+            "/..%2Fb",
+            "/%2F..",
+            "/%2e%2e%2fb",
+            "/a%2F.",
+            "/%2F%00",
         ] {
             check(bad, None);
         }

@@ -55,9 +55,13 @@ impl Query {
     /// # Errors
     /// 400 when it is none, or has something twice that the query or itself has already.
     pub(crate) fn add_object(&mut self, json: &[u8]) -> Result<(), Problem> {
+        let mut twice = None;
         let mut reader = serde_json::Deserializer::from_slice(json);
-        let read = reader.deserialize_any(Members(self)).and_then(|()| reader.end());
-        read.map_err(|error| Problem::bad("body", error))
+        let read = reader.deserialize_any(Members { query: self, twice: &mut twice }).and_then(|()| reader.end());
+        match twice {
+            Some(name) => Err(Problem::bad(&name, "given twice, in the query and the body or in one of them")),
+            None => read.map_err(|error| Problem::bad("body", error)),
+        }
     }
 
     /// Takes a parameter as text.
@@ -157,7 +161,11 @@ impl Query {
 }
 
 /// Reads the members of an object into a query, without building what they hold first.
-struct Members<'a>(&'a mut Query);
+struct Members<'a> {
+    query: &'a mut Query,
+    /// What was there already, and ended the reading.
+    twice: &'a mut Option<String>,
+}
 
 impl<'de> Visitor<'de> for Members<'_> {
     type Value = ();
@@ -170,10 +178,11 @@ impl<'de> Visitor<'de> for Members<'_> {
         while let Some(name) = map.next_key::<String>()? {
             // Nothing is what an optional field of many clients is written as.
             let Some(Scalar(value)) = map.next_value::<Option<Scalar>>()? else { continue };
-            if self.0.has(&name) {
-                return Err(A::Error::custom(format_args!("{name}: given twice, in the query and the body or in one of them")));
+            if self.query.has(&name) {
+                *self.twice = Some(name);
+                return Err(A::Error::custom("given twice"));
             }
-            self.0.params.push((name, value));
+            self.query.params.push((name, value));
         }
         Ok(())
     }
@@ -209,8 +218,9 @@ impl Visitor<'_> for ScalarVisitor {
         Ok(Scalar(Value::Number(number.to_string())))
     }
 
+    /// To JSON Schema 2.0 is an integer.
     fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
-        Ok(Scalar(Value::Number(format!("{number:?}"))))
+        Ok(Scalar(Value::Number(number.to_string())))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
@@ -271,22 +281,27 @@ mod tests {
 
     #[test]
     fn the_members_of_a_body_are_parameters_of_their_own_types() {
-        let mut query = both("wait=3s", r#"{"label":"a","keep":true,"permits":2,"lock_delay":"5s","limit":null}"#).unwrap();
+        let mut query =
+            both("wait=3s", r#"{"label":"a","keep":true,"permits":2,"lock_delay":"5s","limit":null}"#).unwrap();
         assert_eq!(query.take("label").unwrap().as_deref(), Some("a"));
         assert!(query.flag("keep").unwrap());
         assert_eq!(query.get::<u32>("permits").unwrap(), Some(2));
         assert_eq!(query.duration_ms("wait", 30_000).unwrap(), Some(3_000));
         assert_eq!(query.duration_ms("lock_delay", 30_000).unwrap(), Some(5_000));
         assert!(query.finish().is_ok());
-        let mut wrong = both("", r#"{"label":1,"keep":"true","permits":"2","wait":30,"limit":1.5,"from":-1}"#).unwrap();
+        let mut wrong =
+            both("", r#"{"label":1,"keep":"true","permits":"2","wait":30,"limit":1.5,"from":-1,"since":2.0}"#).unwrap();
         assert!(wrong.take("label").is_err() && wrong.flag("keep").is_err() && wrong.get::<u32>("permits").is_err());
         assert!(wrong.duration_ms("wait", 60_000).is_err());
         assert!(wrong.get::<u32>("limit").is_err() && wrong.get::<u32>("from").is_err());
+        assert_eq!(wrong.get::<u32>("since").unwrap(), Some(2));
     }
 
     #[test]
     fn a_body_that_is_no_object_of_parameters_is_refused() {
-        for bad in ["", "[]", "1", "\"a\"", "wait=3s", "{\"a\":{}}", "{\"a\":[1]}", "{\"a\":1,\"a\":2}", "{} {}", "{", "null"] {
+        for bad in
+            ["", "[]", "1", "\"a\"", "wait=3s", "{\"a\":{}}", "{\"a\":[1]}", "{\"a\":1,\"a\":2}", "{} {}", "{", "null"]
+        {
             assert!(both("", bad).is_err(), "{bad}");
         }
         assert!(both("wait=3s", r#"{"wait":"3s"}"#).is_err());

@@ -140,7 +140,8 @@ fn info(session: &Session) -> SessionInfo {
 /// The session in the URL, between `/v1/sessions/` and `behind`.
 fn session_id(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let text = call.raw_path("/v1/sessions/").strip_suffix(behind).unwrap_or_default();
-    u64::from_str(text).map(SessionId).map_err(|_| Problem::bad("id", "not a session id"))
+    let id = u64::from_str(text).ok().filter(|_| !text.starts_with('+'));
+    id.map(SessionId).ok_or_else(|| Problem::bad("id", "not a session id"))
 }
 
 /// The same, where it must be the caller's own.

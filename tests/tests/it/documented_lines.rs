@@ -79,7 +79,10 @@ async fn run(blocks: &[Block]) -> Vec<String> {
     let printed = String::from_utf8(output.stdout).unwrap();
     let printed: Vec<String> = printed.split(MARK).map(|text| text.trim().to_owned()).collect();
     let ended_at = blocks.get(printed.len() - 1).map(|block| block.line);
-    assert!(output.status.success() && ended_at.is_none(), "it ended in the block before line {ended_at:?}: {printed:#?}");
+    assert!(
+        output.status.success() && ended_at.is_none(),
+        "it ended in the block before line {ended_at:?}: {printed:#?}"
+    );
     printed
 }
 

@@ -79,9 +79,7 @@ fn add_headers(id: &str, method: &str, operation: &mut Value) {
         names.push(("header", "Idempotency-Key", key));
         names.push(("header", "If-Lock", "`<lock path>;<token>`: refused unless the token holds the lock"));
     }
-    let named = |(place, name, description)| {
-        json!({"name": name, "in": place, "required": false, "description": description, "schema": {"type": "string"}})
-    };
+    let named = |(place, name, description)| json!({"name": name, "in": place, "required": false, "description": description, "schema": {"type": "string"}});
     match operation.get_mut("parameters").and_then(Value::as_array_mut) {
         Some(known) => known.extend(names.into_iter().map(named)),
         None => operation["parameters"] = names.into_iter().map(named).collect(),

@@ -82,6 +82,47 @@ fn own(id: &str) -> &'static [&'static [ProblemType]] {
     }
 }
 
+/// What any request must keep beyond the schemas: parts of what the refusal says.
+const RULES: &[&str] = &["unknown parameter", "given twice", "given once", "bad arguments", "not UTF-8"];
+
+/// The same of one operation.
+fn own_rules(id: &str) -> &'static [&'static str] {
+    match id {
+        "sessionsClose" | "sessionsKeepAlive" => &["another session than that of the URL"],
+        "locksList" => &["not a znode path", "not a cursor of this node"],
+        "locksAcquire" => &[
+            "at most",
+            "mode=semaphore needs one",
+            "1 to limit",
+            "permits and limit belong to mode=semaphore",
+            "not the path of a ticket of this lock",
+        ],
+        "multilocksAcquire" => {
+            &["at most", "mode=semaphore needs one", "1 to limit", "permits and limit belong to mode=semaphore"]
+        }
+        "locksRevoke" | "ticketsLook" | "electionsCampaign" | "multilocksLook" => &["at most", "no lock node"],
+        "electionsObserve" | "barriersPass" | "groupsList" => &["at most"],
+        "electionsProclaim" => {
+            &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"]
+        }
+        "simpleLocksAcquire" | "barriersClose" => &["at most", "the root is there already"],
+        "simpleLocksRelease" => &["who took it", "a release depends on the lock that it gives back"],
+        "doubleBarriersEnter" => &["at most", "how many members", "the name is taken", "not the name of a znode"],
+        "doubleBarriersLeave" => &["at most"],
+        "znodesCreate" => {
+            &["the root is there already", "the mode needs one", "only with mode=persistent-ttl", "at most"]
+        }
+        "znodesRead" => &["given together with children", "at most"],
+        "txnApply" => &[
+            "the root is there already",
+            "the mode needs one",
+            "only with mode=persistent-ttl",
+            "given together with data",
+        ],
+        _ => &[],
+    }
+}
+
 /// The declarations of all problems of an operation, by status.
 pub(super) fn responses(id: &str, method: &str) -> Vec<(u16, Value)> {
     let by_method = if method == "get" { READ } else { WRITE };
@@ -95,7 +136,15 @@ pub(super) fn responses(id: &str, method: &str) -> Vec<(u16, Value)> {
             }
         }
     }
-    by_status.into_iter().map(|(status, kinds)| (status, response(status, &kinds))).collect()
+    let mut declared: Vec<_> =
+        by_status.into_iter().map(|(status, kinds)| (status, response(status, &kinds))).collect();
+    if let Some((_, refused)) = declared.iter_mut().find(|(status, _)| *status == 400) {
+        let rules: Vec<&str> = RULES.iter().chain(own_rules(id)).copied().collect();
+        let words = refused["description"].as_str().unwrap_or_default();
+        refused["description"] = format!("{words} Beyond the schemas it says: {}.", rules.join("; ")).into();
+        refused["x-rules"] = rules.into();
+    }
+    declared
 }
 
 fn response(status: u16, kinds: &[ProblemType]) -> Value {

@@ -10,7 +10,8 @@ pub(super) fn complete(schemas: &mut Map<String, Value>) {
     for (name, schema) in schemas.iter_mut() {
         complete_schema(name, schema);
     }
-    let texts: Map<String, Value> = serde_json::from_str(TEXTS).expect("it is a part of the program, which a test has read");
+    let texts: Map<String, Value> =
+        serde_json::from_str(TEXTS).expect("it is a part of the program, which a test has read");
     schemas.extend(texts);
 }
 
@@ -24,6 +25,10 @@ fn complete_schema(name: &str, schema: &mut Value) {
         complete_schema(name, variant);
     }
     for (field, schema) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+        // A path that is sent keeps more rules than one that is answered.
+        if matches!((name, field.as_str()), ("LockWish" | "TxnOp", "path")) {
+            *schema = json!({"$ref": "#/components/schemas/ZnodePath", "description": schema["description"]});
+        }
         for (key, value) in rules(name, field, schema) {
             schema[key] = value;
         }
@@ -41,6 +46,7 @@ fn rules(schema: &str, field: &str, is: &Value) -> Vec<(&'static str, Value)> {
         ("LockSettings" | "LockWish", "limit" | "permits") => vec![("minimum", json!(1)), ("maximum", json!(u32::MAX))],
         ("LockSettings", "waiters_max") => vec![("maximum", json!(u32::MAX))],
         ("OpenSession" | "AcquireAll", "label" | "owner") => vec![("maxLength", json!(256))],
+        ("AcquireAll", "locks") => vec![("minItems", json!(1)), ("maxItems", json!(64))],
         ("AclEntry", "perms") => pattern("^[cdrwa]*$"),
         ("AclEntry", "id") => vec![("maxLength", json!(255))],
         ("Problem", "type") => pattern("^urn:zlock:problem:[a-z-]+$"),
@@ -51,7 +57,6 @@ fn rules(schema: &str, field: &str, is: &Value) -> Vec<(&'static str, Value)> {
         ("Election", "cursor") => pattern("^[0-9]+\\.[0-9]+$"),
         _ if !is_text => Vec::new(),
         (_, "data_base64") => vec![("contentEncoding", json!("base64")), ("pattern", json!("^[A-Za-z0-9+/]*={0,2}$"))],
-        ("LockWish" | "TxnOp", "path") => vec![("pattern", json!("^/")), ("maxLength", json!(1_024))],
         (_, "path" | "lock" | "ticket" | "barrier" | "election" | "group") => pattern("^/"),
         _ => Vec::new(),
     }

@@ -121,7 +121,7 @@ def main():
         port = free_port()
         process, node = start(str(pathlib.Path(sys.argv[1]).resolve()), directory, port, free_port())
         try:
-            session = call(node, "POST", "/v1/sessions", b'{"timeout_ms":"5m"}')["session"]
+            session = call(node, "POST", "/v1/sessions", b'{"timeout_ms":300000}')["session"]
             call(node, "POST", "/v1/locks/held", headers={"Zlock-Session": session})
             before = call(node, "GET", "/v1/cluster")
             sites = [

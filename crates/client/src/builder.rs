@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{Millis, OpenSession, ProblemType};
+use protocol::{OpenSession, ProblemType};
 use tls::{Connector, ConnectorConfig};
 
 use crate::Error;
@@ -40,7 +40,7 @@ impl ClientBuilder {
     ///
     /// What a client that died held is free after this time; a client that is cut off for longer loses what it holds.
     pub fn session_timeout(mut self, timeout: Duration) -> ClientBuilder {
-        self.session.timeout_ms = Some(Millis(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)));
+        self.session.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self
     }
 

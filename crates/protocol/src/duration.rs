@@ -4,19 +4,24 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
-/// A duration in milliseconds. Written as a number of milliseconds; read from `30s`, `250ms`, `5m`, `1h` or plain
-/// milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
-#[serde(transparent)]
+/// A duration in milliseconds, written `30s`, `250ms`, `5m` or `1h`. Only 0 needs no unit: `30` would be read as 30 seconds by
+/// one and as 30 milliseconds by another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
 pub struct Millis(pub u64);
 
 /// A text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a duration: write 30s, 250ms or plain milliseconds")]
-pub struct DurationError;
+pub enum DurationError {
+    /// A number, and no unit.
+    #[error("{0} has no unit: write {0}ms or {0}s")]
+    NoUnit(u64),
+    /// Anything else.
+    #[error("not a duration: write a number and its unit, such as 30s or 250ms; units are ms, s, m and h")]
+    Malformed,
+}
 
 impl FromStr for Millis {
     type Err = DurationError;
@@ -24,15 +29,22 @@ impl FromStr for Millis {
     fn from_str(text: &str) -> Result<Self, DurationError> {
         let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (digits, unit) = text.split_at(digits_end);
+        let count: u64 = digits.parse().map_err(|_| DurationError::Malformed)?;
         let unit_ms: u64 = match unit {
-            "" | "ms" => 1,
+            "" => return Millis::without_unit(count),
+            "ms" => 1,
             "s" => 1_000,
             "m" => 60_000,
             "h" => 3_600_000,
-            _ => return Err(DurationError),
+            _ => return Err(DurationError::Malformed),
         };
-        let count: u64 = digits.parse().map_err(|_| DurationError)?;
-        count.checked_mul(unit_ms).map(Millis).ok_or(DurationError)
+        count.checked_mul(unit_ms).map(Millis).ok_or(DurationError::Malformed)
+    }
+}
+
+impl Millis {
+    fn without_unit(count: u64) -> Result<Millis, DurationError> {
+        if count == 0 { Ok(Millis(0)) } else { Err(DurationError::NoUnit(count)) }
     }
 }
 
@@ -46,6 +58,12 @@ impl fmt::Display for Millis {
     }
 }
 
+impl Serialize for Millis {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl<'de> Deserialize<'de> for Millis {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct MillisVisitor;
@@ -54,20 +72,63 @@ impl<'de> Deserialize<'de> for Millis {
             type Value = Millis;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("milliseconds, or a text such as \"30s\" or \"250ms\"")
+                f.write_str("a duration such as \"30s\" or \"250ms\"")
             }
 
-            fn visit_u64<E: de::Error>(self, ms: u64) -> Result<Millis, E> {
-                Ok(Millis(ms))
+            fn visit_u64<E: de::Error>(self, count: u64) -> Result<Millis, E> {
+                Millis::without_unit(count).map_err(E::custom)
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Millis, E> {
-                text.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+                text.parse().map_err(E::custom)
             }
         }
 
         deserializer.deserialize_any(MillisVisitor)
     }
+}
+
+/// A field whose name ends in `_ms`: a JSON number of milliseconds, and no text, which would have a unit of its own.
+pub(crate) fn number_of_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    struct MsVisitor;
+
+    impl<'de> Visitor<'de> for MsVisitor {
+        type Value = Option<u64>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a JSON number of milliseconds, such as 30000 for 30s")
+        }
+
+        fn visit_u64<E: de::Error>(self, ms: u64) -> Result<Option<u64>, E> {
+            Ok(Some(ms))
+        }
+
+        /// To JSON Schema 30000.0 is an integer.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was looked at")]
+        fn visit_f64<E: de::Error>(self, ms: f64) -> Result<Option<u64>, E> {
+            const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+            let is_whole = ms.fract() == 0.0 && (0.0..=WHOLE_MAX).contains(&ms);
+            if is_whole { Ok(Some(ms as u64)) } else { Err(E::invalid_value(de::Unexpected::Float(ms), &self)) }
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Option<u64>, E> {
+            let numbers = match text.parse::<Millis>() {
+                Ok(Millis(ms)) => format!("write {ms} for {}", Millis(ms)),
+                Err(DurationError::NoUnit(count)) => {
+                    let seconds = count.saturating_mul(1_000);
+                    format!("write {count} for {count}ms or {seconds} for {count}s")
+                }
+                Err(DurationError::Malformed) => "write 30000 for 30s".to_owned(),
+            };
+            Err(E::custom(format!("timeout_ms is a JSON number of milliseconds and no text: {numbers}")))
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Option<u64>, E> {
+            Ok(None)
+        }
+    }
+
+    deserializer.deserialize_any(MsVisitor)
 }
 
 #[cfg(test)]
@@ -80,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_a_number_with_a_unit_or_milliseconds() {
+    fn a_duration_is_a_number_with_a_unit() {
         check("0", Ok(0));
-        check("250", Ok(250));
+        check("0s", Ok(0));
         check("250ms", Ok(250));
         check("30s", Ok(30_000));
         check("5m", Ok(300_000));
@@ -102,18 +163,26 @@ mod tests {
             "18446744073709551616",
             "9999999999999999h",
         ] {
-            check(bad, Err(DurationError));
+            check(bad, Err(DurationError::Malformed));
         }
     }
 
     #[test]
-    fn json_takes_both_and_writes_milliseconds() {
-        assert_eq!(serde_json::from_str::<Millis>("1500").unwrap(), Millis(1_500));
+    fn a_duration_without_a_unit_is_refused_with_both_readings() {
+        check("30", Err(DurationError::NoUnit(30)));
+        assert_eq!(DurationError::NoUnit(30).to_string(), "30 has no unit: write 30ms or 30s");
+        let refused = serde_json::from_str::<Millis>("30").unwrap_err().to_string();
+        assert!(refused.starts_with("30 has no unit: write 30ms or 30s"), "{refused}");
+    }
+
+    #[test]
+    fn json_has_durations_as_texts() {
         assert_eq!(serde_json::from_str::<Millis>("\"30s\"").unwrap(), Millis(30_000));
-        assert!(serde_json::from_str::<Millis>("-1").is_err());
-        assert!(serde_json::from_str::<Millis>("1.5").is_err());
-        assert!(serde_json::from_str::<Millis>("\"soon\"").is_err());
-        assert_eq!(serde_json::to_string(&Millis(30_000)).unwrap(), "30000");
+        assert_eq!(serde_json::from_str::<Millis>("0").unwrap(), Millis(0));
+        for bad in ["-1", "1.5", "\"soon\"", "\"30\"", "1500", "null", "true"] {
+            assert!(serde_json::from_str::<Millis>(bad).is_err(), "{bad}");
+        }
+        assert_eq!(serde_json::to_string(&Millis(30_000)).unwrap(), "\"30s\"");
         assert_eq!((Millis(30_000).to_string(), Millis(250).to_string()), ("30s".into(), "250ms".into()));
     }
 }

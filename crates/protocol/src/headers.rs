@@ -2,7 +2,7 @@
 
 /// Request: `<id>.<secret>`, the session that the request is made in. Counts as its heartbeat.
 pub const SESSION: &str = "zlock-session";
-/// Request: a UUID that marks retries of one write as the same write.
+/// Request: a UUID, or up to 128 printable ASCII characters, that marks retries of one write as the same write.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Request: with `consistency=local`, the read must not be older than this zxid.
 pub const MIN_ZXID: &str = "zlock-min-zxid";

@@ -24,6 +24,12 @@ pub struct AcquireAll {
     /// If the session expires while it holds the locks, others are kept out of them for this long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_delay: Option<Millis>,
+    /// How long to wait for the locks; not together with `wait` in the query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Millis>,
+    /// Stay in the queues when the wait ends or the client goes; not together with `keep` in the query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<bool>,
 }
 
 /// One of the locks.

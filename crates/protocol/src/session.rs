@@ -3,15 +3,13 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::Millis;
-
 /// `POST /v1/sessions`. An empty body asks for the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenSession {
-    /// The wish; the answer says what was agreed. Default 30 s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<Millis>,
+    /// The wish, a number of milliseconds; the answer says what was agreed. Default 30 s.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::duration::number_of_ms")]
+    pub timeout_ms: Option<u64>,
     /// Free text for people: who are you?
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
@@ -28,6 +26,9 @@ pub struct SessionOpened {
     pub session: String,
     /// The agreed timeout.
     pub timeout_ms: u32,
+    /// What was asked for, when that is out of bounds and the nearest bound was agreed instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_asked_ms: Option<u64>,
     /// How long, from the moment the request was sent, the session cannot expire.
     pub safe_for_ms: u64,
 }
@@ -83,4 +84,26 @@ pub struct SessionList {
     /// Ask again with `after` set to this for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_in_ms_is_a_number_and_a_text_is_refused_with_the_numbers_to_write() {
+        let read = |text: &str| serde_json::from_str::<OpenSession>(text).map(|wish| wish.timeout_ms);
+        assert_eq!(read(r#"{"timeout_ms":60000}"#).unwrap(), Some(60_000));
+        assert_eq!(read(r#"{"timeout_ms":null}"#).unwrap(), None);
+        assert_eq!(read(r#"{"timeout_ms":2000.0}"#).unwrap(), Some(2_000));
+        for (text, said) in [
+            (r#"{"timeout_ms":"60"}"#, "write 60 for 60ms or 60000 for 60s"),
+            (r#"{"timeout_ms":"60s"}"#, "write 60000 for 60s"),
+            (r#"{"timeout_ms":"soon"}"#, "timeout_ms is a JSON number of milliseconds"),
+            (r#"{"timeout_ms":1.5}"#, "a JSON number of milliseconds"),
+        ] {
+            let refused = read(text).unwrap_err().to_string();
+            assert!(refused.contains(said), "{text}: {refused}");
+        }
+    }
 }

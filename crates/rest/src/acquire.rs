@@ -67,8 +67,8 @@ struct Wish {
 }
 
 /// Acquires a lock, waiting for it as long as `wait` says.
-#[utoipa::path(post, path = "/v1/locks/{path}", tag = "locks",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(post, path = "/v1/locks/{path}", operation_id = "locksAcquire", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("mode" = Option<protocol::LockMode>, Query),
         ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),
         ("limit" = Option<u32>, Query, description = "of mode=semaphore: how many there are; the same for all"),
@@ -89,7 +89,6 @@ pub(crate) async fn acquire(call: Call) -> Answer {
 pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
     let credential = call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
-    call.pass_body_over().await?;
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let (path, attempt) = (wish.lock, wish.attempt);
     // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's name.
@@ -125,12 +124,12 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let config = call.door.config().clone();
     let query = &mut call.query;
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
-    let label = query.take("label").unwrap_or_default();
+    let label = query.take("label")?.unwrap_or_default();
     let keep = query.flag("keep")?;
     let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     let attempt = Attempt(attempt);
     // An election has no upgrade.
-    if let Some(reader) = if mode.is_none() { query.take("upgrade") } else { None } {
+    if let Some(reader) = if mode.is_none() { query.take("upgrade")? } else { None } {
         // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
         std::mem::take(query).finish()?;
         let texts = [("label", label.len()), ("owner", 0)];
@@ -138,7 +137,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
         return Ok(Wish { op, lock, attempt, wait_ms, keep, texts });
     }
     let mode = mode.map_or_else(|| words::take_lock_mode(query), Ok)?;
-    let owner = query.take("owner").unwrap_or_default();
+    let owner = query.take("owner")?.unwrap_or_default();
     let priority = query.get("priority")?.unwrap_or(0);
     // The state cuts a longer wish.
     let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);

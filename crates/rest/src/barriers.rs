@@ -20,8 +20,8 @@ const DOUBLE_ROUTE: &str = "/v1/double-barriers";
 const READY: &str = "ready";
 
 /// Closes a barrier.
-#[utoipa::path(put, path = "/v1/barriers/{path}", tag = "barriers",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(put, path = "/v1/barriers/{path}", operation_id = "barriersClose", tag = "barriers",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("ephemeral" = Option<bool>, Query, description = "it opens when the session ends")),
     responses((status = 201, description = "Closed", body = Barrier),
         (status = 200, description = "It was closed already", body = Barrier)))]
@@ -42,8 +42,8 @@ pub(crate) async fn close(mut call: Call) -> Answer {
 }
 
 /// Opens a barrier: all who wait pass.
-#[utoipa::path(delete, path = "/v1/barriers/{path}", tag = "barriers",
-    params(("path" = String, Path, description = "slashes included")),
+#[utoipa::path(delete, path = "/v1/barriers/{path}", operation_id = "barriersOpen", tag = "barriers",
+    params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Open, by now or before", body = Barrier)))]
 pub(crate) async fn open(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
@@ -53,8 +53,8 @@ pub(crate) async fn open(mut call: Call) -> Answer {
 }
 
 /// Says whether a barrier is open, waiting for it as long as `wait` says.
-#[utoipa::path(get, path = "/v1/barriers/{path}", tag = "barriers",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(get, path = "/v1/barriers/{path}", operation_id = "barriersPass", tag = "barriers",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),
     responses((status = 200, description = "Open, or closed still", body = Barrier)))]
 pub(crate) async fn pass(mut call: Call) -> Answer {
@@ -73,9 +73,9 @@ pub(crate) async fn pass(mut call: Call) -> Answer {
 }
 
 /// Enters a double barrier, waiting until `count` members have.
-#[utoipa::path(post, path = "/v1/double-barriers/{path}", tag = "barriers",
-    params(("path" = String, Path, description = "slashes included"),
-        ("count" = u32, Query, description = "how many members it takes; the same for all"),
+#[utoipa::path(post, path = "/v1/double-barriers/{path}", operation_id = "doubleBarriersEnter", tag = "barriers",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("count" = Option<u32>, Query, description = "how many members it takes, the same for all; needed, here or in the body"),
         ("member" = Option<String>, Query, description = "a name; the idempotency key, or a UUID, when absent"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("keep" = Option<bool>, Query, description = "stay a member when the wait ends")),
@@ -87,7 +87,7 @@ pub(crate) async fn enter(mut call: Call) -> Answer {
     let wait = Wait::take(&mut call)?;
     let count = call.query.get::<u32>("count")?.filter(|count| *count > 0);
     let count = count.ok_or_else(|| Problem::bad("count", "how many members, at least 1"))?;
-    let named = call.query.take("member");
+    let named = call.query.take("member")?;
     let keep = call.query.flag("keep")?;
     std::mem::take(&mut call.query).finish()?;
     let key = call.caller.key.map(|key| key.to_string());
@@ -169,8 +169,8 @@ impl Gathering {
 }
 
 /// Leaves a double barrier, waiting until all members have.
-#[utoipa::path(delete, path = "/v1/double-barriers/{path}", tag = "barriers",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(delete, path = "/v1/double-barriers/{path}", operation_id = "doubleBarriersLeave", tag = "barriers",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("member" = String, Query, description = "the name under which it entered"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),
     responses((status = 200, description = "All have left", body = DoubleBarrier),
@@ -179,7 +179,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     call.caller.session()?;
     let path = call.path(DOUBLE_ROUTE)?;
     let wait = Wait::take(&mut call)?;
-    let member = call.query.take("member").ok_or_else(|| Problem::bad("member", "the name under which it entered"))?;
+    let member = call.query.take("member")?.ok_or_else(|| Problem::bad("member", "the name under which it entered"))?;
     std::mem::take(&mut call.query).finish()?;
     let (own, ready) = (child(&path, "member", &member)?, child(&path, "member", READY)?);
     own_znode::delete(&call, &own).await?;

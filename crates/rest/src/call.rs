@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue};
-use axum::http::{StatusCode, request};
+use axum::http::{Method, StatusCode, request};
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -28,7 +28,8 @@ use crate::query::Query;
 /// What a handler answers.
 pub(crate) type Answer = Result<Response, Problem>;
 
-/// A request whose headers and query are well-formed.
+/// A request whose headers and parameters are well-formed. Its body, if it has one, was read: the members of a JSON object are
+/// parameters as those of the query are.
 pub(crate) struct Call {
     pub(crate) door: Door,
     pub(crate) arrived: Instant,
@@ -41,10 +42,29 @@ pub(crate) struct Call {
     body: Mutex<Body>,
 }
 
+/// A request to a route that has a use of its own for the body, which is still to be read.
+pub(crate) struct WithBody(pub(crate) Call);
+
 impl FromRequest<Door> for Call {
     type Rejection = Problem;
 
     async fn from_request(request: Request, door: &Door) -> Result<Call, Problem> {
+        let mut call = Call::of(request, door)?;
+        call.read_parameters().await?;
+        Ok(call)
+    }
+}
+
+impl FromRequest<Door> for WithBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, door: &Door) -> Result<WithBody, Problem> {
+        Call::of(request, door).map(WithBody)
+    }
+}
+
+impl Call {
+    fn of(request: Request, door: &Door) -> Result<Call, Problem> {
         let (parts, body) = request.into_parts();
         let arrived = parts.extensions.get().map_or_else(Instant::now, |Arrival(at)| *at);
         let caller = Caller::read(&parts.headers, parts.extensions.get().copied())?;
@@ -53,9 +73,26 @@ impl FromRequest<Door> for Call {
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         Ok(Call { door: door.clone(), arrived, caller, identities, query, parts, body: Mutex::new(body) })
     }
-}
 
-impl Call {
+    /// Takes the parameters that stand in the body. None is ignored: what was not meant for this route is refused.
+    async fn read_parameters(&mut self) -> Result<(), Problem> {
+        if self.body.get_mut().unwrap_or_else(PoisonError::into_inner).is_end_stream() {
+            return Ok(());
+        }
+        // As many bytes as a query may have.
+        let max = self.door.config().uri_bytes_max.min(self.door.config().body_bytes_max);
+        let (bytes, _room) = self.body(max).await?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if matches!(self.parts.method, Method::GET | Method::HEAD) {
+            // HTTP gives it no meaning there, and what stands in between may drop it.
+            return Err(Problem::bad("body", "a GET has none: its parameters stand in the query"));
+        }
+        self.check_json_type()?;
+        self.query.add_object(&bytes)
+    }
+
     /// The URL behind `route`, still encoded.
     pub(crate) fn raw_path(&self, route: &str) -> &str {
         self.parts.uri.path().strip_prefix(route).unwrap_or_default()
@@ -72,7 +109,7 @@ impl Call {
 
     /// The state, as fresh as the request wants it.
     pub(crate) async fn read(&mut self) -> Result<Arc<State>, Problem> {
-        let consistency = match self.query.take("consistency").as_deref() {
+        let consistency = match self.query.take("consistency")?.as_deref() {
             None | Some("linearizable") => Consistency::Linearizable,
             Some("local") => Consistency::Local { min_zxid: self.caller.min_zxid },
             Some(_) => return Err(Problem::bad("consistency", "linearizable or local")),
@@ -109,15 +146,6 @@ impl Call {
                 Err(Problem::new(ProblemType::RequestTimeout, StatusCode::REQUEST_TIMEOUT, detail))
             }
         }
-    }
-
-    /// Reads what a client sends to an operation that has no use for it: `safe_for_ms` is counted from a request that is
-    /// whole, and the session is heard with that.
-    pub(crate) async fn pass_body_over(&mut self) -> Result<(), Problem> {
-        if self.body.get_mut().unwrap_or_else(PoisonError::into_inner).is_end_stream() {
-            return Ok(());
-        }
-        self.body(self.door.config().body_bytes_max).await.map(drop)
     }
 
     /// The last byte of the body has come: the client is heard of, at its connection and in its session.

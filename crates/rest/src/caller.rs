@@ -5,7 +5,7 @@ use axum::http::header::IF_MATCH;
 use protocol::{SessionKey, headers};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 use znode::{Credential, FencingToken, LockGuard, RequestKey, SessionId, ZPath, Zxid};
 
 use crate::problem::Problem;
@@ -61,11 +61,26 @@ pub(crate) fn secret_hash(key: &SessionKey) -> [u8; 32] {
     Sha256::digest(key.secret).into()
 }
 
+/// Characters of a key that is no UUID.
+const KEY_CHARS_MAX: usize = 128;
+
 fn request_key(from: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
     let Some(text) = text(from, headers::IDEMPOTENCY_KEY)? else { return Ok(None) };
     // The draft standard writes the key as a quoted string.
-    let uuid = Uuid::try_parse(text.trim_matches('"')).map_err(|_| Problem::bad("Idempotency-Key", "not a UUID"))?;
-    Ok(Some(RequestKey(uuid.into_bytes())))
+    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    if let Ok(uuid) = Uuid::try_parse(text) {
+        return Ok(Some(RequestKey(uuid.into_bytes())));
+    }
+    let printable = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    if text.is_empty() || text.len() > KEY_CHARS_MAX || !printable {
+        let why = "a UUID, or 1 to 128 printable ASCII characters";
+        return Err(Problem::bad("Idempotency-Key", why));
+    }
+    // The state keeps 128 bits, and names lock nodes by them as a UUID.
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    let mut bits = [0; 16];
+    bits.copy_from_slice(&digest[..16]);
+    Ok(Some(RequestKey(Builder::from_custom_bytes(bits).into_uuid().into_bytes())))
 }
 
 /// `If-Lock: <path>;<token>`. The path is percent-encoded where a header cannot hold it.
@@ -142,10 +157,23 @@ mod tests {
             ("if-match", "-1"),
             ("if-match", "2147483648"),
             ("zlock-min-zxid", "-1"),
-            ("idempotency-key", "mine"),
+            ("idempotency-key", ""),
+            ("idempotency-key", "\"\""),
+            ("idempotency-key", "a\tb"),
             ("zlock-session", "5"),
         ] {
             assert!(read(name, value).is_err(), "{name}: {value}");
         }
+    }
+    #[test]
+    fn any_printable_key_is_taken_and_one_that_is_no_uuid_is_hashed_to_one() {
+        let key = |text: &str| read("idempotency-key", text).map(|caller| caller.key.unwrap().to_string());
+        // SHA-256 of the text, cut to 16 bytes, with the bits of a UUID of version 8.
+        assert_eq!(key("deploy-42").unwrap(), "8f3e3985-0c0f-8251-bc6d-36845f3d69a4");
+        assert_eq!(key("\"deploy-42\"").unwrap(), key("deploy-42").unwrap());
+        assert_ne!(key("deploy-43").unwrap(), key("deploy-42").unwrap());
+        assert_eq!(key("67E5504410B1426F9247BB680E5FE0C8").unwrap(), "67e55044-10b1-426f-9247-bb680e5fe0c8");
+        assert!(key(&"~".repeat(128)).is_ok());
+        assert!(key(&"~".repeat(129)).is_err());
     }
 }

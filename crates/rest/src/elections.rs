@@ -13,7 +13,7 @@ use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, Sessi
 
 use crate::access::check_readable;
 use crate::acquire::enter;
-use crate::call::{Answer, Call, json};
+use crate::call::{Answer, Call, WithBody, json};
 use crate::own_znode::owner;
 use crate::problem::Problem;
 use crate::wait::Wait;
@@ -22,8 +22,8 @@ use crate::words;
 const ROUTE: &str = "/v1/elections";
 
 /// Stands for election, waiting to lead as long as `wait` says.
-#[utoipa::path(post, path = "/v1/elections/{path}", tag = "elections",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(post, path = "/v1/elections/{path}", operation_id = "electionsCampaign", tag = "elections",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("owner" = Option<String>, Query, description = "who, within the session"),
         ("label" = Option<String>, Query, description = "the participant's id; until it proclaims, its value"),
@@ -36,13 +36,13 @@ pub(crate) async fn campaign(call: Call) -> Answer {
 }
 
 /// Replaces the leader's value. Refused unless the session leads.
-#[utoipa::path(put, path = "/v1/elections/{path}", tag = "elections",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(put, path = "/v1/elections/{path}", operation_id = "electionsProclaim", tag = "elections",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("ticket" = Option<String>, Query, description = "the leader's lock node, with its fencing_token"),
         ("fencing_token" = Option<u64>, Query, description = "with ticket: a retry is the same request")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, description = "Proclaimed", body = NodeSet)))]
-pub(crate) async fn proclaim(mut call: Call) -> Answer {
+pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let path = call.path(ROUTE)?;
     let (ticket, token) = named(&mut call, &path).await?;
     let data_max = call.door.replica().state().limits().data_bytes_max as usize;
@@ -71,8 +71,8 @@ pub(crate) async fn proclaim(mut call: Call) -> Answer {
 }
 
 /// Gives leadership up: the next candidate leads.
-#[utoipa::path(delete, path = "/v1/elections/{path}", tag = "elections",
-    params(("path" = String, Path, description = "slashes included")),
+#[utoipa::path(delete, path = "/v1/elections/{path}", operation_id = "electionsResign", tag = "elections",
+    params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Resigned", body = Released)))]
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
@@ -84,15 +84,15 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
 }
 
 /// Says who leads. With `after`, waits until that is somebody else or says something else.
-#[utoipa::path(get, path = "/v1/elections/{path}", tag = "elections",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(get, path = "/v1/elections/{path}", operation_id = "electionsObserve", tag = "elections",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("after" = Option<String>, Query, description = "the `cursor` of the last answer: wait until there is another"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),
     responses((status = 200, description = "The leader, if there is one", body = Election)))]
 pub(crate) async fn observe(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     let wait = Wait::take(&mut call)?;
-    let after = call.query.take("after");
+    let after = call.query.take("after")?;
     // Not older than what the client has seen, on whichever node it was.
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
@@ -147,7 +147,7 @@ fn to_watch(state: &State, path: &ZPath) -> WatchKey {
 
 /// The leader's lock node and token: as the request names them, or looked up.
 async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), Problem> {
-    let (ticket, token) = (call.query.take("ticket"), call.query.get("fencing_token")?);
+    let (ticket, token) = (call.query.take("ticket")?, call.query.get("fencing_token")?);
     match (ticket, token) {
         (None, None) => own_leadership(call, path).await.map(|leader| (leader.ticket, leader.token)),
         (Some(ticket), Some(token)) => {

@@ -6,7 +6,7 @@ use replica::{Step, WatchKey};
 use znode::{Identity, State, ZPath};
 
 use crate::access::check_readable;
-use crate::call::{Answer, Call, json};
+use crate::call::{Answer, Call, WithBody, json};
 use crate::own_znode::{self, child, owner};
 use crate::problem::Problem;
 use crate::wait::Wait;
@@ -15,13 +15,13 @@ use crate::words;
 const ROUTE: &str = "/v1/groups";
 
 /// Joins a group; the body is what the member says of itself.
-#[utoipa::path(post, path = "/v1/groups/{path}", tag = "groups",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(post, path = "/v1/groups/{path}", operation_id = "groupsJoin", tag = "groups",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("member" = String, Query, description = "its name in the group")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 201, description = "Joined", body = GroupMember),
         (status = 200, description = "The session had joined already", body = GroupMember)))]
-pub(crate) async fn join(mut call: Call) -> Answer {
+pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
     call.caller.session()?;
     let path = call.path(ROUTE)?;
     let own = member(&mut call, &path)?;
@@ -34,8 +34,8 @@ pub(crate) async fn join(mut call: Call) -> Answer {
 }
 
 /// Leaves a group.
-#[utoipa::path(delete, path = "/v1/groups/{path}", tag = "groups",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(delete, path = "/v1/groups/{path}", operation_id = "groupsLeave", tag = "groups",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("member" = String, Query, description = "its name in the group")),
     responses((status = 200, description = "Left, by now or before", body = Deleted)))]
 pub(crate) async fn leave(mut call: Call) -> Answer {
@@ -47,8 +47,8 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
 }
 
 /// Lists a group. With `since`, waits until somebody has joined or left after that.
-#[utoipa::path(get, path = "/v1/groups/{path}", tag = "groups",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(get, path = "/v1/groups/{path}", operation_id = "groupsList", tag = "groups",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("limit" = Option<usize>, Query), ("after" = Option<String>, Query),
         ("since" = Option<u64>, Query, description = "`changed` of the last answer: wait for the next change"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),
@@ -58,7 +58,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let wait = Wait::take(&mut call)?;
     let since: Option<u64> = call.query.get("since")?;
     let limit = call.query.limit(call.door.config().page_max)?;
-    let after = call.query.take("after").unwrap_or_default();
+    let after = call.query.take("after")?.unwrap_or_default();
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     let page = |state: &State| page(&call.identities, state, &path, &after, limit);
@@ -78,7 +78,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
 }
 
 fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {
-    let name = call.query.take("member").ok_or_else(|| Problem::bad("member", "its name in the group"))?;
+    let name = call.query.take("member")?.ok_or_else(|| Problem::bad("member", "its name in the group"))?;
     std::mem::take(&mut call.query).finish()?;
     child(path, "member", &name)
 }

@@ -10,7 +10,7 @@ use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, Reply, 
 
 use crate::access::{check_readable, own_credential, shows};
 use crate::acquire::{Standing, held, standing, wait};
-use crate::call::{Answer, Call, json};
+use crate::call::{Answer, Call, WithBody, json};
 use crate::heartbeat::Heartbeat;
 use crate::lint;
 use crate::past;
@@ -19,8 +19,8 @@ use crate::revoke;
 use crate::words;
 
 /// Shows a lock's queue or its past, or says whether a fencing token is a present holder's.
-#[utoipa::path(get, path = "/v1/locks/{path}", tag = "locks",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(get, path = "/v1/locks/{path}", operation_id = "locksQueue", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("fencing_token" = Option<u64>, Query, description = "is it a present holder's? for resource servers"),
         ("history" = Option<bool>, Query, description = "the last tickets that ended, instead of the queue"),
         ("limit" = Option<usize>, Query, description = "of the page"),
@@ -98,10 +98,10 @@ fn settings(settings: LockSettings) -> protocol::LockSettings {
 }
 
 /// Sets what a lock is. In use it can only be given another `waiters_max`.
-#[utoipa::path(put, path = "/v1/locks/{path}", tag = "locks", request_body = protocol::LockSettings,
-    params(("path" = String, Path, description = "slashes included")),
+#[utoipa::path(put, path = "/v1/locks/{path}", operation_id = "locksSet", tag = "locks", request_body = protocol::LockSettings,
+    params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Set", body = LockSet)))]
-pub(crate) async fn set(mut call: Call) -> Answer {
+pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let lock = call.path("/v1/locks")?;
     std::mem::take(&mut call.query).finish()?;
     let (wish, _permit) = call.json::<protocol::LockSettings>().await?;
@@ -113,7 +113,7 @@ pub(crate) async fn set(mut call: Call) -> Answer {
 }
 
 /// Lists the locks that have contenders.
-#[utoipa::path(get, path = "/v1/locks", tag = "locks",
+#[utoipa::path(get, path = "/v1/locks", operation_id = "locksList", tag = "locks",
     params(("prefix" = Option<String>, Query, description = "locks at and below this path; absent: all"),
         ("limit" = Option<usize>, Query),
         ("after" = Option<String>, Query, description = "a lock, or `next` of the page before, as it is")),
@@ -122,7 +122,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let state = call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
     let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
-    let after = call.query.take("after").map(|text| call.door.cursors().open(&text)).transpose()?;
+    let after = call.query.take("after")?.map(|text| call.door.cursors().open(&text)).transpose()?;
     call.query.finish()?;
     let named = |lock: &ZPath| *lock == prefix || state.may_read_name(lock, &call.identities);
     let is_shown = |lock: &ZPath| shows(&call.identities, &state, lock) && named(lock);
@@ -188,8 +188,8 @@ impl<'a> Page<'a> {
 }
 
 /// Says where a ticket stands, waiting until it holds, or until somebody wants it back, as long as `wait` says.
-#[utoipa::path(get, path = "/v1/tickets/{ticket}", tag = "locks",
-    params(("ticket" = String, Path, description = "the lock node's path, slashes included"),
+#[utoipa::path(get, path = "/v1/tickets/{ticket}", operation_id = "ticketsLook", tag = "locks",
+    params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all"),
         ("until" = Option<String>, Query, description = "held, the default; revoked: until somebody wants it back")),
     responses((status = 200, description = "Held", body = protocol::Ticket),
@@ -197,7 +197,7 @@ impl<'a> Page<'a> {
 pub(crate) async fn ticket(mut call: Call) -> Answer {
     let ticket = call.path("/v1/tickets")?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
-    let until_revoked = match call.query.take("until").as_deref() {
+    let until_revoked = match call.query.take("until")?.as_deref() {
         None | Some("held") => false,
         Some("revoked") => true,
         Some(_) => return Err(Problem::bad("until", "held or revoked")),
@@ -218,7 +218,6 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let was_own = own.is_some();
     // While somebody has it, all that changes is copied.
     drop(state);
-    call.pass_body_over().await?;
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
     let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
@@ -252,17 +251,16 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
 }
 
 /// Gives one hold of a ticket back, held or waiting.
-#[utoipa::path(delete, path = "/v1/tickets/{ticket}", tag = "locks",
-    params(("ticket" = String, Path, description = "the lock node's path, slashes included"),
+#[utoipa::path(delete, path = "/v1/tickets/{ticket}", operation_id = "ticketsRelease", tag = "locks",
+    params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
         ("to" = Option<String>, Query, description = "of a closed lock: the ticket that is to hold next; all holds are given back")),
     responses((status = 200, description = "Given back", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let ticket = call.path("/v1/tickets")?;
-    let to = call.query.take("to").map(|text| ZPath::parse(&text));
+    let to = call.query.take("to")?.map(|text| ZPath::parse(&text));
     let to = to.transpose().map_err(|_| Problem::bad("to", "not a znode path"))?;
     std::mem::take(&mut call.query).finish()?;
     call.caller.session()?;
-    call.pass_body_over().await?;
     let op = match to {
         None => Op::Release { ticket },
         Some(to) => Op::HandOver { ticket, to },

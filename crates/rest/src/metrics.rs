@@ -16,7 +16,7 @@ use crate::door::AtZxid;
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The node's numbers, for Prometheus.
-#[utoipa::path(get, path = "/metrics", tag = "node",
+#[utoipa::path(get, path = "/metrics", operation_id = "nodeMetrics", tag = "node",
     responses((status = 200, description = "Prometheus's text format 0.0.4", body = String, content_type = "text/plain")))]
 pub(crate) async fn metrics(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;

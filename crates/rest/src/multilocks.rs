@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use protocol::{HeldPart, MultiTicket};
+use protocol::{HeldPart, Millis, MultiTicket};
 use replica::{Step, WatchKey};
 use uuid::Uuid;
 use znode::lock::{self, LockStatus};
@@ -12,26 +12,25 @@ use znode::{AcquireAll, Attempt, Error, Identity, Op, Policy, RequestKey, State,
 
 use crate::access::{forbidden, own_credential, shown_name};
 use crate::acquire::{enqueue, wait, wait_or_leave};
-use crate::call::{Answer, Call, json};
+use crate::call::{Answer, Call, WithBody, json};
 use crate::delivery::deliver;
 use crate::heartbeat::Heartbeat;
 use crate::problem::Problem;
+use crate::query::at_most;
 use crate::wait::Wait;
 use crate::waiter::Waiter;
 use crate::words;
 
 /// Acquires several locks, all or none, waiting for them as long as `wait` says.
-#[utoipa::path(post, path = "/v1/multilocks", tag = "locks", request_body = protocol::AcquireAll,
+#[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks", request_body = protocol::AcquireAll,
     params(("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("keep" = Option<bool>, Query, description = "stay in the queues when the wait ends or the client goes")),
     responses((status = 200, description = "Held", body = MultiTicket),
         (status = 202, description = "Queued, with keep=true", body = MultiTicket)))]
-pub(crate) async fn acquire(mut call: Call) -> Answer {
+pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let credential = call.caller.session()?;
-    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
-    let keep = call.query.flag("keep")?;
-    std::mem::take(&mut call.query).finish()?;
     let (body, place) = call.json::<protocol::AcquireAll>().await?;
+    let (wait_ms, keep) = patience(&mut call, &body)?;
     let (wish, owner) = wish(body)?;
     let Some((first, _)) = wish.parts.first().cloned() else {
         return Err(Problem::bad("locks", "at least one"));
@@ -64,8 +63,8 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
 }
 
 /// Says where a multi-lock stands, waiting until it holds as long as `wait` says. To release it, delete its ticket.
-#[utoipa::path(get, path = "/v1/multilocks/{ticket}", tag = "locks",
-    params(("ticket" = String, Path, description = "the ticket that stands for all, slashes included"),
+#[utoipa::path(get, path = "/v1/multilocks/{ticket}", operation_id = "multilocksLook", tag = "locks",
+    params(("ticket" = String, Path, description = "the ticket that stands for all, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),
     responses((status = 200, description = "Held", body = MultiTicket),
         (status = 202, description = "Waiting", body = MultiTicket)))]
@@ -104,6 +103,25 @@ fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPa
         own_credential(call, state, ticket).is_some() || locks.all(|lock| state.may_read(&lock, &call.identities));
     // Refused at the ticket that was named, not at another of its locks.
     if readable { Ok(()) } else { Err(forbidden(state, ticket)) }
+}
+
+/// How long to wait, and whether to stay in the queues behind that: in the query or in the body.
+fn patience(call: &mut Call, body: &protocol::AcquireAll) -> Result<(u64, bool), Problem> {
+    let twice = |name| Problem::bad(name, "given twice, in the query and the body");
+    let wait_max_ms = call.door.config().wait_max_ms;
+    let query = &mut call.query;
+    let wait_ms = match (body.wait, query.duration_ms("wait", wait_max_ms)?) {
+        (Some(_), Some(_)) => return Err(twice("wait")),
+        (Some(Millis(ms)), None) => at_most("wait", ms, wait_max_ms)?,
+        (None, ms) => ms.unwrap_or(0),
+    };
+    let keep = match (body.keep, query.has("keep")) {
+        (Some(_), true) => return Err(twice("keep")),
+        (Some(keep), false) => keep,
+        (None, _) => query.flag("keep")?,
+    };
+    std::mem::take(query).finish()?;
+    Ok((wait_ms, keep))
 }
 
 /// What is asked, and by which owner.

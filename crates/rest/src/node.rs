@@ -15,7 +15,7 @@ use crate::peer::Peer;
 use crate::problem::Problem;
 
 /// The answering node's view of the ensemble.
-#[utoipa::path(get, path = "/v1/cluster", tag = "node",
+#[utoipa::path(get, path = "/v1/cluster", operation_id = "nodeCluster", tag = "node",
     params(("digest" = Option<bool>, Query, description = "also `state`: a digest of all that this node has applied, \
         which takes the longer the more there is; one at a time, with a rest of nine times as long behind it, else 503; \
         for the super user and programs on this machine")),
@@ -121,7 +121,7 @@ fn cluster_info(status: NodeStatus) -> Cluster {
 }
 
 /// Whether the process runs and answers.
-#[utoipa::path(get, path = "/livez", tag = "node",
+#[utoipa::path(get, path = "/livez", operation_id = "nodeLive", tag = "node",
     responses((status = 200, description = "It does", body = Liveness)))]
 pub(crate) async fn live(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
@@ -129,7 +129,7 @@ pub(crate) async fn live(mut call: Call) -> Answer {
 }
 
 /// Whether clients should be sent here: not while the node has no quorum, lags, or is short of disk.
-#[utoipa::path(get, path = "/readyz", tag = "node",
+#[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
     responses((status = 200, description = "They should", body = protocol::Readiness)))]
 pub(crate) async fn ready(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
@@ -142,7 +142,7 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
 }
 
 /// The version of the program.
-#[utoipa::path(get, path = "/version", tag = "node",
+#[utoipa::path(get, path = "/version", operation_id = "nodeVersion", tag = "node",
     responses((status = 200, description = "The version", body = Version)))]
 pub(crate) async fn version(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;

@@ -1,31 +1,76 @@
-//! `/openapi.json`, generated from the handlers.
+//! `/openapi.json`: made from the handlers' annotations, and completed here.
+//!
+//! | file | has |
+//! |---|---|
+//! | `operations.rs`, `parameters.json`, `examples.json` | parameters by name, bodies, headers, who is let in, examples |
+//! | `problems.rs` | the problems that each operation may answer |
+//! | `schemas.rs`, `schemas.json` | formats and patterns of fields |
 
-use axum::http::StatusCode;
-use protocol::{AclInfo, Children, Events, LockHistory, LockQueue, Problem, TokenCheck, ZnodeInfo, headers};
+mod operations;
+mod problems;
+mod schemas;
+
+use std::sync::LazyLock;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::response::Response;
+use bytes::Bytes;
+use protocol::{AclInfo, Children, Events, LockHistory, LockQueue, Problem, Stat, TokenCheck};
 use serde::Serialize;
-use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
-use utoipa::openapi::{
-    ContentBuilder, HeaderBuilder, ObjectBuilder, OpenApi, Ref, RefOr, Required, ResponseBuilder, Type,
-};
-use utoipa::{Modify, OpenApi as _, ToSchema};
+use serde_json::{Value, json};
+use utoipa::{OpenApi as _, ToSchema};
 
-use crate::call::{Answer, Call, json};
+use crate::call::{Answer, Call};
+use crate::door::AtZxid;
+use crate::long_answers::OfTheState;
 use crate::{
-    acquire, barriers, elections, groups, locks, metrics, multilocks, node, revoke, sessions, simple_locks, txn, znodes,
+    acquire, barriers, elections, groups, locks, metrics, multilocks, node, openapi, revoke, sessions, simple_locks,
+    txn, znodes,
 };
 
-/// What a GET of a znode answers, by its query.
+/// What a GET of a znode answers, by its query. Each has a field that the others lack.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "describes the answers, which are written one by one")]
 pub(crate) enum ZnodeAnswer {
-    Znode(ZnodeInfo),
+    /// With `children`.
     Children(Children),
+    /// With `acl`.
     Acl(AclInfo),
+    /// With `watch`.
     Events(Events),
+    /// Else, when the data is UTF-8.
+    Text(TextZnode),
+    /// Else.
+    Bytes(BytesZnode),
 }
 
-/// What a GET of a lock answers, by its query.
+/// A znode whose data is UTF-8.
+#[derive(Serialize, ToSchema)]
+#[allow(dead_code, reason = "describes the answers of znodes.rs")]
+pub(crate) struct TextZnode {
+    /// Where.
+    path: String,
+    /// The data.
+    data: String,
+    /// Its facts.
+    stat: Stat,
+}
+
+/// A znode whose data is not UTF-8.
+#[derive(Serialize, ToSchema)]
+#[allow(dead_code, reason = "describes the answers of znodes.rs")]
+pub(crate) struct BytesZnode {
+    /// Where.
+    path: String,
+    /// The data in base64 (RFC 4648, padded).
+    data_base64: String,
+    /// Its facts.
+    stat: Stat,
+}
+
+/// What a GET of a lock answers, by its query. Each has a field that the others lack.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "describes the answers, which are written one by one")]
@@ -77,78 +122,55 @@ pub(crate) enum LockAnswer {
         node::live,
         node::ready,
         node::version,
-        metrics::metrics
+        metrics::metrics,
+        openapi::answer
     ),
-    components(schemas(Problem)),
-    modifiers(&Everywhere)
+    components(schemas(Problem))
 )]
 struct Document;
 
-/// What every operation has: the request headers and the problems.
-struct Everywhere;
+static DOCUMENT: LazyLock<Value> =
+    LazyLock::new(|| completed(serde_json::to_value(Document::openapi()).expect("its keys are texts")));
+static TEXT: LazyLock<Bytes> = LazyLock::new(|| DOCUMENT.to_string().into());
 
-impl Modify for Everywhere {
-    fn modify(&self, api: &mut OpenApi) {
-        for item in api.paths.paths.values_mut() {
-            let reads = item.get.as_mut().into_iter().map(|operation| (operation, false));
-            let writes = [&mut item.post, &mut item.put, &mut item.delete].into_iter().filter_map(Option::as_mut);
-            for (operation, is_write) in reads.chain(writes.map(|operation| (operation, true))) {
-                add_headers(operation, is_write);
-                add_problem(operation);
-            }
+fn completed(mut document: Value) -> Value {
+    document["servers"] = json!([{"url": "/", "description": "the node that answered this document"}]);
+    document["components"]["securitySchemes"] = json!({
+        "session": {"type": "apiKey", "in": "header", "name": "Zlock-Session",
+            "description": "`<id>.<secret>`, as the open of the session answered it; counts as its heartbeat"},
+        "digest": {"type": "http", "scheme": "basic",
+            "description": "a user and password, for ACL entries of the scheme `digest` and for the super user"},
+        "certificate": {"type": "mutualTLS", "description": "its subject, for ACL entries of the scheme `x509`"},
+    });
+    let mut bodies = Vec::new();
+    for item in
+        document.get_mut("paths").and_then(Value::as_object_mut).into_iter().flat_map(|paths| paths.values_mut())
+    {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            bodies.extend(operations::complete(method, operation));
         }
     }
-}
-
-fn add_headers(operation: &mut Operation, is_write: bool) {
-    let session = (headers::SESSION, "`<id>.<secret>`: the session; counts as its heartbeat");
-    let all: &[(&str, &str)] = if is_write {
-        &[
-            session,
-            (headers::IDEMPOTENCY_KEY, "a UUID that marks retries of one write"),
-            (headers::IF_LOCK, "`<lock path>;<token>`: refused unless the token holds the lock"),
-        ]
-    } else {
-        &[session, (headers::MIN_ZXID, "with consistency=local: not older than this")]
-    };
-    let parameters = operation.parameters.get_or_insert_default();
-    for (name, description) in all {
-        let parameter = ParameterBuilder::new().name(*name).parameter_in(ParameterIn::Header);
-        let parameter = parameter.required(Required::False).description(Some(*description)).schema(Some(text()));
-        parameters.push(parameter.build().into());
+    if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
+        schemas.extend(bodies);
+        schemas::complete(schemas);
     }
-    if !is_write {
-        let parameter = ParameterBuilder::new().name("consistency").parameter_in(ParameterIn::Query);
-        let description = "linearizable (the default) or local";
-        let parameter = parameter.required(Required::False).description(Some(description)).schema(Some(text()));
-        parameters.push(parameter.build().into());
-    }
-}
-
-fn add_problem(operation: &mut Operation) {
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-    let problem = ResponseBuilder::new().description("A problem").content("application/problem+json", content).build();
-    let responses = &mut operation.responses.responses;
-    responses.insert("default".into(), RefOr::T(problem));
-    for response in responses.values_mut() {
-        let RefOr::T(response) = response else { continue };
-        for name in [headers::ZXID, headers::NODE, headers::LEADER] {
-            response.headers.insert(name.into(), HeaderBuilder::new().schema(Some(text())).build().into());
-        }
-    }
-}
-
-fn text() -> RefOr<utoipa::openapi::Schema> {
-    ObjectBuilder::new().schema_type(Type::String).build().into()
+    document
 }
 
 /// The description of this API.
-pub(crate) fn document() -> OpenApi {
-    Document::openapi()
+pub(crate) fn document() -> &'static Value {
+    &DOCUMENT
 }
 
-/// Answers the description.
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", operation_id = "nodeOpenapi", tag = "node",
+    responses((status = 200, description = "OpenAPI 3.1", body = Value)))]
 pub(crate) async fn answer(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &document()))
+    let mut response = Response::new(Body::from(TEXT.clone()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.extensions_mut().insert(AtZxid(call.door.replica().state().last_zxid()));
+    // It is kept once, however many read it slowly.
+    response.extensions_mut().insert(OfTheState);
+    Ok(response)
 }

@@ -5,20 +5,15 @@ use znode::{Create, CreateMode, ZPath};
 
 use crate::problem::Problem;
 
-/// The znode path behind a route: `/a%20b/c` is `/a b/c`. The slashes are the URL's own: an encoded one is refused.
+/// The znode path behind a route: `/a%20b/c` is `/a b/c`. It is decoded once, as one text, and checked behind that: an encoded
+/// slash separates names as a plain one does, because generated clients encode them all.
 pub(crate) fn decode(raw: &str) -> Result<ZPath, Problem> {
-    if matches!(raw, "" | "/") {
-        return Ok(ZPath::root());
-    }
-    ZPath::parse(&decode_names(raw)?).map_err(|_| not_a_path())
+    ZPath::parse(&decode_text(raw)?).map_err(|_| not_a_path())
 }
 
 /// The same for a create: the parent and the name, which may be empty for the sequential modes.
 pub(crate) fn decode_new(raw: &str, mode: CreateMode) -> Result<(ZPath, String), Problem> {
-    if let Some(parent) = raw.strip_suffix('/').filter(|_| mode.is_sequential()) {
-        return Ok((decode(parent)?, String::new()));
-    }
-    split_new(&decode(raw)?)
+    parse_new(&decode_text(raw)?, mode)
 }
 
 /// Splits the path of a create that stands in a body.
@@ -52,17 +47,13 @@ fn split_new(path: &ZPath) -> Result<(ZPath, String), Problem> {
     Ok((parent, path.name().to_owned()))
 }
 
-fn decode_names(raw: &str) -> Result<String, Problem> {
-    let mut path = String::with_capacity(raw.len());
-    for name in raw.strip_prefix('/').unwrap_or(raw).split('/') {
-        let name = percent_decode_str(name).decode_utf8().map_err(|_| Problem::bad("path", "not UTF-8"))?;
-        if name.contains('/') {
-            return Err(Problem::bad("path", "a name cannot hold a slash, encoded or not"));
-        }
-        path.push('/');
-        path.push_str(&name);
-    }
-    Ok(path)
+/// The route's own slash is the path's first. A path that is given as answers tell it begins with another one, encoded.
+fn decode_text(raw: &str) -> Result<String, Problem> {
+    let names = raw.strip_prefix('/').unwrap_or(raw);
+    let starts_with_slash = names.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("%2f"));
+    let names = if starts_with_slash { &names[3..] } else { names };
+    let names = percent_decode_str(names).decode_utf8().map_err(|_| Problem::bad("path", "not UTF-8"))?;
+    Ok(format!("/{names}"))
 }
 
 #[cfg(test)]
@@ -86,8 +77,33 @@ mod tests {
         check("/a%20b/%C3%BC", Some("/a b/ü"));
         check("/a%252fb", Some("/a%2fb"));
         check("/%2541", Some("/%41"));
+        for bad in ["//", "/a/", "/a//b", "/a/../b", "/%2e%2e", "/a%00b", "/%ff", "/%c0%af", "/%7f", "/./a"] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn an_encoded_slash_separates_names_and_is_decoded_once() {
+        check("/team%2Fx", Some("/team/x"));
+        check("/team%2fx/y", Some("/team/x/y"));
+        // A ticket as the API tells it, encoded as a whole.
+        check("/%2Fteam%2Fx", Some("/team/x"));
+        check("/%2F", Some("/"));
+        check("/a%252Fb", Some("/a%2Fb"));
+        check("/%252Fa", Some("/%2Fa"));
         for bad in [
-            "//", "/a/", "/a//b", "/a/../b", "/%2e%2e", "/a%2fb", "/a%2Fb", "/a%00b", "/%ff", "/%c0%af", "/%7f", "/./a",
+            "/%2F%2Fa",
+            "//a",
+            "/%2F/a",
+            "/a%2F",
+            "/a%2F%2Fb",
+            "/a/%2Fb",
+            "/a%2F..%2Fb",
+            "/..%2Fb",
+            "/%2F..",
+            "/%2e%2e%2fb",
+            "/a%2F.",
+            "/%2F%00",
         ] {
             check(bad, None);
         }
@@ -101,6 +117,9 @@ mod tests {
         assert_eq!(name("/a/", CreateMode::PersistentSequential).as_deref(), Some("/a "));
         assert_eq!(name("/", CreateMode::PersistentSequential).as_deref(), Some("/ "));
         assert_eq!(name("/", CreateMode::Persistent), None);
+        assert_eq!(name("/%2Fa%2Fb", CreateMode::Persistent).as_deref(), Some("/a b"));
+        assert_eq!(name("/a%2F", CreateMode::PersistentSequential).as_deref(), Some("/a "));
+        assert_eq!(name("/a%2F%2F", CreateMode::PersistentSequential), None);
         assert_eq!(parse_new("/", CreateMode::EphemeralSequential).unwrap(), (ZPath::root(), String::new()));
     }
 }

@@ -338,6 +338,47 @@ impl From<EventsError> for Problem {
     }
 }
 
+/// With which statuses a kind of problem is answered: what the OpenAPI document declares.
+pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
+    use ProblemType as P;
+    match kind {
+        P::BadRequest | P::InvalidAcl => &[400],
+        P::SessionRequired => &[401],
+        P::AuthFailed | P::NoAuth | P::ForeignOrigin => &[403],
+        P::NoNode | P::NoSession | P::NoRoute => &[404],
+        P::MethodNotAllowed => &[405],
+        P::RequestTimeout => &[408],
+        P::NotAcquired
+        | P::Deadlock
+        | P::UpgradeConflict
+        | P::LimitDiffers
+        | P::LockClosed
+        | P::LockNotClosed
+        | P::Overlap
+        | P::HandOverRefused
+        | P::Superseded
+        | P::NodeExists
+        | P::NotEmpty
+        | P::NoChildrenForEphemerals
+        | P::RequestKeyEvicted
+        | P::SequenceExhausted => &[409],
+        P::LimitReached => &[409, 413],
+        P::SessionExpired | P::TicketGone | P::EventsGone => &[410],
+        P::BadVersion | P::LockNotHeld => &[412],
+        P::BodyTooLarge => &[413],
+        P::UriTooLong => &[414],
+        P::UnsupportedMediaType => &[415],
+        P::ForeignHost => &[421],
+        P::RequestKeyReused => &[422],
+        P::TooMany => &[429],
+        P::HeadersTooLarge => &[431],
+        P::Internal => &[500],
+        P::Unavailable => &[503],
+        P::Unknown => &[504],
+        P::QuotaExceeded => &[507],
+    }
+}
+
 /// ZooKeeper's name for the error (KeeperException.Code, as its exceptions print it), or ours.
 fn error_name(error: znode::Error) -> &'static str {
     use znode::Error as E;

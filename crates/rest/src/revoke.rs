@@ -12,8 +12,8 @@ use crate::past;
 use crate::problem::Problem;
 
 /// Asks for a ticket back, or for those of all who hold a lock.
-#[utoipa::path(post, path = "/v1/revoke/{path}", tag = "locks",
-    params(("path" = String, Path, description = "a lock node's path, or a lock's, slashes included"),
+#[utoipa::path(post, path = "/v1/revoke/{path}", operation_id = "locksRevoke", tag = "locks",
+    params(("path" = String, Path, description = "a lock node's path, or a lock's, slashes plain or encoded"),
         ("deadline" = Option<String>, Query, description = "take the ticket away after this; 0 is at once, absent is never")),
     responses((status = 200, description = "They are asked", body = Revoked)))]
 pub(crate) async fn revoke(mut call: Call) -> Answer {

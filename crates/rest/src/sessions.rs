@@ -4,11 +4,11 @@ use std::str::FromStr;
 
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
-use protocol::{Deleted, KeptAlive, Millis, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened};
+use protocol::{Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened};
 use replica::Touch;
 use znode::{Op, Reply, SUPER, Session, SessionId, ZPath};
 
-use crate::call::{Answer, Call, json, with_header};
+use crate::call::{Answer, Call, WithBody, json, with_header};
 use crate::caller::secret_hash;
 use crate::past;
 use crate::peer::Peer;
@@ -23,13 +23,13 @@ pub(crate) fn safe_for_ms(timeout_ms: u32) -> u64 {
 }
 
 /// Opens a session.
-#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = OpenSession,
+#[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions", request_body = OpenSession,
     responses((status = 201, description = "The session; nobody is told the secret again", body = SessionOpened)))]
-pub(crate) async fn open(mut call: Call) -> Answer {
+pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let wish: OpenSession = call.json_or_default().await?;
     let timeout_ms = match wish.timeout_ms {
-        Some(Millis(ms)) => u32::try_from(ms).unwrap_or(u32::MAX),
+        Some(ms) => u32::try_from(ms).unwrap_or(u32::MAX),
         None => call.door.config().session_timeout_default_ms,
     };
     let mut key = SessionKey { id: 0, secret: [0; 16] };
@@ -52,18 +52,18 @@ pub(crate) async fn open(mut call: Call) -> Answer {
         secret: key.secret_hex(),
         session: key.to_string(),
         timeout_ms,
+        timeout_asked_ms: wish.timeout_ms.filter(|asked| *asked != u64::from(timeout_ms)),
         safe_for_ms: safe_for_ms(timeout_ms),
     };
     Ok(with_header(json(StatusCode::CREATED, zxid, &opened), LOCATION, format!("/v1/sessions/{session}")))
 }
 
 /// Keeps a session alive; answered by the leader.
-#[utoipa::path(post, path = "/v1/sessions/{id}/keepalive", tag = "sessions", params(("id" = u64, Path)),
+#[utoipa::path(post, path = "/v1/sessions/{id}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions", params(("id" = u64, Path)),
     responses((status = 200, description = "The leader has heard", body = KeptAlive)))]
 pub(crate) async fn keep_alive(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let id = own_session(&call, "/keepalive")?;
-    call.pass_body_over().await?;
     let touch = call.door.replica().touch(call.caller.session()?, call.door.read_deadline()).await?;
     let Touch { timeout_ms, .. } = touch;
     let kept = KeptAlive { id: id.0, timeout_ms, safe_for_ms: safe_for_ms(timeout_ms) };
@@ -71,7 +71,7 @@ pub(crate) async fn keep_alive(mut call: Call) -> Answer {
 }
 
 /// Closes a session: its ephemerals and locks go at once.
-#[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = u64, Path)),
+#[utoipa::path(delete, path = "/v1/sessions/{id}", operation_id = "sessionsClose", tag = "sessions", params(("id" = u64, Path)),
     responses((status = 200, description = "It is closed", body = Deleted)))]
 pub(crate) async fn close(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
@@ -81,7 +81,7 @@ pub(crate) async fn close(mut call: Call) -> Answer {
 }
 
 /// One session, without its secret. For one that has ended, 410 says when and why while that is remembered.
-#[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions",
+#[utoipa::path(get, path = "/v1/sessions/{id}", operation_id = "sessionsLook", tag = "sessions",
     params(("id" = u64, Path), ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
     responses((status = 200, description = "The session and a page of those of its ephemerals that the request may know", body = SessionInfo)))]
 pub(crate) async fn one(mut call: Call) -> Answer {
@@ -109,7 +109,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
 }
 
 /// A page of sessions.
-#[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
+#[utoipa::path(get, path = "/v1/sessions", operation_id = "sessionsList", tag = "sessions",
     params(("limit" = Option<usize>, Query), ("after" = Option<u64>, Query)),
     responses((status = 200, description = "Sessions by id", body = SessionList)))]
 pub(crate) async fn list(mut call: Call) -> Answer {
@@ -140,7 +140,8 @@ fn info(session: &Session) -> SessionInfo {
 /// The session in the URL, between `/v1/sessions/` and `behind`.
 fn session_id(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let text = call.raw_path("/v1/sessions/").strip_suffix(behind).unwrap_or_default();
-    u64::from_str(text).map(SessionId).map_err(|_| Problem::bad("id", "not a session id"))
+    let id = u64::from_str(text).ok().filter(|_| !text.starts_with('+'));
+    id.map(SessionId).ok_or_else(|| Problem::bad("id", "not a session id"))
 }
 
 /// The same, where it must be the caller's own.

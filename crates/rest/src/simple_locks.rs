@@ -23,8 +23,8 @@ use crate::wait::Wait;
 const ROUTE: &str = "/v1/simple-locks";
 
 /// Takes a simple lock, waiting and trying again as long as `wait` says.
-#[utoipa::path(post, path = "/v1/simple-locks/{path}", tag = "locks",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(post, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksAcquire", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, description = "who, within the session; the idempotency key, or a UUID, when absent"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try")),
     responses((status = 200, description = "Held", body = Ticket)))]
@@ -37,7 +37,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
         // Not a key for the log, which would keep the refusal that the first of several tries may get.
         call.caller.key = None;
     }
-    let id = call.query.take("owner").filter(|owner| !owner.is_empty());
+    let id = call.query.take("owner")?.filter(|owner| !owner.is_empty());
     std::mem::take(&mut call.query).finish()?;
     let id = id.or(key).unwrap_or_else(|| Uuid::new_v4().to_string());
     let state = call.door.replica().state();
@@ -45,7 +45,6 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
         return Err(Problem::from(Error::DataTooLarge).naming(&state, &[("owner", id.len())]));
     }
     drop(state);
-    call.pass_body_over().await?;
     let heartbeat = Heartbeat::send(&call.door, credential);
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let (token, zxid) = loop {
@@ -98,8 +97,8 @@ async fn try_once(call: &Call, path: &ZPath, session: SessionId, id: &str) -> Re
 }
 
 /// Shows who holds a simple lock.
-#[utoipa::path(get, path = "/v1/simple-locks/{path}", tag = "locks",
-    params(("path" = String, Path, description = "slashes included")),
+#[utoipa::path(get, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksLook", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Its holder, if there is one", body = SimpleLock)))]
 pub(crate) async fn look(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
@@ -116,15 +115,15 @@ pub(crate) async fn look(mut call: Call) -> Answer {
 }
 
 /// Gives a simple lock back.
-#[utoipa::path(delete, path = "/v1/simple-locks/{path}", tag = "locks",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(delete, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksRelease", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, description = "who took it"),
         ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),
     responses((status = 200, description = "Given back, by now or before", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
     let path = call.path(ROUTE)?;
-    let (id, token) = (call.query.take("owner"), call.query.get("fencing_token")?);
+    let (id, token) = (call.query.take("owner")?, call.query.get("fencing_token")?);
     std::mem::take(&mut call.query).finish()?;
     let released = |zxid: Zxid| json(StatusCode::OK, zxid, &Released { holds: 0, zxid: zxid.0 });
     if let Some(token) = token {

@@ -4,15 +4,15 @@ use axum::http::StatusCode;
 use protocol::{Millis, Txn, TxnDone, TxnOp, TxnResult};
 use znode::{Acl, Op, Reply, ZPath, ZnodeOp};
 
-use crate::call::{Answer, Call, json};
+use crate::call::{Answer, Call, WithBody, json};
 use crate::paths;
 use crate::problem::Problem;
 use crate::words;
 
 /// Creates, deletes, sets and checks znodes at once.
-#[utoipa::path(post, path = "/v1/txn", tag = "znodes", request_body = Txn,
+#[utoipa::path(post, path = "/v1/txn", operation_id = "txnApply", tag = "znodes", request_body = Txn,
     responses((status = 200, description = "All of it was applied", body = TxnDone)))]
-pub(crate) async fn apply(mut call: Call) -> Answer {
+pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let (txn, _permit) = call.json::<Txn>().await?;
     let ops = txn.ops.into_iter().enumerate();

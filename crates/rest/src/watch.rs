@@ -14,7 +14,7 @@ use crate::words;
 
 /// Waits for the first events after `since`. A client that asks on with `since` set to the answer's `upto` misses none.
 pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
-    let (key, kinds) = match call.query.take("watch").as_deref() {
+    let (key, kinds) = match call.query.take("watch")?.as_deref() {
         Some("data") => (WatchKey::Node(path), EventKinds::DATA),
         Some("exists") => (WatchKey::Node(path), EventKinds::EXISTS),
         Some("children") => (WatchKey::Children(path), EventKinds::CHILDREN),

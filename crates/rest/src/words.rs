@@ -116,7 +116,7 @@ pub(crate) fn lock_mode_of(
 
 /// The same from the query.
 pub(crate) fn take_lock_mode(query: &mut Query) -> Result<LockMode, Problem> {
-    let mode = match query.take("mode") {
+    let mode = match query.take("mode")? {
         None => protocol::LockMode::default(),
         // The names are those of JSON, so that there is one list of them.
         Some(text) => serde_json::from_value(text.into())

@@ -11,7 +11,7 @@ use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp};
 
 use crate::access::readable;
 use crate::bodies::Room;
-use crate::call::{Answer, Call, json, with_header};
+use crate::call::{Answer, Call, WithBody, json, with_header};
 use crate::door::AtZxid;
 use crate::long_answers::OfTheState;
 use crate::openapi::ZnodeAnswer;
@@ -23,17 +23,17 @@ use crate::words;
 const ROUTE: &str = "/v1/znodes";
 
 /// Creates a znode. The body is its data.
-#[utoipa::path(post, path = "/v1/znodes/{path}", tag = "znodes",
-    params(("path" = String, Path, description = "slashes included; the last name may be empty for the sequential modes"),
+#[utoipa::path(post, path = "/v1/znodes/{path}", operation_id = "znodesCreate", tag = "znodes",
+    params(("path" = String, Path, description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
         ("mode" = Option<protocol::Mode>, Query), ("ttl" = Option<String>, Query, description = "for the TTL modes"),
         ("acl" = Option<String>, Query, description = "scheme:id:perms, separated by commas")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = Created)))]
-pub(crate) async fn create(mut call: Call) -> Answer {
-    let mode = call.query.take("mode").map_or(Ok(protocol::Mode::default()), |text| words::parse_mode(&text))?;
+pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
+    let mode = call.query.take("mode")?.map_or(Ok(protocol::Mode::default()), |text| words::parse_mode(&text))?;
     let ttl_ms = call.query.duration_ms("ttl", u64::MAX)?;
     let mode = words::create_mode(mode, ttl_ms)?;
-    let acl = call.query.take("acl").map(|text| words::parse_acl(&text)).transpose()?;
+    let acl = call.query.take("acl")?.map(|text| words::parse_acl(&text)).transpose()?;
     let acl = acl.map_or_else(|| Ok(Acl::open()), |acl| call.fixed_acl(acl))?;
     std::mem::take(&mut call.query).finish()?;
     let place = paths::decode_new(call.raw_path(ROUTE), mode)?;
@@ -49,8 +49,8 @@ pub(crate) async fn create(mut call: Call) -> Answer {
 }
 
 /// Reads a znode, its children, its ACL, or what happened to it.
-#[utoipa::path(get, path = "/v1/znodes/{path}", tag = "znodes",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(get, path = "/v1/znodes/{path}", operation_id = "znodesRead", tag = "znodes",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("children" = Option<String>, Query, description = "list the children; `stat` adds their facts"),
         ("limit" = Option<usize>, Query, description = "of the page of children"),
         ("after" = Option<String>, Query, description = "the name that the page begins after"),
@@ -65,17 +65,13 @@ pub(crate) async fn read(mut call: Call) -> Answer {
     if call.query.has("watch") {
         return watch::watch(call, path).await;
     }
-    let children = call.query.take("children");
-    let acl = call.query.flag("acl")?;
-    if let (Some(_), true) = (&children, acl) {
-        return Err(Problem::bad("acl", "given together with children"));
-    }
-    match children.as_deref() {
-        Some("stat") => self::children(call, path, true).await,
-        Some("" | "true") => self::children(call, path, false).await,
-        Some(_) => Err(Problem::bad("children", "nothing or `stat`")),
-        None if acl => self::acl(call, path).await,
-        None => self::data_of(call, path).await,
+    let with_stats = call.query.take_word("children", "stat");
+    let children = with_stats || call.query.flag("children")?;
+    match (children, call.query.flag("acl")?) {
+        (true, true) => Err(Problem::bad("acl", "given together with children")),
+        (true, false) => self::children(call, path, with_stats).await,
+        (false, true) => self::acl(call, path).await,
+        (false, false) => self::data_of(call, path).await,
     }
 }
 
@@ -97,7 +93,7 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
 async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
     let state = call.read().await?;
     let limit = call.query.limit(call.door.config().page_max)?;
-    let after = call.query.take("after");
+    let after = call.query.take("after")?;
     call.query.finish()?;
     let node = readable(&call.identities, &state, &path, READ)?;
     let refused = |error| Problem::from(error).at(&path, state.last_zxid());
@@ -138,13 +134,13 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
 }
 
 /// Sets a znode's data, or with `?acl` its ACL.
-#[utoipa::path(put, path = "/v1/znodes/{path}", tag = "znodes",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(put, path = "/v1/znodes/{path}", operation_id = "znodesSet", tag = "znodes",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("acl" = Option<String>, Query, description = "the body is a JSON list of ACL entries"),
         ("If-Match" = Option<String>, Header, description = "the version to replace, as `ETag` answered it")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, description = "Set; `ETag` is the new version", body = NodeSet)))]
-pub(crate) async fn set(mut call: Call) -> Answer {
+pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let path = call.path(ROUTE)?;
     let is_acl = call.query.flag("acl")?;
     std::mem::take(&mut call.query).finish()?;
@@ -166,8 +162,8 @@ pub(crate) async fn set(mut call: Call) -> Answer {
 }
 
 /// Deletes a znode without children.
-#[utoipa::path(delete, path = "/v1/znodes/{path}", tag = "znodes",
-    params(("path" = String, Path, description = "slashes included"),
+#[utoipa::path(delete, path = "/v1/znodes/{path}", operation_id = "znodesDelete", tag = "znodes",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
         ("If-Match" = Option<String>, Header, description = "the version to delete, as `ETag` answered it")),
     responses((status = 200, description = "Deleted", body = Deleted)))]
 pub(crate) async fn delete(mut call: Call) -> Answer {

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use protocol::{KeptAlive, Millis, OpenSession, SessionOpened};
+use protocol::{KeptAlive, OpenSession, SessionOpened};
 use serde_json::{Value, json};
 
 use super::{Work, make_root};
@@ -39,7 +39,7 @@ impl Ephemerals {
     }
 
     async fn open(&self, owner: &mut Owner, client: &mut Client) {
-        let wish = OpenSession { timeout_ms: Some(Millis(SESSION_TIMEOUT_MS)), label: "jepsen".into() };
+        let wish = OpenSession { timeout_ms: Some(SESSION_TIMEOUT_MS), label: "jepsen".into() };
         let mut opened = None;
         let result = |answer: &mut Answer| -> Option<Value> {
             let session: SessionOpened = answer.read(Effect::Write)?;

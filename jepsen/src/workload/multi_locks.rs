@@ -64,7 +64,8 @@ fn told(locks: &[LockWish]) -> Value {
 }
 
 fn all(locks: Vec<LockWish>, policy: Policy) -> AcquireAll {
-    AcquireAll { locks, policy, owner: String::new(), label: String::new(), lock_delay: None }
+    let (owner, label) = (String::new(), String::new());
+    AcquireAll { locks, policy, owner, label, lock_delay: None, wait: None, keep: None }
 }
 
 impl Work for MultiLocks {

@@ -15,6 +15,7 @@ mod client;
 mod client_recipes;
 mod copies_put_back;
 mod dev_starts_and_stops;
+mod documented_lines;
 mod failing_disk;
 mod hand_over_on_three_nodes;
 mod herd;

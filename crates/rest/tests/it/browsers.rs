@@ -47,7 +47,7 @@ async fn a_page_of_elsewhere_neither_writes_nor_reads() {
 #[tokio::test]
 async fn programs_ask_as_they_always_did() {
     let node = Node::start().await;
-    let body = br#"{"timeout_ms":"30s"}"#;
+    let body = br#"{"timeout_ms":30000}"#;
     node.call(Method::POST, "/v1/sessions", &[FORM], body).await.expect(201);
     node.call(Method::POST, "/v1/sessions", &[], body).await.expect(201);
     let answer = node.call(Method::POST, "/v1/znodes/a", &[FORM], b"what curl -d sends").await.expect(201);

@@ -40,8 +40,7 @@ async fn ask(stream: &mut TcpStream, request: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-const WRITE: &str =
-    "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20\r\n\r\n{\"timeout_ms\":\"30s\"}";
+const WRITE: &str = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20\r\n\r\n{\"timeout_ms\":30000}";
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// 64 of them took all the memory that there is for bodies, while they had sent 64 bytes.

@@ -6,6 +6,7 @@ mod bounds;
 mod browsers;
 mod closed_locks;
 mod connections;
+mod contract;
 mod crowds;
 mod elections;
 mod gatherings;

@@ -147,7 +147,7 @@ async fn requests_are_counted_by_what_came_of_them_and_waits_while_they_wait() {
 async fn expired_sessions_and_mixed_locks_are_counted() {
     let node = Node::start().await;
     let session = node.session().await;
-    let short = node.post("/v1/sessions", r#"{"timeout_ms":"2s"}"#).await.expect(201);
+    let short = node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
     node.post("/v1/znodes/l", "").await.expect(201);
     for name in ["_c_0a3a5b6c-0000-4000-8000-00000000000a-lock-", "0123456789abcdef0123456789abcdef__lock__"] {
         let uri = format!("/v1/znodes/l/{name}?mode=ephemeral-sequential");

@@ -120,8 +120,11 @@ impl Node {
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let answer = tokio::time::timeout(PATIENCE, self.router.clone().oneshot(request));
-        read(answer.await.expect("an answer in time").unwrap()).await
+        let answer = read(answer.await.expect("an answer in time").unwrap()).await;
+        crate::contract::check(&method, &path, &answer);
+        answer
     }
 
     pub(crate) async fn get(&self, uri: &str) -> Answer {
@@ -142,7 +145,7 @@ impl Node {
 
     /// The value of `Zlock-Session` for a new session.
     pub(crate) async fn session(&self) -> String {
-        let opened = self.post("/v1/sessions", r#"{"timeout_ms":"30s"}"#).await.expect(201);
+        let opened = self.post("/v1/sessions", r#"{"timeout_ms":30000}"#).await.expect(201);
         opened.body["session"].as_str().unwrap().to_owned()
     }
 

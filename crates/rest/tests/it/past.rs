@@ -45,7 +45,7 @@ async fn a_lock_tells_its_past() {
 #[tokio::test]
 async fn a_session_that_has_ended_says_when_and_why() {
     let node = Node::start().await;
-    let opened = node.post("/v1/sessions", r#"{"timeout_ms":"2s","label":"short"}"#).await.expect(201);
+    let opened = node.post("/v1/sessions", r#"{"timeout_ms":2000,"label":"short"}"#).await.expect(201);
     let (id, session) = (number(&opened, "id"), text(&opened, "session").to_owned());
     let held = node.acquire(&session, "/l").await.expect(200);
     let uri = format!("/v1/sessions/{id}");

@@ -103,7 +103,7 @@ impl Vault {
         let at = |route: &str, rest: &[(&str, Told)]| {
             rest.iter().map(|(rest, told)| (format!("{route}{rest}"), *told)).collect::<Vec<_>>()
         };
-        if method != "get" {
+        if method != "get" || route == "/openapi.json" {
             return None;
         }
         Some(match route {
@@ -183,7 +183,7 @@ impl Vault {
 #[tokio::test]
 async fn every_route_tells_only_what_its_reader_may_read() {
     let vault = Vault::build().await;
-    let document = serde_json::to_value(rest::openapi_document()).unwrap();
+    let document = rest::openapi_document();
     let mut asked = 0;
     for (route, methods) in document["paths"].as_object().unwrap() {
         for method in

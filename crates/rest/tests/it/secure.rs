@@ -208,8 +208,9 @@ impl SecureDoor {
             loop {
                 let stream = TcpStream::connect(self.addr).await?;
                 let Ok(mut stream) = connector.connect("localhost", stream).await else { continue };
-                let head =
-                    format!("{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1");
+                // A GET has no body.
+                let body = if request.starts_with("GET ") { "\r\n" } else { "content-length: 1\r\n\r\n1" };
+                let head = format!("{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{body}");
                 stream.write_all(head.as_bytes()).await?;
                 stream.flush().await?;
                 let mut answer = String::new();

@@ -138,7 +138,7 @@ async fn a_poll_alone_keeps_no_session_alive() {
     let node = Node::start().await;
     let first = node.session().await;
     node.acquire(&first, "/l").await.expect(200);
-    let opened = node.post("/v1/sessions", r#"{"timeout_ms":"2s"}"#).await.expect(201);
+    let opened = node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
     // Nothing but this wait is heard of the session, so it expires while it waits.
     node.acquire(text(&opened, "session"), "/l?wait=20s").await.expect_problem(410, "ticket-gone");
     node.until_contenders("/l", 1).await;
@@ -233,7 +233,7 @@ async fn who_waits_does_not_keep_the_state() {
 #[tokio::test]
 async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     let node = Node::start().await;
-    let open = async || node.post("/v1/sessions", r#"{"timeout_ms":"2s"}"#).await.expect(201);
+    let open = async || node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
     let whole = open().await;
     let half = open().await;
     let at = |session: &Answer| format!("/v1/sessions/{}", number(session, "id"));

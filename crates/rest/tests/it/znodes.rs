@@ -200,7 +200,7 @@ async fn a_repeated_key_is_answered_and_not_done_again() {
     other.expect_problem(422, "idempotency-key-reused");
     let headers = [("idempotency-key", key)];
     node.call(Method::POST, uri, &headers, b"x").await.expect_problem(401, "session-required");
-    let headers = [("zlock-session", &*session), ("idempotency-key", "mine")];
+    let headers = [("zlock-session", &*session), ("idempotency-key", "")];
     node.call(Method::POST, uri, &headers, b"x").await.expect_problem(400, "bad-request");
 }
 

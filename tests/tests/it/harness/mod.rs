@@ -11,5 +11,5 @@ pub(crate) use client::{Answer, Call, Client, Session};
 pub(crate) use cluster::{Cluster, Options};
 pub(crate) use node::{PROGRAM, kill, run_to_end};
 pub(crate) use ports::Ports;
-pub(crate) use proxy::{Proxy, Rule};
+pub(crate) use proxy::{CLUSTER_ID, Proxy, Rule};
 pub(crate) use until::{Pace, until};

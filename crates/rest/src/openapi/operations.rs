@@ -1,0 +1,179 @@
+//! What is the same for every operation, or follows from the names of its parameters: said here once instead of at each handler.
+
+use std::sync::LazyLock;
+
+use protocol::headers;
+use serde_json::{Map, Value, json};
+
+use super::problems;
+
+/// Schemas of parameters by their names, or by `operation.name` where a name means something else there; and an example.
+static PARAMETERS: LazyLock<Value> = LazyLock::new(|| read(include_str!("parameters.json")));
+/// What each operation may be sent and answers, by its id: `request`, and statuses.
+static EXAMPLES: LazyLock<Value> = LazyLock::new(|| read(include_str!("examples.json")));
+
+/// Operations that read the state: `consistency` and the smallest zxid go with them.
+const READS: &[&str] = &[
+    "sessionsList",
+    "sessionsLook",
+    "znodesRead",
+    "locksQueue",
+    "locksList",
+    "ticketsLook",
+    "multilocksLook",
+    "electionsObserve",
+    "simpleLocksLook",
+    "barriersPass",
+    "groupsList",
+];
+
+/// Operations that no request without a session gets through.
+const IN_SESSION: &[&str] = &[
+    "sessionsClose",
+    "sessionsKeepAlive",
+    "locksAcquire",
+    "ticketsRelease",
+    "electionsCampaign",
+    "electionsProclaim",
+    "electionsResign",
+    "multilocksAcquire",
+    "simpleLocksAcquire",
+    "simpleLocksRelease",
+    "doubleBarriersEnter",
+    "doubleBarriersLeave",
+    "groupsJoin",
+    "groupsLeave",
+];
+
+fn read(text: &str) -> Value {
+    serde_json::from_str(text).expect("it is a part of the program, which a test has read")
+}
+
+/// Completes an operation of a method. Parameters that may also stand in a body are a schema of their own, with its name.
+pub(super) fn complete(method: &str, operation: &mut Value) -> Option<(String, Value)> {
+    let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
+    add_headers(&id, method, operation);
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut).map(std::mem::take);
+    let parameters = parameters.unwrap_or_default();
+    let parameters: Vec<Value> = parameters.into_iter().map(|parameter| completed(&id, parameter)).collect();
+    let in_body = if matches!(method, "post" | "put") { add_parameter_body(&id, &parameters, operation) } else { None };
+    show_request(&id, operation);
+    if !parameters.is_empty() {
+        operation["parameters"] = Value::Array(parameters);
+    } else if let Some(operation) = operation.as_object_mut() {
+        operation.remove("parameters");
+    }
+    add_responses(&id, method, operation);
+    operation["security"] = security(&id);
+    in_body
+}
+
+fn add_headers(id: &str, method: &str, operation: &mut Value) {
+    let mut names = Vec::new();
+    if READS.contains(&id) {
+        names.push(("query", "consistency", "linearizable, the default, or local: what this node has applied"));
+        names.push(("header", "Zlock-Min-Zxid", "with consistency=local: not older than this"));
+    }
+    if method != "get" && id != "sessionsKeepAlive" {
+        let key = "marks retries of one write: a UUID, or any 1 to 128 printable ASCII characters; needs a session";
+        names.push(("header", "Idempotency-Key", key));
+        names.push(("header", "If-Lock", "`<lock path>;<token>`: refused unless the token holds the lock"));
+    }
+    let named = |(place, name, description)| json!({"name": name, "in": place, "required": false, "description": description, "schema": {"type": "string"}});
+    match operation.get_mut("parameters").and_then(Value::as_array_mut) {
+        Some(known) => known.extend(names.into_iter().map(named)),
+        None => operation["parameters"] = names.into_iter().map(named).collect(),
+    }
+}
+
+/// A parameter with its schema, and its example where every request has one.
+fn completed(id: &str, mut parameter: Value) -> Value {
+    let name = parameter["name"].as_str().unwrap_or_default();
+    let known = PARAMETERS.get(format!("{id}.{name}")).or_else(|| PARAMETERS.get(name));
+    let Some(known) = known else { return parameter };
+    parameter["schema"] = known["schema"].clone();
+    if parameter["required"] == true {
+        parameter["example"] = known["example"].clone();
+    }
+    parameter
+}
+
+/// A body with the names of the query, where the operation has no other. Bodies of GET and DELETE are not described, because
+/// OpenAPI says that they should be avoided.
+fn add_parameter_body(id: &str, parameters: &[Value], operation: &mut Value) -> Option<(String, Value)> {
+    let in_query: Vec<&Value> = parameters.iter().filter(|parameter| parameter["in"] == "query").collect();
+    if operation.get("requestBody").is_some() || in_query.is_empty() {
+        return None;
+    }
+    let member = |parameter: &&Value| {
+        let mut schema = parameter["schema"].clone();
+        schema["description"] = parameter["description"].clone();
+        if schema["description"].is_null() {
+            schema["description"] = "as in the query".into();
+        }
+        (parameter["name"].as_str().unwrap_or_default().to_owned(), schema)
+    };
+    let properties: Map<String, Value> = in_query.iter().map(member).collect();
+    let name = format!("{}{}Parameters", id[..1].to_uppercase(), &id[1..]);
+    operation["requestBody"] = json!({
+        "required": false,
+        "description": "The parameters of the query. A name stands in one of the two.",
+        "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}},
+    });
+    Some((name, json!({"type": "object", "properties": properties, "additionalProperties": false})))
+}
+
+/// What a request is sent with: an example, and data as bytes.
+fn show_request(id: &str, operation: &mut Value) {
+    let example = EXAMPLES.get(id).and_then(|example| example.get("request"));
+    let Some(contents) = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut) else { return };
+    for (kind, content) in contents.iter_mut() {
+        if kind == "application/octet-stream" {
+            content["schema"] = json!({"type": "string", "format": "binary"});
+        }
+        if let Some(example) = example {
+            content["example"] = example.clone();
+        }
+    }
+    let is_data = contents.contains_key("application/octet-stream");
+    if id == "znodesSet" {
+        let list = json!({"type": "array", "items": {"$ref": "#/components/schemas/AclEntry"}});
+        let example = json!([{"perms": "cdrwa", "scheme": "world", "id": "anyone"}]);
+        contents.insert("application/json".into(), json!({"schema": list, "example": example}));
+    }
+    // No data is data, too; and a session is opened with an empty body.
+    if is_data || id == "sessionsOpen" {
+        operation["requestBody"]["required"] = false.into();
+    }
+}
+
+fn add_responses(id: &str, method: &str, operation: &mut Value) {
+    let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else { return };
+    for (status, response) in responses.iter_mut() {
+        for (kind, content) in response.get_mut("content").and_then(Value::as_object_mut).into_iter().flatten() {
+            if kind == "application/octet-stream" {
+                content["schema"] = json!({"type": "string", "format": "binary"});
+            } else if let Some(example) = EXAMPLES.get(id).and_then(|example| example.get(status)) {
+                content["example"] = example.clone();
+            }
+        }
+    }
+    for (status, problem) in problems::responses(id, method) {
+        responses.insert(status.to_string(), problem);
+    }
+    let number = json!({"schema": {"type": "integer", "format": "int64", "minimum": 0}});
+    let leader = json!({"schema": {"type": "string", "pattern": "^(?:[0-9]+|none)$"}});
+    for response in responses.values_mut() {
+        for (name, header) in [(headers::ZXID, &number), (headers::NODE, &number), (headers::LEADER, &leader)] {
+            response["headers"][name] = header.clone();
+        }
+    }
+}
+
+/// Each entry is one way to be let in; the parts of one go together.
+fn security(id: &str) -> Value {
+    if IN_SESSION.contains(&id) {
+        return json!([{"session": []}, {"session": [], "digest": []}, {"session": [], "certificate": []}]);
+    }
+    json!([{}, {"session": []}, {"digest": []}, {"certificate": []}])
+}

@@ -1,0 +1,167 @@
+//! Which problems each operation may answer. `tests/it/contract.rs` compares it with every answer that the other tests get.
+
+use protocol::ProblemType::{self, *};
+use serde_json::{Value, json};
+
+use crate::problem::statuses;
+
+/// Any request may be answered so.
+const ANY: &[ProblemType] = &[
+    BadRequest,
+    ForeignOrigin,
+    ForeignHost,
+    RequestTimeout,
+    BodyTooLarge,
+    UriTooLong,
+    HeadersTooLarge,
+    Internal,
+    Unavailable,
+];
+
+/// Any that reads what an ACL may protect, or waits.
+const READ: &[ProblemType] = &[NoAuth, TooMany];
+
+/// Any that goes through the log.
+const WRITE: &[ProblemType] = &[
+    UnsupportedMediaType,
+    SessionRequired,
+    AuthFailed,
+    NoAuth,
+    SessionExpired,
+    LockNotHeld,
+    RequestKeyReused,
+    RequestKeyEvicted,
+    LimitReached,
+    TooMany,
+    Unknown,
+    QuotaExceeded,
+];
+
+/// Any write that makes znodes.
+const CREATE: &[ProblemType] = &[NoNode, NodeExists, NoChildrenForEphemerals, SequenceExhausted, LockClosed];
+
+/// Any write that enters a queue.
+const QUEUE: &[ProblemType] = &[
+    NotAcquired,
+    Deadlock,
+    UpgradeConflict,
+    LimitDiffers,
+    LockClosed,
+    LockNotClosed,
+    Overlap,
+    Superseded,
+    TicketGone,
+    NoNode,
+    NoChildrenForEphemerals,
+    SequenceExhausted,
+];
+
+/// What an operation may answer beyond what its method says.
+fn own(id: &str) -> &'static [&'static [ProblemType]] {
+    match id {
+        "sessionsLook" => &[&[NoSession, SessionExpired]],
+        "znodesCreate" => &[CREATE, &[InvalidAcl]],
+        "znodesRead" => &[&[NoNode, EventsGone]],
+        "znodesSet" => &[&[NoNode, BadVersion, InvalidAcl]],
+        "znodesDelete" => &[&[NoNode, NotEmpty, BadVersion]],
+        "txnApply" => &[CREATE, &[NotEmpty, BadVersion, InvalidAcl]],
+        "locksAcquire" | "electionsCampaign" | "multilocksAcquire" => &[QUEUE],
+        "locksSet" => &[CREATE, &[NotEmpty, LimitDiffers, UpgradeConflict]],
+        "locksRevoke" => &[&[NoNode, TicketGone]],
+        "ticketsLook" | "multilocksLook" => &[&[TicketGone]],
+        "ticketsRelease" => &[&[NoNode, LockNotClosed, HandOverRefused]],
+        "electionsProclaim" | "electionsResign" => &[&[NoNode]],
+        "simpleLocksAcquire" => &[CREATE, &[NotAcquired, TicketGone]],
+        "simpleLocksRelease" => &[&[NoNode]],
+        "barriersClose" => &[CREATE],
+        "barriersOpen" => &[&[NotEmpty]],
+        "doubleBarriersEnter" => &[CREATE, &[NotAcquired, TicketGone]],
+        "doubleBarriersLeave" => &[&[NotEmpty]],
+        "groupsJoin" => &[CREATE, &[TicketGone]],
+        _ => &[],
+    }
+}
+
+/// What any request must keep beyond the schemas: parts of what the refusal says.
+const RULES: &[&str] = &["unknown parameter", "given twice", "given once", "bad arguments", "not UTF-8"];
+
+/// The same of one operation.
+fn own_rules(id: &str) -> &'static [&'static str] {
+    match id {
+        "sessionsClose" | "sessionsKeepAlive" => &["another session than that of the URL"],
+        "locksList" => &["not a znode path", "not a cursor of this node"],
+        "locksAcquire" => &[
+            "at most",
+            "mode=semaphore needs one",
+            "1 to limit",
+            "permits and limit belong to mode=semaphore",
+            "not the path of a ticket of this lock",
+        ],
+        "multilocksAcquire" => {
+            &["at most", "mode=semaphore needs one", "1 to limit", "permits and limit belong to mode=semaphore"]
+        }
+        "locksRevoke" | "ticketsLook" | "electionsCampaign" | "multilocksLook" => &["at most", "no lock node"],
+        "electionsObserve" | "barriersPass" | "groupsList" => &["at most"],
+        "electionsProclaim" => {
+            &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"]
+        }
+        "simpleLocksAcquire" | "barriersClose" => &["at most", "the root is there already"],
+        "simpleLocksRelease" => &["who took it", "a release depends on the lock that it gives back"],
+        "doubleBarriersEnter" => &["at most", "how many members", "the name is taken", "not the name of a znode"],
+        "doubleBarriersLeave" => &["at most"],
+        "znodesCreate" => {
+            &["the root is there already", "the mode needs one", "only with mode=persistent-ttl", "at most"]
+        }
+        "znodesRead" => &["given together with children", "at most"],
+        "txnApply" => &[
+            "the root is there already",
+            "the mode needs one",
+            "only with mode=persistent-ttl",
+            "given together with data",
+        ],
+        _ => &[],
+    }
+}
+
+/// The declarations of all problems of an operation, by status.
+pub(super) fn responses(id: &str, method: &str) -> Vec<(u16, Value)> {
+    let by_method = if method == "get" { READ } else { WRITE };
+    let lists = [ANY, by_method].into_iter().chain(own(id).iter().copied());
+    let mut by_status = std::collections::BTreeMap::<u16, Vec<ProblemType>>::new();
+    for kind in lists.flatten().copied() {
+        for status in statuses(kind) {
+            let kinds = by_status.entry(*status).or_default();
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+    }
+    let mut declared: Vec<_> =
+        by_status.into_iter().map(|(status, kinds)| (status, response(status, &kinds))).collect();
+    if let Some((_, refused)) = declared.iter_mut().find(|(status, _)| *status == 400) {
+        let rules: Vec<&str> = RULES.iter().chain(own_rules(id)).copied().collect();
+        let words = refused["description"].as_str().unwrap_or_default();
+        refused["description"] = format!("{words} Beyond the schemas it says: {}.", rules.join("; ")).into();
+        refused["x-rules"] = rules.into();
+    }
+    declared
+}
+
+fn response(status: u16, kinds: &[ProblemType]) -> Value {
+    let words: Vec<String> = kinds.iter().map(|kind| format!("`{}`: {}.", kind.slug(), kind.title())).collect();
+    let uris: Vec<String> = kinds.iter().map(|kind| kind.uri()).collect();
+    let schema = json!({"$ref": "#/components/schemas/Problem"});
+    let mut response = json!({
+        "description": words.join(" "),
+        "content": {"application/problem+json": {"schema": schema}},
+        "x-problem-types": uris,
+    });
+    if matches!(status, 429 | 503) {
+        let seconds = json!({"type": "integer", "minimum": 1});
+        response["headers"]["Retry-After"] = json!({"description": "seconds", "schema": seconds});
+    }
+    if status == 401 {
+        response["headers"]["WWW-Authenticate"] = json!({"schema": {"type": "string"}});
+    }
+    response
+}

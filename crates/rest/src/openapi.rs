@@ -11,7 +11,8 @@ use utoipa::{Modify, OpenApi as _, ToSchema};
 
 use crate::call::{Answer, Call, json};
 use crate::{
-    acquire, barriers, elections, groups, locks, metrics, multilocks, node, revoke, sessions, simple_locks, txn, znodes,
+    acquire, barriers, elections, fence, groups, locks, metrics, multilocks, node, release, revoke, sessions,
+    simple_locks, txn, znodes,
 };
 
 /// What a GET of a znode answers, by its query.
@@ -54,7 +55,9 @@ pub(crate) enum LockAnswer {
         locks::set,
         locks::list,
         locks::ticket,
-        locks::release,
+        release::release,
+        release::release_held,
+        fence::check,
         elections::campaign,
         elections::observe,
         elections::proclaim,

@@ -139,6 +139,7 @@ mod tests {
             op_index: None,
             ended: None,
             end: None,
+            holder: None,
             cycle: Vec::new(),
             zxid: 1,
         };

@@ -136,7 +136,7 @@ impl Client {
     /// # Errors
     /// When a minute was not enough.
     pub async fn open_session(&mut self, timeout_ms: u64) -> Result<Session, String> {
-        let wish = OpenSession { timeout_ms: Some(timeout_ms), label: "jepsen".into() };
+        let wish = OpenSession { timeout_ms: Some(timeout_ms), label: "jepsen".into(), client: None };
         let mut answer = self.insist(Call::post("/v1/sessions").json(&wish), |_| false).await?;
         let opened: SessionOpened = answer.read(Effect::Write).ok_or("the session cannot be read")?;
         let seed = self.rng.u64(..);

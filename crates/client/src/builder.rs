@@ -8,6 +8,7 @@ use tls::{Connector, ConnectorConfig};
 
 use crate::Error;
 use crate::client::Client;
+use crate::own_details::{own_details, plain};
 use crate::transport::Timeouts;
 
 /// Builds a [`Client`]. Made by [`Client::builder`].
@@ -24,7 +25,7 @@ impl ClientBuilder {
     pub(crate) fn new(endpoints: Vec<String>) -> ClientBuilder {
         ClientBuilder {
             endpoints,
-            session: OpenSession::default(),
+            session: OpenSession { client: Some(own_details()), ..OpenSession::default() },
             ca: None,
             own: None,
             timeouts: Timeouts {
@@ -47,6 +48,13 @@ impl ClientBuilder {
     /// Free text for people who look at the list of sessions.
     pub fn label(mut self, label: impl Into<String>) -> ClientBuilder {
         self.session.label = label.into();
+        self
+    }
+
+    /// The name of the program, for people who look at who holds a lock; the name that it was started by when not given. The
+    /// names of the machine and of the process go with it.
+    pub fn program(mut self, program: impl AsRef<str>) -> ClientBuilder {
+        self.session.client.get_or_insert_default().program = plain(program.as_ref());
         self
     }
 

@@ -55,6 +55,7 @@ mod holding;
 mod life;
 mod lock;
 mod multi_lock;
+mod own_details;
 mod semaphore;
 mod session;
 mod simple_lock;
@@ -76,10 +77,10 @@ pub use life::SessionState;
 pub use lock::{Lock, RwLock};
 pub use multi_lock::{MultiGuard, MultiLock};
 pub use protocol::{
-    AclEntry, AclInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, GroupMember, HeldPart, Leader,
-    LockHistory, LockMode, LockQueue, LockSet, LockSettings, LockSummary, MemberInfo, Mode, NamedStat, NodeSet,
-    PastTicket, Problem, ProblemType, RevokeRequest, Revoked, SessionInfo, SimpleHolder, Stat, TxnDone, TxnOp,
-    TxnResult,
+    AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, GroupMember,
+    HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSet, LockSettings, LockSummary, MemberInfo, Mode,
+    NamedStat, NodeSet, PastTicket, Problem, ProblemType, RevokeRequest, Revoked, SessionInfo, SimpleHolder, Stat,
+    TxnDone, TxnOp, TxnResult,
 };
 pub use semaphore::Semaphore;
 pub use session::SessionEvent;

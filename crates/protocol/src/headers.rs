@@ -8,6 +8,10 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 pub const MIN_ZXID: &str = "zlock-min-zxid";
 /// Request: `<lock path>;<token>`; the write is refused unless the token holds the lock when the write is applied.
 pub const IF_LOCK: &str = "if-lock";
+/// Request, behind `/v1/fence/`: the lock. For the proxy to set, whatever its client sends.
+pub const FENCE_LOCK: &str = "zlock-lock";
+/// Request, behind `/v1/fence/`: the fencing token that the proxy's client shows.
+pub const FENCE_TOKEN: &str = "zlock-token";
 /// Answer: the zxid that the answer speaks of: the write's own, or that of the state that was read.
 pub const ZXID: &str = "zlock-zxid";
 /// Answer: clients that queue for the lock and do not see each other; absent when all is well.

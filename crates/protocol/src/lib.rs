@@ -12,8 +12,10 @@
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
 //! | `path.rs` | znode paths in URLs and headers |
 //! | `past.rs` | what is remembered of locks and sessions |
+//! | `client_info.rs` | who a client is, for people |
 //! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `gathering.rs`, `cluster.rs` | requests and answers of the routes of that name |
 
+mod client_info;
 mod cluster;
 mod duration;
 mod election;
@@ -29,6 +31,7 @@ mod session_key;
 mod txn;
 mod znode;
 
+pub use client_info::{Actor, ClientDetails, ClientInfo};
 pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, StateDigest, Version};
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};

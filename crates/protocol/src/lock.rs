@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::{Actor, ClientInfo};
+
 /// How a contender wants a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -70,6 +72,9 @@ pub struct RevokeRequest {
     /// From when on the ticket may be taken away; absent for never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_ms: Option<u64>,
+    /// Who asked, as far as it is known; only where a lock's queue is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Actor>,
 }
 
 /// `POST /v1/revoke/{path}`.
@@ -125,6 +130,12 @@ pub struct Contender {
     /// Its session; absent for a persistent znode that somebody put into the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
+    /// The label of its session.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub session_label: String,
+    /// The client of its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientInfo>,
     /// Who, within the session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
@@ -271,6 +282,12 @@ pub struct SimpleHolder {
     /// Its session; absent for a znode that is not ephemeral.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
+    /// The label of its session.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub session_label: String,
+    /// The client of its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientInfo>,
     /// Who, within the session.
     pub owner: String,
     /// What it shows to resources.

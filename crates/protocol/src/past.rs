@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::LockMode;
+use crate::{Actor, ClientInfo, LockMode};
 
 /// Why a ticket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TicketEnd {
-    /// Its session gave it back.
+    /// It held, and its session gave it back.
     Released,
     /// Its session was closed.
     Closed,
@@ -17,9 +17,9 @@ pub enum TicketEnd {
     Expired,
     /// It was asked to give up and did not within the deadline.
     Revoked,
-    /// Its wait was over, or its client had gone before it had the answer.
+    /// Its wait was over, its session gave it up before it held, or its client had gone before it had the answer.
     Withdrawn,
-    /// Somebody else deleted the lock node.
+    /// Another client deleted the lock node.
     Admin,
     /// It was never let in: waiting would have closed a circle.
     Deadlock,
@@ -60,6 +60,15 @@ pub struct PastTicket {
     pub ended_ms: u64,
     /// Why.
     pub end: TicketEnd,
+    /// The label of its session.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub session_label: String,
+    /// The client of its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientInfo>,
+    /// With `revoked` and `admin`, as far as it is known: who did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Actor>,
 }
 
 /// `GET /v1/locks/{path}?history=true`.

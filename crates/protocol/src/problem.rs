@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{SessionEnded, TicketEnd, WaitsFor};
+use crate::{Contender, SessionEnded, TicketEnd, WaitsFor};
 
 /// What every problem's `type` begins with. The rest is the problem's name, and the anchor in docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
@@ -52,6 +52,9 @@ pub struct Problem {
     /// With `ticket-gone`, while its lock remembers: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<TicketEnd>,
+    /// With `not-acquired` and `not-holder`, when the request may read the lock: the first of those who hold it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Box<Contender>>,
     /// With `deadlock`: who waits for whom, from the one who asked back to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<WaitsFor>,
@@ -131,6 +134,14 @@ problem_types! {
     QuotaExceeded = "quota-exceeded", "The state is full";
     /// The lock is not held with the token.
     LockNotHeld = "lock-not-held", "The lock is not held with that token";
+    /// The ticket is another session's.
+    NotOwner = "not-owner", "The ticket belongs to another session";
+    /// The session does not hold the lock.
+    NotHolder = "not-holder", "This session does not hold the lock";
+    /// The session holds the lock with several tickets.
+    SeveralHeld = "several-held", "This session holds the lock with several tickets";
+    /// An acquire without `Idempotency-Key` and owner would wait for an earlier one of its own session.
+    BlockedByOwnSession = "blocked-by-own-session", "An earlier acquire of this session is in the way";
     /// The wait ended before the lock was granted; the waiter has left the queue.
     NotAcquired = "not-acquired", "The lock was not acquired in time";
     /// The ticket is gone: released, withdrawn, or its session ended.
@@ -217,6 +228,7 @@ mod tests {
             op_index: None,
             ended: None,
             end: None,
+            holder: None,
             cycle: Vec::new(),
             zxid: 9,
         };

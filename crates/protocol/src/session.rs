@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::{ClientDetails, ClientInfo};
+
 /// `POST /v1/sessions`. An empty body asks for the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -13,6 +15,9 @@ pub struct OpenSession {
     /// Free text for people: who are you?
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
+    /// Which program asks, where: shown to those who may read what the session holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientDetails>,
 }
 
 /// A session was opened. Nobody is told the secret again.
@@ -64,10 +69,10 @@ pub struct SessionInfo {
     pub opened_ms: u64,
     /// How many ephemeral znodes it owns.
     pub ephemeral_count: u64,
-    /// Where the client that opened it came from, when that counts; only when one session is asked for, by itself or by the
-    /// super user.
+    /// The client that opened it. Told to the session itself, to the super user, and where the request may read a znode
+    /// that the session owns: that znode's lock tells it, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<String>,
+    pub client: Option<ClientInfo>,
     /// Their paths, sorted; only when one session is asked for, and at most `limit` of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ephemerals: Vec<String>,

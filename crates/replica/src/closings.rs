@@ -77,7 +77,13 @@ mod tests {
 
     /// A session with 128 times so many ephemerals.
     async fn session(node: &Node, multis: usize) -> SessionId {
-        let open = Op::OpenSession { secret_hash: SECRET, timeout_ms: 60_000, label: String::new(), address: None };
+        let open = Op::OpenSession {
+            secret_hash: SECRET,
+            timeout_ms: 60_000,
+            label: String::new(),
+            address: None,
+            client: znode::ClientInfo::default(),
+        };
         let session = SessionId(node.propose(Request::new(open), soon()).await.unwrap().zxid.0);
         for multi in 0..multis {
             let (parent, mode) = (ZPath::root(), CreateMode::Ephemeral);

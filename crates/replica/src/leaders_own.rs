@@ -23,6 +23,7 @@ pub(crate) fn is_leaders_own(op: &Op) -> bool {
             | ProvenOp::SetLock { .. }
             | ProvenOp::Revoke { .. }
             | ProvenOp::Release { .. }
+            | ProvenOp::ReleaseHeld(_)
             | ProvenOp::HandOver { .. }
             | ProvenOp::CloseSession { .. } => false,
         },
@@ -39,6 +40,7 @@ pub(crate) fn is_leaders_own(op: &Op) -> bool {
         | Op::Upgrade(_)
         | Op::Release { .. }
         | Op::Withdraw { .. }
+        | Op::ReleaseHeld(_)
         | Op::HandOver { .. }
         | Op::Revoke { .. }
         | Op::SetLock { .. } => false,

@@ -312,7 +312,13 @@ mod tests {
         };
         let sessions = counts.map(|count| {
             let secret_hash = [0; 32];
-            let open = Op::OpenSession { secret_hash, timeout_ms: 10_000, label: String::new(), address: None };
+            let open = Op::OpenSession {
+                secret_hash,
+                timeout_ms: 10_000,
+                label: String::new(),
+                address: None,
+                client: znode::ClientInfo::default(),
+            };
             let session = apply(Request::new(open));
             for number in 0..count {
                 let (parent, name, data) = (ZPath::root(), format!("{session}-{number}"), Vec::new());
@@ -348,7 +354,13 @@ mod tests {
         let data_dir = tempfile::TempDir::new().unwrap();
         let node = runtime.block_on(leader(&data_dir));
         let (secret_hash, label) = ([7; 32], String::new());
-        let open = Request::new(Op::OpenSession { secret_hash, timeout_ms: 60_000, label, address: None });
+        let open = Request::new(Op::OpenSession {
+            secret_hash,
+            timeout_ms: 60_000,
+            label,
+            address: None,
+            client: znode::ClientInfo::default(),
+        });
         let session = SessionId(runtime.block_on(node.propose(open, soon())).unwrap().zxid.0);
         let credential = Credential { session, secret_hash };
         while node.touch_here(&[credential]).is_err() {

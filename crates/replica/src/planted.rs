@@ -100,7 +100,7 @@ mod on {
                 let (owner, attempt) = (String::new(), upgrade.attempt);
                 let (mode, label, lock_delay_ms) = (LockMode::Read, upgrade.label.clone(), 0);
                 if let Some(lock) = upgrade.ticket.parent() {
-                    *op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, attempt });
+                    *op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, attempt, keyless: None });
                 }
             }
             Op::Revoke { deadline_ms: Some(deadline_ms), .. } if is(Planted::LateDeadline) && *deadline_ms > 0 => {

@@ -9,8 +9,8 @@ use openraft::raft::ClientWriteResult;
 use storage::{Command, Responder, TypeConfig};
 use tokio::time::{Instant, sleep, timeout_at};
 use znode::{
-    Acl, Acquire, AcquireAll, Applied, BYTES_MAX, DecodeError, Identity, Op, ProvenOp, Request, SessionId, TurnOp, Txn,
-    ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
+    Acl, Acquire, AcquireAll, Applied, BYTES_MAX, DecodeError, Identity, Op, ProvenOp, ReleaseHeld, Request, SessionId,
+    TurnOp, Txn, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
 };
 
 use crate::Error;
@@ -297,13 +297,18 @@ fn op_bytes(op: &Op) -> usize {
         Op::Release { ticket } | Op::Withdraw { ticket, .. } => path(ticket),
         Op::HandOver { ticket, to } => path(ticket) + path(to),
         Op::Revoke { path: at, .. } | Op::SetLock { lock: at, .. } => path(at),
-        Op::OpenSession { label, .. } => label.len(),
+        Op::OpenSession { label, client, .. } => label.len() + client.host.len() + client.program.len(),
+        Op::ReleaseHeld(of) => release_held_bytes(of),
         Op::InTurn(write) => identity_bytes(&write.identities) + turn_bytes(&write.op),
         Op::Proven(proven) => identity_bytes(&proven.identities) + proven_bytes(&proven.op),
         Op::Reap { candidates } => candidates.len() * REQUEST_BYTES,
         Op::ExpireSessions { sessions, .. } => sessions.len() * size_of::<SessionId>(),
         Op::CloseSession { .. } | Op::AttachSession { .. } | Op::SetLimits(_) | Op::SetLockLimits(_) => 0,
     }
+}
+
+fn release_held_bytes(of: &ReleaseHeld) -> usize {
+    of.lock.as_str().len() + of.owner.as_ref().map_or(0, String::len)
 }
 
 fn turn_bytes(op: &TurnOp) -> usize {
@@ -327,6 +332,7 @@ fn proven_bytes(op: &ProvenOp) -> usize {
         ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } | ProvenOp::Release { ticket: path } => {
             path.as_str().len()
         }
+        ProvenOp::ReleaseHeld(of) => release_held_bytes(of),
         ProvenOp::HandOver { ticket, to } => ticket.as_str().len() + to.as_str().len(),
         ProvenOp::CloseSession { .. } => 0,
     }

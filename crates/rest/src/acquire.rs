@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath, Zxid,
+    Acquire, Applied, Attempt, Error, FencingToken, Keyless, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath,
+    Zxid,
 };
 
 use crate::access::{check_readable, own_credential, shown_name};
@@ -18,12 +19,19 @@ use crate::call::{Answer, Call, json};
 use crate::delivery::deliver;
 use crate::door::Door;
 use crate::heartbeat::Heartbeat;
+use crate::holders;
 use crate::lint;
 use crate::past;
 use crate::problem::Problem;
 use crate::revoke;
 use crate::waiter::Waiter;
 use crate::words;
+
+/// What to do about `blocked-by-own-session`.
+const BLOCKED: &str = "an earlier acquire of this session, also without Idempotency-Key and owner, holds the lock or waits \
+    for it with the ticket `path`, perhaps by way of a node that has died; resume that ticket, delete it, or say \
+    replace=true to give back all such tickets of the lock. Acquires that are to be told apart give an Idempotency-Key \
+    or an owner";
 
 /// What a waiting ticket came to.
 pub(crate) enum Waited {
@@ -77,6 +85,7 @@ struct Wish {
         ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
         ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
         ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
+        ("replace" = Option<bool>, Query, description = "without key and owner: give back what the session has of the lock without them"),
         ("priority" = Option<u32>, Query, description = "of a closed lock: higher is sooner; 0 when absent"),
         ("lock_delay" = Option<String>, Query, description = "keep others out for this long if the session expires")),
     responses((status = 200, description = "Held", body = Ticket),
@@ -101,7 +110,13 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         waiter.stay();
     }
     let entered = enqueue(&call.door, &mut waiter, &path).await;
-    let (ticket, grant) = entered.map_err(|problem| problem.naming(&call.door.replica().state(), &wish.texts))?;
+    let refused = |problem: Problem| {
+        if problem.is(Error::BlockedByOwnSession) {
+            return problem.because(BLOCKED);
+        }
+        problem.naming(&call.door.replica().state(), &wish.texts)
+    };
+    let (ticket, grant) = entered.map_err(refused)?;
     let grant = match grant {
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
@@ -112,7 +127,13 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
                 Standing::Waiting(answer) => return Ok(answer),
             },
         },
-        None => wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?,
+        None => {
+            let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
+            left.map_err(|problem| {
+                let state = call.door.replica().state();
+                holders::explained(problem, &call.identities, &state, &ticket, wish.wait_ms)
+            })?
+        }
     };
     let answer = held(&call, &ticket, &path, grant, heartbeat.safe_for_ms().await);
     deliver(&call.parts.extensions, waiter);
@@ -139,14 +160,29 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let mode = mode.map_or_else(|| words::take_lock_mode(query), Ok)?;
     let owner = query.take("owner")?.unwrap_or_default();
     let priority = query.get("priority")?.unwrap_or(0);
+    let keyless = keyless(query.flag("replace")?, call.caller.key.is_none() && owner.is_empty())?;
     // The state cuts a longer wish.
     let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
     let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
     std::mem::take(query).finish()?;
     let texts = [("label", label.len()), ("owner", owner.len())];
-    let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt };
+    let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt, keyless };
     let op = if priority == 0 { Op::Acquire(acquire) } else { Op::AcquireUrgent { acquire, priority } };
     Ok(Wish { op, lock, attempt, wait_ms, keep, texts })
+}
+
+/// What an acquire does about earlier ones of its session, if nothing tells its retries from it.
+fn keyless(replace: bool, is_keyless: bool) -> Result<Option<Keyless>, Problem> {
+    match (is_keyless, replace) {
+        (true, true) => Ok(Some(Keyless::Replace)),
+        (true, false) => Ok(Some(Keyless::Refuse)),
+        (false, false) => Ok(None),
+        (false, true) => {
+            let why =
+                "belongs to acquires without Idempotency-Key and owner: with one of them a retry finds its own ticket";
+            Err(Problem::bad("replace", why))
+        }
+    }
 }
 
 /// The ticket that is to be upgraded, which must be of this lock.

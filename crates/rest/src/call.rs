@@ -15,7 +15,7 @@ use replica::Consistency;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
-use znode::{Acl, Error, Identity, LockGuard, Op, Reply, State, ZPath, Zxid};
+use znode::{Acl, Error, Identity, LockGuard, Op, Reply, State, ZPath, ZnodeOp, Zxid};
 
 use crate::bodies::{Broken, Room};
 use crate::caller::{Arrival, Caller};
@@ -217,7 +217,8 @@ impl Call {
 
     fn request_guarded(&self, op: Op, guard: Option<LockGuard>) -> znode::Request {
         let (credential, own_guard) = (self.caller.credential, self.caller.guard.clone());
-        let mut request = znode::Request { credential, idempotency: None, guard: own_guard, op };
+        let address = self.peer().filter(|_| may_end_tickets(&op)).map(Peer::addr);
+        let mut request = znode::Request { credential, idempotency: None, guard: own_guard, address, op };
         // A retry asks for the same, though another guard may come to be set for it.
         request.idempotency = self.caller.key.map(|key| replica::idempotency(key, &request));
         self.proven(znode::Request { guard, ..request })
@@ -243,6 +244,11 @@ impl Call {
             Err(refusal) => Err(Problem::refused(refusal, applied.zxid)),
         }
     }
+}
+
+/// Whether an operation may end the tickets of others: then where it came from is remembered with them.
+fn may_end_tickets(op: &Op) -> bool {
+    matches!(op, Op::Revoke { .. } | Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_))
 }
 
 /// Reads what a client is sending anyway, for a moment: an answer that comes while it still sends is lost when the

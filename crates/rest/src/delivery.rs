@@ -282,7 +282,13 @@ mod tests {
         let replica = start(dir.path()).await;
         let key = protocol::SessionKey { id: 0, secret: [7; 16] };
         let secret_hash = crate::caller::secret_hash(&key);
-        let op = Op::OpenSession { secret_hash, timeout_ms: 60_000, label: String::new(), address: None };
+        let op = Op::OpenSession {
+            secret_hash,
+            timeout_ms: 60_000,
+            label: String::new(),
+            address: None,
+            client: znode::ClientInfo::default(),
+        };
         let id = replica.propose(Request::new(op), soon()).await.unwrap().zxid.0;
         let key = protocol::SessionKey { id, ..key };
         let request = format!("POST /v1/locks/l HTTP/1.1\r\nhost: x\r\nzlock-session: {key}\r\n\r\n");

@@ -179,5 +179,8 @@ async fn own_leadership(call: &mut Call, path: &ZPath) -> Result<QueueEntry, Pro
     let credential = call.caller.session()?;
     let state = call.read().await?;
     let leader = lock::holder(&state, path)?.filter(|leader| leader.session == Some(credential.session));
-    leader.ok_or_else(|| Problem::from(Error::LockNotHeld).at(path, state.last_zxid()))
+    leader.ok_or_else(|| {
+        let problem = Problem::from(Error::LockNotHeld).at(path, state.last_zxid());
+        problem.because("this session does not lead the election")
+    })
 }

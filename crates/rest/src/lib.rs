@@ -7,7 +7,7 @@
 //!             -> origin.rs     which pages of a browser may ask
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body; what it may read (access.rs)
 //!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
-//!                elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs  metrics.rs
+//!                release.rs  fence.rs  holders.rs  elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs  metrics.rs
 //!             -> problem.rs    the only place where an error meets HTTP
 //!             -> long_answers.rs  their place among the bodies (bodies.rs)
 //! ```
@@ -27,8 +27,10 @@ mod cursors;
 mod delivery;
 mod door;
 mod elections;
+mod fence;
 mod groups;
 mod heartbeat;
+mod holders;
 mod identity;
 mod lint;
 mod locks;
@@ -44,6 +46,7 @@ mod paths;
 mod peer;
 mod problem;
 mod query;
+mod release;
 mod revoke;
 mod routes;
 mod serve;

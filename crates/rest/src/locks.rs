@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use protocol::{Contender, LockList, LockQueue, LockSet, LockSummary, Released, TokenCheck};
+use protocol::{LockList, LockQueue, LockSet, LockSummary, TokenCheck};
 use tokio::time::Instant;
 use znode::lock::{self, LockStatus, QueueEntry};
-use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, Reply, State, ZPath};
+use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, State, ZPath};
 
 use crate::access::{check_readable, own_credential, shows};
 use crate::acquire::{Standing, held, standing, wait};
@@ -71,8 +71,9 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit
     let next = (end < queue.contenders as usize && !queue.entries.is_empty()).then_some(end);
     let (holders, others): (Vec<_>, Vec<_>) = queue.entries.into_iter().partition(|entry| entry.held);
     let (lingering, waiters): (Vec<_>, Vec<_>) = others.into_iter().partition(|entry| entry.lingers_until_ms.is_some());
-    let words =
-        |entries: Vec<QueueEntry>| entries.into_iter().map(|entry| contender(identities, state, entry)).collect();
+    let words = |entries: Vec<QueueEntry>| {
+        entries.into_iter().map(|entry| words::shown_contender(identities, state, entry)).collect()
+    };
     Ok(LockQueue {
         lock: path.as_str().into(),
         contenders: queue.contenders,
@@ -84,12 +85,6 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit
         blind_spots: lint::blind_spots(state, path),
         next,
     })
-}
-
-/// A contender, and its label if the request may read that: it is what the lock node holds.
-fn contender(identities: &[Identity], state: &State, mut entry: QueueEntry) -> Contender {
-    entry.label.take_if(|_| !shows(identities, state, &entry.ticket));
-    words::contender(entry)
 }
 
 fn settings(settings: LockSettings) -> protocol::LockSettings {
@@ -135,7 +130,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     };
     let summary = |lock: &ZPath| {
         let lock::LockSummary { lock, contenders, first } = lock::summary(&state, lock)?;
-        let first = contender(&call.identities, &state, first);
+        let first = words::shown_contender(&call.identities, &state, first);
         Ok(LockSummary { lock: lock.as_str().into(), contenders, first })
     };
     let locks = page.shown.into_iter().map(summary).collect::<Result<_, Error>>()?;
@@ -248,25 +243,4 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Standing::Held(grant) => Ok(held(&call, &ticket, &lock, grant, safe_for_ms)),
         Standing::Waiting(answer) => Ok(answer),
     }
-}
-
-/// Gives one hold of a ticket back, held or waiting.
-#[utoipa::path(delete, path = "/v1/tickets/{ticket}", operation_id = "ticketsRelease", tag = "locks",
-    params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
-        ("to" = Option<String>, Query, description = "of a closed lock: the ticket that is to hold next; all holds are given back")),
-    responses((status = 200, description = "Given back", body = Released)))]
-pub(crate) async fn release(mut call: Call) -> Answer {
-    let ticket = call.path("/v1/tickets")?;
-    let to = call.query.take("to")?.map(|text| ZPath::parse(&text));
-    let to = to.transpose().map_err(|_| Problem::bad("to", "not a znode path"))?;
-    std::mem::take(&mut call.query).finish()?;
-    call.caller.session()?;
-    let op = match to {
-        None => Op::Release { ticket },
-        Some(to) => Op::HandOver { ticket, to },
-    };
-    let (zxid, Reply::Released { holds }) = call.propose(op).await? else {
-        return Err(Problem::internal("a release was not answered as one"));
-    };
-    Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
 }

@@ -15,6 +15,7 @@ use crate::acquire::{enqueue, wait, wait_or_leave};
 use crate::call::{Answer, Call, WithBody, json};
 use crate::delivery::deliver;
 use crate::heartbeat::Heartbeat;
+use crate::holders;
 use crate::problem::Problem;
 use crate::query::at_most;
 use crate::wait::Wait;
@@ -54,7 +55,11 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
         // However the wait ends: if the place is kept, the client must hear of its ticket.
         let _ = wait(&call.door, &ticket, deadline).await;
     } else if grant.is_none() {
-        wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await?;
+        let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
+        left.map_err(|problem| {
+            let state = call.door.replica().state();
+            holders::explained(problem, &call.identities, &state, &ticket, wait_ms)
+        })?;
     }
     let safe_for_ms = heartbeat.safe_for_ms().await;
     let answer = view(&call.identities, &call.door.replica().state(), &ticket, safe_for_ms)?;

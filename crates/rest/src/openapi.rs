@@ -25,8 +25,8 @@ use crate::call::{Answer, Call};
 use crate::door::AtZxid;
 use crate::long_answers::OfTheState;
 use crate::{
-    acquire, barriers, elections, groups, locks, metrics, multilocks, node, openapi, revoke, sessions, simple_locks,
-    txn, znodes,
+    acquire, barriers, elections, fence, groups, locks, metrics, multilocks, node, openapi, release, revoke, sessions,
+    simple_locks, txn, znodes,
 };
 
 /// What a GET of a znode answers, by its query. Each has a field that the others lack.
@@ -99,7 +99,9 @@ pub(crate) enum LockAnswer {
         locks::set,
         locks::list,
         locks::ticket,
-        locks::release,
+        release::release,
+        release::release_held,
+        fence::check,
         elections::campaign,
         elections::observe,
         elections::proclaim,

@@ -39,6 +39,9 @@ fn past_ticket(lock: &ZPath, past: &lock::PastTicket) -> PastTicket {
         ended_zxid: past.ended.zxid.0,
         ended_ms: past.ended.time_ms,
         end: ticket_end(past.end),
+        session_label: past.session_label.to_string(),
+        client: words::client(&past.client),
+        by: past.by.as_deref().and_then(words::actor),
     }
 }
 

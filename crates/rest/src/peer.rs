@@ -44,6 +44,11 @@ impl Peer {
         Some(Identity { scheme: "x509".into(), id: subject.clone() })
     }
 
+    /// Where from, for people.
+    pub(crate) fn addr(&self) -> IpAddr {
+        self.0.addr.to_canonical()
+    }
+
     /// Where from, when its address is that of one client and not of many.
     pub(crate) fn counted_addr(&self) -> Option<IpAddr> {
         (!self.0.is_exempt).then_some(self.0.addr)

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
-use protocol::{Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
+use protocol::{Contender, Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
 use replica::{EventsError, WaitEnd};
 use znode::{Refusal, State, ZPath, Zxid};
 
@@ -28,6 +28,7 @@ pub(crate) enum Extra {
     Ended(SessionEnded),
     Cycle(Vec<WaitsFor>),
     TicketEnd(TicketEnd),
+    Holder(Box<Contender>),
 }
 
 /// How soon a client may try again that met a bound of this node.
@@ -149,6 +150,22 @@ impl Problem {
         }
     }
 
+    /// The case in words.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// Whether it is of this kind.
+    pub(crate) fn is_kind(&self, kind: ProblemType) -> bool {
+        self.kind == kind
+    }
+
+    /// The same with who holds the lock that it is about.
+    pub(crate) fn held_by(mut self, holder: Contender) -> Problem {
+        self.extra = Some(Box::new(Extra::Holder(Box::new(holder))));
+        self
+    }
+
     /// Whether the request may have had an effect.
     pub(crate) fn outcome(&self) -> Outcome {
         self.outcome
@@ -195,11 +212,12 @@ impl Problem {
 
     /// The document. `zxid` is for a problem that knows none.
     fn document(&self, zxid: Zxid) -> protocol::Problem {
-        let (mut ended, mut cycle, mut end) = (None, Vec::new(), None);
+        let (mut ended, mut cycle, mut end, mut holder) = (None, Vec::new(), None, None);
         match self.extra.as_deref() {
             Some(Extra::Ended(session)) => ended = Some(session.clone()),
             Some(Extra::Cycle(edges)) => cycle.clone_from(edges),
             Some(Extra::TicketEnd(why)) => end = Some(*why),
+            Some(Extra::Holder(first)) => holder = Some(first.clone()),
             None => {}
         }
         protocol::Problem {
@@ -215,6 +233,7 @@ impl Problem {
             ended,
             cycle,
             end,
+            holder,
             zxid: self.zxid.unwrap_or(zxid).0,
         }
     }
@@ -264,6 +283,10 @@ impl From<znode::Error> for Problem {
             E::AuthFailed => (ProblemType::AuthFailed, StatusCode::FORBIDDEN),
             E::QuotaExceeded => (ProblemType::QuotaExceeded, StatusCode::INSUFFICIENT_STORAGE),
             E::SessionRequired => (ProblemType::SessionRequired, StatusCode::UNAUTHORIZED),
+            E::NotOwner => (ProblemType::NotOwner, StatusCode::FORBIDDEN),
+            E::NotHolder => (ProblemType::NotHolder, StatusCode::NOT_FOUND),
+            E::SeveralHeld => (ProblemType::SeveralHeld, StatusCode::CONFLICT),
+            E::BlockedByOwnSession => (ProblemType::BlockedByOwnSession, StatusCode::CONFLICT),
             E::LockNotHeld => (ProblemType::LockNotHeld, StatusCode::PRECONDITION_FAILED),
             E::RequestKeyReused => (ProblemType::RequestKeyReused, StatusCode::UNPROCESSABLE_ENTITY),
             E::RequestKeyEvicted => (ProblemType::RequestKeyEvicted, StatusCode::CONFLICT),
@@ -344,8 +367,8 @@ pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
     match kind {
         P::BadRequest | P::InvalidAcl => &[400],
         P::SessionRequired => &[401],
-        P::AuthFailed | P::NoAuth | P::ForeignOrigin => &[403],
-        P::NoNode | P::NoSession | P::NoRoute => &[404],
+        P::AuthFailed | P::NoAuth | P::ForeignOrigin | P::NotOwner => &[403],
+        P::NoNode | P::NoSession | P::NoRoute | P::NotHolder => &[404],
         P::MethodNotAllowed => &[405],
         P::RequestTimeout => &[408],
         P::NotAcquired
@@ -357,6 +380,8 @@ pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
         | P::Overlap
         | P::HandOverRefused
         | P::Superseded
+        | P::SeveralHeld
+        | P::BlockedByOwnSession
         | P::NodeExists
         | P::NotEmpty
         | P::NoChildrenForEphemerals
@@ -364,7 +389,9 @@ pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
         | P::SequenceExhausted => &[409],
         P::LimitReached => &[409, 413],
         P::SessionExpired | P::TicketGone | P::EventsGone => &[410],
-        P::BadVersion | P::LockNotHeld => &[412],
+        P::BadVersion => &[412],
+        // 403 at the fence: what a proxy understands.
+        P::LockNotHeld => &[403, 412],
         P::BodyTooLarge => &[413],
         P::UriTooLong => &[414],
         P::UnsupportedMediaType => &[415],
@@ -396,6 +423,10 @@ fn error_name(error: znode::Error) -> &'static str {
         E::QuotaExceeded => "QuotaExceeded",
         E::SessionRequired => "SessionRequired",
         E::LockNotHeld => "LockNotHeld",
+        E::NotOwner => "NotOwner",
+        E::NotHolder => "NotHolder",
+        E::SeveralHeld => "SeveralHeld",
+        E::BlockedByOwnSession => "BlockedByOwnSession",
         E::RequestKeyReused => "RequestKeyReused",
         E::RequestKeyEvicted => "RequestKeyEvicted",
         E::SequenceExhausted => "SequenceExhausted",

@@ -10,6 +10,7 @@ use znode::{Error, Op, Reply, ZPath};
 use crate::call::{Answer, Call, json};
 use crate::past;
 use crate::problem::Problem;
+use crate::words;
 
 /// Asks for a ticket back, or for those of all who hold a lock.
 #[utoipa::path(post, path = "/v1/revoke/{path}", operation_id = "locksRevoke", tag = "locks",
@@ -48,11 +49,18 @@ pub(crate) async fn wait(replica: &Replica, ticket: &ZPath, deadline: Instant) -
     }
 }
 
+/// For those who may read the lock: with who asked.
+pub(crate) fn shown(revocation: Revocation) -> RevokeRequest {
+    let actor = words::actor(&revocation.by);
+    RevokeRequest { actor, ..request(revocation) }
+}
+
 pub(crate) fn request(revocation: Revocation) -> RevokeRequest {
     RevokeRequest {
         zxid: revocation.at.zxid.0,
         asked_ms: revocation.at.time_ms,
-        by: revocation.by.map(|session| session.0),
+        by: revocation.by.session.map(|session| session.0),
         due_ms: revocation.due_ms,
+        actor: None,
     }
 }

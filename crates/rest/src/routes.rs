@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use protocol::ProblemType;
 use replica::Replica;
 use tokio_util::sync::CancellationToken;
@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::door::{Door, at_the_door};
 use crate::problem::Problem;
 use crate::{
-    RestConfig, acquire, barriers, elections, groups, locks, metrics, multilocks, node, openapi, revoke, sessions,
-    simple_locks, txn, znodes,
+    RestConfig, acquire, barriers, elections, fence, groups, locks, metrics, multilocks, node, openapi, release,
+    revoke, sessions, simple_locks, txn, znodes,
 };
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
@@ -37,9 +37,15 @@ pub(crate) fn routes(door: Door) -> Router {
         .route("/v1/txn", post(txn::apply))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", get(locks::list))
-        .route("/v1/locks/{*path}", post(acquire::acquire).get(locks::queue).put(locks::set))
+        .route(
+            "/v1/locks/{*path}",
+            post(acquire::acquire).get(locks::queue).put(locks::set).delete(release::release_held),
+        )
         .route("/v1/revoke/{*path}", post(revoke::revoke))
-        .route("/v1/tickets/{*ticket}", get(locks::ticket).delete(locks::release))
+        .route("/v1/tickets/{*ticket}", get(locks::ticket).delete(release::release))
+        .route("/v1/fence", get(fence::check))
+        .route("/v1/fence/", any(fence::check_behind))
+        .route("/v1/fence/{*request}", any(fence::check_behind))
         .route(
             "/v1/elections/{*path}",
             post(elections::campaign).get(elections::observe).put(elections::proclaim).delete(elections::resign),

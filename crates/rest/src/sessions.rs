@@ -4,15 +4,17 @@ use std::str::FromStr;
 
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
-use protocol::{Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened};
+use protocol::{ClientDetails, Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened};
 use replica::Touch;
-use znode::{Op, Reply, SUPER, Session, SessionId, ZPath};
+use znode::{ClientInfo, Identity, Op, Reply, SUPER, Session, SessionId, State, ZPath};
 
+use crate::access::shows;
 use crate::call::{Answer, Call, WithBody, json, with_header};
 use crate::caller::secret_hash;
 use crate::past;
 use crate::peer::Peer;
 use crate::problem::Problem;
+use crate::words;
 
 /// How long, counted from the moment the client sent the request, the session cannot have expired.
 ///
@@ -40,8 +42,10 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     if address.is_some_and(|address| !call.door.session_rates().take(address)) {
         return Err(Problem::too_many("new sessions from your address"));
     }
-    let texts = [("label", wish.label.len())];
-    let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label, address };
+    let client = client(wish.client.unwrap_or_default(), call.peer())?;
+    let texts =
+        [("label", wish.label.len()), ("client.host", client.host.len()), ("client.program", client.program.len())];
+    let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label, address, client };
     let opened = call.propose(op).await.map_err(|problem| problem.naming(&call.door.replica().state(), &texts));
     let (zxid, Reply::SessionOpened { session, timeout_ms }) = opened? else {
         return Err(Problem::internal("an open was not answered as one"));
@@ -56,6 +60,17 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
         safe_for_ms: safe_for_ms(timeout_ms),
     };
     Ok(with_header(json(StatusCode::CREATED, zxid, &opened), LOCATION, format!("/v1/sessions/{session}")))
+}
+
+/// Who a client says that it is, and where it was seen.
+fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Problem> {
+    let ClientDetails { host, pid, program } = details;
+    for (name, text) in [("client.host", &host), ("client.program", &program)] {
+        if text.chars().any(char::is_control) {
+            return Err(Problem::bad(name, "control characters are not taken"));
+        }
+    }
+    Ok(ClientInfo { host, pid, program, address: peer.map(Peer::addr) })
 }
 
 /// Keeps a session alive; answered by the leader.
@@ -102,10 +117,8 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let more = ephemerals.len() > limit;
     ephemerals.truncate(limit);
     let next = if more { ephemerals.last().cloned() } else { None };
-    // Where a client is concerns only itself and operators.
-    let is_super = call.identities.iter().any(|identity| identity.scheme == SUPER);
-    let address = session.address.filter(|_| own || is_super).map(|address| address.to_string());
-    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, address, ..info(session) }))
+    let client = words::client(&session.client).filter(|_| own || shows_client(&call.identities, &state, session));
+    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, client, ..info(session) }))
 }
 
 /// A page of sessions.
@@ -117,11 +130,24 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let limit = call.query.limit(call.door.config().page_max)?;
     let after = SessionId(call.query.get("after")?.unwrap_or(0));
     call.query.finish()?;
-    let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(limit + 1).map(info).collect();
+    let shown = |session: &Session| {
+        let client = words::client(&session.client).filter(|_| shows_client(&call.identities, &state, session));
+        SessionInfo { client, ..info(session) }
+    };
+    let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(limit + 1).map(shown).collect();
     let more = sessions.len() > limit;
     sessions.truncate(limit);
     let next = if more { sessions.last().map(|session| session.id) } else { None };
     Ok(json(StatusCode::OK, state.last_zxid(), &SessionList { sessions, next }))
+}
+
+/// Znodes of one session that are looked at to find one that the request may read.
+const LOOKS_MAX: usize = 8;
+
+/// Whether the request may know where a client is: it may read what the client holds, which says the same.
+fn shows_client(identities: &[Identity], state: &State, session: &Session) -> bool {
+    let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
+    is_super || session.ephemerals().take(LOOKS_MAX).any(|path| shows(identities, state, path))
 }
 
 fn info(session: &Session) -> SessionInfo {
@@ -131,7 +157,7 @@ fn info(session: &Session) -> SessionInfo {
         label: session.label.to_string(),
         opened_ms: session.opened_ms,
         ephemeral_count: session.ephemeral_count() as u64,
-        address: None,
+        client: None,
         ephemerals: Vec::new(),
         next: None,
     }

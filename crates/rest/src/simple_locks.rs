@@ -15,6 +15,7 @@ use znode::{CreateMode, Error, FencingToken, LockGuard, Op, SessionId, State, ZP
 use crate::access::check_readable;
 use crate::call::{Answer, Call, json};
 use crate::heartbeat::Heartbeat;
+use crate::holders;
 use crate::own_znode::{create, make_directories, owner, present};
 use crate::past;
 use crate::problem::Problem;
@@ -60,8 +61,8 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
             Some(_) => Step::Watch(WatchKey::Node(path.clone())),
         };
         if left_ms == 0 || wait.until(&call, state, gone).await?.0.is_none() {
-            let detail = "the wait ended while others held the lock";
-            return Err(Problem::not_acquired(&path, seen).because(detail));
+            let problem = Problem::not_acquired(&path, seen);
+            return Err(holders::of_simple(problem, &call.identities, &call.door.replica().state(), &path));
         }
     };
     let (ticket, lock) = (path.as_str().into(), path.as_str().into());
@@ -105,12 +106,7 @@ pub(crate) async fn look(mut call: Call) -> Answer {
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     check_readable(&call.identities, &state, &path)?;
-    let holder = state.node(&path).map(|node| protocol::SimpleHolder {
-        session: owner(&state, &path).map(|session| session.0),
-        owner: String::from_utf8_lossy(node.data()).into_owned(),
-        fencing_token: node.stat().czxid.0,
-        since_ms: node.stat().ctime_ms,
-    });
+    let holder = holders::simple(&state, &path);
     Ok(json(StatusCode::OK, state.last_zxid(), &SimpleLock { lock: path.as_str().into(), holder }))
 }
 
@@ -136,7 +132,8 @@ pub(crate) async fn release(mut call: Call) -> Answer {
         return Ok(released(state.last_zxid()));
     }
     let Some(token) = holder(&state, &path, credential.session, &id) else {
-        return Err(Problem::from(Error::LockNotHeld).at(&path, state.last_zxid()));
+        let problem = Problem::from(Error::LockNotHeld).at(&path, state.last_zxid());
+        return Err(problem.because("this owner of this session does not hold the lock"));
     };
     drop(state);
     Ok(released(delete(&mut call, path, token.into()).await?))

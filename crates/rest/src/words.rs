@@ -1,10 +1,13 @@
 //! From the state machine's words to the API's, and back.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::{AclEntry, EventInfo, EventKind, Mode, Stat, ZnodeInfo};
 use znode::{Acl, CreateMode, Identity, LockMode, State, ZPath, Znode};
 
+use crate::access::shows;
 use crate::problem::Problem;
 use crate::query::Query;
 
@@ -114,14 +117,16 @@ pub(crate) fn lock_mode_of(
     }
 }
 
+/// A lock mode by its name.
+pub(crate) fn parse_lock_mode(text: &str) -> Result<protocol::LockMode, Problem> {
+    // The names are those of JSON, so that there is one list of them.
+    let mode = serde_json::from_value(text.into());
+    mode.map_err(|_| Problem::bad("mode", "exclusive, read, write, latch or semaphore"))
+}
+
 /// The same from the query.
 pub(crate) fn take_lock_mode(query: &mut Query) -> Result<LockMode, Problem> {
-    let mode = match query.take("mode")? {
-        None => protocol::LockMode::default(),
-        // The names are those of JSON, so that there is one list of them.
-        Some(text) => serde_json::from_value(text.into())
-            .map_err(|_| Problem::bad("mode", "exclusive, read, write, latch or semaphore"))?,
-    };
+    let mode = query.take("mode")?.map_or_else(|| Ok(protocol::LockMode::default()), |text| parse_lock_mode(&text))?;
     lock_mode_of(mode, query.get("permits")?, query.get("limit")?)
 }
 
@@ -135,23 +140,63 @@ pub(crate) fn lock_mode(mode: LockMode) -> protocol::LockMode {
     }
 }
 
-pub(crate) fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
+/// What is known of a client; nothing when that is nothing.
+pub(crate) fn client(client: &znode::ClientInfo) -> Option<protocol::ClientInfo> {
+    let known = || protocol::ClientInfo {
+        host: client.host.clone(),
+        pid: client.pid,
+        program: client.program.clone(),
+        address: client.address.map(|address| address.to_string()),
+    };
+    (!client.is_empty()).then(known)
+}
+
+pub(crate) fn actor(actor: &znode::Actor) -> Option<protocol::Actor> {
+    let known = || protocol::Actor {
+        session: actor.session.map(|session| session.0),
+        label: actor.label.clone(),
+        identity: actor.identity.clone(),
+        client: client(&actor.client),
+    };
+    (*actor != znode::Actor::default()).then(known)
+}
+
+fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
     protocol::Contender {
         ticket: entry.ticket.as_str().into(),
         position: entry.position,
         mode: lock_mode(entry.mode),
         session: entry.session.map(|session| session.0),
+        session_label: entry.session_label,
+        client: client(&entry.client),
         owner: entry.owner,
         label: entry.label.unwrap_or_default(),
         since_ms: entry.since_ms,
         fencing_token: entry.token.0,
         held_since_ms: entry.grant.map(|grant| grant.at.time_ms),
-        revoke: entry.revocation.map(crate::revoke::request),
+        revoke: entry.revocation.map(crate::revoke::shown),
         holds: entry.holds,
         permits: entry.permits,
         priority: entry.priority,
         lingers_until_ms: entry.lingers_until_ms,
     }
+}
+
+/// A contender, without what the request may not read: its label is what the lock node holds, and where its client is may be
+/// known by those who may read that.
+pub(crate) fn shown_contender(
+    identities: &[Identity],
+    state: &State,
+    mut entry: znode::lock::QueueEntry,
+) -> protocol::Contender {
+    if !shows(identities, state, &entry.ticket) {
+        entry.label = None;
+        entry.client = Arc::default();
+        if let Some(asked) = &mut entry.revocation {
+            asked.by.client = znode::ClientInfo::default();
+        }
+    }
+    contender(entry)
 }
 
 /// The letters of ZooKeeper's command line, in its order.

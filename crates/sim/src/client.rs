@@ -184,7 +184,13 @@ impl Client {
         let mut secret_hash = [0; 32];
         self.random.fill(&mut secret_hash);
         let sent_ms = self.now_ms();
-        let op = Op::OpenSession { secret_hash, timeout_ms, label: format!("client {}", self.id), address: None };
+        let op = Op::OpenSession {
+            secret_hash,
+            timeout_ms,
+            label: format!("client {}", self.id),
+            address: None,
+            client: znode::ClientInfo::default(),
+        };
         let Written::Done(applied) = self.write(Request::new(op)).await else { return None };
         let Ok(znode::Reply::SessionOpened { session, timeout_ms }) = applied.reply else { return None };
         let lease = Rc::new(RefCell::new(Lease { session, timeout_ms, sent_ms, over: false }));

@@ -68,7 +68,13 @@ impl Machines {
         machines.run_until_ready();
         for id in 1..=3 {
             let secret_hash = [7; 32];
-            let open = Op::OpenSession { secret_hash, timeout_ms: SESSION_MS, label: String::new(), address: None };
+            let open = Op::OpenSession {
+                secret_hash,
+                timeout_ms: SESSION_MS,
+                label: String::new(),
+                address: None,
+                client: znode::ClientInfo::default(),
+            };
             let call = machines.ask(id, Call::Propose(Request::new(open)));
             while !machines.replies.contains_key(&call) {
                 machines.step();

@@ -158,7 +158,15 @@ async fn lock_cycle(client: &mut Client, session: &Session) {
     };
     let lock_delay_ms = if client.random.u8(..4) == 0 { 500 } else { 0 };
     let owner = if client.random.u8(..4) == 0 { "me".into() } else { String::new() };
-    let acquire = Acquire { lock: lock.clone(), mode, owner, label: String::new(), lock_delay_ms, attempt: Attempt(0) };
+    let acquire = Acquire {
+        lock: lock.clone(),
+        mode,
+        owner,
+        label: String::new(),
+        lock_delay_ms,
+        attempt: Attempt(0),
+        keyless: None,
+    };
     let request = client.request(session, Op::Acquire(acquire));
     let (written, attempt) = client.acquire(request).await;
     let Written::Done(applied) = written else {

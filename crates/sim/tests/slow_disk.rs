@@ -88,7 +88,13 @@ impl Machine {
 fn a_session_whose_expiry_is_on_its_way_is_not_told_that_it_lives() {
     let mut machine = Machine::start();
     let secret_hash = [7; 32];
-    let open = Op::OpenSession { secret_hash, timeout_ms: TIMEOUT_MS, label: String::new(), address: None };
+    let open = Op::OpenSession {
+        secret_hash,
+        timeout_ms: TIMEOUT_MS,
+        label: String::new(),
+        address: None,
+        client: znode::ClientInfo::default(),
+    };
     let Reply::Applied(Ok(opened)) = machine.ask(Call::Propose(Request::new(open))) else { panic!("it is open") };
     let session = Credential { session: znode::SessionId(opened.zxid.0), secret_hash };
     machine.stall();

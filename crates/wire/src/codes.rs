@@ -48,6 +48,10 @@ pub(crate) fn told(refusal: Error) -> Told {
         | Error::HandOverRefused
         | Error::Overlap
         | Error::LockUnsettled
+        | Error::NotOwner
+        | Error::NotHolder
+        | Error::SeveralHeld
+        | Error::BlockedByOwnSession
         | Error::OutOfTurn => return Told::Closed,
     })
 }

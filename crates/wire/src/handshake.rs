@@ -11,7 +11,7 @@ use tls::{Place, Stream, source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 use tracing::debug;
-use znode::{Credential, Op, Reply, Request, SessionId, Zxid};
+use znode::{ClientInfo, Credential, Op, Reply, Request, SessionId, Zxid};
 
 use crate::client::{Arrival, Client};
 use crate::door::Door;
@@ -30,6 +30,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// What sessions of this door are called in lists of sessions.
 const LABEL: &str = "zookeeper";
+/// And what their clients are called.
+const PROGRAM: &str = "zookeeper client";
 
 /// A stranger, and the place that it has among the connections.
 #[derive(Clone, Copy)]
@@ -145,10 +147,13 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     let secret_hash = Sha256::digest(&password).into();
     let propose = if connection == 0 {
         let address = (!guest.place.is_exempt()).then(|| guest.addr.ip());
+        // ZooKeeper's protocol has no place for a name: the address is all that is known.
+        let seen = Some(guest.addr.ip().to_canonical());
+        let client = ClientInfo { program: PROGRAM.into(), ..ClientInfo::at(seen) };
         if address.is_some_and(|address| !door.session_rates.take(address)) {
             return Err(NoSession::Unavailable("too many new sessions from its address".into()));
         }
-        Request::new(Op::OpenSession { secret_hash, timeout_ms, label: LABEL.into(), address })
+        Request::new(Op::OpenSession { secret_hash, timeout_ms, label: LABEL.into(), address, client })
     } else {
         let credential = Some(Credential { session: named, secret_hash });
         Request { credential, ..Request::new(Op::AttachSession { connection, timeout_ms }) }

@@ -98,7 +98,16 @@ mod tests {
             state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { time_ms: zxid, request });
         };
         let secret_hash = [0; 32];
-        apply(1, Request::new(Op::OpenSession { secret_hash, timeout_ms: 5_000, label: String::new(), address: None }));
+        apply(
+            1,
+            Request::new(Op::OpenSession {
+                secret_hash,
+                timeout_ms: 5_000,
+                label: String::new(),
+                address: None,
+                client: znode::ClientInfo::default(),
+            }),
+        );
         let (session, connection) = (SessionId(1), 7);
         let credential = Some(Credential { session, secret_hash });
         apply(2, Request { credential, ..Request::new(Op::AttachSession { connection, timeout_ms: 5_000 }) });

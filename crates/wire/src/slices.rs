@@ -321,6 +321,7 @@ mod tests {
         };
         let secret_hash = [0; 32];
         apply(znode::Request::new(Op::OpenSession {
+            client: znode::ClientInfo::default(),
             secret_hash,
             timeout_ms: 5_000,
             label: String::new(),

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::keyless::is_keyless;
 use crate::lock::deadlock::Newcomer;
 use crate::lock::{self, LockStatus};
 use crate::quota::Growth;
@@ -62,29 +63,7 @@ impl State {
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => self.hold_once_more(&ticket, hold),
-            None => {
-                let way = self.way_into(lock, changes)?;
-                if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
-                    return Err(refuse(Error::LockNotClosed));
-                }
-                let before = self.is_full(lock).then(|| self.clone());
-                let ticket = match self.enqueue_in_mode(acquire, way, false, id, hold, changes)? {
-                    Entered::At(ticket) => ticket,
-                    Entered::NotLetIn(answer) => return Ok(answer),
-                };
-                if priority > 0 {
-                    self.prioritize(&ticket, priority);
-                }
-                self.settle(changes);
-                if let Some(before) = before
-                    && let Err(refusal) = self.check_waiters(&ticket)
-                {
-                    *self = before;
-                    changes.clear();
-                    return Err(refusal);
-                }
-                self.acquired(&ticket)
-            }
+            None => self.acquire_anew(acquire, priority, id, hold, changes),
         }
     }
 
@@ -261,6 +240,7 @@ impl State {
             holds: vec![hold],
             released: 0,
             lingers_until_ms: None,
+            keyless: is_keyless(acquire),
         };
         let data = acquire.label.as_bytes().into();
         if passes && self.unsettled.contains(lock) {
@@ -355,7 +335,7 @@ impl State {
     fn check_own(&self, path: &ZPath, session: Option<SessionId>) -> Result<SessionId, Error> {
         let id = session.ok_or(Error::SessionRequired)?;
         let node = self.node(path).ok_or(Error::NoNode)?;
-        if node.owner() == Some(id) { Ok(id) } else { Err(Error::LockNotHeld) }
+        if node.owner() == Some(id) { Ok(id) } else { Err(Error::NotOwner) }
     }
 
     /// Changes what a ticket knows; `None` when it was made without an acquire and knows nothing.

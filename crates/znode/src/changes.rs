@@ -1,10 +1,11 @@
 //! What an entry changes beside the state: events, and queues to be looked at when it is through.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::lock::TicketEnd;
-use crate::{Acl, Event, EventKind, Identity, LogPosition, Recorded, SessionId, Term, ZPath, Zxid};
+use crate::{Acl, Event, EventKind, Identity, LogPosition, Recorded, Session, SessionId, Term, ZPath, Zxid};
 
 /// What one transaction has changed so far.
 #[derive(Debug)]
@@ -28,6 +29,10 @@ pub(crate) struct Changes {
     pub(crate) steps: u64,
     /// Who asks.
     pub(crate) session: Option<SessionId>,
+    /// Where the request came from, if it says so.
+    pub(crate) address: Option<IpAddr>,
+    /// The sessions that this entry ends.
+    pub(crate) ended: BTreeMap<SessionId, Arc<Session>>,
     /// Why tickets end in this entry, as far as the operation alone tells.
     pub(crate) end: Option<TicketEnd>,
 }
@@ -37,8 +42,23 @@ impl Changes {
         let (parents, queues, touched, granted, late) = Default::default();
         let (zxid, term) = (at.zxid, at.term);
         let (identities, events) = (Vec::new(), Vec::new());
-        let (session, end) = (None, None);
-        Changes { zxid, term, identities, events, parents, queues, touched, granted, late, steps: 0, session, end }
+        let (session, address, end, ended) = Default::default();
+        Changes {
+            zxid,
+            term,
+            identities,
+            events,
+            parents,
+            queues,
+            touched,
+            granted,
+            late,
+            steps: 0,
+            session,
+            address,
+            ended,
+            end,
+        }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {

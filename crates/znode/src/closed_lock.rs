@@ -115,7 +115,7 @@ impl State {
         Ok(Reply::Released { holds: 0 })
     }
 
-    fn place_of(&self, ticket: &ZPath) -> Place {
+    pub(crate) fn place_of(&self, ticket: &ZPath) -> Place {
         Place::of(ticket.name(), self.nodes[ticket].czxid).expect("a lock node has a number")
     }
 

@@ -45,7 +45,7 @@ pub enum Error {
     /// The operation needs a session and the request names none.
     #[error("the operation needs a session")]
     SessionRequired,
-    /// The lock that the request is guarded by is not held with the given token, or the ticket is another session's.
+    /// The lock that the request is guarded by is not held with the given token.
     #[error("the lock is not held with that token")]
     LockNotHeld,
     /// The idempotency key was used before with another body.
@@ -114,6 +114,18 @@ pub enum Error {
     /// Very many came to hold the lock at once, and the next entries are still to write them down.
     #[error("the lock's holders are still being written down; try again with a new key")]
     LockUnsettled,
+    /// The znode is another session's.
+    #[error("the ticket belongs to another session")]
+    NotOwner,
+    /// The session does not hold the lock.
+    #[error("this session does not hold the lock")]
+    NotHolder,
+    /// The session holds the lock more than once, and the request does not say which of them it means.
+    #[error("this session holds the lock with several tickets")]
+    SeveralHeld,
+    /// An acquire without key and owner would wait for one of its own session.
+    #[error("an earlier acquire of this session, also without Idempotency-Key and owner, is in the way")]
+    BlockedByOwnSession,
 }
 
 impl Error {
@@ -155,6 +167,10 @@ impl Error {
             Error::HandOverRefused => -1023,
             Error::Overlap => -1024,
             Error::LockUnsettled => -1025,
+            Error::NotOwner => -1026,
+            Error::NotHolder => -1027,
+            Error::SeveralHeld => -1028,
+            Error::BlockedByOwnSession => -1029,
         }
     }
 }

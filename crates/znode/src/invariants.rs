@@ -194,6 +194,12 @@ impl State {
         let mut listed = BTreeSet::new();
         let mut by_source = BTreeMap::new();
         for (id, session) in &self.sessions {
+            let keyless = session
+                .ephemerals()
+                .filter(|path| self.node(path).and_then(Znode::contender).is_some_and(|contender| contender.keyless));
+            if !keyless.eq(&session.keyless) {
+                return Err(format!("session {id}: {:?} are not those without a key", session.keyless));
+            }
             if let Some(address) = session.address {
                 *by_source.entry(source(address)).or_insert(0) += 1;
             }

@@ -224,6 +224,12 @@ impl Ledger {
         waits.or(urgent).or_else(last).filter(|before| *before != place)
     }
 
+    /// Whether one holds, or comes before another who waits.
+    pub(crate) fn comes_before(&self, place: &Place, other: &Place) -> bool {
+        let turn = |place| (Reverse(self.priority_of(place)), place);
+        self.granted.contains_key(place) || turn(place) < turn(other)
+    }
+
     pub(crate) fn grant_of(&self, place: &Place) -> Option<&Grant> {
         self.granted.get(place)
     }

@@ -12,7 +12,9 @@
 //! ledger.rs     who holds a semaphore, a lock that was passed          settle.rs    who is next there
 //! multilock.rs  several locks at once, all or none                     semaphore.rs permits
 //! closed_lock.rs  priorities, a bounded queue, hand-over               quota.rs     what a subtree may have
+//! keyless.rs    acquires that nothing tells apart                   release_held.rs  giving back by the lock's name
 //! subtree.rs    what is below each znode                               acls.rs      each ACL once
+//! client_info.rs  who a client is, for people
 //! cost.rs       what one entry may do                                  weight.rs    what the state may weigh
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
 //! system_paths.rs  /zookeeper, which is not the clients'                permissions.rs  which ACL counts, and for whom
@@ -24,12 +26,14 @@ mod acls;
 mod acquire;
 mod applied;
 mod changes;
+mod client_info;
 mod closed_lock;
 mod codec;
 mod cost;
 mod error;
 mod ids;
 mod invariants;
+mod keyless;
 mod ledger;
 mod ledger_records;
 mod limits;
@@ -39,6 +43,7 @@ mod path;
 mod permissions;
 mod proven;
 mod quota;
+mod release_held;
 mod semaphore;
 mod session;
 mod sessions;
@@ -55,6 +60,7 @@ mod znode;
 
 pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WRITE, fixed_acl, permits, user};
 pub use applied::{Applied, Event, EventKind, Recorded, Reply};
+pub use client_info::{Actor, ClientInfo};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
@@ -69,7 +75,7 @@ pub use stat::Stat;
 pub use state::State;
 pub use subtree::Usage;
 pub use txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, LockGuard, LockMode, Op, Policy,
-    ReapCandidate, Request, TurnOp, Txn, Upgrade, ZnodeOp,
+    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, Keyless, LockGuard, LockMode, Op, Policy,
+    ReapCandidate, ReleaseHeld, Request, TurnOp, Txn, Upgrade, ZnodeOp,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

@@ -5,6 +5,7 @@
 //! queue by number, then by czxid, then by name. A writer holds when nothing is before it; a reader when no writer is before it.
 
 pub(crate) mod deadlock;
+mod grants;
 mod limits;
 pub(crate) mod naming;
 pub(crate) mod past;
@@ -13,13 +14,14 @@ pub(crate) mod revoke;
 pub(crate) mod upgrade;
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
 use crate::ledger::{Demand, demand_of};
 use crate::znode::{Contender, Kind, Place, Znode, is_shared, mode_of, sequence_of};
-use crate::{Error, FencingToken, LockMode, LockSettings, SessionId, State, ZPath, Zxid};
+use crate::{ClientInfo, Error, FencingToken, LockMode, LockSettings, SessionId, State, ZPath, Zxid};
 
 pub use deadlock::WaitsFor;
 pub use limits::LockLimits;
@@ -57,6 +59,10 @@ pub struct QueueEntry {
     pub mode: LockMode,
     /// Its session; `None` for a znode that is not ephemeral.
     pub session: Option<SessionId>,
+    /// The label of its session; empty also when the session has ended and is forgotten.
+    pub session_label: String,
+    /// The client of its session, likewise.
+    pub client: Arc<ClientInfo>,
     /// Who, within the session; empty for nobody.
     pub owner: String,
     /// The lock node's data if that is text, and no longer than a label may be.
@@ -332,6 +338,7 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
     };
     let held = matches!(status(state, &ticket), Ok(LockStatus::Held { .. }));
     let acquired = node.contender();
+    let (session_label, client) = who(state, node);
     Ok(QueueEntry {
         position: count(position),
         held,
@@ -341,6 +348,8 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
             _ => mode_of(name),
         },
         session: node.owner(),
+        session_label,
+        client,
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
         label: label(state, node),
         since_ms: node.ctime_ms,
@@ -353,6 +362,14 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         lingers_until_ms: node.lingers_until_ms(),
         ticket,
     })
+}
+
+/// The session of a lock node, open or, while the node lingers, ended.
+fn who(state: &State, node: &Znode) -> (String, Arc<ClientInfo>) {
+    let Some(id) = node.owner() else { return Default::default() };
+    let open = state.session(id).map(|session| (session.label.to_string(), session.client.clone()));
+    let ended = || state.ended_session(id).map(|ended| (ended.label.clone(), ended.client.clone()));
+    open.or_else(ended).unwrap_or_default()
 }
 
 fn node_place(ticket: &ZPath, node: &Znode) -> Option<Place> {

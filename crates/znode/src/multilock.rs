@@ -234,6 +234,7 @@ impl AcquireAll {
             label: self.label.clone(),
             lock_delay_ms: self.lock_delay_ms,
             attempt: self.attempt,
+            keyless: None,
         }
     }
 

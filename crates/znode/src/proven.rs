@@ -2,7 +2,7 @@
 
 use bincode::{Decode, Encode};
 
-use crate::{Acl, Acquire, AcquireAll, Identity, LockSettings, Op, SessionId, Upgrade, ZPath, ZnodeOp};
+use crate::{Acl, Acquire, AcquireAll, Identity, LockSettings, Op, ReleaseHeld, SessionId, Upgrade, ZPath, ZnodeOp};
 
 /// An operation and who asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -66,6 +66,8 @@ pub enum ProvenOp {
         /// The lock node.
         ticket: ZPath,
     },
+    /// As [`Op::ReleaseHeld`], which may have a guard.
+    ReleaseHeld(ReleaseHeld),
     /// As [`Op::HandOver`].
     HandOver {
         /// The lock node that holds.
@@ -99,6 +101,7 @@ impl Op {
             Op::SetLock { lock, settings } => ProvenOp::SetLock { lock, settings },
             Op::Revoke { path, deadline_ms } => ProvenOp::Revoke { path, deadline_ms },
             Op::Release { ticket } => ProvenOp::Release { ticket },
+            Op::ReleaseHeld(of) => ProvenOp::ReleaseHeld(of),
             Op::HandOver { ticket, to } => ProvenOp::HandOver { ticket, to },
             Op::CloseSession { session } => ProvenOp::CloseSession { session },
             other => return other,
@@ -121,6 +124,7 @@ impl From<ProvenOp> for Op {
             ProvenOp::SetLock { lock, settings } => Op::SetLock { lock, settings },
             ProvenOp::Revoke { path, deadline_ms } => Op::Revoke { path, deadline_ms },
             ProvenOp::Release { ticket } => Op::Release { ticket },
+            ProvenOp::ReleaseHeld(of) => Op::ReleaseHeld(of),
             ProvenOp::HandOver { ticket, to } => Op::HandOver { ticket, to },
             ProvenOp::CloseSession { session } => Op::CloseSession { session },
         }

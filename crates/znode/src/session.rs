@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::{Idempotency, Limits, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid, weight};
+use crate::znode::Contender;
+use crate::{ClientInfo, Idempotency, Limits, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid, weight};
 
 /// A session. Its deadline is the leader's knowledge and not part of the state.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct Session {
     pub opened_ms: u64,
     /// Where the client that opened it came from, if that counts.
     pub address: Option<IpAddr>,
+    /// Who the client is that opened it.
+    pub client: Arc<ClientInfo>,
     /// The connection that may write in turn; 0 for the one that opened the session.
     pub connection: u64,
     /// The last turn that it took.
@@ -31,6 +34,8 @@ pub struct Session {
     pub(crate) ephemerals: OrdSet<ZPath>,
     /// The ticket of each named owner, for acquiring once more.
     pub(crate) tickets: OrdMap<TicketKey, ZPath>,
+    /// The lock nodes of acquires without key and owner.
+    pub(crate) keyless: OrdSet<ZPath>,
     pub(crate) requests: Requests,
 }
 
@@ -47,6 +52,37 @@ impl Session {
     pub fn ephemerals_from<'a>(&'a self, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.ephemerals.range::<_, ZPath>((after, Bound::Unbounded))
+    }
+
+    /// It has one more ephemeral znode.
+    pub(crate) fn own(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
+        self.ephemerals.insert(path.clone());
+        let Some(contender) = contender else { return };
+        if !contender.owner.is_empty() {
+            self.tickets.insert((parent.clone(), contender.mode, (*contender.owner).into()), path.clone());
+        }
+        if contender.keyless {
+            self.keyless.insert(path.clone());
+        }
+    }
+
+    /// It has one less.
+    pub(crate) fn disown(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
+        self.ephemerals.remove(path);
+        self.keyless.remove(path);
+        let Some(contender) = contender.filter(|contender| !contender.owner.is_empty()) else { return };
+        let key = (parent.clone(), contender.mode, (*contender.owner).into());
+        if self.tickets.get(&key) == Some(path) {
+            self.tickets.remove(&key);
+        }
+    }
+
+    /// Its tickets of a lock that were acquired without key and owner.
+    pub(crate) fn keyless_of(&self, lock: &ZPath) -> Vec<ZPath> {
+        let below = format!("{lock}/");
+        let from = (Bound::Included(below.as_str()), Bound::Unbounded);
+        let under = self.keyless.range::<_, str>(from).take_while(|path| path.as_str().starts_with(&below));
+        under.filter(|path| path.parent_str() == Some(lock.as_str())).cloned().collect()
     }
 
     /// How many ephemeral znodes it owns.

@@ -10,7 +10,7 @@ use crate::lock::TicketEnd;
 use crate::session::{Requests, Session};
 use crate::state::{Changes, State};
 use crate::znode::Znode;
-use crate::{Error, InTurn, Limits, Refusal, Reply, SessionId, Term, TurnOp, ZPath, lock, weight};
+use crate::{ClientInfo, Error, InTurn, Limits, Refusal, Reply, SessionId, Term, TurnOp, ZPath, lock, weight};
 
 impl State {
     pub(crate) fn open_session(
@@ -19,9 +19,11 @@ impl State {
         timeout_ms: u32,
         label: &str,
         address: Option<IpAddr>,
+        client: ClientInfo,
         changes: &Changes,
     ) -> Result<Reply, Refusal> {
         let limits = &*self.limits;
+        client.check(limits)?;
         if label.len() > limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
@@ -31,7 +33,7 @@ impl State {
         if address.is_some_and(|address| self.sessions_of(address) >= limits.sessions_per_address_max) {
             return Err(Error::TooManySessions.into());
         }
-        self.check_bytes(weight::session(label))?;
+        self.check_bytes(weight::session(label, &client))?;
         let timeout_ms = agreed_timeout(timeout_ms, limits);
         let session = Session {
             id: SessionId(changes.zxid.0),
@@ -40,14 +42,16 @@ impl State {
             label: label.into(),
             opened_ms: self.time_ms,
             address,
+            client: client.into(),
             connection: 0,
             turn: 0,
             ephemerals: OrdSet::new(),
             tickets: OrdMap::new(),
+            keyless: OrdSet::new(),
             requests: Requests::default(),
         };
         let id = session.id;
-        self.weight.bytes += weight::session(label);
+        self.weight.bytes += weight::session(label, &session.client);
         self.sessions.insert(id, Arc::new(session));
         self.count_session(address);
         Ok(Reply::SessionOpened { session: id, timeout_ms })
@@ -169,9 +173,10 @@ impl State {
 
     fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
         let session = self.sessions.remove(&id).expect("the caller has seen it");
-        self.weight.bytes -= weight::session(&session.label) + session.requests.bytes;
+        self.weight.bytes -= weight::session(&session.label, &session.client) + session.requests.bytes;
         self.discount_session(session.address);
         self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
+        changes.ended.insert(id, session.clone());
         for path in session.ephemerals() {
             if lingering.contains(path) {
                 self.linger(path, changes);

@@ -51,6 +51,12 @@ impl State {
         }
         while let Some(turn) = turns.pop_first() {
             if self.check_steps(changes).is_err() {
+                // Of a multi-lock, it is the turn in each of its locks. It may have gone since it was its turn.
+                let ticket = turn.lock.child(&turn.place.name).expect("a child has a good name");
+                let multi = self.node(&ticket).and_then(|node| self.multi_of(&ticket, node));
+                let parts = multi.map_or(&[][..], |multi| &multi.tickets);
+                let locks: Vec<ZPath> = parts.iter().filter_map(ZPath::parent).collect();
+                self.unsettled.extend(locks);
                 self.unsettled.insert(turn.lock);
                 continue;
             }

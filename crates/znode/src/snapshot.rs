@@ -13,7 +13,7 @@ use crate::session::{Answered, Requests, Session};
 use crate::state::State;
 use crate::tree::shared_acl;
 use crate::znode::{Contender, Family, Kind, Znode};
-use crate::{Acl, Limits, RequestKey, SessionId, Term, Usage, ZPath, Zxid, weight};
+use crate::{Acl, ClientInfo, Limits, RequestKey, SessionId, Term, Usage, ZPath, Zxid, weight};
 
 /// One record. Sessions come before what they own, parents before children. The order of variants and fields is the
 /// format on disk: append only.
@@ -32,6 +32,7 @@ enum Record {
         label: String,
         opened_ms: u64,
         address: Option<IpAddr>,
+        client: Arc<ClientInfo>,
     },
     Request {
         session: SessionId,
@@ -53,6 +54,7 @@ enum Record {
         label: String,
         opened_ms: u64,
         address: Option<IpAddr>,
+        client: Arc<ClientInfo>,
         connection: u64,
         turn: u64,
     },
@@ -119,10 +121,12 @@ impl State {
 
 fn session_records(session: &Session) -> Vec<Vec<u8>> {
     let &Session { id, secret_hash, timeout_ms, opened_ms, address, connection, turn, .. } = session;
-    let label = session.label.to_string();
+    let (label, client) = (session.label.to_string(), session.client.clone());
     let open = match (connection, turn) {
-        (0, 0) => Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address },
-        _ => Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, address, connection, turn },
+        (0, 0) => Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address, client },
+        _ => {
+            Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, address, client, connection, turn }
+        }
     };
     let requests = session.requests.by_key.iter().map(|(key, answered)| {
         encode(&Record::Request { session: session.id, key: *key, answered: (**answered).clone() })
@@ -193,12 +197,22 @@ impl StateBuilder {
         let state = self.state.as_mut().ok_or_else(|| damaged("no head"))?;
         match record {
             Record::Head { .. } => unreachable!("the head was handled above"),
-            Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address } => {
-                let session = Session { address, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
+            Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address, client } => {
+                let session = Session { address, client, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
                 push_session(state, session)?;
             }
-            Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, address, connection, turn } => {
-                let session = Session { address, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
+            Record::AttachedSession {
+                id,
+                secret_hash,
+                timeout_ms,
+                label,
+                opened_ms,
+                address,
+                client,
+                connection,
+                turn,
+            } => {
+                let session = Session { address, client, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
                 push_session(state, Session { connection, turn, ..session })?;
             }
             Record::Request { session, key, answered } => {
@@ -246,16 +260,18 @@ fn session(id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: &str, o
         label: label.into(),
         opened_ms,
         address: None,
+        client: Arc::default(),
         connection: 0,
         turn: 0,
         ephemerals: imbl::OrdSet::new(),
         tickets: imbl::OrdMap::new(),
+        keyless: imbl::OrdSet::new(),
         requests: Requests::default(),
     }
 }
 
 fn push_session(state: &mut State, session: Session) -> Result<(), DecodeError> {
-    state.weight.bytes += weight::session(&session.label);
+    state.weight.bytes += weight::session(&session.label, &session.client);
     state.count_session(session.address);
     match state.sessions.insert(session.id, Arc::new(session)) {
         None => Ok(()),

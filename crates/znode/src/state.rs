@@ -276,7 +276,8 @@ impl State {
     /// Who asks, whether it was answered before, and only then what.
     pub(crate) fn answer(&mut self, request: Request, changes: &mut Changes) -> (Zxid, Result<Reply, Refusal>) {
         let now = changes.zxid;
-        let Request { credential, idempotency, guard, op } = request;
+        let Request { credential, idempotency, guard, address, op } = request;
+        changes.address = address;
         let op = match op {
             Op::Proven(Proven { identities, op }) => {
                 changes.identities = identities;
@@ -404,8 +405,8 @@ impl State {
         changes.session = session;
         changes.end = end_of(&op);
         match op {
-            Op::OpenSession { secret_hash, timeout_ms, label, address } => {
-                self.open_session(secret_hash, timeout_ms, &label, address, changes)
+            Op::OpenSession { secret_hash, timeout_ms, label, address, client } => {
+                self.open_session(secret_hash, timeout_ms, &label, address, client, changes)
             }
             Op::CloseSession { session: id } => self.close_session(id, session, changes),
             Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, changes),
@@ -419,6 +420,7 @@ impl State {
             Op::AcquireAll(wish) => self.acquire_all(&wish, "", session, idempotency, changes),
             Op::AcquireAllAs { wish, owner } => self.acquire_all(&wish, &owner, session, idempotency, changes),
             Op::Release { ticket } => self.release(&ticket, session, changes),
+            Op::ReleaseHeld(of) => self.release_held(&of, session, changes),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(&ticket, attempt, if_waiting, session, changes)
             }

@@ -356,11 +356,7 @@ impl State {
             self.locks.insert(parent.clone());
         }
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
-            let session = Arc::make_mut(session);
-            session.ephemerals.insert(path.clone());
-            if let Some(contender) = node.contender().filter(|contender| !contender.owner.is_empty()) {
-                session.tickets.insert((parent.clone(), contender.mode, (*contender.owner).into()), path.clone());
-            }
+            Arc::make_mut(session).own(path, parent, node.contender());
         }
         self.data_bytes += node.data.len() as u64;
         self.contenders += u64::from(sequence_of(&name).is_some());
@@ -411,14 +407,7 @@ impl State {
         self.upgrade_ended(&parent, path.name(), contenders);
         // The session of a lingering lock node is gone.
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
-            let session = Arc::make_mut(session);
-            session.ephemerals.remove(path);
-            if let Some(contender) = node.contender().filter(|contender| !contender.owner.is_empty()) {
-                let key = (parent.clone(), contender.mode, (*contender.owner).into());
-                if session.tickets.get(&key) == Some(path) {
-                    session.tickets.remove(&key);
-                }
-            }
+            Arc::make_mut(session).disown(path, &parent, node.contender());
         }
         self.tell_with_parent(EventKind::Deleted, path, &parent, self.readers(path, &node), changes);
         for part in self.take_multi(path, node.czxid) {

@@ -8,7 +8,8 @@ use bincode::{Decode, Encode};
 
 use crate::lock::LockLimits;
 use crate::{
-    Acl, Attempt, FencingToken, Identity, Limits, LockSettings, Proven, RequestKey, SessionId, Term, ZPath, Zxid,
+    Acl, Attempt, ClientInfo, FencingToken, Identity, Limits, LockSettings, Proven, RequestKey, SessionId, Term, ZPath,
+    Zxid,
 };
 
 /// One transaction: all of it happens, or none.
@@ -29,6 +30,8 @@ pub struct Request {
     pub idempotency: Option<Idempotency>,
     /// Apply only while this lock is held with this token.
     pub guard: Option<LockGuard>,
+    /// Where the request came from, where that is to be remembered: of one that may end the tickets of others.
+    pub address: Option<IpAddr>,
     /// What to do.
     pub op: Op,
 }
@@ -36,7 +39,7 @@ pub struct Request {
 impl Request {
     /// A request without session, key or guard.
     pub fn new(op: Op) -> Request {
-        Request { credential: None, idempotency: None, guard: None, op }
+        Request { credential: None, idempotency: None, guard: None, address: None, op }
     }
 }
 
@@ -88,6 +91,8 @@ pub enum Op {
         /// Where the client comes from. `None` counts among the sessions of no address: the door does not know, or the
         /// operator has said that the address stands for many clients.
         address: Option<IpAddr>,
+        /// Who the client is, for people.
+        client: ClientInfo,
     },
     /// A client closes its session: its ephemerals go in this entry. The credential must be the session's.
     CloseSession {
@@ -192,6 +197,8 @@ pub enum Op {
         /// Who, within the session, as in [`Acquire`]. Not empty: that is `AcquireAll`.
         owner: String,
     },
+    /// As [`Op::Release`], of the one ticket with which the session holds a lock.
+    ReleaseHeld(ReleaseHeld),
 }
 
 /// One of a connection's writes. They are applied in the order of their turns, however they come into the log.
@@ -352,6 +359,31 @@ pub struct Acquire {
     pub lock_delay_ms: u32,
     /// This try. Stamped anew on every retry; not part of the fingerprint.
     pub attempt: Attempt,
+    /// The client gave neither key nor owner, so that nothing tells its retries: what they do then. The key is the door's.
+    pub keyless: Option<Keyless>,
+}
+
+/// What an acquire without key and owner does about the tickets that its session has of the lock, made in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Keyless {
+    /// Is refused (`BlockedByOwnSession`) if it would wait for one of them.
+    Refuse,
+    /// Gives all of them back, held or waiting, and enters the queue behind those who wait.
+    Replace,
+}
+
+/// Gives one hold back of the ticket with which the session holds a lock. Refused with `NotHolder` when there is none, with
+/// `SeveralHeld` when there are several.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct ReleaseHeld {
+    /// The lock directory.
+    pub lock: ZPath,
+    /// Only one that is held in this mode; of a semaphore, with any number of permits.
+    pub mode: Option<LockMode>,
+    /// Only one with this token.
+    pub token: Option<FencingToken>,
+    /// Only one of this owner; empty is nobody.
+    pub owner: Option<String>,
 }
 
 /// Takes a lock that is held to read also to write, in front of all writers that wait. Needs a credential and an

@@ -14,7 +14,7 @@ use crate::lock::{EndedSession, PastTicket, WaitsFor};
 use crate::session::Answered;
 use crate::state::State;
 use crate::znode::{Contender, Znode, sequence_of};
-use crate::{Acl, Error, Op, ProvenOp, Refusal, Reply, ZPath, ZnodeOp};
+use crate::{Acl, Actor, ClientInfo, Error, Op, ProvenOp, Refusal, Reply, ZPath, ZnodeOp};
 
 /// A znode, ephemeral or not, in the tree and in its parent's list.
 const ZNODE: u64 = 560;
@@ -39,7 +39,9 @@ const QUOTA: u64 = 1_300;
 /// A znode that is collected at a time, in the index of those.
 const TIMED: u64 = 80;
 /// A session, with the first entries of its maps, and the count of its address.
-const SESSION: u64 = 1_480;
+const SESSION: u64 = 1_540;
+/// What is kept of a client, its texts apart.
+const CLIENT: u64 = 160;
 /// An idempotency key that was used, without its answer.
 const KEY: u64 = 400;
 /// What an answer takes beyond that: nothing but what it points to.
@@ -49,7 +51,7 @@ const REVOCATION: u64 = 240;
 /// A lock that remembers any tickets.
 const HISTORY: u64 = 360;
 /// A ticket that has ended.
-const PAST_TICKET: u64 = 260;
+const PAST_TICKET: u64 = 300;
 /// A session that has ended.
 const ENDED: u64 = 280;
 /// A text of its own, without its bytes.
@@ -86,8 +88,15 @@ fn text(text: &str) -> u64 {
 /// The texts of a znode; those of a lock node stand in more indexes.
 pub(crate) fn znode(path: &ZPath, node: &Znode) -> u64 {
     let places = if sequence_of(path.name()).is_some() { 4 } else { 2 };
-    let contender = |contender: &Contender| 2 * text(&contender.owner) + text(path.as_str()) + holds(contender);
+    let contender = |contender: &Contender| {
+        2 * text(&contender.owner) + text(path.as_str()) + holds(contender) + index(path, contender)
+    };
     places * text(path.as_str()) + node.contender().map_or(0, contender)
+}
+
+/// Its place among those without key and owner.
+fn index(path: &ZPath, contender: &Contender) -> u64 {
+    if contender.keyless { 2 * text(path.as_str()) } else { 0 }
 }
 
 pub(crate) fn holds(contender: &Contender) -> u64 {
@@ -129,12 +138,21 @@ fn reply(answer: &Reply) -> u64 {
     }
 }
 
-pub(crate) fn session(label: &str) -> u64 {
-    SESSION + text(label)
+pub(crate) fn session(label: &str, who: &ClientInfo) -> u64 {
+    SESSION + text(label) + client(who)
 }
 
-pub(crate) fn revocation(ticket: &ZPath) -> u64 {
-    REVOCATION + text(ticket.as_str())
+/// Counted at each place, though some share it: a snapshot has it once for each.
+fn client(client: &ClientInfo) -> u64 {
+    CLIENT + text(&client.host) + text(&client.program)
+}
+
+fn actor(actor: &Actor) -> u64 {
+    text(&actor.label) + text(&actor.identity) + client(&actor.client)
+}
+
+pub(crate) fn revocation(ticket: &ZPath, by: &Actor) -> u64 {
+    REVOCATION + text(ticket.as_str()) + actor(by)
 }
 
 pub(crate) fn history(lock: &ZPath) -> u64 {
@@ -142,11 +160,13 @@ pub(crate) fn history(lock: &ZPath) -> u64 {
 }
 
 pub(crate) fn past_ticket(ticket: &PastTicket) -> u64 {
-    PAST_TICKET + text(&ticket.name) + text(&ticket.owner) + text(&ticket.label)
+    let own = text(&ticket.name) + text(&ticket.owner) + text(&ticket.label);
+    let session = text(&ticket.session_label) + client(&ticket.client);
+    PAST_TICKET + own + session + ticket.by.as_deref().map_or(0, actor)
 }
 
 pub(crate) fn ended_session(session: &EndedSession) -> u64 {
-    ENDED + text(&session.label)
+    ENDED + text(&session.label) + client(&session.client)
 }
 
 /// What comes with a path that is made, and with so many znodes in all on the way to it.
@@ -218,9 +238,10 @@ impl State {
             if requests != open.requests.bytes {
                 return Err(format!("session {}: requests weigh {requests}, not {}", open.id, open.requests.bytes));
             }
-            anew.bytes += session(&open.label) + requests;
+            anew.bytes += session(&open.label, &open.client) + requests;
         }
-        let revocations: u64 = self.revocations.by_ticket.keys().map(revocation).sum();
+        let asked = self.revocations.by_ticket.iter();
+        let revocations: u64 = asked.map(|(ticket, asked)| revocation(ticket, &asked.by)).sum();
         let same = anew == self.weight && revocations == self.revocations.bytes;
         if same { Ok(()) } else { Err(format!("weights are {anew:?} and kept as {:?}", self.weight)) }
     }
@@ -230,7 +251,11 @@ impl State {
 fn gives_back(op: &Op) -> bool {
     let deletes = |ops: &[ZnodeOp]| ops.iter().all(|op| matches!(op, ZnodeOp::Delete { .. }));
     match op {
-        Op::Release { .. } | Op::Withdraw { .. } | Op::HandOver { .. } | Op::CloseSession { .. } => true,
+        Op::Release { .. }
+        | Op::ReleaseHeld(_)
+        | Op::Withdraw { .. }
+        | Op::HandOver { .. }
+        | Op::CloseSession { .. } => true,
         Op::Znode(op) => deletes(std::slice::from_ref(op)),
         Op::Multi(ops) => deletes(ops),
         Op::Proven(proven) => match &proven.op {

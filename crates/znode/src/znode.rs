@@ -154,6 +154,8 @@ pub struct Contender {
     pub released: u32,
     /// Set when the session expired while it held: the time at which the node may be collected.
     pub lingers_until_ms: Option<u64>,
+    /// It was acquired without key and owner.
+    pub keyless: bool,
 }
 
 /// Released holds that are kept in a list of holds, so that it stays short when an owner comes and goes.

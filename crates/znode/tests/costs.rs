@@ -32,7 +32,7 @@ impl World {
         self.keys += 1;
         let idempotency = Idempotency { key: RequestKey(self.keys.to_be_bytes()), fingerprint: [0; 16] };
         let credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
-        Request { credential, idempotency: session.map(|_| idempotency), guard: None, op }
+        Request { credential, idempotency: session.map(|_| idempotency), guard: None, address: None, op }
     }
 
     fn apply_request(&mut self, request: Request) -> Applied {
@@ -41,7 +41,13 @@ impl World {
     }
 
     fn open(&mut self) -> SessionId {
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: String::new(), address: None };
+        let open = Op::OpenSession {
+            secret_hash: [0; 32],
+            timeout_ms: 10_000,
+            label: String::new(),
+            address: None,
+            client: znode::ClientInfo::default(),
+        };
         let Ok(Reply::SessionOpened { session, .. }) = self.apply(None, open).reply else { panic!("no session") };
         session
     }
@@ -52,7 +58,7 @@ impl World {
 
     fn acquire_with_delay(&mut self, session: SessionId, lock: &str, mode: LockMode, lock_delay_ms: u32) -> ZPath {
         let (owner, label, attempt) = (String::new(), String::new(), Attempt(1));
-        let acquire = Acquire { lock: path(lock), mode, owner, label, lock_delay_ms, attempt };
+        let acquire = Acquire { lock: path(lock), mode, owner, label, lock_delay_ms, attempt, keyless: None };
         match self.apply(Some(session), Op::Acquire(acquire)).reply {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),

@@ -36,7 +36,13 @@ impl World {
     }
 
     fn open(&mut self) -> SessionId {
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: String::new(), address: None };
+        let open = Op::OpenSession {
+            secret_hash: [0; 32],
+            timeout_ms: 10_000,
+            label: String::new(),
+            address: None,
+            client: znode::ClientInfo::default(),
+        };
         match self.apply(None, open) {
             Ok(Reply::SessionOpened { session, .. }) => session,
             other => panic!("no session: {other:?}"),
@@ -46,7 +52,10 @@ impl World {
     fn acquire(&mut self, session: SessionId, mode: LockMode, lock_delay_ms: u32) -> ZPath {
         let (lock, attempt) = (lock_path(), Attempt(self.keys as u64));
         let (owner, label) = (String::new(), String::new());
-        match self.apply(Some(session), Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, attempt })) {
+        match self.apply(
+            Some(session),
+            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, attempt, keyless: None }),
+        ) {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
         }
@@ -55,7 +64,7 @@ impl World {
     fn acquire_with(&mut self, session: SessionId, priority: u32) {
         let (lock, attempt) = (lock_path(), Attempt(self.keys as u64));
         let (owner, label, mode) = (String::new(), String::new(), LockMode::Exclusive);
-        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt };
+        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt, keyless: None };
         self.apply(Some(session), Op::AcquireUrgent { acquire, priority }).unwrap();
     }
 
@@ -261,7 +270,8 @@ fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
         let lock = ZPath::parse(&"/a".repeat(depth)).unwrap();
         let (owner, label, attempt) = (String::new(), String::new(), Attempt(0));
         let (mode, lock_delay_ms) = (LockMode::Exclusive, 0);
-        let acquire = Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt });
+        let acquire =
+            Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt, keyless: None });
         let set = Op::SetLock { lock, settings: LockSettings { closed: true, ..LockSettings::default() } };
         cost(3, || {
             for op in [&acquire, &set] {
@@ -282,7 +292,8 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
         for index in 0..locks {
             let lock = ZPath::parse(&format!("/locks/{index}x")).unwrap();
             let (owner, label, attempt) = (String::new(), String::new(), Attempt(0));
-            let acquire = Acquire { lock, mode: LockMode::Exclusive, owner, label, lock_delay_ms: 1000, attempt };
+            let acquire =
+                Acquire { lock, mode: LockMode::Exclusive, owner, label, lock_delay_ms: 1000, attempt, keyless: None };
             world.apply(Some(session), Op::Acquire(acquire)).unwrap();
         }
         let before = world.state.clone();

@@ -45,19 +45,25 @@ impl World {
         self.keys += 1;
         let idempotency = Idempotency { key: RequestKey(self.keys.to_be_bytes()), fingerprint: [0; 16] };
         let credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
-        self.apply(Request { credential, idempotency: session.map(|_| idempotency), guard: None, op })
+        self.apply(Request { credential, idempotency: session.map(|_| idempotency), guard: None, address: None, op })
     }
 
     /// Without a key.
     fn write(&mut self, session: Option<SessionId>, op: Op) -> Applied {
         let credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
-        self.apply(Request { credential, idempotency: None, guard: None, op })
+        self.apply(Request { credential, idempotency: None, guard: None, address: None, op })
     }
 
     fn try_open(&mut self, label: &str) -> Result<SessionId, Refusal> {
         // Each from another address: the count of its sessions is part of what a session weighs.
         let address = Some(Ipv4Addr::from_bits(u32::try_from(self.state.last_zxid().0).unwrap()).into());
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: label.into(), address };
+        let open = Op::OpenSession {
+            secret_hash: [0; 32],
+            timeout_ms: 10_000,
+            label: label.into(),
+            address,
+            client: znode::ClientInfo::default(),
+        };
         self.write(None, open).reply.map(|reply| match reply {
             Reply::SessionOpened { session, .. } => session,
             other => panic!("{other:?}"),
@@ -83,7 +89,7 @@ fn path(path: &str) -> ZPath {
 }
 
 fn acquire(lock: &str, mode: LockMode, owner: String, label: String) -> Op {
-    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1) })
+    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None })
 }
 
 /// One more of a kind. `Err` when it was refused.

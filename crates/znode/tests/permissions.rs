@@ -9,8 +9,8 @@
 use znode::lock::{self, LockLimits};
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Error, Idempotency, Identity, InTurn, Limits,
-    LockMode, LockSettings, LogPosition, Op, Policy, Proven, Reply, Request, RequestKey, SessionId, State, Term,
-    TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid,
+    LockMode, LockSettings, LogPosition, Op, Policy, Proven, ReleaseHeld, Reply, Request, RequestKey, SessionId, State,
+    Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid,
 };
 
 /// The columns. The owner has proven nothing but its session; each of the others has a session of its own.
@@ -30,7 +30,7 @@ const BY_ACL: Cells = [NO, YES, NO, YES];
 /// For the session, and the super user.
 const OWN: Cells = [YES, NO, NO, YES];
 /// For the session alone: others do not hold it, whoever they are.
-const SESSION: Cells = [YES, Err(Error::LockNotHeld), Err(Error::LockNotHeld), Err(Error::LockNotHeld)];
+const SESSION: Cells = [YES, Err(Error::NotOwner), Err(Error::NotOwner), Err(Error::NotOwner)];
 /// The leader's own, which no door proposes, and what concerns nothing but the one who asks.
 const ANY: Cells = [YES; 4];
 const NOBODY: Cells = [NO; 4];
@@ -62,7 +62,7 @@ fn create(at: &str, mode: CreateMode, acl: Vec<Acl>) -> ZnodeOp {
 
 fn acquire(lock: &str, mode: LockMode) -> Acquire {
     let (owner, label) = (String::new(), "label".into());
-    Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1) }
+    Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None }
 }
 
 fn all_of(mode: LockMode) -> AcquireAll {
@@ -80,7 +80,13 @@ impl World {
         for _ in WHO {
             world.must(
                 0,
-                Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: String::new(), address: None },
+                Op::OpenSession {
+                    secret_hash: [1; 32],
+                    timeout_ms: 10_000,
+                    label: String::new(),
+                    address: None,
+                    client: znode::ClientInfo::default(),
+                },
             );
         }
         let bobs = vec![Acl { perms: znode::ALL, scheme: "digest".into(), id: "bob".into() }];
@@ -291,7 +297,16 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
     let (ticket, mode) = (world.ticket.clone(), world.mode);
     match op {
         None => {
-            vec![(Op::OpenSession { secret_hash: [2; 32], timeout_ms: 1, label: String::new(), address: None }, ANY)]
+            vec![(
+                Op::OpenSession {
+                    secret_hash: [2; 32],
+                    timeout_ms: 1,
+                    label: String::new(),
+                    address: None,
+                    client: znode::ClientInfo::default(),
+                },
+                ANY,
+            )]
         }
         Some(Op::OpenSession { .. }) => {
             let no = Err(Error::AuthFailed);
@@ -345,7 +360,12 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
             vec![(Op::HandOver { ticket, to }, SESSION)]
         }
         Some(Op::HandOver { .. }) => vec![(Op::AcquireAllAs { wish: all_of(mode), owner: "o".into() }, BY_ACL)],
-        Some(Op::AcquireAllAs { .. }) => Vec::new(),
+        Some(Op::AcquireAllAs { .. }) => {
+            let no = Err(Error::NotHolder);
+            let own = ReleaseHeld { lock: path("/vault/l"), mode: None, token: None, owner: None };
+            vec![(Op::ReleaseHeld(own), [YES, no, no, no])]
+        }
+        Some(Op::ReleaseHeld(_)) => Vec::new(),
         // What it wraps; each of the rows is asked for so by all but the owner.
         Some(Op::Proven(Proven { op, .. })) => rows_after(world, Some(&op.clone().into())),
     }

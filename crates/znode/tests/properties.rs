@@ -97,7 +97,8 @@ fn histories_meet_every_answer() {
                NoAuth NoChildrenForEphemerals NoNode NodeExists NotEmpty OutOfTurn PathTooLong QuotaExceeded Released Removed \
                RequestKeyEvicted RequestKeyReused Revoking SessionExpired SessionMoved SessionOpened SessionRequired Set StaleTerm StillHeld \
                Superseded TooManyChildren TooManyEphemerals TooManyHolds TooManyOps TooManySessions TooManyWaiters \
-               UpgradeConflict Withdrawn LimitDiffers LockClosed LockNotClosed HandOverRefused Overlap held-together several-permits \
+               UpgradeConflict Withdrawn LimitDiffers LockClosed LockNotClosed HandOverRefused Overlap NotOwner NotHolder SeveralHeld
+               BlockedByOwnSession held-together several-permits \
                passed passed-and-held-together held-once-more circle-of-parts circle-of-permits";
     let missing: Vec<&str> = all.split_whitespace().filter(|answer| !met.contains(*answer)).collect();
     assert!(missing.is_empty(), "no history gives {missing:?}; they give {met:?}");
@@ -307,6 +308,8 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
             _ => None,
         };
         assert_eq!(entry.session, session, "{what}: {entry:?}");
+        let who = session.map(|id| model.who_in_queue(id)).unwrap_or_default();
+        assert_eq!((entry.session_label.clone(), (*entry.client).clone()), who, "{what}: {entry:?}");
         assert_eq!(entry.lingers_until_ms, node.lock.as_ref().and_then(|lock| lock.lingers_until_ms), "{what}");
     }
     one_writer_or_readers(model, &contenders, what);

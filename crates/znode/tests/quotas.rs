@@ -29,6 +29,7 @@ impl World {
     fn new(seed: u64) -> World {
         let mut world = World { rng: Rng::with_seed(seed), state: State::default(), zxid: 0 };
         world.apply(Request::new(Op::OpenSession {
+            client: znode::ClientInfo::default(),
             secret_hash: [1; 32],
             timeout_ms: 10_000,
             label: String::new(),
@@ -98,7 +99,7 @@ impl World {
             13..18 => {
                 let (lock, label) = (path(self.pick(&["/l", "/l/m", "/a/b/k", "/x/y/z"])), self.data());
                 let (mode, owner) = (LockMode::Read, String::new());
-                Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1) })
+                Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None })
             }
             18 => Op::Reap { candidates: self.state.reap_candidates(u64::MAX, 9) },
             _ => match self.state.session(SessionId(1)).and_then(|session| session.ephemerals().next().cloned()) {
@@ -111,6 +112,7 @@ impl World {
             credential: Some(Credential { session: SessionId(1), secret_hash: [1; 32] }),
             idempotency: Some(Idempotency { key, fingerprint: [0; 16] }),
             guard: None,
+            address: None,
             op,
         }
     }

@@ -39,7 +39,7 @@ impl Ephemerals {
     }
 
     async fn open(&self, owner: &mut Owner, client: &mut Client) {
-        let wish = OpenSession { timeout_ms: Some(SESSION_TIMEOUT_MS), label: "jepsen".into() };
+        let wish = OpenSession { timeout_ms: Some(SESSION_TIMEOUT_MS), label: "jepsen".into(), client: None };
         let mut opened = None;
         let result = |answer: &mut Answer| -> Option<Value> {
             let session: SessionOpened = answer.read(Effect::Write)?;

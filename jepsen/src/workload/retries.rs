@@ -93,8 +93,11 @@ impl Retries {
         client.invoke(f, value.clone());
         let key = format!("{:032x}", client.rng.u128(..));
         let call = if self.keyless { call } else { call.header(headers::IDEMPOTENCY_KEY, key) };
-        let is_last_word =
-            |answer: &Answer| ["not-acquired", "idempotency-key-reused"].iter().any(|name| answer.is_problem(name));
+        let is_last_word = |answer: &Answer| {
+            ["not-acquired", "idempotency-key-reused", "blocked-by-own-session"]
+                .iter()
+                .any(|name| answer.is_problem(name))
+        };
         let (mut answer, tries) = insist(client, call, is_last_word).await;
         value["tries"] = tries.into();
         if answer.is_ok() {

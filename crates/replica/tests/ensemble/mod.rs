@@ -245,7 +245,13 @@ pub(crate) async fn read_data(node: &Replica, at: &str) -> Option<Vec<u8>> {
 
 pub(crate) async fn open_session(node: &Replica, timeout_ms: u32) -> Credential {
     let secret_hash = [7; 32];
-    let request = Request::new(Op::OpenSession { secret_hash, timeout_ms, label: "test".into(), address: None });
+    let request = Request::new(Op::OpenSession {
+        secret_hash,
+        timeout_ms,
+        label: "test".into(),
+        address: None,
+        client: znode::ClientInfo::default(),
+    });
     match write(node, request).await.reply.unwrap() {
         Reply::SessionOpened { session, .. } => Credential { session, secret_hash },
         other => panic!("{other:?}"),

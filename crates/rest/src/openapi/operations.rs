@@ -32,6 +32,7 @@ const IN_SESSION: &[&str] = &[
     "sessionsClose",
     "sessionsKeepAlive",
     "locksAcquire",
+    "locksRelease",
     "ticketsRelease",
     "electionsCampaign",
     "electionsProclaim",

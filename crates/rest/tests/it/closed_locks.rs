@@ -67,7 +67,7 @@ async fn the_holder_says_who_is_next() {
         node.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}?to={to}")).await
     };
     let (from, to) = (text(&held, "ticket"), text(&named, "ticket"));
-    hand_over(&third, from, to).await.expect_problem(412, "lock-not-held");
+    hand_over(&third, from, to).await.expect_problem(403, "not-owner");
     hand_over(&first, from, "/l/nobody-0000000009").await.expect_problem(409, "hand-over-refused");
     let wait = format!("/v1/tickets{to}?wait=20s");
     let (granted, given) = tokio::join!(node.get(&wait), hand_over(&first, from, to));

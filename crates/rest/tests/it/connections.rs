@@ -194,13 +194,13 @@ async fn a_client_that_goes_leaves_the_queue() {
 async fn a_grant_that_was_delivered_is_kept() {
     let server = Server::start(RestConfig::default()).await;
     let node = &server.node;
-    let session = node.session().await;
+    let (session, other) = (node.session().await, node.session().await);
     let mut stream = server.send(&acquire(&session, "/l")).await;
     let head = read_head(&mut stream).await;
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     drop(stream);
     // The withdrawal of another waiter that left comes after everything the first connection could have started.
-    let waiting = server.send(&acquire(&session, "/l?wait=20s")).await;
+    let waiting = server.send(&acquire(&other, "/l?wait=20s")).await;
     node.until_contenders("/l", 2).await;
     drop(waiting);
     node.until_contenders("/l", 1).await;

@@ -77,7 +77,7 @@ async fn a_kept_place_is_waited_for_again() {
     assert_eq!((text(&granted, "ticket"), number(&granted, "safe_for_ms")), (&*ticket, 29_400));
     // Others may look, but nobody vouches to them for the session.
     assert_eq!(number(&node.get(&uri).await.expect(200), "safe_for_ms"), 0);
-    node.release(&first, &ticket).await.expect_problem(412, "lock-not-held");
+    node.release(&first, &ticket).await.expect_problem(403, "not-owner");
     node.delete(&uri).await.expect_problem(401, "session-required");
     node.release(&second, &ticket).await.expect(200);
 }
@@ -91,7 +91,7 @@ async fn readers_share_and_writers_do_not() {
     assert!(text(&first, "ticket").contains("-__READ__"), "{}", text(&first, "ticket"));
     let writer = node.acquire(&sessions[2], "/rw?mode=write&keep=true").await.expect(202);
     assert!(text(&writer, "ticket").contains("-__WRIT__"));
-    node.acquire(&sessions[0], "/rw?mode=read").await.expect_problem(409, "not-acquired");
+    node.acquire(&sessions[2], "/rw?mode=read&owner=reader").await.expect_problem(409, "not-acquired");
     node.release(&sessions[0], text(&first, "ticket")).await.expect(200);
     node.release(&sessions[1], text(&second, "ticket")).await.expect(200);
     node.get(&format!("/v1/tickets{}", text(&writer, "ticket"))).await.expect(200);

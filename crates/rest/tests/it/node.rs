@@ -1,6 +1,7 @@
 //! A node to ask, and what it answers.
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -154,7 +155,16 @@ impl Node {
         self.call(method, uri, &[("zlock-session", session)], b"").await
     }
 
+    /// An acquire with a key of its own, so that several of one session may wait for each other.
     pub(crate) async fn acquire(&self, session: &str, lock_and_query: &str) -> Answer {
+        static KEYS: AtomicU64 = AtomicU64::new(0);
+        let key = format!("00000000-0000-4000-8000-{:012x}", KEYS.fetch_add(1, Ordering::Relaxed));
+        let headers = [("zlock-session", session), ("idempotency-key", &*key)];
+        self.call(Method::POST, &format!("/v1/locks{lock_and_query}"), &headers, b"").await
+    }
+
+    /// One without: it does not wait for another one of its session without key and owner.
+    pub(crate) async fn acquire_keyless(&self, session: &str, lock_and_query: &str) -> Answer {
         self.in_session(session, Method::POST, &format!("/v1/locks{lock_and_query}")).await
     }
 

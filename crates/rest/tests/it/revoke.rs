@@ -34,6 +34,8 @@ async fn a_holder_that_waits_for_it_hears_that_its_lock_is_wanted() {
     let look = node.get(&format!("/v1/tickets{ticket}")).await.expect(200);
     assert_eq!(look.body["revoke"], revoke);
     let queue = node.get("/v1/locks/l").await.expect(200);
+    let mut revoke = revoke;
+    revoke["actor"] = json!({"session": by});
     assert_eq!((&queue.body["holders"][0]["revoke"], &queue.body["holders"][0]["label"]), (&revoke, &json!("job")));
     node.in_session(&holder, Method::GET, &uri).await.expect(200);
     node.release(&holder, &ticket).await.expect(200);

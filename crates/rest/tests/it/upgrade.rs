@@ -50,7 +50,7 @@ async fn an_upgrade_that_is_not_granted_in_time_leaves_the_reader_alone() {
     node.get(&format!("/v1/tickets{}", text(&first, "ticket"))).await.expect(200);
     let kept = node.acquire(&one, &format!("{upgrade}&keep=true")).await.expect(202);
     assert_eq!(number(&kept, "position"), 2);
-    node.acquire(&two, &upgrade).await.expect_problem(412, "lock-not-held");
+    node.acquire(&two, &upgrade).await.expect_problem(403, "not-owner");
     let other = format!("/rw?upgrade={}", text(&second, "ticket"));
     node.acquire(&two, &other).await.expect_problem(409, "upgrade-conflict");
     for bad in ["/rw?upgrade=x", "/other?upgrade=/rw/x-0000000001", "/rw?upgrade=/rw/a-0000000001&mode=write"] {

@@ -283,7 +283,13 @@ async fn both_doors_queue_for_the_same_lock() {
     client.create("/lock", 4).await.unwrap();
     let mine = client.create("/lock/_c_7af2fd6c-7bd2-4ebf-a4a7-4c1c6d6a4b44-lock-", 3).await.unwrap();
     let deadline = Instant::now() + crate::node::PATIENCE;
-    let open = znode::Op::OpenSession { secret_hash: [1; 32], timeout_ms: 30_000, label: String::new(), address: None };
+    let open = znode::Op::OpenSession {
+        secret_hash: [1; 32],
+        timeout_ms: 30_000,
+        label: String::new(),
+        address: None,
+        client: znode::ClientInfo::default(),
+    };
     let opened = node.replica.propose(znode::Request::new(open), deadline).await.unwrap();
     let Ok(znode::Reply::SessionOpened { session, .. }) = opened.reply else { panic!("{opened:?}") };
     let acquire = znode::Op::Acquire(znode::Acquire {
@@ -293,6 +299,7 @@ async fn both_doors_queue_for_the_same_lock() {
         label: String::new(),
         lock_delay_ms: 0,
         attempt: znode::Attempt(1),
+        keyless: None,
     });
     let mut request = znode::Request::new(acquire);
     request.credential = Some(znode::Credential { session, secret_hash: [1; 32] });

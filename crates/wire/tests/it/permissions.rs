@@ -30,7 +30,13 @@ async fn client_of(node: &Node, proof: &str) -> Client {
 
 /// A session that is no connection's, as those of HTTP clients are.
 async fn session(node: &Node) -> Credential {
-    let open = Op::OpenSession { secret_hash: [1; 32], timeout_ms: 60_000, label: String::new(), address: None };
+    let open = Op::OpenSession {
+        secret_hash: [1; 32],
+        timeout_ms: 60_000,
+        label: String::new(),
+        address: None,
+        client: znode::ClientInfo::default(),
+    };
     let opened = node.replica.propose(Proposal::new(open), Instant::now() + PATIENCE).await.unwrap();
     let Ok(Reply::SessionOpened { session, .. }) = opened.reply else { panic!("{opened:?}") };
     Credential { session, secret_hash: [1; 32] }
@@ -40,7 +46,7 @@ async fn session(node: &Node) -> Credential {
 async fn acquire(node: &Node, credential: Credential, lock: &str, identities: Vec<znode::Identity>) -> String {
     let (owner, label, mode) = (String::new(), String::new(), LockMode::Exclusive);
     let lock = ZPath::parse(lock).unwrap();
-    let op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1) });
+    let op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None });
     let mut request = Proposal::new(op.proven_by(identities));
     request.credential = Some(credential);
     request.idempotency = Some(Idempotency { key: RequestKey([7; 16]), fingerprint: [0; 16] });
@@ -165,6 +171,7 @@ async fn the_configuration_cannot_be_replaced_by_any_client() {
         label: String::new(),
         lock_delay_ms: 0,
         attempt: Attempt(1),
+        keyless: None,
     };
     let mut request = Proposal::new(Op::Acquire(lock).proven_by(super_user()));
     request.credential = Some(session(&node).await);

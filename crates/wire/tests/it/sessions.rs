@@ -168,7 +168,13 @@ async fn sessions_of_both_doors_are_the_same() {
     let node = Node::start().await;
     let secret = [7; 16];
     let secret_hash = <sha2::Sha256 as sha2::Digest>::digest(secret).into();
-    let open = znode::Op::OpenSession { secret_hash, timeout_ms: 9_000, label: "http".into(), address: None };
+    let open = znode::Op::OpenSession {
+        secret_hash,
+        timeout_ms: 9_000,
+        label: "http".into(),
+        address: None,
+        client: znode::ClientInfo::default(),
+    };
     let deadline = tokio::time::Instant::now() + crate::node::PATIENCE;
     let opened = node.replica.propose(znode::Request::new(open), deadline).await.unwrap();
     let Ok(znode::Reply::SessionOpened { session, .. }) = opened.reply else { panic!("{opened:?}") };

@@ -1,11 +1,11 @@
 //! `zlock locks`.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use zlock_client::{Contender, LockQueue, PastTicket};
+use zlock_client::{Actor, Contender, LockQueue, PastTicket};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
-use super::output::{Output, Tone, plain, since, span, word};
+use super::output::{Output, Tone, client, plain, since, span, word};
 
 pub(crate) fn command() -> Command {
     Command::new("locks")
@@ -38,7 +38,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         return Ok(0);
     }
     let rows: Vec<Vec<String>> = queues.iter().flat_map(|queue| rows(context.out, queue)).collect();
-    context.out.table(&["LOCK", "MODE", "SESSION", "TOKEN", "SINCE", "LABEL", "STATE"], &rows)?;
+    context.out.table(&["LOCK", "MODE", "SESSION", "TOKEN", "SINCE", "LABEL", "CLIENT", "STATE"], &rows)?;
     for queue in queues.iter().filter(|queue| queue.next.is_some()) {
         context.out.line(&format!("{} has {} contenders; the first are shown", queue.lock, queue.contenders))?;
     }
@@ -52,7 +52,7 @@ async fn history(context: &Context, path: &str) -> Result<u8, Failure> {
         return Ok(0);
     }
     let rows: Vec<Vec<String>> = past.history.iter().map(past_row).collect();
-    context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "END"], &rows)?;
+    context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "CLIENT", "END"], &rows)?;
     Ok(0)
 }
 
@@ -65,9 +65,24 @@ fn past_row(one: &PastTicket) -> Vec<String> {
         one.fencing_token.map_or("-".into(), |token| token.to_string()),
         span(waited),
         one.granted_ms.map_or("-".into(), |granted_ms| span(one.ended_ms.saturating_sub(granted_ms))),
-        plain(&one.label),
-        word(&one.end),
+        label(&one.label, &one.session_label),
+        client(one.client.as_ref()),
+        format!("{}{}", word(&one.end), one.by.as_ref().map(by).unwrap_or_default()),
     ]
+}
+
+/// That of the ticket, or else that of its session.
+fn label(ticket: &str, session: &str) -> String {
+    plain(if ticket.is_empty() { session } else { ticket })
+}
+
+/// ` by session 7 (web-1, pid 71)`: who took a ticket away.
+fn by(actor: &Actor) -> String {
+    let session = actor.session.map(|session| format!("session {session}"));
+    let identity = Some(plain(&actor.identity)).filter(|identity| !identity.is_empty());
+    let client = actor.client.as_ref().map(|one| format!("({})", client(Some(one))));
+    let words: Vec<String> = [session, identity, client].into_iter().flatten().collect();
+    format!(" by {}", words.join(" "))
 }
 
 fn rows(out: Output, queue: &LockQueue) -> Vec<Vec<String>> {
@@ -89,7 +104,8 @@ fn row(lock: &str, one: &Contender, state: String) -> Vec<String> {
         one.session.map_or("-".into(), |session| session.to_string()),
         one.fencing_token.to_string(),
         since(one.since_ms),
-        plain(&one.label),
+        label(&one.label, &one.session_label),
+        client(one.client.as_ref()),
         state,
     ]
 }

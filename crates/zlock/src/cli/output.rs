@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use serde::Serialize;
+use zlock_client::ClientInfo;
 
 use super::failure::Failure;
 
@@ -83,6 +84,11 @@ impl Output {
 /// Text of others as one line: control characters could move the cursor.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Which program holds or waits, where; `-` when nothing is known of it.
+pub(crate) fn client(client: Option<&ClientInfo>) -> String {
+    client.map_or("-".into(), |client| plain(&client.to_string()))
 }
 
 /// A word of the HTTP API, as it writes it.

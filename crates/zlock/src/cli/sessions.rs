@@ -5,7 +5,7 @@ use zlock_client::SessionInfo;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::output::{plain, since, span};
+use super::output::{client, plain, since, span};
 
 pub(crate) fn command() -> Command {
     Command::new("sessions").about("Lists the open sessions")
@@ -18,7 +18,7 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
         return Ok(0);
     }
     let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
-    context.out.table(&["SESSION", "TIMEOUT", "OPEN FOR", "EPHEMERALS", "LABEL"], &rows)?;
+    context.out.table(&["SESSION", "TIMEOUT", "OPEN FOR", "EPHEMERALS", "LABEL", "CLIENT"], &rows)?;
     Ok(0)
 }
 
@@ -29,5 +29,6 @@ fn row(session: &SessionInfo) -> Vec<String> {
         since(session.opened_ms),
         session.ephemeral_count.to_string(),
         plain(&session.label),
+        client(session.client.as_ref()),
     ]
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 
+use crate::client_info::remembered;
 use crate::ledger::{Demand, demand_of};
 use crate::lock::past::short;
 use crate::lock::{LockStatus, PastTicket, TicketEnd, status};
@@ -164,6 +165,7 @@ impl State {
         changes: &Changes,
     ) -> Reply {
         let now = self.moment(changes);
+        let (session_label, client) = remembered(self.session_of(newcomer.session, changes));
         let ticket = PastTicket {
             name: String::new(),
             mode: newcomer.mode,
@@ -174,6 +176,9 @@ impl State {
             grant: None,
             ended: now,
             end: TicketEnd::Deadlock,
+            session_label,
+            client,
+            by: None,
         };
         self.remember_ticket(newcomer.lock, ticket, self.past_readers(newcomer.lock));
         // Tickets of locks that the asker may not read are nobody's to name.

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::lock::{LockLimits, LockStatus, is_first, label, status};
+use crate::client_info::remembered;
+use crate::lock::{LockLimits, label};
 use crate::state::{Changes, State};
 use crate::znode::{Znode, mode_of, sequence_of};
 use crate::{
-    Acl, EventKind, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath, Zxid,
-    permits, weight,
+    Acl, Actor, ClientInfo, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath,
+    Zxid, permits, weight,
 };
 
 /// Why a ticket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum TicketEnd {
-    /// Its session gave it back.
+    /// It held, and its session gave it back.
     Released,
     /// Its session was closed.
     Closed,
@@ -25,9 +26,9 @@ pub enum TicketEnd {
     Expired,
     /// It was asked to give up and did not within the deadline.
     Revoked,
-    /// Its wait was over, or its client had gone before it had the answer.
+    /// Its wait was over, its session gave it up before it held, or its client had gone before it had the answer.
     Withdrawn,
-    /// Somebody else deleted the lock node.
+    /// Another client deleted the lock node.
     Admin,
     /// It was never let in: waiting would have closed a circle.
     Deadlock,
@@ -54,6 +55,12 @@ pub struct PastTicket {
     pub ended: Moment,
     /// Why.
     pub end: TicketEnd,
+    /// The label of its session.
+    pub session_label: Arc<str>,
+    /// The client of its session.
+    pub client: Arc<ClientInfo>,
+    /// Who ended it, where that was not its own session, nor its silence.
+    pub by: Option<Arc<Actor>>,
 }
 
 /// An entry of the log and the time on it.
@@ -91,6 +98,8 @@ pub struct EndedSession {
     pub expired: bool,
     /// How many ephemeral znodes went with it.
     pub ephemerals: u32,
+    /// Who the client was that opened it.
+    pub client: Arc<ClientInfo>,
 }
 
 /// The past of one lock.
@@ -302,6 +311,7 @@ impl State {
             ended: self.moment(changes),
             expired,
             ephemerals: u32::try_from(session.ephemeral_count()).unwrap_or(u32::MAX),
+            client: session.client.clone(),
         };
         self.past.add_session(ended, &self.lock_limits);
     }
@@ -316,28 +326,42 @@ impl State {
             return;
         }
         let grant = self.grants.remove(path);
-        self.revocations.remove(path);
+        let asked = self.revocations.remove(path);
         if let Some(grant) = grant.filter(|grant| grant.token.0 != node.czxid.0) {
             self.edit(&lock, |lock| lock.family.change_token(path.name(), Zxid(grant.token.0), node.czxid));
         }
         let own = changes.session == Some(session);
-        let end = changes.end.unwrap_or(if own { TicketEnd::Released } else { TicketEnd::Admin });
+        let end = changes.end.unwrap_or(match (own, grant) {
+            (true, Some(_)) => TicketEnd::Released,
+            (true, None) => TicketEnd::Withdrawn,
+            (false, _) => TicketEnd::Admin,
+        });
+        let by = match end {
+            // At its deadline the leader takes it, in the name of the client that asked for it.
+            TicketEnd::Revoked | TicketEnd::Admin => {
+                let actor = Some(self.actor(changes)).filter(|actor| *actor != Actor::default());
+                actor.or(asked.map(|asked| asked.by)).map(Arc::new)
+            }
+            _ => None,
+        };
+        let (session_label, client) = remembered(self.session_of(session, changes));
         let contender = node.contender();
-        let (readers, own) = (self.past_readers(&lock), self.readers(path, node));
+        let (readers, own_readers) = (self.past_readers(&lock), self.readers(path, node));
+        let is_open = own_readers.is_none() || own_readers == readers;
         let ticket = PastTicket {
             name: short(path.name()),
             mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
             session,
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
             // What not everybody might read who reads the past is not remembered.
-            label: match own.is_none() || own == readers {
-                true => short(&label(self, node).unwrap_or_default()),
-                false => short(""),
-            },
+            label: if is_open { short(&label(self, node).unwrap_or_default()) } else { String::new() },
             enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
             grant,
             ended: self.moment(changes),
             end,
+            session_label,
+            client: if is_open { client } else { Arc::default() },
+            by,
         };
         self.remember_ticket(&lock, ticket, readers);
     }
@@ -361,131 +385,16 @@ impl State {
     pub(crate) fn moment(&self, changes: &Changes) -> Moment {
         Moment { zxid: changes.zxid, time_ms: self.time_ms }
     }
-
-    /// Finds who became a holder in this entry, among those who queue where it changed something.
-    ///
-    /// Each is found once, so this costs O(log n) for each ticket over its life.
-    ///
-    /// A writer's going may make very many readers holders. They hold from then on, but only so many are written down in one
-    /// entry; the others are in the next ones. In a lock that has had an upgrade, where tokens may be those of grants, they hold
-    /// when they are written down.
-    pub(crate) fn settle_grants(&mut self, changes: &mut Changes) {
-        let mut again = false;
-        loop {
-            let queues = changes.take_queues();
-            if queues.is_empty() {
-                break;
-            }
-            for lock in queues {
-                match self.steps_left(changes) {
-                    0 if again => drop(self.unsettled.insert(lock)),
-                    room => self.settle_queue(&lock, room.max(1), changes),
-                }
-            }
-            // Those of dead sessions went when it was their turn, and others have it.
-            again = true;
-        }
-        for ticket in changes.new_grants() {
-            // Only what a session owns is kept.
-            let owned = self.node(ticket).is_some_and(|node| node.owner().is_some());
-            if let (true, Ok(LockStatus::Held { token, .. })) = (owned, status(self, ticket)) {
-                self.put_grant(ticket, Grant { at: self.moment(changes), token });
-            }
-        }
-    }
-
-    /// Writes at most so many new holders down.
-    pub(crate) fn settle_queue(&mut self, lock: &ZPath, max: u64, changes: &mut Changes) {
-        let mut passed = false;
-        let holders = self.new_holders(lock, max);
-        if holders.len() as u64 >= max {
-            self.unsettled.insert(lock.clone());
-        }
-        changes.steps += holders.len() as u64;
-        for ticket in holders {
-            let node = &self.nodes[&ticket];
-            if self.waits_in_vain(&ticket, node) {
-                self.pass_over(&ticket, changes);
-                continue;
-            }
-            let token = self.token_at(lock, node, changes.zxid);
-            let is_passed = token.0 != node.czxid.0;
-            passed |= is_passed;
-            self.put_grant(&ticket, Grant { at: self.moment(changes), token });
-            if is_passed && changes.is_late(lock) {
-                // It was told to wait when what it waited for had gone.
-                self.tell(EventKind::Granted, &ticket, changes);
-            }
-        }
-        if passed {
-            // Who is made by now and granted later comes after a token that is younger than its lock node.
-            self.pass(lock, changes.zxid);
-        }
-    }
-
-    fn new_holders(&self, lock: &ZPath, max: u64) -> Vec<ZPath> {
-        // A ledger tells of its grants itself.
-        let Some(parent) = self.node(lock).filter(|parent| parent.family.ledger.is_none()) else {
-            return Vec::new();
-        };
-        let first_writer = parent.family.writers.get_min().map(|place| place.number);
-        let mut holders = Vec::new();
-        let mut misses = 0;
-        for place in &parent.family.pending {
-            if holders.len() as u64 >= max {
-                break;
-            }
-            let ticket = lock.child(&place.name).expect("a child has a good name");
-            if is_first(self, &ticket) {
-                holders.push(ticket);
-                continue;
-            }
-            misses += 1;
-            // Behind the first writer nobody holds but readers under its own number. Names with equal numbers are made
-            // by hand, so there is an end to looking at them.
-            if misses > MISSES_MAX || first_writer.is_none_or(|number| place.number > number) {
-                break;
-            }
-        }
-        holders
-    }
-
-    /// One that holds and goes before an entry had room to write it down is written down as it goes.
-    pub(crate) fn write_down(&mut self, ticket: &ZPath, changes: &Changes) {
-        if self.unsettled.is_empty() || self.grants.contains_key(ticket) || self.nodes[ticket].owner().is_none() {
-            return;
-        }
-        let left_over =
-            ticket.parent().is_some_and(|lock| self.unsettled.contains(&lock) && self.ledger(&lock).is_none());
-        if let (true, Ok(LockStatus::Held { token, .. })) = (left_over, status(self, ticket)) {
-            self.put_grant(ticket, Grant { at: self.moment(changes), token });
-        }
-    }
-
-    /// Keeps a grant; the lock node stands.
-    pub(crate) fn put_grant(&mut self, ticket: &ZPath, grant: Grant) {
-        let lock = ticket.parent().expect("a lock node has a parent");
-        let node = &self.nodes[ticket];
-        let (czxid, now) = (node.czxid, Zxid(self.token_of(ticket, node).0));
-        self.edit(&lock, |lock| {
-            lock.family.settle(ticket.name(), czxid);
-            lock.family.change_token(ticket.name(), now, Zxid(grant.token.0));
-        });
-        self.grants.insert(ticket.clone(), grant);
-    }
 }
 
 /// What is kept of a text, in bytes, whatever the limits: the history of a lock is one record of a snapshot.
-const TEXT_MAX: usize = 1024;
+pub(crate) const TEXT_MAX: usize = 1024;
 
 /// The beginning of a text.
 pub(crate) fn short(text: &str) -> String {
     let end = (0..=TEXT_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text[..end.unwrap_or(0)].into()
 }
-
-/// Lock nodes in a row that do not hold and are looked at.
-const MISSES_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,15 @@ use crate::state::{Changes, State};
 use crate::system_paths::check_client_path;
 use crate::tree::permit;
 use crate::znode::{Znode, sequence_of};
-use crate::{ADMIN, DELETE, Error, Refusal, Reply, SessionId, ZPath, weight};
+use crate::{ADMIN, Actor, DELETE, Error, Refusal, Reply, ZPath, weight};
 
 /// A request to give a ticket up.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Revocation {
     /// When it was asked first.
     pub at: Moment,
-    /// The session that asked, if one did.
-    pub by: Option<SessionId>,
+    /// Who asked; nobody is known when it was by the lock node's data.
+    pub by: Actor,
     /// When the ticket may be taken away, in milliseconds since 1970; `None` for never.
     pub due_ms: Option<u64>,
 }
@@ -35,18 +35,19 @@ impl Revocations {
     pub(crate) fn put(&mut self, ticket: &ZPath, revocation: Revocation) {
         self.remove(ticket);
         self.due.extend(revocation.due_ms.map(|due_ms| (due_ms, ticket.clone())));
-        self.bytes += weight::revocation(ticket);
+        self.bytes += weight::revocation(ticket, &revocation.by);
         self.by_ticket.insert(ticket.clone(), revocation);
     }
 
-    pub(crate) fn remove(&mut self, ticket: &ZPath) {
+    pub(crate) fn remove(&mut self, ticket: &ZPath) -> Option<Revocation> {
         let old = self.by_ticket.remove(ticket);
-        if old.is_some() {
-            self.bytes -= weight::revocation(ticket);
+        if let Some(old) = &old {
+            self.bytes -= weight::revocation(ticket, &old.by);
         }
-        if let Some(due_ms) = old.and_then(|old| old.due_ms) {
+        if let Some(due_ms) = old.as_ref().and_then(|old| old.due_ms) {
             self.due.remove(&(due_ms, ticket.clone()));
         }
+        old
     }
 
     pub(crate) fn due_ms(&self, ticket: &ZPath) -> Option<u64> {
@@ -80,7 +81,7 @@ pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
     // Not what it was made with: that is a label.
     let told = node.version != 0 && asks_to_give_up(&node.data);
     let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
-    told.then_some(Revocation { at, by: None, due_ms: None })
+    told.then(|| Revocation { at, by: Actor::default(), due_ms: None })
 }
 
 /// The lock node of a session that is open.
@@ -172,10 +173,11 @@ impl State {
             return Ok(());
         }
         if !self.revocations.by_ticket.contains_key(ticket) {
-            self.check_bytes(weight::revocation(ticket)).map_err(|error| Refusal::at(error, ticket))?;
+            self.check_bytes(weight::revocation(ticket, &self.actor(changes)))
+                .map_err(|error| Refusal::at(error, ticket))?;
         }
         let due_ms = deadline_ms.map(|deadline_ms| self.time_ms.saturating_add(deadline_ms.into()));
-        let asked = Revocation { at: self.moment(changes), by: changes.session, due_ms };
+        let asked = Revocation { at: self.moment(changes), by: self.actor(changes), due_ms };
         // A ticket that was asked for before stays so; the earlier deadline counts.
         let revocation = match self.revocations.by_ticket.get(ticket) {
             Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },

@@ -34,7 +34,7 @@ pub(crate) fn path(path: &str) -> ZPath {
 
 pub(crate) fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
     let (owner, label) = (owner.into(), "label".into());
-    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1) })
+    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None })
 }
 
 /// The lock node of the request with this key.

@@ -11,7 +11,13 @@ const OWNED_RECORDS: &str = include_str!("../golden/owned-multilock-records-v1.h
 
 /// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with the zxid as its key.
 fn operations() -> Vec<(u64, Op)> {
-    let open = Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: String::new(), address: None };
+    let open = Op::OpenSession {
+        secret_hash: [1; 32],
+        timeout_ms: 10_000,
+        label: String::new(),
+        address: None,
+        client: znode::ClientInfo::default(),
+    };
     let closed = LockSettings { limit: None, closed: true, waiters_max: Some(9) };
     let permits = |permits| LockMode::Lease { permits, limit: 5 };
     let all = |policy, parts: &[(&str, LockMode)]| {

@@ -9,8 +9,13 @@ const RECORDS: &str = include_str!("../golden/lock-records-v1.hex");
 
 /// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with the zxid as its key.
 fn operations() -> Vec<(u64, Op)> {
-    let open =
-        |label: &str| Op::OpenSession { secret_hash: [1; 32], timeout_ms: 10_000, label: label.into(), address: None };
+    let open = |label: &str| Op::OpenSession {
+        secret_hash: [1; 32],
+        timeout_ms: 10_000,
+        label: label.into(),
+        address: None,
+        client: znode::ClientInfo::default(),
+    };
     let limits = LockLimits {
         history_max: 3,
         histories_max: 9,

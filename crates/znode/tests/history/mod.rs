@@ -1,11 +1,13 @@
 //! Random histories in a small world: few paths, few sessions and few keys, so that they meet often.
 
+use std::net::IpAddr;
+
 use fastrand::Rng;
 use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, FencingToken, Idempotency, Identity, InTurn,
-    Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request, RequestKey, SessionId,
-    Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid, fingerprint_bytes,
+    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, Credential, FencingToken, Idempotency, Identity,
+    InTurn, Keyless, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, ReleaseHeld,
+    Request, RequestKey, SessionId, Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid, fingerprint_bytes,
 };
 
 use crate::model::{Model, number, reads, zpath};
@@ -144,7 +146,13 @@ impl History {
             let zxid = self.at.zxid.0;
             let address = zxid.is_multiple_of(2).then(|| [192, 0, 2, (zxid % 3) as u8].into());
             let timeout_ms = self.rng.u32(0..6000);
-            return Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms, label, address });
+            let client = ClientInfo {
+                host: self.word(),
+                pid: self.rng.bool().then_some(7),
+                program: self.word(),
+                address: self.from(),
+            };
+            return Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms, label, address, client });
         }
         let session = (self.rng.u8(..6) > 0).then(|| self.a_session(model));
         let secret = if self.rng.u8(..40) == 0 { 2 } else { 1 };
@@ -152,7 +160,8 @@ impl History {
         let op = self.op(model, session);
         let op = if self.rng.u8(..4) == 0 { self.in_turn(op, model, session) } else { op };
         let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
-        let mut request = Request { credential, idempotency: None, guard, op };
+        let address = self.from();
+        let mut request = Request { credential, idempotency: None, guard, address, op };
         let all = matches!(request.op, Op::AcquireAll(_) | Op::AcquireAllAs { .. });
         let keyed = all || matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. } | Op::Upgrade(_));
         if keyed || self.rng.bool() {
@@ -192,7 +201,8 @@ impl History {
                 let (ticket, label) = (self.reader(model), self.word());
                 Op::Upgrade(Upgrade { ticket, label, attempt: Attempt(self.attempts) })
             }
-            72..82 => Op::Release { ticket: self.ticket(model) },
+            72..79 => Op::Release { ticket: self.ticket(model) },
+            79..82 => self.release_held(model),
             82..92 => {
                 let back = self.rng.u64(0..6);
                 let attempt = Attempt(self.attempts.saturating_sub(back));
@@ -231,6 +241,23 @@ impl History {
         Op::InTurn(InTurn { connection, turn, identities, op })
     }
 
+    /// Where a request came from, when it says so.
+    fn from(&mut self) -> Option<IpAddr> {
+        (self.rng.u8(..4) == 0).then(|| [192, 0, 2, self.rng.u8(..3)].into())
+    }
+
+    /// Most of those that could say so have neither key nor owner.
+    fn keyless(&mut self) -> Option<Keyless> {
+        [None, Some(Keyless::Refuse), Some(Keyless::Refuse), Some(Keyless::Replace)][self.rng.usize(..4)]
+    }
+
+    fn release_held(&mut self, model: &Model) -> Op {
+        let mode = (self.rng.u8(..3) == 0).then(|| self.mode());
+        let token = (self.rng.u8(..3) == 0).then(|| self.guard(model).token);
+        let owner = (self.rng.u8(..3) == 0).then(|| self.pick(&["", "o"]).into());
+        Op::ReleaseHeld(ReleaseHeld { lock: zpath(self.pick(&LOCKS)), mode, token, owner })
+    }
+
     fn identities(&mut self) -> Vec<Identity> {
         let identity = |scheme: &str| Identity { scheme: scheme.into(), id: "bob".into() };
         match self.rng.u8(..10) {
@@ -253,6 +280,7 @@ impl History {
                 let attempt = Attempt(self.attempts.saturating_sub(back));
                 Op::Withdraw { ticket: self.ticket(model), attempt, if_waiting: self.rng.bool() }
             }
+            55..60 => self.release_held(model),
             _ => Op::Release { ticket: self.ticket(model) },
         }
     }
@@ -314,6 +342,7 @@ impl History {
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
             attempt: Attempt(self.attempts),
+            keyless: self.keyless(),
         }
     }
 

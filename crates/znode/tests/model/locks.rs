@@ -40,17 +40,11 @@ impl Model {
                 return refused(Error::LockNotClosed, lock);
             }
             let before = self.clone();
-            let ticket = match self.enqueue_in_mode(acquire, id, key, false)? {
-                Ok(ticket) => ticket,
-                Err(answer) => return Ok(answer),
-            };
-            self.nodes.get_mut(&ticket).unwrap().priority = priority;
-            self.settle();
-            if self.is_one_too_many(&ticket) {
+            let answer = self.acquire_anew(acquire, priority, id, key);
+            if answer.is_err() {
                 *self = before;
-                return refused(Error::TooManyWaiters, lock);
             }
-            return self.acquired(&ticket);
+            return answer;
         };
         self.once_more(&ticket, key, acquire.attempt)
     }
@@ -120,6 +114,7 @@ impl Model {
             holds: vec![(key, vec![acquire.attempt])],
             released: 0,
             lingers_until_ms: None,
+            keyless: acquire.keyless.is_some() && acquire.owner.is_empty(),
         };
         let last = self.contenders(lock).last().and_then(|path| number(path));
         let ledger = self.nodes.get(lock).is_some_and(|directory| directory.ledger.is_some());
@@ -247,7 +242,7 @@ impl Model {
         let id = session.ok_or(Error::SessionRequired)?;
         let node = self.nodes.get(ticket).ok_or(Error::NoNode)?;
         if node.stay != Stay::Session(id) {
-            return Err(Error::LockNotHeld);
+            return Err(Error::NotOwner);
         }
         number(ticket).map(drop).ok_or(Error::BadArguments)
     }

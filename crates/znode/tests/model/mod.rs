@@ -1,6 +1,7 @@
 //! A second state machine, written only to be obviously right: one sorted map of znodes by path, one list of sessions,
 //! no index; every question is answered by looking at everything. It shares the words of the crate and none of its code.
 
+mod keyless;
 mod ledgers;
 mod locks;
 mod multilocks;
@@ -17,9 +18,9 @@ use std::net::IpAddr;
 
 use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, Revocation, TicketEnd};
 use znode::{
-    Acl, Applied, Attempt, Credential, Error, Event, EventKind, Identity, InTurn, Limits, LockMode, LockSettings,
-    LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp, Txn, ZPath,
-    Zxid,
+    Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, Identity, InTurn, Limits, LockMode,
+    LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp,
+    Txn, ZPath, Zxid,
 };
 
 /// What a refused step says.
@@ -45,6 +46,9 @@ pub(crate) struct Model {
     /// The newest writer of each lock that went in front of others.
     passed: BTreeMap<String, Zxid>,
     asking: Option<SessionId>,
+    from: Option<IpAddr>,
+    /// Of the session that the present request ends or speaks for.
+    ending: Vec<Session>,
     end: Option<TicketEnd>,
     events: Vec<Event>,
     /// Whom the present request comes from.
@@ -97,6 +101,7 @@ pub(crate) struct LockNode {
     pub(crate) delay_ms: u32,
     pub(crate) holds: Vec<(RequestKey, Vec<Attempt>)>,
     pub(crate) released: usize,
+    pub(crate) keyless: bool,
     pub(crate) lingers_until_ms: Option<u64>,
 }
 
@@ -108,6 +113,7 @@ pub(crate) struct Session {
     pub(crate) label: String,
     pub(crate) opened_ms: u64,
     pub(crate) address: Option<IpAddr>,
+    pub(crate) client: ClientInfo,
     pub(crate) connection: u64,
     pub(crate) turns: u64,
     /// Oldest first.
@@ -143,6 +149,8 @@ impl Model {
             upgrades: Vec::new(),
             passed: BTreeMap::new(),
             asking: None,
+            from: None,
+            ending: Vec::new(),
             end: None,
             events: Vec::new(),
             proven: Vec::new(),
@@ -157,6 +165,8 @@ impl Model {
         self.time_ms = self.time_ms.max(txn.time_ms);
         self.events.clear();
         self.proven.clear();
+        self.ending.clear();
+        self.from = txn.request.address;
         let (zxid, reply) = self.request(txn.request);
         self.settle();
         self.note_grants();
@@ -255,8 +265,8 @@ impl Model {
         let key = request.idempotency.map(|idempotency| idempotency.key);
         self.note_asking(&request.op, session);
         match request.op.clone() {
-            Op::OpenSession { secret_hash, timeout_ms, label, address } => {
-                self.open(secret_hash, timeout_ms, label, address)
+            Op::OpenSession { secret_hash, timeout_ms, label, address, client } => {
+                self.open(secret_hash, timeout_ms, label, address, client)
             }
             Op::CloseSession { session: id } => match session {
                 None => Err(Error::SessionRequired.into()),
@@ -277,6 +287,7 @@ impl Model {
             Op::AcquireAll(wish) => self.acquire_all(&wish, "", session, key),
             Op::AcquireAllAs { wish, owner } => self.acquire_all(&wish, &owner, session, key),
             Op::Release { ticket } => self.release(ticket.as_str(), session),
+            Op::ReleaseHeld(of) => self.release_held(&of, session),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(ticket.as_str(), attempt, if_waiting, session)
             }
@@ -353,6 +364,7 @@ impl Model {
     fn end(&mut self, id: SessionId, lingering: &[String]) {
         let session = self.session(id).unwrap().clone();
         self.note_session(&session);
+        self.ending.push(session);
         self.sessions.retain(|session| session.id != id);
         let owned = |(path, node): (&String, &Node)| (node.stay == Stay::Session(id)).then(|| path.clone());
         let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();

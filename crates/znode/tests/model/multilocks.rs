@@ -132,7 +132,7 @@ impl Model {
 fn part(wish: &AcquireAll, index: usize, owner: &str) -> Acquire {
     let (lock, mode) = wish.parts[index].clone();
     let (label, lock_delay_ms, attempt) = (wish.label.clone(), wish.lock_delay_ms, wish.attempt);
-    Acquire { lock, mode, owner: owner.into(), label, lock_delay_ms, attempt }
+    Acquire { lock, mode, owner: owner.into(), label, lock_delay_ms, attempt, keyless: None }
 }
 
 fn at(refusal: Refusal, index: usize) -> Refusal {

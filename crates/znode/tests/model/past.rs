@@ -1,9 +1,10 @@
 //! The model's memory: every ended ticket in one list, thinned out by counting.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use znode::lock::{EndedSession, Grant, LockStatus, Moment, PastTicket, TicketEnd};
-use znode::{Acl, FencingToken, LockMode, Op, READ, SessionId, TurnOp};
+use znode::{Acl, Actor, ClientInfo, FencingToken, Identity, LockMode, Op, READ, SessionId, TurnOp};
 
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
@@ -46,8 +47,21 @@ impl Model {
         let (Stay::Session(session), Some(_), false) = (node.stay, number(path), lingers) else {
             return;
         };
-        self.revocations.remove(path);
-        let by_owner = if self.asking == Some(session) { TicketEnd::Released } else { TicketEnd::Admin };
+        let asked = self.revocations.remove(path);
+        let grant = self.grants.remove(path);
+        let by_owner = match grant {
+            _ if self.asking != Some(session) => TicketEnd::Admin,
+            Some(_) => TicketEnd::Released,
+            None => TicketEnd::Withdrawn,
+        };
+        let end = self.end.unwrap_or(by_owner);
+        let nobody = Actor::default();
+        let by = match self.actor() {
+            _ if !matches!(end, TicketEnd::Admin | TicketEnd::Revoked) => None,
+            actor if actor == nobody => asked.map(|asked| asked.by.into()),
+            actor => Some(actor.into()),
+        };
+        let (session_label, client) = self.who(session);
         let text = String::from_utf8(node.data).unwrap();
         let is_label = text.len() <= self.limits.label_bytes_max as usize;
         let readers = |acl: &Vec<Acl>| Some(acl.clone()).filter(|acl| !znode::permits(acl, READ, &[]));
@@ -59,11 +73,43 @@ impl Model {
             owner: node.lock.map_or_else(String::new, |lock| lock.owner),
             label: if is_label && readable { text } else { String::new() },
             enqueued: Moment { zxid: node.created.0, time_ms: node.created.1 },
-            grant: self.grants.remove(path),
+            grant,
             ended: self.moment(),
-            end: self.end.unwrap_or(by_owner),
+            end,
+            session_label: session_label.into(),
+            client: if readable { client.into() } else { Arc::default() },
+            by,
         };
         self.remember(parent_of(path).unwrap(), ticket);
+    }
+
+    /// The label and the client of a session that is open, or ends at this moment.
+    pub(super) fn who(&self, id: SessionId) -> (String, ClientInfo) {
+        let session = self.sessions.iter().chain(&self.ending).find(|session| session.id == id).unwrap();
+        (session.label.clone(), session.client.clone())
+    }
+
+    /// The same of a session whose lock node stands in a queue: it may linger.
+    pub(crate) fn who_in_queue(&self, id: SessionId) -> (String, ClientInfo) {
+        match (self.session(id), self.ended_session(id)) {
+            (Some(open), _) => (open.label.clone(), open.client.clone()),
+            (None, Some(ended)) => (ended.label.clone(), (*ended.client).clone()),
+            (None, None) => Default::default(),
+        }
+    }
+
+    /// Who asks.
+    pub(super) fn actor(&self) -> Actor {
+        let (label, mut client) = self.asking.map(|id| self.who(id)).unwrap_or_default();
+        if self.from.is_some() {
+            client.address = self.from;
+        }
+        let named = |identity: &&Identity| identity.scheme != "super";
+        let identity = self.proven.iter().find(named).or(self.proven.first()).map(|identity| {
+            let id = if identity.scheme == "digest" { znode::user(&identity.id) } else { &identity.id };
+            format!("{}:{id}", identity.scheme)
+        });
+        Actor { session: self.asking, label, identity: identity.unwrap_or_default(), client }
     }
 
     pub(super) fn remember(&mut self, lock: &str, ticket: PastTicket) {
@@ -132,6 +178,7 @@ impl Model {
             ended: self.moment(),
             expired: self.end == Some(TicketEnd::Expired),
             ephemerals: self.owned_by(session.id).len() as u32,
+            client: session.client.clone().into(),
         };
         self.ended.push(ended);
         // Those of one entry by their ids, as nobody is older there.
@@ -160,7 +207,7 @@ impl Model {
 }
 
 /// How a lock node wants the lock that somebody made by hand.
-fn mode(path: &str) -> LockMode {
+pub(super) fn mode(path: &str) -> LockMode {
     let name = name_of(path);
     if super::reads(path) {
         LockMode::Read

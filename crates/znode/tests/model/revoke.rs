@@ -1,7 +1,7 @@
 //! The model's way of asking for locks.
 
 use znode::lock::{LockStatus, Moment, Revocation};
-use znode::{ADMIN, DELETE, Error, Reply};
+use znode::{ADMIN, Actor, DELETE, Error, Reply};
 
 use super::{Answer, Model, Stay, name_of, number, parent_of, refused, zpath};
 
@@ -54,7 +54,7 @@ impl Model {
             node.data.clone()
         };
         let answer = self.set_data(ticket, data, -1)?;
-        let asked = Revocation { at: self.moment(), by: self.asking, due_ms: None };
+        let asked = Revocation { at: self.moment(), by: self.actor(), due_ms: None };
         let due_ms = deadline_ms.map(|deadline_ms| self.time_ms + u64::from(deadline_ms));
         let kept = self.revocations.entry(ticket.into()).or_insert(asked);
         kept.due_ms = match (kept.due_ms, due_ms) {
@@ -68,7 +68,8 @@ impl Model {
     pub(crate) fn revocation(&self, ticket: &str) -> Option<Revocation> {
         let node = &self.nodes[ticket];
         let told = [&b"__REVOKE__"[..], b"unlock"].contains(&&*node.data) && node.version != 0 && self.is_alive(ticket);
-        let by_data = Revocation { at: Moment { zxid: node.set.0, time_ms: node.set.1 }, by: None, due_ms: None };
+        let at = Moment { zxid: node.set.0, time_ms: node.set.1 };
+        let by_data = Revocation { at, by: Actor::default(), due_ms: None };
         self.revocations.get(ticket).cloned().or(told.then_some(by_data))
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use znode::{Error, Reply, SessionId};
+use znode::{ClientInfo, Error, Reply, SessionId};
 
 use super::{Answer, Model, Session};
 
@@ -13,8 +13,10 @@ impl Model {
         timeout_ms: u32,
         label: String,
         address: Option<IpAddr>,
+        client: ClientInfo,
     ) -> Answer {
-        if label.len() > self.limits.label_bytes_max as usize {
+        let texts = [&label, &client.host, &client.program];
+        if texts.iter().any(|text| text.len() > self.limits.label_bytes_max as usize) {
             return Err(Error::DataTooLarge.into());
         }
         if self.sessions.len() >= self.limits.sessions_max as usize {
@@ -33,6 +35,7 @@ impl Model {
             label,
             opened_ms: self.time_ms,
             address,
+            client,
             connection: 0,
             turns: 0,
             asked: Vec::new(),

@@ -265,7 +265,21 @@ impl Model {
         let now = Moment { zxid: self.last_zxid, time_ms: self.time_ms };
         let (name, owner, label) = (String::new(), owner.into(), label.into());
         let (grant, end) = (None, TicketEnd::Deadlock);
-        let ticket = PastTicket { name, mode, session, owner, label, enqueued: now, grant, ended: now, end };
+        let (session_label, client) = self.who(session);
+        let ticket = PastTicket {
+            name,
+            mode,
+            session,
+            owner,
+            label,
+            enqueued: now,
+            grant,
+            ended: now,
+            end,
+            session_label: session_label.into(),
+            client: client.into(),
+            by: None,
+        };
         self.remember(lock, ticket);
     }
 }

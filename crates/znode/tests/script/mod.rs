@@ -130,6 +130,7 @@ impl Script {
     fn transact(&mut self, name: &str, words: &mut Words) -> Result<String, Box<dyn Error>> {
         let secret = words.key_number("secret", 1)? as u8;
         let guard = words.guard()?;
+        let address = words.key("from").map(|address| address.parse()).transpose()?;
         let (op, credential) = if name == "open" {
             (words.open(secret)?, None)
         } else {
@@ -149,7 +150,7 @@ impl Script {
             (op, credential)
         };
         let key = words.key("key").map(|key| key.parse::<u64>()).transpose()?;
-        let mut request = Request { credential, idempotency: None, guard, op };
+        let mut request = Request { credential, idempotency: None, guard, address, op };
         request.idempotency = key.map(|key| Idempotency { key: request_key(key), fingerprint: fingerprint(&request) });
         let opens = matches!(request.op, Op::OpenSession { .. });
         let (applied, events) = self.apply(request);
@@ -209,6 +210,7 @@ impl Script {
                 words.acquire_all_as(self.attempts)?
             }
             "release" => Op::Release { ticket: self.ticket(words)? },
+            "releaseheld" => Op::ReleaseHeld(words.release_held()?),
             "withdraw" => {
                 let ticket = self.ticket(words)?;
                 let attempt = znode::Attempt(words.key_number("attempt", 0)?);

@@ -6,8 +6,8 @@ use std::error::Error;
 use goldenscript::{Argument, Command};
 use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, FencingToken, Identity, Limits, LockGuard, LockMode, Op,
-    Policy, ZPath, ZnodeOp,
+    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, FencingToken, Identity, Keyless, Limits,
+    LockGuard, LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -112,7 +112,13 @@ impl Words {
         let timeout_ms = self.key_number("timeout", 10_000)? as u32;
         let label = self.key("label").unwrap_or_default();
         let address = self.key("address").map(|address| address.parse()).transpose()?;
-        Ok(Op::OpenSession { secret_hash: [secret; 32], timeout_ms, label, address })
+        let client = ClientInfo {
+            host: self.text("host")?,
+            pid: self.key("pid").map(|pid| pid.parse()).transpose()?,
+            program: self.text("program")?,
+            address: self.key("seen").map(|address| address.parse()).transpose()?,
+        };
+        Ok(Op::OpenSession { secret_hash: [secret; 32], timeout_ms, label, address, client })
     }
 
     /// `acl=world:anyone:rw,digest:bob:cdrwa`; `acl=` is an empty list, none is the open one.
@@ -142,6 +148,22 @@ impl Words {
             label: self.text("label")?,
             lock_delay_ms: self.key_number("delay", 0)? as u32,
             attempt: Attempt(self.key_number("attempt", attempt)?),
+            keyless: match self.key("keyless").as_deref() {
+                None => None,
+                Some("refuse") => Some(Keyless::Refuse),
+                Some("replace") => Some(Keyless::Replace),
+                Some(other) => return Err(format!("keyless is refuse or replace, not {other}").into()),
+            },
+        })
+    }
+
+    /// `releaseheld /l mode=read token=7 owner=o`.
+    pub(crate) fn release_held(&mut self) -> Result<ReleaseHeld> {
+        Ok(ReleaseHeld {
+            lock: self.path()?,
+            mode: self.key("mode").map(|word| lock_mode(&word)).transpose()?,
+            token: self.key("token").map(|token| token.parse().map(FencingToken)).transpose()?,
+            owner: self.key("owner"),
         })
     }
 

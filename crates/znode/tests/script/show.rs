@@ -6,8 +6,8 @@ use znode::lock::{
     BlindSpot, EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation, WaitsFor,
 };
 use znode::{
-    Acl, Applied, Error, EventKind, Kind, LockSettings, ReapCandidate, Recorded, Refusal, Reply, SessionId, Stat,
-    State, ZPath,
+    Acl, Actor, Applied, ClientInfo, Error, EventKind, Kind, LockSettings, ReapCandidate, Recorded, Refusal, Reply,
+    SessionId, Stat, State, ZPath,
 };
 
 /// The answer and the events; those that not everybody may hear of say for whom they are.
@@ -107,6 +107,7 @@ fn entry(entry: &QueueEntry) -> String {
             write!(line, " {name}={value}").unwrap();
         }
     }
+    line += &who(&entry.session_label, &entry.client);
     write!(line, " since={} token={} holds={}", entry.since_ms, entry.token, entry.holds).unwrap();
     if let Some(permits) = entry.permits {
         write!(line, " permits={permits}").unwrap();
@@ -115,7 +116,7 @@ fn entry(entry: &QueueEntry) -> String {
         write!(line, " priority={}", entry.priority).unwrap();
     }
     if let Some(Revocation { at, by, due_ms }) = &entry.revocation {
-        let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+        let by = actor(Some(by));
         let due = due_ms.map(|due_ms| format!(" due {due_ms}")).unwrap_or_default();
         write!(line, " asked_for={}{by}{due}", moment(at)).unwrap();
     }
@@ -134,18 +135,42 @@ pub(crate) fn history(tickets: &[std::sync::Arc<PastTicket>]) -> String {
 }
 
 fn past(ticket: &PastTicket) -> String {
-    let PastTicket { name, mode, session, owner, label, enqueued, grant, ended, end } = ticket;
+    let PastTicket { name, mode, session, owner, label, enqueued, grant, ended, end, .. } = ticket;
     let mut line = format!("{ended} {end:?} {name} {mode:?} session={session}", ended = moment(ended));
     for (name, value) in [("owner", owner), ("label", label)] {
         if !value.is_empty() {
             write!(line, " {name}={value}").unwrap();
         }
     }
+    line += &who(&ticket.session_label, &ticket.client);
     write!(line, " enqueued={}", moment(enqueued)).unwrap();
     match grant {
-        None => line + " never held",
-        Some(grant) => format!("{line} granted={} token={}", moment(&grant.at), grant.token),
+        None => line += " never held",
+        Some(grant) => write!(line, " granted={} token={}", moment(&grant.at), grant.token).unwrap(),
     }
+    line + &actor(ticket.by.as_deref())
+}
+
+/// The label and the client of a session, as far as they say anything.
+fn who(label: &str, client: &ClientInfo) -> String {
+    let ClientInfo { host, pid, program, address } = client;
+    let known = [
+        (!label.is_empty()).then(|| format!("session_label={label}")),
+        (!host.is_empty()).then(|| format!("host={host}")),
+        pid.map(|pid| format!("pid={pid}")),
+        (!program.is_empty()).then(|| format!("program={program}")),
+        address.map(|address| format!("seen={address}")),
+    ];
+    known.into_iter().flatten().map(|word| format!(" {word}")).collect()
+}
+
+fn actor(actor: Option<&Actor>) -> String {
+    let Some(Actor { session, label, identity, client }) = actor.filter(|actor| **actor != Actor::default()) else {
+        return String::new();
+    };
+    let session = session.map(|session| format!(" {session}")).unwrap_or_default();
+    let identity = if identity.is_empty() { String::new() } else { format!(" {identity}") };
+    format!(" by{session}{identity}{}", who(label, client))
 }
 
 fn moment(moment: &Moment) -> String {
@@ -153,12 +178,15 @@ fn moment(moment: &Moment) -> String {
 }
 
 pub(crate) fn ended(session: Option<&EndedSession>) -> String {
-    let Some(EndedSession { id, label, timeout_ms, opened_ms, ended, expired, ephemerals }) = session else {
+    let Some(EndedSession { id, label, timeout_ms, opened_ms, ended, expired, ephemerals, client }) = session else {
         return "not remembered".into();
     };
     let how = if *expired { "expired" } else { "closed" };
     let ended = moment(ended);
-    format!("{id} {how} {ended} timeout_ms={timeout_ms} label={label:?} opened={opened_ms} ephemerals={ephemerals}")
+    let client = who("", client);
+    format!(
+        "{id} {how} {ended} timeout_ms={timeout_ms} label={label:?} opened={opened_ms} ephemerals={ephemerals}{client}"
+    )
 }
 
 pub(crate) fn list(locks: &Result<Vec<LockSummary>, Error>) -> String {
@@ -231,8 +259,9 @@ pub(crate) fn sessions(state: &State, after: SessionId) -> String {
     let lines = state.sessions_from(after).map(|session| {
         let ephemerals: Vec<_> = session.ephemerals().map(ZPath::as_str).collect();
         assert_eq!(ephemerals.len(), session.ephemeral_count());
-        let znode::Session { id, timeout_ms, label, opened_ms, .. } = session;
-        format!("{id} timeout_ms={timeout_ms} label={label:?} opened={opened_ms} owns [{}]", ephemerals.join(" "))
+        let znode::Session { id, timeout_ms, label, opened_ms, client, .. } = session;
+        let (client, owns) = (who("", client), ephemerals.join(" "));
+        format!("{id} timeout_ms={timeout_ms} label={label:?} opened={opened_ms}{client} owns [{owns}]")
     });
     some(lines.collect())
 }

@@ -1,0 +1,81 @@
+//! Who a client is, for people.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What a client says of itself when it opens a session. Each text is at most as long as a label, without control
+/// characters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientDetails {
+    /// The name of its machine.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// The number of its process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The name of its program.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub program: String,
+}
+
+/// The client of a session: what it said of itself, which nothing proves, and where the node saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientInfo {
+    /// The name of its machine.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// The number of its process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The name of its program.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub program: String,
+    /// The other end of the connection over which it opened the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+/// Who asked for a ticket, took it away, or deleted it. Empty parts are not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Actor {
+    /// The session that asked; absent for a request without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// Its label.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    /// Whom the request came from, as ACLs name it, without what proves it: `x509:CN=ops`, `digest:bob`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub identity: String,
+    /// The client of the session, or, of a request without one, its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientInfo>,
+}
+
+/// `web-1, pid 71, backup, 10.0.0.7`: in one line, without what is not known.
+impl std::fmt::Display for ClientInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts = [
+            Some(self.host.clone()).filter(|host| !host.is_empty()),
+            self.pid.map(|pid| format!("pid {pid}")),
+            Some(self.program.clone()).filter(|program| !program.is_empty()),
+            self.address.clone(),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_in_one_line() {
+        let mut client = ClientInfo { host: "web-1".into(), pid: Some(71), ..ClientInfo::default() };
+        assert_eq!(client.to_string(), "web-1, pid 71");
+        (client.program, client.address) = ("backup".into(), Some("10.0.0.7".into()));
+        assert_eq!(client.to_string(), "web-1, pid 71, backup, 10.0.0.7");
+        assert_eq!(ClientInfo::default().to_string(), "");
+    }
+}

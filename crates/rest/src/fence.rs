@@ -1,0 +1,80 @@
+//! `GET /v1/fence`: whether a fencing token is a present holder's, in statuses that proxies understand. nginx's `auth_request`
+//! lets a request pass for 2xx, Envoy's `ext_authz` for 200 and nothing else; both refuse it for 403.
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use protocol::{ProblemType, headers};
+use replica::Consistency;
+use znode::{FencingToken, ZPath, lock};
+
+use crate::access::check_readable;
+use crate::call::{Answer, Call};
+use crate::door::{AtZxid, Door};
+use crate::problem::Problem;
+
+/// Says whether a token is a present holder's: 204, else 403.
+#[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
+    params(("lock" = String, Query, description = "the lock"),
+        ("token" = Option<String>, Query, description = "the fencing token; absent or no number is refused as any other")),
+    responses((status = 204, description = "It is a present holder's"),
+        (status = 403, description = "It is not, or the request may not read the lock", body = protocol::Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "It cannot be told now", body = protocol::Problem,
+            content_type = "application/problem+json")))]
+pub(crate) async fn check(mut call: Call) -> Answer {
+    let lock = call.query.path("lock")?.ok_or_else(|| Problem::bad("lock", "the lock that is to be held"))?;
+    let token = call.query.take("token")?;
+    std::mem::take(&mut call.query).finish()?;
+    answer(&call, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
+}
+
+/// The same for a proxy that asks with the method, and behind the path, of the request that it is about, as Envoy does: 200,
+/// else 403. The lock and the token are in headers; the path and the query are the other request's.
+pub(crate) async fn check_behind(State(door): State<Door>, mut request: Request) -> Answer {
+    *request.uri_mut() = Uri::from_static("/v1/fence");
+    let call = Call::from_request(request, &door).await?;
+    let lock = header(call.headers(), headers::FENCE_LOCK)?;
+    let lock = lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "the lock that is to be held"))?;
+    let lock = ZPath::parse(lock).map_err(|_| Problem::bad(headers::FENCE_LOCK, "not a znode path"))?;
+    let token = header(call.headers(), headers::FENCE_TOKEN)?;
+    answer(&call, StatusCode::OK, &lock, token).await
+}
+
+/// A header that may stand there once: of two, the proxy may have set one, and its client the other.
+fn header<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+    let mut values = from.get_all(name).iter();
+    let value = values.next();
+    if values.next().is_some() {
+        return Err(Problem::bad(name, "given twice"));
+    }
+    value.map(|value| value.to_str().map_err(|_| Problem::bad(name, "not ASCII"))).transpose()
+}
+
+async fn answer(call: &Call, pass: StatusCode, lock: &ZPath, token: Option<&str>) -> Answer {
+    // What a client of the proxy did not send, or made up, is a token that holds nothing: no fault of the proxy.
+    let plain = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
+    let token = plain.and_then(|token| token.parse().ok()).map(FencingToken);
+    let deadline = call.door.read_deadline();
+    let read = call.door.replica().read(Consistency::Linearizable, deadline).await;
+    let state = read.map_err(|error| cannot_tell(error.into()))?;
+    check_readable(&call.identities, &state, lock)?;
+    let zxid = state.last_zxid();
+    if token.is_some_and(|token| lock::is_held_with(&state, lock, token)) {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = pass;
+        response.extensions_mut().insert(AtZxid(zxid));
+        return Ok(response);
+    }
+    let detail = match token {
+        Some(token) => format!("the lock is not held with token {token}"),
+        None => "the request shows no fencing token".into(),
+    };
+    Err(Problem::new(ProblemType::LockNotHeld, StatusCode::FORBIDDEN, detail).at(lock, zxid))
+}
+
+/// What kept the node from looking: a proxy must not take it for an answer.
+fn cannot_tell(problem: Problem) -> Problem {
+    Problem::unavailable(format!("whether the lock is held cannot be told: {}", problem.detail()), 1_000)
+}

@@ -1,0 +1,87 @@
+//! Acquires without `Idempotency-Key` and owner: a session does not wait for its own ghost.
+
+use axum::http::Method;
+use serde_json::json;
+
+use crate::node::{Node, number, text};
+
+/// The ticket of a request whose node died: `keep` is how a router that no client hangs up on leaves one behind.
+#[tokio::test]
+async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
+    let node = Node::start().await;
+    let (holder, session) = (node.session().await, node.session().await);
+    let held = node.acquire_keyless(&holder, "/l").await.expect(200);
+    let ghost = node.acquire_keyless(&session, "/l?keep=true").await.expect(202);
+    for query in ["", "?wait=20s", "?keep=true"] {
+        let refused = node.acquire_keyless(&session, &format!("/l{query}")).await;
+        let refused = refused.expect_problem(409, "blocked-by-own-session");
+        assert_eq!(text(&refused, "path"), text(&ghost, "ticket"));
+        assert_eq!(
+            (&refused.body["outcome"], &refused.body["name"]),
+            (&json!("refused"), &json!("BlockedByOwnSession"))
+        );
+        assert!(text(&refused, "detail").contains("replace=true"), "{}", text(&refused, "detail"));
+        assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 2);
+    }
+    // Also when the ghost has come to hold.
+    node.release(&holder, text(&held, "ticket")).await.expect(200);
+    node.acquire_keyless(&session, "/l?wait=20s").await.expect_problem(409, "blocked-by-own-session");
+
+    let replaced = node.acquire_keyless(&session, "/l?replace=true").await.expect(200);
+    assert!(number(&replaced, "fencing_token") > ghost.zxid(), "the ghost's token is dead");
+    node.get(&format!("/v1/tickets{}", text(&ghost, "ticket"))).await.expect_problem(410, "ticket-gone");
+    assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 1);
+}
+
+#[tokio::test]
+async fn a_replaced_waiter_queues_behind_those_who_wait() {
+    let node = Node::start().await;
+    let sessions = [node.session().await, node.session().await, node.session().await];
+    node.acquire_keyless(&sessions[0], "/l").await.expect(200);
+    node.acquire_keyless(&sessions[1], "/l?keep=true").await.expect(202);
+    let behind = node.acquire_keyless(&sessions[2], "/l?keep=true").await.expect(202);
+    let replaced = node.acquire_keyless(&sessions[1], "/l?keep=true&replace=true").await.expect(202);
+    assert_eq!(text(&replaced, "predecessor"), text(&behind, "ticket"));
+    let history = node.get("/v1/locks/l?history=true").await.expect(200);
+    assert_eq!(history.body["history"][0]["end"], "withdrawn");
+}
+
+#[tokio::test]
+async fn a_key_or_an_owner_tells_the_threads_of_a_session_apart() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    node.acquire_keyless(&session, "/l").await.expect(200);
+    node.acquire_keyless(&session, "/l?owner=two&keep=true").await.expect(202);
+    let key = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    node.call(Method::POST, "/v1/locks/l?keep=true", &key, b"").await.expect(202);
+    for (uri, headers) in [("/v1/locks/l?replace=true", &key[..]), ("/v1/locks/l?replace=true&owner=two", &key[..1])] {
+        let refused = node.call(Method::POST, uri, headers, b"").await.expect_problem(400, "bad-request");
+        assert!(text(&refused, "detail").starts_with("replace: "), "{}", text(&refused, "detail"));
+    }
+    assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 3);
+}
+
+/// What can be held at the same time is in nobody's way.
+#[tokio::test]
+async fn readers_and_permits_of_one_session_are_held_together() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    for _ in 0..2 {
+        node.acquire_keyless(&session, "/rw?mode=read").await.expect(200);
+        node.acquire_keyless(&session, "/s?mode=semaphore&limit=2").await.expect(200);
+    }
+    node.acquire_keyless(&session, "/s?mode=semaphore&limit=2").await.expect_problem(409, "blocked-by-own-session");
+    node.acquire_keyless(&session, "/rw?mode=write").await.expect_problem(409, "blocked-by-own-session");
+    node.acquire_keyless(&session, "/rw?mode=read&replace=true").await.expect(200);
+    assert_eq!(number(&node.get("/v1/locks/rw").await.expect(200), "contenders"), 1);
+}
+
+#[tokio::test]
+async fn a_candidate_is_not_queued_behind_its_own_ghost() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let uri = "/v1/elections/e";
+    node.in_session(&session, Method::POST, uri).await.expect(200);
+    node.in_session(&session, Method::POST, uri).await.expect_problem(409, "blocked-by-own-session");
+    node.in_session(&session, Method::POST, &format!("{uri}?replace=true")).await.expect(200);
+}

@@ -1,0 +1,231 @@
+//! Who holds a lock, and who took it away: in queues, in histories, in refusals.
+
+use axum::http::Method;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::node::{Answer, Node, PATIENCE, number, text};
+
+/// May use locks below the directory and not read them, as an ACL in a query says it.
+const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
+const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
+
+/// A session of a client with a name: its header, and its id.
+async fn named(node: &Node, label: &str, host: &str) -> (String, u64) {
+    let body = json!({"label": label, "client": {"host": host, "pid": 71, "program": "backup"}});
+    let opened = node.post("/v1/sessions", &body.to_string()).await.expect(201);
+    (text(&opened, "session").to_owned(), number(&opened, "id"))
+}
+
+#[tokio::test]
+async fn a_queue_and_a_history_say_whose_sessions_they_are_of() {
+    let node = Node::start().await;
+    let ((first, first_id), (second, _)) = (named(&node, "nightly", "web-1").await, named(&node, "", "web-2").await);
+    let held = node.acquire(&first, "/l?owner=o").await.expect(200);
+    let waits = node.acquire(&second, "/l?keep=true").await.expect(202);
+    let queue = node.get("/v1/locks/l").await.expect(200);
+    let web_1 = json!({"host": "web-1", "pid": 71, "program": "backup"});
+    let holder = &queue.body["holders"][0];
+    assert_eq!((&holder["session_label"], &holder["client"]), (&json!("nightly"), &web_1));
+    let waiter = &queue.body["waiters"][0];
+    assert_eq!((waiter.get("session_label"), &waiter["client"]["host"]), (None, &json!("web-2")));
+    let summary = node.get("/v1/locks").await.expect(200);
+    assert_eq!(summary.body["locks"][0]["first"]["client"], web_1);
+
+    node.release(&first, text(&held, "ticket")).await.expect(200);
+    node.release(&second, text(&waits, "ticket")).await.expect(200);
+    node.close(&first).await.expect(200);
+    let history = node.get("/v1/locks/l?history=true").await.expect(200);
+    let past = &history.body["history"][1];
+    assert_eq!(
+        (&past["session"], &past["session_label"], &past["client"]),
+        (&json!(first_id), &json!("nightly"), &web_1)
+    );
+}
+
+/// It was `released`, as if it had held.
+#[tokio::test]
+async fn a_wait_that_is_given_up_was_withdrawn() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.acquire(&first, "/l").await.expect(200);
+    let waits = node.acquire(&second, "/l?keep=true").await.expect(202);
+    node.release(&second, text(&waits, "ticket")).await.expect(200);
+    let history = node.get("/v1/locks/l?history=true").await.expect(200);
+    assert_eq!(history.body["history"][0]["end"], "withdrawn");
+}
+
+#[tokio::test]
+async fn a_ticket_that_was_taken_away_names_who_did_it() {
+    let node = Node::start().await;
+    let (holder, (admin, admin_id)) = (node.session().await, named(&node, "ops", "desk").await);
+    let desk = json!({"host": "desk", "pid": 71, "program": "backup"});
+    let held = node.acquire(&holder, "/l").await.expect(200);
+    let znode = format!("/v1/znodes{}", text(&held, "ticket"));
+    node.in_session(&admin, Method::DELETE, &znode).await.expect(200);
+    node.acquire(&holder, "/l").await.expect(200);
+    let headers = [("zlock-session", &*admin), BOB];
+    node.call(Method::POST, "/v1/revoke/l?deadline=0", &headers, b"").await.expect(200);
+    node.acquire(&holder, "/l").await.expect(200);
+    node.call(Method::POST, "/v1/revoke/l", &headers, b"").await.expect(200);
+
+    let history = node.get("/v1/locks/l?history=true").await.expect(200);
+    let past = history.body["history"].as_array().unwrap();
+    let by = json!({"session": admin_id, "label": "ops", "client": desk});
+    assert_eq!((&past[1]["end"], &past[1]["by"]), (&json!("admin"), &by));
+    let by = json!({"session": admin_id, "label": "ops", "client": desk, "identity": "digest:bob"});
+    assert_eq!((&past[0]["end"], &past[0]["by"]), (&json!("revoked"), &by));
+    let queue = node.get("/v1/locks/l").await.expect(200);
+    let revoke = &queue.body["holders"][0]["revoke"];
+    assert_eq!((&revoke["by"], &revoke["actor"]), (&json!(admin_id), &by));
+}
+
+#[tokio::test]
+async fn a_try_says_who_holds_the_lock() {
+    let node = Node::start().await;
+    let ((first, first_id), second) = (named(&node, "nightly", "web-1").await, node.session().await);
+    let held = node.acquire(&first, "/l").await.expect(200);
+    let token = number(&held, "fencing_token");
+    for (query, begins, ends) in [
+        ("", "the lock is held by ", "nothing is left of the try"),
+        ("?wait=20ms", "the wait is over: the lock is held by ", "the waiter has left the queue"),
+    ] {
+        let refused = node.acquire(&second, &format!("/l{query}")).await.expect_problem(409, "not-acquired");
+        let detail = text(&refused, "detail");
+        let who = format!("session {first_id} \"nightly\" (web-1, pid 71, backup) for ");
+        assert!(detail.starts_with(begins) && detail.contains(&who) && detail.ends_with(ends), "{detail}");
+        let holder = &refused.body["holder"];
+        assert_eq!((&holder["fencing_token"], &holder["client"]["host"]), (&json!(token), &json!("web-1")));
+        assert!(holder["held_since_ms"].is_u64(), "{holder}");
+    }
+    let both = br#"{"locks":[{"path":"/l"},{"path":"/m"}]}"#;
+    let headers = [("zlock-session", &*second), ("content-type", "application/json")];
+    let refused = node.call(Method::POST, "/v1/multilocks", &headers, both).await.expect_problem(409, "not-acquired");
+    assert_eq!(refused.body["holder"]["session"], first_id);
+    node.in_session(&first, Method::POST, "/v1/simple-locks/s?owner=o").await.expect(200);
+    let refused = node.in_session(&second, Method::POST, "/v1/simple-locks/s?owner=o").await;
+    let refused = refused.expect_problem(409, "not-acquired");
+    let detail = text(&refused, "detail");
+    assert!(detail.starts_with(&format!("the lock is held by session {first_id} \"o\" (web-1, ")), "{detail}");
+}
+
+#[tokio::test]
+async fn who_may_not_read_a_lock_is_not_told_who_holds_it() {
+    let node = Node::start().await;
+    let ((first, first_id), second) = (named(&node, "", "web-1").await, node.session().await);
+    node.post(&format!("/v1/znodes/d?acl={HIDDEN}"), "").await.expect(201);
+    let held = node.acquire(&first, "/d/l").await.expect(200);
+    let refused = node.acquire(&second, "/d/l").await.expect_problem(409, "not-acquired");
+    let said = |answer: &Answer| String::from_utf8_lossy(&answer.bytes).into_owned();
+    assert!(!said(&refused).contains("web-1") && !said(&refused).contains("holder"), "{}", said(&refused));
+    let refused = node.release(&second, text(&held, "ticket")).await.expect_problem(403, "not-owner");
+    assert_eq!(text(&refused, "detail"), "the ticket belongs to another session");
+    let refused = node.in_session(&second, Method::DELETE, "/v1/locks/d/l").await.expect_problem(404, "not-holder");
+    assert!(!said(&refused).contains("web-1"), "{}", said(&refused));
+    // Nor by the list of sessions, as all that the client has is hidden.
+    let one = node.get(&format!("/v1/sessions/{first_id}")).await.expect(200);
+    let all = node.get("/v1/sessions").await.expect(200);
+    assert!(!said(&one).contains("web-1") && !said(&all).contains("web-1"), "{} {}", said(&one), said(&all));
+    for uri in [format!("/v1/sessions/{first_id}"), "/v1/sessions".into(), "/v1/locks/d/l".into()] {
+        let read = node.call(Method::GET, &uri, &[BOB], b"").await.expect(200);
+        assert!(said(&read).contains("web-1"), "{uri}: {}", said(&read));
+    }
+    let own = node.in_session(&first, Method::GET, &format!("/v1/sessions/{first_id}")).await.expect(200);
+    assert_eq!(own.body["client"]["host"], "web-1");
+}
+
+#[tokio::test]
+async fn what_a_client_says_of_itself_is_short_and_plain() {
+    let node = Node::start().await;
+    let open =
+        async |client: serde_json::Value| node.post("/v1/sessions", &json!({ "client": client }).to_string()).await;
+    open(json!({"host": "x".repeat(256)})).await.expect(201);
+    let long = open(json!({"host": "x".repeat(257)})).await.expect_problem(413, "body-too-large");
+    assert_eq!(text(&long, "detail"), "client.host: 257 bytes, and at most 256 are taken");
+    let odd = open(json!({"program": "a\nb"})).await.expect_problem(400, "bad-request");
+    assert_eq!(text(&odd, "detail"), "client.program: control characters are not taken");
+    open(json!({"pid": -1})).await.expect_problem(400, "bad-request");
+    // Where it comes from, the node sees for itself.
+    open(json!({"address": "10.0.0.7"})).await.expect_problem(400, "bad-request");
+}
+
+#[tokio::test]
+async fn a_lock_is_given_back_by_its_name() {
+    let node = Node::start().await;
+    let ((first, _), second) = (named(&node, "", "web-1").await, node.session().await);
+    let release = async |session: &str, query: &str| {
+        node.in_session(session, Method::DELETE, &format!("/v1/locks/l{query}")).await
+    };
+    release(&first, "").await.expect_problem(404, "not-holder");
+    node.acquire(&first, "/l").await.expect(200);
+    let waits = node.acquire(&second, "/l?keep=true").await.expect(202);
+    let refused = release(&second, "").await.expect_problem(404, "not-holder");
+    assert!(text(&refused, "detail").contains("it is held by session "), "{}", text(&refused, "detail"));
+    assert_eq!(refused.body["holder"]["client"]["host"], "web-1");
+    release(&first, "?mode=read").await.expect_problem(404, "not-holder");
+    release(&first, "?mode=nonsense").await.expect_problem(400, "bad-request");
+    let released = release(&first, "?mode=exclusive").await.expect(200);
+    assert_eq!(released.body, json!({"holds": 0, "zxid": released.zxid()}));
+    node.get(&format!("/v1/tickets{}", text(&waits, "ticket"))).await.expect(200);
+    release(&second, "").await.expect(200);
+
+    let one = node.acquire(&first, "/l?mode=read&owner=a").await.expect(200);
+    node.acquire(&first, "/l?mode=read&owner=b").await.expect(200);
+    let refused = release(&first, "").await.expect_problem(409, "several-held");
+    assert!(text(&refused, "detail").contains("fencing_token"), "{}", text(&refused, "detail"));
+    release(&first, "?owner=b").await.expect(200);
+    release(&first, &format!("?fencing_token={}", number(&one, "fencing_token"))).await.expect(200);
+    node.delete("/v1/locks/l").await.expect_problem(401, "session-required");
+}
+
+/// A retry whose answer was lost must not find that nothing is held.
+#[tokio::test]
+async fn a_release_by_name_is_answered_again() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    node.acquire(&session, "/l").await.expect(200);
+    let headers = [("zlock-session", &*session), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
+    let first = node.call(Method::DELETE, "/v1/locks/l", &headers, b"").await.expect(200);
+    node.acquire(&session, "/l").await.expect(200);
+    let again = node.call(Method::DELETE, "/v1/locks/l", &headers, b"").await.expect(200);
+    assert_eq!(again.body, first.body);
+    assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 1);
+}
+
+#[tokio::test]
+async fn another_sessions_ticket_is_not_given_back() {
+    let node = Node::start().await;
+    let ((first, first_id), second) = (named(&node, "", "").await, node.session().await);
+    let held = node.acquire(&first, "/l").await.expect(200);
+    let refused = node.release(&second, text(&held, "ticket")).await.expect_problem(403, "not-owner");
+    assert_eq!(text(&refused, "detail"), format!("the ticket belongs to session {first_id}, not to this one"));
+}
+
+#[tokio::test]
+async fn a_session_is_shown_with_the_address_that_it_came_from() {
+    let node = Node::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let config = rest::RestConfig::default();
+    tokio::spawn(rest::serve(listener, node.replica.clone(), config, std::future::pending()));
+    let ask = async |request: String| {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("in time").unwrap();
+        answer
+    };
+    let body = r#"{"client":{"host":"web-1"}}"#;
+    let head = "HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+    let opened = ask(format!("POST /v1/sessions {head}content-length: {}\r\n\r\n{body}", body.len())).await;
+    let opened: serde_json::Value = serde_json::from_str(opened.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let session = opened["session"].as_str().unwrap();
+    node.acquire(session, "/l").await.expect(200);
+    let queue = node.get("/v1/locks/l").await.expect(200);
+    assert_eq!(queue.body["holders"][0]["client"], json!({"host": "web-1", "address": "127.0.0.1"}));
+    // A request without a session says where it came from when it takes a lock away.
+    ask(format!("POST /v1/revoke/l?deadline=0 {head}content-length: 0\r\n\r\n")).await;
+    let history = node.get("/v1/locks/l?history=true").await.expect(200);
+    assert_eq!(history.body["history"][0]["by"], json!({"client": {"address": "127.0.0.1"}}));
+}

@@ -1,0 +1,53 @@
+//! Giving a lock back by its name.
+
+use std::mem::discriminant;
+use std::ops::Bound;
+
+use crate::lock::{self, LockStatus};
+use crate::state::{Changes, State};
+use crate::znode::mode_of;
+use crate::{Error, Refusal, ReleaseHeld, Reply, SessionId, ZPath};
+
+impl State {
+    /// Gives back one hold of the ticket with which the session holds a lock.
+    pub(crate) fn release_held(
+        &mut self,
+        of: &ReleaseHeld,
+        session: Option<SessionId>,
+        changes: &mut Changes,
+    ) -> Result<Reply, Refusal> {
+        let refuse = |error| Refusal::at(error, &of.lock);
+        let id = session.ok_or_else(|| refuse(Error::SessionRequired))?;
+        match &self.held_by(id, of)[..] {
+            [] => Err(refuse(Error::NotHolder)),
+            [ticket] => self.release(&ticket.clone(), session, changes),
+            [_, _, ..] => Err(refuse(Error::SeveralHeld)),
+        }
+    }
+
+    /// The tickets with which a session holds a lock and that fit: at most two.
+    fn held_by(&self, id: SessionId, of: &ReleaseHeld) -> Vec<ZPath> {
+        let Some(session) = self.session(id) else { return Vec::new() };
+        let below = format!("{}/", of.lock);
+        let from = (Bound::Included(below.as_str()), Bound::Unbounded);
+        let under = session.ephemerals.range::<_, str>(from).take_while(|path| path.as_str().starts_with(&below));
+        let own = under.filter(|path| path.parent_str() == Some(of.lock.as_str()));
+        // A grant is not enough: a lock node made by hand may have come before it. Most of those that wait have none.
+        let unsettled = self.unsettled.contains(&of.lock);
+        let held = |path: &&ZPath| {
+            let granted = unsettled || self.grants.contains_key(*path);
+            granted && matches!(lock::status(self, path), Ok(LockStatus::Held { .. }))
+        };
+        own.filter(held).filter(|path| self.fits(path, of)).take(2).cloned().collect()
+    }
+
+    fn fits(&self, ticket: &ZPath, of: &ReleaseHeld) -> bool {
+        let node = &self.nodes[ticket];
+        let contender = node.contender();
+        let mode = contender.map_or_else(|| mode_of(ticket.name()), |contender| contender.mode);
+        let owner = contender.map_or("", |contender| &contender.owner);
+        of.mode.is_none_or(|wanted| discriminant(&wanted) == discriminant(&mode))
+            && of.token.is_none_or(|token| self.token_of(ticket, node) == token)
+            && of.owner.as_deref().is_none_or(|wanted| wanted == owner)
+    }
+}

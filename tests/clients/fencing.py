@@ -1,0 +1,393 @@
+#!/usr/bin/env python3
+"""Fences for what cannot check a token: nginx, PostgreSQL and SQLite with the configuration and the statements of docs/fencing.md, taken
+from the page as they stand. A holder is overtaken; its token must be refused, and that of the next one pass.
+
+    tests/clients/fencing.py [--cache target/clients] [--zlock PATH]
+
+Needs sqlite3 of Python; nginx from the PATH, or from Debian's archive by `apt-get download`, unpacked into the cache; PostgreSQL as Debian
+installs it. PostgreSQL runs in a temporary directory, as the user postgres or nobody when this runs as root. Everything listens on
+loopback. Exit code: 0 when all passed, 1 when something failed, 75 when all that could be run passed and something is missing. The last
+line says which: "NOT RUN: ...".
+"""
+
+import argparse
+import contextlib
+import http.server
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs/fencing.md"
+PACKAGES = ["nginx", "nginx-common"]
+LOCK = "/team/invoices"
+# How long a fetch from a registry, and the start of a server, may take.
+FETCH_S, START_S = 120, 60
+# As sysexits.h has it: try again when what is missing is there.
+NOT_RUN = 75
+
+
+class Missing(Exception):
+    """What cannot be run here, and why."""
+
+
+def say(*words):
+    print("==", *words, flush=True)
+
+
+def blocks(heading, kind):
+    """The code of a kind in one section of the page."""
+    section = PAGE.read_text().split("\n## %s\n" % heading, 1)[1].split("\n## ", 1)[0]
+    found = re.findall(r"^```%s\n(.*?)^```$" % kind, section, re.M | re.S)
+    assert found, "no %s in %s" % (kind, heading)
+    return found
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return held.getsockname()[1]
+
+
+@contextlib.contextmanager
+def started(command, log, end=signal.SIGTERM, **more):
+    """A server. However this ends, it is gone afterwards."""
+    with open(log, "ab") as out:
+        process = subprocess.Popen([str(word) for word in command], stdout=out, stderr=out, **more)
+    try:
+        yield process
+    except BaseException:
+        print(Path(log).read_text()[-3000:], file=sys.stderr)
+        raise
+    finally:
+        process.send_signal(end)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_until(what, is_so, process):
+    deadline = time.monotonic() + START_S
+    while not is_so():
+        assert process.poll() is None, "%s has ended" % what
+        assert time.monotonic() < deadline, "%s does not come" % what
+        time.sleep(0.05)
+
+
+def ask(method, url, headers=None, body=None):
+    """The status and the JSON of an answer."""
+    request = urllib.request.Request(url, method=method, headers=headers or {}, data=body)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            status, text = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        status, text = error.code, error.read()
+    except OSError:
+        return 0, None
+    try:
+        return status, json.loads(text)
+    except ValueError:
+        return status, None
+
+
+class Node:
+    """One node of zlock, and two sessions that pass a lock on."""
+
+    def __init__(self, http):
+        self.url = "http://" + http
+
+    def session(self):
+        status, opened = ask("POST", self.url + "/v1/sessions", body=b'{"timeout_ms":60000}')
+        assert status == 201, (status, opened)
+        return {"Zlock-Session": opened["session"]}
+
+    def acquire(self, session):
+        status, held = ask("POST", "%s/v1/locks%s?wait=10s&owner=me" % (self.url, LOCK), session)
+        assert status == 200, (status, held)
+        return held["fencing_token"]
+
+    def take_away(self):
+        """The holder is not asked, as when its session expires."""
+        status, _ = ask("POST", "%s/v1/revoke%s?deadline=0" % (self.url, LOCK))
+        assert status == 200
+
+
+class Resource(http.server.BaseHTTPRequestHandler):
+    """What cannot check: it writes down what it is asked."""
+
+    heard = []
+
+    def do_PUT(self):
+        self.heard.append((self.path, self.rfile.read(int(self.headers.get("Content-Length", 0)))))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def find_nginx(cache):
+    program = shutil.which("nginx") or next(iter(cache.glob("nginx/x/usr/sbin/nginx")), None)
+    if program is None:
+        (cache / "nginx/x").mkdir(parents=True, exist_ok=True)
+        try:
+            command = ["apt-get", "download", "-q", *PACKAGES]
+            subprocess.run(command, cwd=cache / "nginx", check=True, timeout=FETCH_S, stdout=subprocess.DEVNULL)
+            for package in (cache / "nginx").glob("*.deb"):
+                subprocess.run(["dpkg", "-x", package, cache / "nginx/x"], check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Missing("nginx cannot be fetched: %s" % str(error).splitlines()[0]) from error
+        program = cache / "nginx/x/usr/sbin/nginx"
+    done = subprocess.run([program, "-v"], capture_output=True, text=True)
+    if done.returncode:
+        raise Missing("nginx does not start here: %s" % done.stderr.strip())
+    return program, done.stderr.strip()
+
+
+def nginx_config(directory, ports):
+    """The page's own, with other ports, in what an nginx without privileges needs."""
+    (own,) = blocks("nginx", "nginx")
+    for port, there in ports.items():
+        assert "127.0.0.1:%d" % port in own
+        own = own.replace("127.0.0.1:%d" % port, "127.0.0.1:%d" % there)
+    temps = "".join("    %s_temp_path %s/%s;\n" % (kind, directory, kind) for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"])
+    config = directory / "nginx.conf"
+    config.write_text(
+        "daemon off;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\n    access_log off;\n%s%s}\n" % (directory, temps, own)
+    )
+    return config
+
+
+def behind_nginx(cache, node, http, directory):
+    program, version = find_nginx(cache)
+    resource = http_server()
+    ports = {7001: int(http.rsplit(":", 1)[1]), 8080: free_port(), 9000: resource.server_port}
+    config = nginx_config(directory, ports)
+    front = "http://127.0.0.1:%d/invoices/7" % ports[8080]
+
+    def put(token, path=""):
+        # Headers of the client's that would change the question, if they came through.
+        headers = {"Origin": "http://evil.example", "Zlock-Lock": "/mine", "If-Lock": "/mine;1", "Consistency": "local"}
+        headers.update({} if token is None else {"Zlock-Token": token})
+        return ask("PUT", front + path, headers, b"paid")[0]
+
+    with started([program, "-e", "stderr", "-p", directory, "-c", config], directory / "log") as process:
+        wait_until("nginx", lambda: put("0") == 403, process)
+        first, second = node.session(), node.session()
+        old = node.acquire(first)
+        assert put(str(old)) == 200, "the holder passes"
+        assert Resource.heard == [("/invoices/7", b"paid")], Resource.heard
+        node.take_away()
+        assert put(str(old)) == 403, "a lost token passes, and nobody holds"
+        new = node.acquire(second)
+        assert new > old and put(str(old)) == 403, "a stale token passes"
+        # What else a client may send in place of a token.
+        mine = "lock=/mine&token=1"
+        for odd in [None, "", "x", "%d x" % new, "%d, %d" % (new, new), "1&token=%d" % new, "%d&%s" % (new, mine), "%%3%d" % new, "+%d" % new]:
+            assert put(odd) == 403, "a token %r passes" % odd
+        assert put(str(old), "?token=%d&lock=%s" % (new, LOCK)) == 403, "the query of the request is that of the question"
+        assert put(str(new)) == 200, "the next holder passes"
+        assert len(Resource.heard) == 2, Resource.heard
+    resource.shutdown()
+    say(version, "lets the holder pass and refuses the one before it")
+
+
+def http_server():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Resource)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def with_token(statements, token):
+    """The page's transaction with another token."""
+    assert "15" in statements
+    return statements.replace("15", str(token))
+
+
+def in_sqlite(tokens, directory):
+    old, new = tokens
+    define, write = blocks("SQLite", "sql")
+    database = sqlite3.connect(directory / "db", isolation_level=None)
+    database.executescript(define)
+    database.executescript("CREATE TABLE invoices (number INTEGER PRIMARY KEY, paid INTEGER); INSERT INTO invoices VALUES (7, 0);")
+
+    def paid():
+        return database.execute("SELECT paid FROM invoices").fetchone()[0]
+
+    def transact(token):
+        for statement in with_token(write, token).split(";\n"):
+            if statement.strip():
+                database.execute(statement)
+
+    def refused(token):
+        database.execute("UPDATE invoices SET paid = 0")
+        try:
+            transact(token)
+        except sqlite3.IntegrityError as error:
+            database.execute("ROLLBACK")
+            return "stale fencing token" in str(error) and paid() == 0
+        return False
+
+    transact(old)
+    assert paid() == 1 and not refused(old), "the same holder writes again"
+    transact(new)
+    assert paid() == 1 and refused(old), "a stale token writes"
+    transact(new)
+    assert paid() == 1, "the next holder writes again"
+    say("SQLite", sqlite3.sqlite_version, "takes the newest token and refuses the one before it")
+
+
+def find_postgres():
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4]))
+    on_path = shutil.which("postgres")
+    programs = found or ([Path(on_path).resolve()] if on_path else [])
+    if not programs:
+        raise Missing("PostgreSQL is not installed (apt-get install postgresql)")
+    return programs[-1].parent
+
+
+class Postgres:
+    """A server of its own, as a user that is not root."""
+
+    def __init__(self, directory):
+        self.bin, self.directory, self.port = find_postgres(), directory, free_port()
+        self.more = {}
+        if os.geteuid() == 0:
+            names = {user.pw_name: user for user in pwd.getpwall()}
+            user = names.get("postgres") or names.get("nobody")
+            if user is None:
+                raise Missing("PostgreSQL does not run as root, and there is no other user")
+            os.chown(directory, user.pw_uid, user.pw_gid)
+            self.more = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "env": {"PATH": os.environ["PATH"], "LC_ALL": "C"}}
+        data = directory / "data"
+        command = [self.bin / "initdb", "-D", data, "-U", "tester", "--auth=trust", "--no-sync", "-E", "UTF8"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=directory, **self.more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        self.command = [self.bin / "postgres", "-D", data, "-p", self.port, "-h", "127.0.0.1", "-k", directory, "-F"]
+
+    def psql(self, statements, stop=True):
+        """One session. With `stop` it ends at the first error, else it passes over errors."""
+        command = [self.bin / "psql", "-X", "-q", "-t", "-A", "-h", "127.0.0.1", "-p", self.port, "-U", "tester", "-d", "postgres"]
+        command += ["-v", "ON_ERROR_STOP=%d" % stop, "-v", "VERBOSITY=verbose"]
+        return subprocess.run([str(word) for word in command], input=statements, capture_output=True, text=True, timeout=60)
+
+    def is_up(self):
+        return self.psql("SELECT 1;").returncode == 0
+
+
+def in_postgres(tokens, directory):
+    old, new = tokens
+    postgres = Postgres(directory)
+    define, write = blocks("PostgreSQL", "sql")
+    with started(postgres.command, directory / "log", end=signal.SIGINT, cwd=directory, **postgres.more) as process:
+        wait_until("PostgreSQL", postgres.is_up, process)
+        made = postgres.psql(define + "CREATE TABLE invoices (number int PRIMARY KEY, paid boolean); INSERT INTO invoices VALUES (7, false);")
+        assert made.returncode == 0, made.stderr
+
+        def paid():
+            return postgres.psql("SELECT paid FROM invoices;").stdout.strip() == "t"
+
+        def writes(token, stop=True):
+            assert postgres.psql("UPDATE invoices SET paid = false;").returncode == 0
+            done = postgres.psql(with_token(write, token), stop)
+            is_refused = "ZL001" in done.stderr and "stale fencing token" in done.stderr
+            assert is_refused != paid(), (done.stdout, done.stderr)
+            return paid()
+
+        assert writes(old) and writes(old), "the first holder"
+        assert writes(new), "the next holder"
+        assert not writes(old), "a stale token writes"
+        # Also from a client that passes over errors.
+        assert not writes(old, stop=False), "a stale token writes past an error"
+        assert writes(new), "the next holder writes again"
+        overtaken(postgres, write, new, paid)
+        version = subprocess.run([postgres.bin / "postgres", "--version"], capture_output=True, text=True).stdout.strip()
+    say(version, "takes the newest token and refuses the one before it")
+
+
+def overtaken(postgres, write, newest, paid):
+    """A holder that shows its token while the transaction of a newer one is open waits for that, and is refused."""
+    older, newer = newest + 1, newest + 2
+    begin, rest = with_token(write, newer).split(";\n", 1)
+    fence, rest = rest.split(";\n", 1)
+    assert postgres.psql("UPDATE invoices SET paid = false;").returncode == 0
+    command = [postgres.bin / "psql", "-X", "-q", "-t", "-A", "-h", "127.0.0.1", "-p", postgres.port, "-U", "tester", "-d", "postgres"]
+    open_one = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with open_one:
+        open_one.stdin.write("%s;\n%s;\nSELECT 'shown';\n" % (begin, fence))
+        open_one.stdin.flush()
+        while open_one.stdout.readline().strip() != "shown":
+            assert open_one.poll() is None, "the newer transaction has ended"
+        late = {}
+        waiting = threading.Thread(target=lambda: late.update(done=postgres.psql(with_token(write, older))))
+        waiting.start()
+        blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock';"
+        wait_until("the older holder", lambda: postgres.psql(blocked).stdout.strip() == "1", open_one)
+        open_one.stdin.write("%s" % rest)
+        open_one.stdin.close()
+        waiting.join(60)
+    assert "ZL001" in late["done"].stderr, late
+    assert paid(), "the newer holder has written"
+
+
+def main():
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--cache", type=Path, default=Path("target/clients"))
+    words.add_argument("--zlock", type=Path, help="the program; built when not given")
+    words = words.parse_args()
+    program = words.zlock
+    if program is None:
+        subprocess.run(["cargo", "build", "--bin", "zlock"], check=True, cwd=ROOT)
+        program = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/zlock"
+    missing = []
+    with tempfile.TemporaryDirectory() as parent:
+        # The user that PostgreSQL runs as must get through.
+        os.chmod(parent, 0o755)
+        of = {name: Path(parent) / name for name in ["zlock", "nginx", "sqlite", "postgres"]}
+        for directory in of.values():
+            directory.mkdir()
+        http = "127.0.0.1:%d" % free_port()
+        members = "1=127.0.0.1:%d/%s" % (free_port(), http)
+        command = [program.resolve(), "serve", "--node-id", "1", "--members", members, "--data-dir", of["zlock"] / "data", "--free-disk-min", "1"]
+        with started(command, of["zlock"] / "log") as process:
+            node = Node(http)
+            wait_until("zlock", lambda: ask("GET", node.url + "/readyz")[0] == 200, process)
+            first, second = node.session(), node.session()
+            old = node.acquire(first)
+            node.take_away()
+            tokens = (old, node.acquire(second))
+            node.take_away()
+            checks = [
+                lambda: behind_nginx(words.cache.resolve(), node, http, of["nginx"]),
+                lambda: in_sqlite(tokens, of["sqlite"]),
+                lambda: in_postgres(tokens, of["postgres"]),
+            ]
+            for check in checks:
+                try:
+                    check()
+                except Missing as reason:
+                    say("NOT RUN:", reason)
+                    missing.append(str(reason))
+    if missing:
+        print("NOT RUN: " + "; ".join(missing), flush=True)
+        return NOT_RUN
+    say("every fence passed")
+    return 0
+
+
+sys.exit(main())

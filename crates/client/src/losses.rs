@@ -108,7 +108,8 @@ async fn a_loss_is_told_at_once_although_nothing_says_why() {
         _ => HELD.to_owned(),
     })
     .await;
-    let client = Client::builder([addr]).attempt_timeout(Duration::from_secs(86_400)).build().unwrap();
+    let day = Duration::from_secs(86_400);
+    let client = Client::builder([addr]).attempt_timeout(day).operation_timeout(day).build().unwrap();
     let guard = client.lock("/l").acquire().await.unwrap();
     assert_eq!(guard.lost().await, Loss::Unknown);
 }

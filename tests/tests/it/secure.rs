@@ -72,6 +72,13 @@ async fn commands_reach_a_node_with_tls_by_their_certificates() {
         }
     }
 
+    // As one of this system's authorities.
+    let mut command = Command::new(PROGRAM);
+    command.args(["get", "/a"]).arg(known[1].0).arg(&known[1].1).arg(known[2].0).arg(&known[2].1);
+    command.env("ZLOCK_ENDPOINTS", format!("https://localhost:{port}")).env("SSL_CERT_FILE", &ca).stdin(Stdio::null());
+    let (code, stdout, stderr) = run(command).await;
+    assert_eq!((code, stdout.as_str()), (0, "hello"), "{stderr}");
+
     let addr = format!("https://localhost:{port}");
     let (own_pem, own_key_pem) = &worker;
     let builder = Client::builder([addr.as_str()]).ca_pem(authority.pem());

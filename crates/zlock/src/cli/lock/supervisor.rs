@@ -73,7 +73,11 @@ fn start(
     let group = if shares_group { getpgrp().as_raw_nonzero().get() } else { 0 };
     let ms = |time: Duration| time.as_millis().to_string();
     let mut watchdog = Command::new(std::env::current_exe()?);
-    watchdog.arg(WATCHDOG).args(["--on-loss", plan.on_loss.name()]).args(["--group", &group.to_string()]);
+    watchdog
+        .arg(WATCHDOG)
+        .args(["--what", &held.to_string()])
+        .args(["--on-loss", plan.on_loss.name()])
+        .args(["--group", &group.to_string()]);
     watchdog.args(["--grace-ms", &ms(plan.grace), "--margin-ms", &ms(plan.margin)]);
     watchdog.args(["--until-us", &until.as_micros().to_string()]).arg("--").args(command);
     watchdog.envs(held.environment());

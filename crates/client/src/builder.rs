@@ -89,8 +89,8 @@ impl ClientBuilder {
         self
     }
 
-    /// A PEM file with the authorities that may have signed the nodes' certificates, and no others. For endpoints that begin
-    /// with `https://`, which are all of them or none. Without it, the authorities that this system trusts count.
+    /// A PEM file with the authorities that may have signed the nodes' certificates, and no others. For endpoints that
+    /// begin with `https://`, which are all of them or none. Without it, the authorities that this system trusts count.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> ClientBuilder {
         self.trust.ca = Some(Pem::File(file.into()));
         self
@@ -102,8 +102,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The authorities that this system trusts, beside those of [`ClientBuilder::ca`]. They are found where OpenSSL finds them,
-    /// `SSL_CERT_FILE` and `SSL_CERT_DIR` included.
+    /// The authorities that this system trusts, beside those of [`ClientBuilder::ca`]. They are found where OpenSSL
+    /// finds them, `SSL_CERT_FILE` and `SSL_CERT_DIR` included.
     pub fn native_roots(mut self) -> ClientBuilder {
         self.trust.native_roots = true;
         self
@@ -121,8 +121,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Who the client is in ACLs of the scheme `digest`, and a super user where the node's `super_digest` is of this name and
-    /// password. They go with every request (`Authorization: Basic`), readable on the way unless the endpoints are https.
+    /// Who the client is in ACLs of the scheme `digest`, and a super user where the node's `super_digest` is of this
+    /// name and password. They go with every request (`Authorization: Basic`), readable on the way unless the endpoints
+    /// are https.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> ClientBuilder {
         self.user = Some(User { name: name.into(), password: password.into() });
         self
@@ -131,8 +132,8 @@ impl ClientBuilder {
     /// Builds the client. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// `Refused` when there is no endpoint, or one that is not `host:port`, or what was said about TLS or the user cannot be
-    /// used.
+    /// `Refused` when there is no endpoint, or one that is not `host:port`, or what was said about TLS or the user
+    /// cannot be used.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

@@ -51,15 +51,16 @@ impl Client {
     /// A client with all settings as they come, whose session is open.
     ///
     /// # Errors
-    /// As [`ClientBuilder::build`], and when no node opens a session in time. `Unavailable` comes within a second when nothing
-    /// listens at any endpoint, or TLS is refused at all of them, and names each with what happened there.
+    /// As [`ClientBuilder::build`], and when no node opens a session in time. `Unavailable` comes within a second when
+    /// nothing listens at any endpoint, or TLS is refused at all of them, and names each with what happened there.
     pub async fn connect<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Client, Error> {
         let client = Client::builder(endpoints).build()?;
         client.session().await?;
         Ok(client)
     }
 
-    /// As [`Client::connect`], to the nodes and as the identity that the environment names: see [`ClientBuilder::from_env`].
+    /// As [`Client::connect`], to the nodes and as the identity that the environment names: see
+    /// [`ClientBuilder::from_env`].
     ///
     /// # Errors
     /// As [`ClientBuilder::from_env`] and [`Client::connect`].
@@ -101,7 +102,8 @@ impl Client {
         self.inner.present().map(|session| session.state())
     }
 
-    /// `host:port` of a node that has answered, and has not failed since: for what else is to be asked than this client can.
+    /// `host:port` of a node that has answered, and has not failed since: for what else is to be asked than this client
+    /// can.
     pub fn live_endpoint(&self) -> Option<String> {
         self.inner.transport.live_addr().map(str::to_owned)
     }

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The session has expired, or may have: its deadline passed on this machine's clock, or the cluster said that it is gone.
+    /// The session has expired, or may have: its deadline passed on this machine's clock, or the cluster said that it
+    /// is gone.
     #[error("the session has expired, or may have")]
     Expired,
     /// The session was closed: by [`crate::Client::close`], or by another program that has its key.

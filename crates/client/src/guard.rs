@@ -72,17 +72,18 @@ impl Guard {
         self.claim.safe_for()
     }
 
-    /// Whether the lock is held at this moment, as far as this client knows: not after the session's deadline, nor after
-    /// anything has told that the lock is gone. That is [`Guard::lost`] while it is awaited, [`Guard::revoked`], an upgrade or
-    /// a hand-over, and a write of this client with `if_lock` that was refused. It asks no node: a lock that another client
-    /// takes away is noticed by one of these, so await `lost` beside the work, or let [`Guard::run`] do so.
+    /// Whether the lock is held at this moment, as far as this client knows: not after the session's deadline, nor
+    /// after anything has told that the lock is gone. That is [`Guard::lost`] while it is awaited, [`Guard::revoked`],
+    /// an upgrade or a hand-over, and a write of this client with `if_lock` that was refused. It asks no node: a lock
+    /// that another client takes away is noticed by one of these, so await `lost` beside the work, or let
+    /// [`Guard::run`] do so.
     pub fn is_safe(&self) -> bool {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the lock is lost, or may be, and says why: the session's own deadline has passed, the session has ended,
-    /// or the lock node was removed. By the clock this is never later than the moment at which another may be granted.
-    /// Dropping the future loses nothing.
+    /// Returns when the lock is lost, or may be, and says why: the session's own deadline has passed, the session has
+    /// ended, or the lock node was removed. By the clock this is never later than the moment at which another may be
+    /// granted. Dropping the future loses nothing.
     pub async fn lost(&self) -> Loss {
         self.holding().lost().await
     }
@@ -98,7 +99,8 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// Why the lock was lost; also when only the release told of it: then the work has ended, and not under the lock to its end.
+    /// Why the lock was lost; also when only the release told of it: then the work has ended, and not under the lock to
+    /// its end.
     pub async fn run<T>(mut self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
         let done = tokio::select! {
             biased;

@@ -111,8 +111,8 @@ impl Lock {
         }
     }
 
-    /// Waits for the lock, runs the work while it is held, and releases it. When the lock is lost first, the work is dropped
-    /// where it waits. What the work answers is answered, errors of its own included.
+    /// Waits for the lock, runs the work while it is held, and releases it. When the lock is lost first, the work is
+    /// dropped where it waits. What the work answers is answered, errors of its own included.
     ///
     /// ```no_run
     /// # async fn example(client: zlock_client::Client) -> Result<(), zlock_client::WithError> {

@@ -171,8 +171,8 @@ impl MultiGuard {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the locks are lost, or may be, and says why, as [`crate::Guard::lost`] does: one that is taken away takes
-    /// all of them along.
+    /// Returns when the locks are lost, or may be, and says why, as [`crate::Guard::lost`] does: one that is taken away
+    /// takes all of them along.
     pub async fn lost(&self) -> Loss {
         // They go in one entry, so one of them tells of all.
         match self.parts.first() {

@@ -177,8 +177,9 @@ pub(crate) fn words(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// What is to be said when the node has ended the handshake because of this client's certificate. In TLS 1.3 a client hears of
-/// that after its side of the handshake, with the first answer that it waits for: then its request was not read.
+/// What is to be said when the node has ended the handshake because of this client's certificate. In TLS 1.3 a client
+/// hears of that after its side of the handshake, with the first answer that it waits for: then its request was not
+/// read.
 pub(crate) fn refusal(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut cause = Some(error);
     while let Some(error) = cause {

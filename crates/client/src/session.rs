@@ -222,8 +222,8 @@ impl fmt::Debug for Session {
     }
 }
 
-/// A session of a client, to be used by others too: another program of this machine, for example. It is kept alive as long as
-/// the client, a guard or a clone of this is there. From [`crate::Client::open_session`].
+/// A session of a client, to be used by others too: another program of this machine, for example. It is kept alive as
+/// long as the client, a guard or a clone of this is there. From [`crate::Client::open_session`].
 #[derive(Clone, Debug)]
 pub struct OpenedSession {
     session: Arc<Session>,
@@ -241,8 +241,8 @@ impl OpenedSession {
         self.session.id
     }
 
-    /// `<id>.<secret>`, the value of the header `Zlock-Session`: a program that has it can act as the session. As others may
-    /// ask for locks with a delay in it, the session is not closed when it is lost, but left to expire.
+    /// `<id>.<secret>`, the value of the header `Zlock-Session`: a program that has it can act as the session. As
+    /// others may ask for locks with a delay in it, the session is not closed when it is lost, but left to expire.
     pub fn header_value(&self) -> &str {
         self.session.note_any_delay();
         self.session.key.to_str().unwrap_or_default()

@@ -75,8 +75,9 @@ impl Transport {
     /// Sends a call until it is answered.
     ///
     /// # Errors
-    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`; refusals as they come. Sooner, when
-    /// no endpoint has ever answered and none leads to a node: then the endpoints are wrong, or the cluster is down.
+    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`; refusals as they come.
+    /// Sooner, when no endpoint has ever answered and none leads to a node: then the endpoints are wrong, or the
+    /// cluster is down.
     pub(crate) async fn send(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         let turns = if call.wait.is_zero() { &self.calls } else { &self.polls };
         let Ok(turn) = tokio::time::timeout(deadline.remaining(), turns.acquire()).await else {

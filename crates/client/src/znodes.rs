@@ -141,7 +141,8 @@ impl Client {
 pub(crate) struct LockCheck {
     value: String,
     lock: String,
-    /// Of a guard of the same client, which hears of a refusal. To another client a lock that it may not read is refused, too.
+    /// Of a guard of the same client, which hears of a refusal. To another client a lock that it may not read is
+    /// refused, too.
     fate: Option<Arc<Fate>>,
 }
 

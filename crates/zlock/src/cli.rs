@@ -2,7 +2,7 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `options.rs`, `connection.rs`, `context.rs` | what all commands share: options, where the nodes are and who asks, a client |
+//! | `options.rs`, `connection.rs`, `context.rs` | what all commands share: options, nodes and user, a client |
 //! | `output.rs`, `failure.rs` | what is printed; errors in one line, exit codes |
 //! | `lock.rs`, `lock/` | `zlock lock`: a command under a lock, with a watchdog of its own |
 //! | `session.rs` | `zlock session exec`: a command in a session, with the same watchdog |

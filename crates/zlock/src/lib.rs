@@ -161,7 +161,8 @@ fn write_line(line: &str) -> std::io::Result<()> {
     writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
-/// What to end with after printing. A reader that has closed the pipe, `head` for example, wants no more, and that is no error.
+/// What to end with after printing. A reader that has closed the pipe, `head` for example, wants no more, and that is
+/// no error.
 fn after_writing(written: std::io::Result<()>) -> Exit {
     match written {
         Ok(()) => Exit::Clean,

@@ -171,7 +171,8 @@ async fn a_script_has_a_session_for_as_long_as_it_runs() {
     let mut cluster = Cluster::start().await;
     let client = Client::builder(cluster.endpoints()).build().unwrap();
     // By curl, as a script would.
-    let script = "curl -sf -X POST \"$ZLOCK_ENDPOINT/v1/locks/team/x\" -H \"Zlock-Session: $ZLOCK_SESSION\" >/dev/null || exit 9; \
+    let script = "curl -sf -X POST \"$ZLOCK_ENDPOINT/v1/locks/team/x\" \
+                  -H \"Zlock-Session: $ZLOCK_SESSION\" >/dev/null || exit 9; \
                   echo \"$ZLOCK_SESSION $ZLOCK_ENDPOINT $ZLOCK_ENDPOINTS\"; read line; exit 7";
     let exec = ["session", "exec", "--session-timeout", "5s", "--label", "nightly", "--", "sh", "-c", script];
     let mut running = zlock(&cluster, &exec);

@@ -11,8 +11,9 @@ use super::output::plain;
 pub(crate) fn command() -> Command {
     let get = Command::new("get").about("Prints the entries of a znode's ACL, one a line");
     let set = Command::new("set").about("Replaces a znode's ACL").long_about(
-        "Replaces a znode's ACL. Each entry is SCHEME:ID:PERMS, with the letters cdrwa for create, delete, read, write and \
-         admin: world:anyone:r, digest:alice:HASH:cdrwa, auth::cdrwa (all identities that this command proves), x509:CN=worker:r.",
+        "Replaces a znode's ACL. Each entry is SCHEME:ID:PERMS, with the letters cdrwa for create, delete, read, \
+         write and admin: world:anyone:r, digest:alice:HASH:cdrwa, auth::cdrwa (all identities that this command \
+         proves), x509:CN=worker:r.",
     );
     Command::new("acl")
         .about("Shows or sets who may do what with a znode")

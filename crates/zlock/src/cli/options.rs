@@ -19,8 +19,8 @@ const VARIABLES: [(&str, &str); 7] = [
 ];
 const TIMEOUT_DEFAULT: &str = "10s";
 
-/// Adds the options behind a command, with their variables and defaults. Where the command is a group, they may stand behind
-/// the group's name, too.
+/// Adds the options behind a command, with their variables and defaults. Where the command is a group, they may stand
+/// behind the group's name, too.
 pub(crate) fn with_options(command: Command) -> Command {
     let is_group = command.has_subcommands();
     let options = bare().map(|option| {
@@ -82,8 +82,8 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Where an option is to be looked up. What stands behind the command wins, and any place on the command line wins over a
-    /// variable.
+    /// Where an option is to be looked up. What stands behind the command wins, and any place on the command line wins
+    /// over a variable.
     pub(crate) fn of(&self, id: &str) -> &'a ArgMatches {
         if !is_given(self.behind, id) && is_given(self.before, id) { self.before } else { self.behind }
     }

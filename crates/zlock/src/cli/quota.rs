@@ -1,7 +1,7 @@
 //! `zlock quota`.
 //!
-//! A quota is the text of a znode, as ZooKeeper's `setquota` writes it: `/zookeeper/quota<subtree>/zookeeper_limits`. What the
-//! subtree has stands in `zookeeper_stats` beside it, and the nodes keep it.
+//! A quota is the text of a znode, as ZooKeeper's `setquota` writes it: `/zookeeper/quota<subtree>/zookeeper_limits`.
+//! What the subtree has stands in `zookeeper_stats` beside it, and the nodes keep it.
 
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;

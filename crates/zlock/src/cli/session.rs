@@ -9,11 +9,11 @@ use super::lock::{run_in, say, with_run};
 
 pub(crate) fn command() -> Command {
     let exec = Command::new("exec").about("Runs a command in a session that lives as long as the command").long_about(
-        "Runs a command in a session that lives as long as the command. The command finds the session in ZLOCK_SESSION, as the \
-         header Zlock-Session wants it, a node's URL in ZLOCK_ENDPOINT and all nodes in ZLOCK_ENDPOINTS. Whatever it does with \
-         that header goes with the session. Before the session may be lost the command is ended, as `zlock lock` does. \
-         Signals are passed on. Ends as the command ends; with 121 when the session was lost, 125 when zlock failed, 126 and \
-         127 when the command could not be started.",
+        "Runs a command in a session that lives as long as the command. The command finds the session in \
+         ZLOCK_SESSION, as the header Zlock-Session wants it, a node's URL in ZLOCK_ENDPOINT and all nodes in \
+         ZLOCK_ENDPOINTS. What it makes with that header goes with the session. Before the session may be lost the \
+         command is ended, as `zlock lock` does. Signals are passed on. Ends as the command ends; with 121 when the \
+         session was lost, 125 when zlock failed, 126 and 127 when the command could not be started.",
     );
     Command::new("session")
         .about("Runs a command in a session of its own, for scripts that use the HTTP API")

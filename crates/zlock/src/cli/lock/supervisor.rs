@@ -161,8 +161,8 @@ impl Supervisor<'_> {
         Ended { code: LOST, lost: true }
     }
 
-    /// Whether the watchdog should have ended the command by now. Of a loss that it was told of, it makes the best until its
-    /// deadline.
+    /// Whether the watchdog should have ended the command by now. Of a loss that it was told of, it makes the best
+    /// until its deadline.
     fn is_due(&self) -> bool {
         now() + self.plan.margin / 2 >= self.told
     }

@@ -6,7 +6,12 @@ use zlock_client::{Client, Error, ProblemType};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    let client = Client::connect(std::env::args().nth(1).or_else(|| Some("localhost:7001".into()))).await?;
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    run(if given.is_empty() { vec!["localhost:7001".into()] } else { given }).await
+}
+
+pub(crate) async fn run(endpoints: Vec<String>) -> Result<(), Error> {
+    let client = Client::connect(endpoints).await?;
     match client.create("/example-state", "new").await {
         Ok(_) => {}
         Err(error) if error.code() == Some(ProblemType::NodeExists) => {}
@@ -19,7 +24,7 @@ async fn main() -> Result<(), Error> {
     guard.release().await?;
     match late.await {
         Err(error) if error.code() == Some(ProblemType::LockNotHeld) => println!("refused after the release: {error}"),
-        other => println!("this must not happen: {other:?}"),
+        other => panic!("a write without its lock was not refused: {other:?}"),
     }
     client.close().await
 }

@@ -1,24 +1,36 @@
 //! What a client can be told before it is built.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::HeaderValue;
 use protocol::{OpenSession, ProblemType};
-use tls::{Connector, ConnectorConfig};
 
 use crate::Error;
 use crate::client::Client;
+use crate::connection::Approach;
 use crate::own_details::{own_details, plain};
+use crate::secure::{Connector, Pem, Trust};
 use crate::transport::Timeouts;
 
-/// Builds a [`Client`]. Made by [`Client::builder`].
-#[derive(Clone, Debug)]
+/// Builds a [`Client`]. Made by [`Client::builder`] and [`ClientBuilder::from_env`].
+#[derive(Clone)]
 pub struct ClientBuilder {
     endpoints: Vec<String>,
     session: OpenSession,
     timeouts: Timeouts,
-    ca: Option<PathBuf>,
-    own: Option<(PathBuf, PathBuf)>,
+    trust: Trust,
+    user: Option<User>,
+}
+
+/// Who the client says that it is.
+#[derive(Clone)]
+struct User {
+    name: String,
+    password: String,
 }
 
 impl ClientBuilder {
@@ -26,8 +38,8 @@ impl ClientBuilder {
         ClientBuilder {
             endpoints,
             session: OpenSession { client: Some(own_details()), ..OpenSession::default() },
-            ca: None,
-            own: None,
+            trust: Trust::default(),
+            user: None,
             timeouts: Timeouts {
                 connect: Duration::from_secs(1),
                 attempt: Duration::from_secs(2),
@@ -85,23 +97,51 @@ impl ClientBuilder {
         self
     }
 
-    /// A PEM file with the authorities that may have signed the nodes' certificates. For endpoints that begin with `https://`,
-    /// which are all of them or none.
+    /// A PEM file with the authorities that may have signed the nodes' certificates, and no others. For endpoints that
+    /// begin with `https://`, which are all of them or none. Without it, the authorities that this system trusts count.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> ClientBuilder {
-        self.ca = Some(file.into());
+        self.trust.ca = Some(Pem::File(file.into()));
+        self
+    }
+
+    /// The same as PEM text.
+    pub fn ca_pem(mut self, text: impl Into<Vec<u8>>) -> ClientBuilder {
+        self.trust.ca = Some(Pem::Text(text.into()));
+        self
+    }
+
+    /// The authorities that this system trusts, beside those of [`ClientBuilder::ca`]. They are found where OpenSSL
+    /// finds them, `SSL_CERT_FILE` and `SSL_CERT_DIR` included.
+    pub fn native_roots(mut self) -> ClientBuilder {
+        self.trust.native_roots = true;
         self
     }
 
     /// PEM files with a certificate and its private key, to show to nodes that ask: its subject is who the client is in ACLs.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> ClientBuilder {
-        self.own = Some((certificate.into(), key.into()));
+        self.trust.own = Some((Pem::File(certificate.into()), Pem::File(key.into())));
+        self
+    }
+
+    /// The same as PEM texts.
+    pub fn certificate_pem(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> ClientBuilder {
+        self.trust.own = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
+        self
+    }
+
+    /// Who the client is in ACLs of the scheme `digest`, and a super user where the node's `super_digest` is of this
+    /// name and password. They go with every request (`Authorization: Basic`), readable on the way unless the endpoints
+    /// are https.
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> ClientBuilder {
+        self.user = Some(User { name: name.into(), password: password.into() });
         self
     }
 
     /// Builds the client. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// `Refused` when there is no endpoint, or one that is not `host:port`, or a PEM file cannot be used.
+    /// `Refused` when there is no endpoint, or one that is not `host:port`, or what was said about TLS or the user
+    /// cannot be used.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -111,20 +151,41 @@ impl ClientBuilder {
             return Err(bad("no endpoint is given: name at least one node as host:port"));
         }
         let secure = addrs.iter().filter(|(secure, _)| *secure).count();
-        let connector = match (secure, self.ca, self.own) {
-            (0, None, None) => None,
-            (0, ..) => return Err(bad("authorities and certificates are for endpoints that begin with https://")),
-            (some, ..) if some < addrs.len() => {
-                return Err(bad("either all endpoints begin with https:// or none does"));
+        let connector = match secure {
+            0 if self.trust.is_set() => {
+                return Err(bad("authorities and certificates are for endpoints that begin with https://"));
             }
-            (_, None, _) => return Err(bad("https:// needs the file of the authorities (ca) that nodes are known by")),
-            (_, Some(ca), own) => {
-                let connector = Connector::load(&ConnectorConfig { ca, own });
-                Some(connector.map_err(|error| bad(error.to_string()))?)
-            }
+            0 => None,
+            some if some < addrs.len() => return Err(bad("either all endpoints begin with https:// or none does")),
+            _ => Some(Connector::load(&self.trust).map_err(bad)?),
         };
+        let authorization = self.user.as_ref().map(User::authorization).transpose()?;
+        let approach = Approach { connector, authorization };
         let addrs = addrs.into_iter().map(|(_, addr)| addr).collect();
-        Ok(Client::new(addrs, connector, self.timeouts, self.session))
+        Ok(Client::new(addrs, &approach, self.timeouts, self.session))
+    }
+}
+
+impl User {
+    fn authorization(&self) -> Result<HeaderValue, Error> {
+        if self.name.is_empty() || self.name.contains(':') {
+            return Err(bad("user: a name has at least one character, and no colon"));
+        }
+        let proof = STANDARD.encode(format!("{}:{}", self.name, self.password));
+        let value = HeaderValue::try_from(format!("Basic {proof}"));
+        let mut value = value.map_err(|_| bad("user: name and password are too long for a header"))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
+/// Without the password, and without keys.
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_ref().map(|user| &user.name);
+        let mut shown = f.debug_struct("ClientBuilder");
+        shown.field("endpoints", &self.endpoints).field("session", &self.session).field("timeouts", &self.timeouts);
+        shown.field("trust", &self.trust).field("user", &user).finish()
     }
 }
 
@@ -144,7 +205,7 @@ fn addr(text: &str) -> Result<(bool, String), Error> {
     }
 }
 
-fn bad(detail: impl Into<String>) -> Error {
+pub(crate) fn bad(detail: impl Into<String>) -> Error {
     Error::refused_here(ProblemType::BadRequest, detail)
 }
 
@@ -191,10 +252,21 @@ mod tests {
     #[test]
     fn tls_is_for_all_endpoints_or_none() {
         let of = |endpoints: &[&str]| ClientBuilder::new(endpoints.iter().map(|one| (*one).to_owned()).collect());
-        refused(of(&["https://a:1"]), "needs the file of the authorities");
         refused(of(&["https://a:1", "b:1"]).ca("ca.pem"), "either all endpoints");
         refused(of(&["a:1"]).ca("ca.pem"), "are for endpoints that begin with https://");
         refused(of(&["a:1"]).certificate("c.pem", "k.pem"), "are for endpoints that begin with https://");
+        refused(of(&["a:1"]).native_roots(), "are for endpoints that begin with https://");
         refused(of(&["https://a:1"]).ca("/nowhere/ca.pem"), "tls-file-unreadable: cannot read /nowhere/ca.pem");
+        refused(of(&["https://a:1"]).ca_pem("no PEM"), "tls-bad-certificate: the PEM text: there is no certificate");
+    }
+
+    #[test]
+    fn a_user_has_a_name() {
+        let of = |name: &str| ClientBuilder::new(vec!["a:1".into()]).user(name, "x:y");
+        refused(of(""), "user: a name has at least one character");
+        refused(of("a:b"), "and no colon");
+        let user = User { name: "Aladdin".into(), password: "open sesame".into() };
+        // The example of RFC 7617.
+        assert_eq!(user.authorization().unwrap(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
     }
 }

@@ -14,6 +14,9 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 use crate::clock::Moment;
 
+/// Where znodes are.
+pub(crate) const ZNODES: &str = "/v1/znodes";
+
 /// Which node is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefer {
@@ -79,8 +82,9 @@ impl Call {
     }
 
     /// Makes the request in a session.
-    pub(crate) fn session(self, key: &str) -> Call {
-        self.header(headers::SESSION, key).expect("a session key is digits and a dot")
+    pub(crate) fn session(mut self, key: &HeaderValue) -> Call {
+        self.headers.insert(HeaderName::from_static(headers::SESSION), key.clone());
+        self
     }
 
     /// Marks every sending of this call as the same.
@@ -137,11 +141,15 @@ impl Target {
     /// `route` with a znode path behind it.
     ///
     /// # Errors
-    /// A path that does not begin with a slash is refused here, because the URL would be another one.
+    /// A path that does not begin with a slash is refused here, because the URL would be another one. So is the root
+    /// where a lock or another recipe is wanted: it has none, and its URL would be a list.
     pub(crate) fn path(route: &str, path: &str) -> Result<Target, Error> {
+        let refused = |detail: String| Err(Error::refused_here(ProblemType::BadRequest, detail));
         if !path.starts_with('/') {
-            let detail = format!("path: {path:?} does not begin with a slash");
-            return Err(Error::refused_here(ProblemType::BadRequest, detail));
+            return refused(format!("path: {path:?} does not begin with a slash"));
+        }
+        if path == "/" && route != ZNODES {
+            return refused("path: the root is no lock: name a znode below it, as in /orders".to_owned());
         }
         Ok(Target { text: format!("{route}{}", encode_path(path)), has_query: false })
     }
@@ -189,13 +197,21 @@ mod tests {
 
     #[test]
     fn a_target_escapes_paths_and_parameters() {
-        let target = Target::path("/v1/znodes", "/a b/ü#?%").unwrap().with("label", "x&y=1+2 z").with("wait", 5);
+        let target = Target::path(ZNODES, "/a b/ü#?%").unwrap().with("label", "x&y=1+2 z").with("wait", 5);
         assert_eq!(target.finish(), "/v1/znodes/a%20b/%C3%BC%23%3F%25?label=x%26y%3D1%2B2%20z&wait=5");
     }
 
     #[test]
     fn a_path_without_its_slash_is_refused_before_it_is_sent() {
-        let error = Target::path("/v1/znodes", "app").err().unwrap();
+        let error = Target::path(ZNODES, "app").err().unwrap();
         assert_eq!(error.code(), Some(ProblemType::BadRequest));
+    }
+
+    // Asked for as a lock, the answer would be the list of locks.
+    #[test]
+    fn the_root_is_a_znode_and_no_lock() {
+        assert!(Target::path(ZNODES, "/").is_ok());
+        let error = Target::path("/v1/locks", "/").err().unwrap();
+        assert!(error.to_string().contains("the root is no lock"), "{error}");
     }
 }

@@ -4,6 +4,7 @@
 //! background, waiting or held, for as long as the session lives; what is not given back by then goes with the session.
 //! Every request of a claim carries a key, so nothing is taken or given back twice.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,13 @@ use hyper::Method;
 use protocol::{HeldPart, Millis, MultiTicket, ProblemType, Released, Ticket};
 use serde::de::DeserializeOwned;
 
-use crate::Error;
 use crate::call::{Call, Target};
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::fate::Fate;
 use crate::session::Session;
 use crate::window::Slot;
+use crate::{Error, Loss};
 
 /// Where simple locks are.
 pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
@@ -39,7 +41,6 @@ pub(crate) trait Place: DeserializeOwned {
 }
 
 /// A claim to a lock, to several, or to whatever has a ticket.
-#[derive(Debug)]
 pub(crate) struct Claim {
     client: Client,
     pub(crate) session: Arc<Session>,
@@ -51,6 +52,8 @@ pub(crate) struct Claim {
     kind: Kind,
     release_key: uuid::Uuid,
     armed: bool,
+    /// What is known of its end, once it is granted.
+    fate: Arc<Fate>,
 }
 
 /// What a claim is a claim to.
@@ -158,6 +161,7 @@ impl Claim {
             kind,
             release_key: uuid::Uuid::new_v4(),
             armed: true,
+            fate: Arc::default(),
         };
         let answer = client.inner.transport.send(&claim.enqueue, deadline).await;
         let answer = match answer {
@@ -193,7 +197,7 @@ impl Claim {
             let poll_deadline = self.client.deadline().after(wait);
             let answer = tokio::select! {
                 answer = self.client.inner.transport.send(&call, poll_deadline) => answer,
-                () = self.session.ended() => return Err(Error::session_lost("the session was lost while waiting")),
+                _ = self.session.ended() => return Err(Error::session_lost("the session was lost while waiting")),
             };
             match answer {
                 Ok(answer) => {
@@ -239,6 +243,15 @@ impl Claim {
         &self.client
     }
 
+    pub(crate) fn fate(&self) -> &Arc<Fate> {
+        &self.fate
+    }
+
+    /// How much longer what was granted cannot be lost by expiry; nothing once it is known to be lost.
+    pub(crate) fn safe_for(&self) -> Duration {
+        if self.fate.is_gone() { Duration::ZERO } else { self.session.safe_for() }
+    }
+
     /// Gives the place back, held or waiting. Answers how many holds are left.
     ///
     /// # Errors
@@ -265,6 +278,7 @@ impl Claim {
         let call = self.ticketed().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
         self.client.write_in(&self.session, call).await?;
         self.armed = false;
+        self.fate.tell(Loss::HandedOver);
         Ok(())
     }
 
@@ -282,6 +296,14 @@ impl Claim {
             self.session.heard(sent, safe_for_ms);
             grant
         })
+    }
+}
+
+/// Without the session's key, which its calls have.
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ticket = self.ticket.as_ref().map(|ticketed| ticketed.ticket.as_str());
+        f.debug_struct("Claim").field("ticket", &ticket).field("session", &self.session).finish_non_exhaustive()
     }
 }
 
@@ -342,7 +364,7 @@ impl Leaving {
         tokio::select! {
             () = self.leave() => {}
             // The place goes with the session.
-            () = session.ended() => {}
+            _ = session.ended() => {}
         }
     }
 

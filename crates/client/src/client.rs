@@ -1,20 +1,21 @@
 //! One client over many nodes.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::Method;
 use protocol::{OpenSession, ProblemType};
 use serde::de::DeserializeOwned;
-use tls::Connector;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 
 use crate::builder::ClientBuilder;
 use crate::call::{Answer, Call, Target};
 use crate::clock::Moment;
+use crate::connection::Approach;
 use crate::lock::{Lock, RwLock};
-use crate::session::{Session, SessionEvent};
+use crate::session::{OpenedSession, Session, SessionEvent};
 use crate::transport::{Timeouts, Transport};
 use crate::{Error, SessionState};
 
@@ -25,12 +26,11 @@ const EVENTS_MAX: usize = 64;
 ///
 /// The session is opened by the first call that needs one, kept alive in the background, and closed when the last clone and
 /// the last guard are gone. When it is lost, guards of it are lost, and the next call that needs a session opens another.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) transport: Arc<Transport>,
     wish: OpenSession,
@@ -51,21 +51,28 @@ impl Client {
     /// A client with all settings as they come, whose session is open.
     ///
     /// # Errors
-    /// As [`ClientBuilder::build`], and when no node opens a session in time.
+    /// As [`ClientBuilder::build`], and when no node opens a session in time. `Unavailable` comes within a second when
+    /// nothing listens at any endpoint, or TLS is refused at all of them, and names each with what happened there.
     pub async fn connect<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Client, Error> {
         let client = Client::builder(endpoints).build()?;
         client.session().await?;
         Ok(client)
     }
 
-    pub(crate) fn new(
-        addrs: Vec<String>,
-        connector: Option<Connector>,
-        timeouts: Timeouts,
-        wish: OpenSession,
-    ) -> Client {
+    /// As [`Client::connect`], to the nodes and as the identity that the environment names: see
+    /// [`ClientBuilder::from_env`].
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::from_env`] and [`Client::connect`].
+    pub async fn from_env() -> Result<Client, Error> {
+        let client = ClientBuilder::from_env()?.build()?;
+        client.session().await?;
+        Ok(client)
+    }
+
+    pub(crate) fn new(addrs: Vec<String>, approach: &Approach, timeouts: Timeouts, wish: OpenSession) -> Client {
         let inner = Inner {
-            transport: Arc::new(Transport::new(addrs, connector, timeouts)),
+            transport: Arc::new(Transport::new(addrs, approach, timeouts)),
             wish,
             opening: tokio::sync::Mutex::default(),
             session: Mutex::default(),
@@ -93,6 +100,20 @@ impl Client {
     /// How the present session is; `None` while none was opened.
     pub fn session_state(&self) -> Option<SessionState> {
         self.inner.present().map(|session| session.state())
+    }
+
+    /// `host:port` of a node that has answered, and has not failed since: for what else is to be asked than this client
+    /// can.
+    pub fn live_endpoint(&self) -> Option<String> {
+        self.inner.transport.live_addr().map(str::to_owned)
+    }
+
+    /// The present session, opening one if there is none: for what else is to be done in it than this client does.
+    ///
+    /// # Errors
+    /// When no node opens one in time.
+    pub async fn open_session(&self) -> Result<OpenedSession, Error> {
+        Ok(OpenedSession::new(self.session().await?, self.clone()))
     }
 
     /// The present session's id, opening one if there is none.
@@ -200,6 +221,15 @@ impl Inner {
     }
 }
 
+/// Where its nodes are, and its session without the key.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let endpoints: Vec<&str> = self.inner.transport.addrs().collect();
+        let (session, mut shown) = (self.inner.present(), f.debug_struct("Client"));
+        shown.field("endpoints", &endpoints).field("session", &session).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
@@ -212,8 +242,13 @@ impl Drop for Inner {
 }
 
 /// Changes of session states, from [`Client::session_events`].
-#[derive(Debug)]
 pub struct SessionEvents(broadcast::Receiver<SessionEvent>);
+
+impl fmt::Debug for SessionEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionEvents").finish_non_exhaustive()
+    }
+}
 
 impl SessionEvents {
     /// The next change; `None` when the client is gone. Dropping the future loses nothing.

@@ -6,15 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use protocol::headers;
-use tls::{Connector, Stream};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 use crate::call::Call;
 use crate::clock::Moment;
+use crate::secure::{Connector, Stream, refusal, words};
 
 /// A node closes idle connections after 30 s; one that has rested this long is not used again.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -23,19 +24,25 @@ const IDLE_COUNT_MAX: usize = 16;
 /// The longest answer that is read: pages and data are far below it.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
+/// How this client comes to a node.
+#[derive(Clone, Default)]
+pub(crate) struct Approach {
+    /// For nodes that speak TLS.
+    pub(crate) connector: Option<Connector>,
+    /// Proves an identity, with every request.
+    pub(crate) authorization: Option<HeaderValue>,
+}
+
 /// One endpoint's address and idle connections.
-#[derive(Debug)]
 pub(crate) struct Pool {
     addr: String,
-    /// For nodes that speak TLS.
-    connector: Option<Connector>,
+    approach: Approach,
     idle: Mutex<Vec<Connection>>,
 }
 
-#[derive(Debug)]
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    driver: AbortHandle,
+    driver: JoinHandle<hyper::Result<()>>,
     rests_since: Moment,
 }
 
@@ -51,6 +58,8 @@ impl Drop for Connection {
 pub(crate) enum Ending {
     /// The node answered.
     Answered(Reply),
+    /// There is no connection to the node: it is not there, or TLS was refused.
+    Unreachable(String),
     /// The request did not leave.
     NotSent(String),
     /// It can never leave: it is no request.
@@ -80,8 +89,8 @@ impl Reply {
 }
 
 impl Pool {
-    pub(crate) fn new(addr: String, connector: Option<Connector>) -> Pool {
-        Pool { addr, connector, idle: Mutex::new(Vec::new()) }
+    pub(crate) fn new(addr: String, approach: Approach) -> Pool {
+        Pool { addr, approach, idle: Mutex::new(Vec::new()) }
     }
 
     pub(crate) fn addr(&self) -> &str {
@@ -97,8 +106,8 @@ impl Pool {
         let within = connect_timeout.min(timeout);
         let mut connection = match tokio::time::timeout(within, self.connection()).await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(why)) => return Ending::NotSent(format!("{}: {why}", self.addr)),
-            Err(_) => return Ending::NotSent(format!("{}: no connection within {} ms", self.addr, within.as_millis())),
+            Ok(Err(why)) => return Ending::Unreachable(why),
+            Err(_) => return Ending::Unreachable(format!("no connection within {} ms", within.as_millis())),
         };
         let sent = Moment::now();
         match tokio::time::timeout(timeout, connection.carry(request, sent)).await {
@@ -106,10 +115,8 @@ impl Pool {
                 self.keep(connection);
                 Ending::Answered(reply)
             }
-            Ok(Ending::NotSent(why)) => Ending::NotSent(format!("{}: {why}", self.addr)),
-            Ok(ending @ Ending::Unsendable(_)) => ending,
-            Ok(Ending::Lost(why)) => Ending::Lost(format!("{}: {why}", self.addr)),
-            Err(_) => Ending::Lost(format!("{}: no answer within {} ms", self.addr, timeout.as_millis())),
+            Ok(ending) => ending,
+            Err(_) => Ending::Lost(format!("no answer within {} ms", timeout.as_millis())),
         }
     }
 
@@ -119,7 +126,10 @@ impl Pool {
         *request.uri_mut() = call.target.parse().map_err(|error| format!("the URL: {error}"))?;
         *request.headers_mut() = call.headers.clone();
         let host = self.addr.parse().expect("the builder checked that the address is ASCII");
-        request.headers_mut().insert(hyper::header::HOST, host);
+        request.headers_mut().insert(HOST, host);
+        if let Some(authorization) = &self.approach.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
         Ok(request)
     }
 
@@ -133,16 +143,15 @@ impl Pool {
         }
         let stream = TcpStream::connect(&self.addr).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let stream = match &self.connector {
-            None => Stream::from(stream),
+        let stream = match &self.approach.connector {
+            None => Stream::Plain(stream),
             Some(connector) => {
                 let host = self.addr.rsplit_once(':').map_or(&*self.addr, |(host, _)| host);
-                connector.connect(host, stream).await.map_err(|error| error.to_string())?
+                connector.connect(host, stream).await?
             }
         };
-        let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        let driver = tokio::spawn(driver).abort_handle();
-        Ok(Connection { sender, driver, rests_since: Moment::now() })
+        let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
+        Ok(Connection { sender, driver: tokio::spawn(driver), rests_since: Moment::now() })
     }
 
     fn keep(&self, mut connection: Connection) {
@@ -157,15 +166,18 @@ impl Pool {
 impl Connection {
     async fn carry(&mut self, request: Request<Full<Bytes>>, sent: Moment) -> Ending {
         if let Err(error) = self.sender.ready().await {
-            return Ending::NotSent(error.to_string());
+            // It says no more than that the connection has ended. Why, its driver knows.
+            return match (&mut self.driver).await {
+                Ok(Err(why)) => failed(&why, Ending::NotSent),
+                Ok(Ok(())) | Err(_) => failed(&error, Ending::NotSent),
+            };
         }
         let response = match self.sender.try_send_request(request).await {
             Ok(response) => response,
             Err(mut error) => {
                 // hyper gives the request back when it has not begun to write it.
-                let unsent = error.take_message().is_some();
-                let reason = error.error().to_string();
-                return if unsent { Ending::NotSent(reason) } else { Ending::Lost(reason) };
+                let ending = if error.take_message().is_some() { Ending::NotSent } else { Ending::Lost };
+                return failed(error.error(), ending);
             }
         };
         let (head, body) = response.into_parts();
@@ -176,8 +188,17 @@ impl Connection {
                 body: body.to_bytes(),
                 sent,
             }),
-            Err(error) => Ending::Lost(error.to_string()),
+            Err(error) => Ending::Lost(words(&*error)),
         }
+    }
+}
+
+/// How a try ended that a connection failed under.
+fn failed(error: &hyper::Error, ending: fn(String) -> Ending) -> Ending {
+    match refusal(error) {
+        // The node reads no request before it has ended the handshake.
+        Some(why) => Ending::Unreachable(why),
+        None => ending(words(error)),
     }
 }
 
@@ -189,7 +210,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_too_long_for_a_url_is_not_sent() {
         let long = Target::route("/v1/locks/l").with("label", "x".repeat(1 << 16));
-        let (pool, patience) = (Pool::new("127.0.0.1:1".into(), None), Duration::from_secs(30));
+        let (pool, patience) = (Pool::new("127.0.0.1:1".into(), Approach::default()), Duration::from_secs(30));
         let ending = pool.exchange(&Call::get(long.finish()), patience, patience).await;
         assert!(matches!(ending, Ending::Unsendable(_)), "{ending:?}");
     }

@@ -1,5 +1,6 @@
 //! Elections: one of many leads, and says something that all can see.
 
+use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -112,11 +113,16 @@ impl Election {
 }
 
 /// Leadership: a [`Guard`] that can speak. Dropping it, or releasing its guard, resigns.
-#[derive(Debug)]
 pub struct Leadership {
     client: Client,
     path: String,
     guard: Guard,
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Leadership").field(&self.guard).finish()
+    }
 }
 
 impl Leadership {
@@ -127,7 +133,12 @@ impl Leadership {
     pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<NodeSet, Error> {
         let target = Target::path(ROUTE, &self.path)?.with("ticket", self.guard.ticket());
         let target = target.with("fencing_token", self.guard.fencing_token());
-        self.client.write(Call::write(Method::PUT, target.finish()).body(value.into())).await
+        let said = self.client.write(Call::write(Method::PUT, target.finish()).body(value.into())).await;
+        said.inspect_err(|error: &Error| {
+            if error.code() == Some(ProblemType::LockNotHeld) {
+                self.guard.claim().fate().tell_gone();
+            }
+        })
     }
 
     /// Gives the leadership up: the next candidate leads.

@@ -58,6 +58,11 @@ impl Endpoints {
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")
     }
 
+    /// An endpoint whose last answer was one.
+    pub(crate) fn live(&self) -> Option<usize> {
+        self.list.iter().position(|one| one.node.is_some() && one.cool_until.is_none())
+    }
+
     /// Whether some other endpoint may be asked at once.
     pub(crate) fn has_other(&self, failed: usize, now: Moment) -> bool {
         let others = self.list.iter().enumerate().filter(|(index, _)| *index != failed);
@@ -142,6 +147,16 @@ mod tests {
         assert_eq!(endpoints.choose(Prefer::Any, None, NOW, |_| 0), 2);
         assert_eq!(endpoints.choose(Prefer::Any, Some(2), NOW, |_| 0), 0);
         assert!(!endpoints.has_other(2, NOW));
+    }
+
+    #[test]
+    fn an_endpoint_that_answered_last_is_live() {
+        let mut endpoints = Endpoints::new(2);
+        assert_eq!(endpoints.live(), None);
+        endpoints.answered(1, Some(12), None);
+        assert_eq!(endpoints.live(), Some(1));
+        endpoints.failed(1, NOW);
+        assert_eq!(endpoints.live(), None);
     }
 
     #[test]

@@ -48,6 +48,16 @@ impl Error {
         self.code() == Some(ProblemType::NoNode)
     }
 
+    /// Whether it says that there is no such ticket any more.
+    pub(crate) fn is_gone(&self, ticket: &str) -> bool {
+        match self {
+            Error::Refused { code: Some(ProblemType::NoNode | ProblemType::TicketGone), problem, .. } => {
+                problem.path.as_deref() == Some(ticket)
+            }
+            _ => false,
+        }
+    }
+
     /// What a problem document that refuses says.
     pub(crate) fn refused(problem: Problem) -> Error {
         let message = match &problem.path {

@@ -4,8 +4,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// Starts a node. `answer` is given the method and the target of a request, and makes the JSON of its answer; when it never
-/// ends there is none. Answers the address, and every method and target as it comes.
+/// Starts a node. `answer` is given the method and the target of a request, and makes the JSON of its answer; when it
+/// never ends there is none. A problem document is answered with its status. Answers the address, and every method and
+/// target as it comes.
 pub(crate) async fn fake_node<A, F>(answer: A) -> (String, mpsc::UnboundedReceiver<String>)
 where
     A: Fn(String) -> F + Clone + Send + 'static,
@@ -43,7 +44,8 @@ where
         // Nobody listens any more when the test ends.
         let _ = tell.send(request.clone());
         let answer = answer(request).await;
-        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
+        let status = answer.split_once(r#""status":"#).and_then(|(_, rest)| rest.get(..3)).unwrap_or("200");
+        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
         let _ = stream.write_all(answer.as_bytes()).await;
         seen.clear();
     }

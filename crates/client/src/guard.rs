@@ -1,5 +1,6 @@
 //! A lock that is held.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use protocol::{RevokeRequest, Ticket};
@@ -8,13 +9,12 @@ use crate::call::Target;
 use crate::claim::{Claim, Grant};
 use crate::holding::Holding;
 use crate::lock::acquire;
-use crate::{Error, SessionState};
+use crate::{Error, Loss, SessionState};
 
 /// A lock that is held, until it is released, dropped, or lost with its session.
 ///
 /// Dropping it releases the lock in the background. [`Guard::release`] waits and says whether that worked. A program that
 /// ends right after should release explicitly, or call [`crate::Client::close`]: what runs in the background ends with it.
-#[derive(Debug)]
 pub struct Guard {
     claim: Claim,
     lock: String,
@@ -67,24 +67,53 @@ impl Guard {
         Instant::now() + self.safe_for()
     }
 
-    /// How much longer the lock cannot be lost by expiry; zero when it may be lost already.
+    /// How much longer the lock cannot be lost by expiry; zero when it may be lost already, or is known to be.
     pub fn safe_for(&self) -> Duration {
-        if self.claim.session.is_safe() { self.claim.session.safe_until().remaining() } else { Duration::ZERO }
+        self.claim.safe_for()
     }
 
-    /// Whether the lock cannot have been lost by expiry at this moment.
+    /// Whether the lock is held at this moment, as far as this client knows: not after the session's deadline, nor
+    /// after anything has told that the lock is gone. That is [`Guard::lost`] while it is awaited, [`Guard::revoked`],
+    /// an upgrade or a hand-over, and a write of this client with `if_lock` that was refused. It asks no node: a lock
+    /// that another client takes away is noticed by one of these, so await `lost` beside the work, or let
+    /// [`Guard::run`] do so.
     pub fn is_safe(&self) -> bool {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the lock is lost, or may be: the session's own deadline has passed, the cluster ended the session, or
-    /// somebody removed the lock node. By the clock this is never later than the moment at which another may be granted.
-    /// Dropping the future loses nothing.
-    pub async fn lost(&self) {
-        let holding = self.holding();
-        tokio::select! {
-            () = self.claim.session.ended() => {}
-            () = holding.removed() => {}
+    /// Returns when the lock is lost, or may be, and says why: the session's own deadline has passed, the session has
+    /// ended, or the lock node was removed. By the clock this is never later than the moment at which another may be
+    /// granted. Dropping the future loses nothing.
+    pub async fn lost(&self) -> Loss {
+        self.holding().lost().await
+    }
+
+    /// Runs the work while the lock is held, then releases it. When the lock is lost first, the work is dropped where it
+    /// waits. Work that does not wait, or runs in a task of its own, is not stopped by that.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zlock_client::Guard) -> Result<(), zlock_client::Loss> {
+    /// let sum = guard.run(async |guard| guard.fencing_token() + 1).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Why the lock was lost; also when only the release told of it: then the work has ended, and not under the lock to
+    /// its end.
+    pub async fn run<T>(mut self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
+        let done = tokio::select! {
+            biased;
+            loss = self.lost() => return Err(loss),
+            done = work(&self) => done,
+        };
+        match self.claim.give_back().await {
+            Err(Error::Refused { .. }) => {
+                self.claim.fate().tell_gone();
+                Err(self.lost().await)
+            }
+            // After an error of another kind it goes on in the background.
+            _ => Ok(done),
         }
     }
 
@@ -103,7 +132,12 @@ impl Guard {
     pub async fn upgrade(&self) -> Result<Guard, Error> {
         let target = Target::path("/v1/locks", &self.lock)?.with("upgrade", self.ticket()).with("keep", true);
         let (client, session) = (self.claim.client(), self.claim.session.clone());
-        let (mut claim, grant) = Claim::enter_in::<Ticket>(client, session, acquire(target)).await?;
+        let entered = Claim::enter_in::<Ticket>(client, session, acquire(target)).await;
+        let (mut claim, grant) = entered.inspect_err(|error| {
+            if error.is_gone(self.ticket()) {
+                self.claim.fate().tell_gone();
+            }
+        })?;
         let grant = match grant {
             Some(grant) => Some(grant),
             None => claim.granted::<Ticket>(None).await?,
@@ -137,7 +171,20 @@ impl Guard {
         self.claim.hand_over(to).await
     }
 
+    /// What a write that is to be made under this lock tells of, if it is refused.
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
     fn holding(&self) -> Holding<'_> {
         Holding { claim: &self.claim, node: self.ticket(), token: self.grant.token }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Guard");
+        shown.field("lock", &self.lock).field("ticket", &self.ticket()).field("fencing_token", &self.grant.token);
+        shown.field("session", &self.claim.session).field("is_safe", &self.is_safe()).finish_non_exhaustive()
     }
 }

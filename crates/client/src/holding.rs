@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use protocol::{Millis, ProblemType, RevokeRequest, SimpleLock, Ticket};
+use protocol::{Millis, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
 
 use crate::call::{Call, Target};
 use crate::claim::{Claim, Kind, SIMPLE_LOCKS};
 use crate::watch::{WatchKind, Watcher};
-use crate::{Error, EventKind};
+use crate::{Error, EventKind, Loss};
 
 /// After a look that failed.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long to ask why a lock is gone. The loss itself is known then, and to be told soon matters more.
+const WHY_MAX: Duration = Duration::from_millis(500);
 
 /// A lock node of a claim that was granted.
 pub(crate) struct Holding<'a> {
@@ -22,8 +24,52 @@ pub(crate) struct Holding<'a> {
 }
 
 impl Holding<'_> {
+    /// Returns when the lock is held no more, and says why.
+    pub(crate) async fn lost(&self) -> Loss {
+        let fate = self.claim.fate();
+        if let Some(loss) = fate.loss() {
+            return loss;
+        }
+        let taken_away = async {
+            tokio::select! {
+                () = fate.gone() => {}
+                // Told at once, whatever is still to be asked.
+                () = self.removed() => fate.tell_gone(),
+            }
+            self.why().await
+        };
+        let loss = tokio::select! {
+            biased;
+            loss = self.claim.session.ended() => loss,
+            loss = taken_away => loss,
+        };
+        fate.tell(loss)
+    }
+
+    /// Why the lock node is gone, as the lock remembers it.
+    async fn why(&self) -> Loss {
+        if self.claim.kind() == Kind::Simple {
+            // Its end is not remembered. The session lives, so there is one other way.
+            return Loss::Deleted;
+        }
+        match tokio::time::timeout(WHY_MAX, self.end()).await.ok().flatten() {
+            Some(TicketEnd::Released) => Loss::Released,
+            Some(TicketEnd::Closed) => Loss::Closed,
+            Some(TicketEnd::Expired) => Loss::Expired,
+            Some(TicketEnd::Revoked) => Loss::Revoked { by: self.claim.fate().asked_by() },
+            Some(TicketEnd::Admin) => Loss::Deleted,
+            _ => Loss::Unknown,
+        }
+    }
+
+    async fn end(&self) -> Option<TicketEnd> {
+        let (lock, _) = self.node.rsplit_once('/')?;
+        let past = self.claim.client().lock_history(lock).await.ok()?.history;
+        past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node)).map(|past| past.end)
+    }
+
     /// Returns when the lock node is gone.
-    pub(crate) async fn removed(&self) {
+    async fn removed(&self) {
         let mut watcher = self.watcher();
         loop {
             match watcher.next_batch().await {
@@ -47,10 +93,16 @@ impl Holding<'_> {
         }
         loop {
             match self.asked().await {
-                Ok(Some(request)) => return request,
+                Ok(Some(request)) => {
+                    self.claim.fate().note_asked(request.by);
+                    return request;
+                }
                 Ok(None) => {}
-                // The lock is lost, which `lost` tells.
-                Err(error) if error.code() == Some(ProblemType::TicketGone) => return std::future::pending().await,
+                // `lost` says why.
+                Err(error) if error.code() == Some(ProblemType::TicketGone) => {
+                    self.claim.fate().tell_gone();
+                    return std::future::pending().await;
+                }
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }

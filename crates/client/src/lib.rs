@@ -19,6 +19,8 @@
 //!
 //! **Errors are of three kinds** ([`Error`]): refused, unavailable (nothing was done), unknown (maybe it was).
 //!
+//! **Work under a lock is stopped when the lock is lost** ([`Lock::with`]): its future is dropped.
+//!
 //! **A session fences itself.** It is kept alive in the background. Its deadline counts from the moment a heartbeat was sent, on
 //! this machine's clock that goes on while the machine sleeps. When the deadline passes, the session is lost before the
 //! cluster can give its locks to others ([`SessionState`], [`Guard::lost`], [`Guard::safe_until`]). Between a look at the clock
@@ -29,13 +31,14 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `client.rs`, `builder.rs` | [`Client`], its session, its settings |
-//! | `lock.rs`, `claim.rs`, `guard.rs` | locks, a place in a queue, a lock that is held |
+//! | `client.rs`, `builder.rs`, `environment.rs` | [`Client`], its session, its settings |
+//! | `lock.rs`, `claim.rs`, `guard.rs`, `fate.rs` | locks, a place in a queue, a lock that is held, why it was lost |
 //! | `simple_lock.rs`, `semaphore.rs`, `multi_lock.rs`, `election.rs`, `gathering.rs` | the other recipes |
 //! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs` | the calls |
 //! | `session.rs`, `life.rs`, `clock.rs` | heartbeats and the deadline |
 //! | `window.rs` | keeps retries within the memory of the state |
-//! | `transport.rs`, `verdict.rs`, `endpoints.rs`, `backoff.rs`, `connection.rs`, `call.rs` | tries and what they mean |
+//! | `transport.rs`, `tries.rs`, `verdict.rs`, `endpoints.rs`, `backoff.rs`, `call.rs` | tries and what they mean |
+//! | `connection.rs`, `secure.rs` | connections, with TLS where nodes want it |
 
 mod backoff;
 mod builder;
@@ -46,20 +49,28 @@ mod clock;
 mod connection;
 mod election;
 mod endpoints;
+mod environment;
 mod error;
 #[cfg(test)]
 mod fake_node;
+mod fate;
 mod gathering;
 mod guard;
 mod holding;
 mod life;
 mod lock;
+#[cfg(test)]
+mod losses;
 mod multi_lock;
 mod own_details;
+#[cfg(test)]
+mod secrets;
+mod secure;
 mod semaphore;
 mod session;
 mod simple_lock;
 mod transport;
+mod tries;
 mod txn;
 mod verdict;
 mod views;
@@ -71,10 +82,11 @@ pub use builder::ClientBuilder;
 pub use client::{Client, SessionEvents};
 pub use election::{Election, Leadership, Observer};
 pub use error::Error;
+pub use fate::Loss;
 pub use gathering::{Barrier, DoubleBarrier, Group};
 pub use guard::Guard;
 pub use life::SessionState;
-pub use lock::{Lock, RwLock};
+pub use lock::{Lock, RwLock, WithError};
 pub use multi_lock::{MultiGuard, MultiLock};
 pub use protocol::{
     AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, GroupMember,
@@ -83,7 +95,7 @@ pub use protocol::{
     TxnDone, TxnOp, TxnResult,
 };
 pub use semaphore::Semaphore;
-pub use session::SessionEvent;
+pub use session::{OpenedSession, SessionEvent};
 pub use simple_lock::SimpleLock;
 pub use txn::Transaction;
 pub use watch::{WatchKind, Watcher};

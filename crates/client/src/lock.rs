@@ -5,12 +5,23 @@ use std::time::Duration;
 use hyper::Method;
 use protocol::{LockQueue, Millis, ProblemType, Ticket, TokenCheck};
 
-use crate::Error;
 use crate::call::{Call, Target};
 use crate::claim::Claim;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::guard::Guard;
+use crate::{Error, Loss};
+
+/// Why work under a lock did not run to its end, from [`Lock::with`].
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum WithError {
+    /// The lock was not acquired, and the work was not begun.
+    #[error("the lock was not acquired: {0}")]
+    NotAcquired(#[from] Error),
+    /// The lock was lost, and the work was dropped where it waited, unless it had ended already.
+    #[error("the lock was lost: {0}")]
+    Lost(#[from] Loss),
+}
 
 /// A lock that can be acquired. Made by [`Client::lock`] and [`RwLock`]; a value that asks nothing by itself.
 #[derive(Clone, Debug)]
@@ -98,6 +109,27 @@ impl Lock {
             Err(error) if error.code() == Some(ProblemType::NotAcquired) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Waits for the lock, runs the work while it is held, and releases it. When the lock is lost first, the work is
+    /// dropped where it waits. What the work answers is answered, errors of its own included.
+    ///
+    /// ```no_run
+    /// # async fn example(client: zlock_client::Client) -> Result<(), zlock_client::WithError> {
+    /// let lock = client.lock("/orders").label("worker 7");
+    /// let token = lock.with(async |guard| {
+    ///     // Steps that wait, so that they can be dropped.
+    ///     guard.fencing_token()
+    /// });
+    /// println!("done under {}", token.await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`WithError::NotAcquired`] as [`Lock::acquire`], [`WithError::Lost`] as [`Guard::run`].
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, WithError> {
+        Ok(self.acquire().await?.run(work).await?)
     }
 
     /// Who holds the lock and who waits: the first page.

@@ -1,5 +1,6 @@
 //! Several locks at once: all or none.
 
+use std::fmt;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -7,12 +8,12 @@ use futures_util::stream::FuturesUnordered;
 use hyper::Method;
 use protocol::{AcquireAll, HeldPart, LockMode, LockWish, Millis, MultiTicket, Policy, ProblemType, RevokeRequest};
 
-use crate::Error;
 use crate::call::{Call, Target};
 use crate::claim::Claim;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::holding::Holding;
+use crate::{Error, Loss, WithError};
 
 impl Client {
     /// Locks that are taken together. Add them with [`MultiLock::and`].
@@ -108,6 +109,14 @@ impl MultiLock {
         }
     }
 
+    /// Waits for all of them, runs the work while they are held, and releases them: as [`crate::Lock::with`].
+    ///
+    /// # Errors
+    /// As [`crate::Lock::with`].
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, WithError> {
+        Ok(self.acquire().await?.run(work).await?)
+    }
+
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<MultiGuard>, Error> {
         let entered = Claim::enter::<MultiTicket>(&self.client, self.call(true), self.delay()).await;
         let (mut claim, granted) = entered?;
@@ -133,7 +142,6 @@ impl MultiLock {
 }
 
 /// Several locks that are held, until they are released, dropped, or lost: all together.
-#[derive(Debug)]
 pub struct MultiGuard {
     claim: Claim,
     parts: Vec<HeldPart>,
@@ -163,8 +171,7 @@ impl MultiGuard {
 
     /// As [`crate::Guard::safe_for`].
     pub fn safe_for(&self) -> Duration {
-        let session = &self.claim.session;
-        if session.is_safe() { session.safe_until().remaining() } else { Duration::ZERO }
+        self.claim.safe_for()
     }
 
     /// As [`crate::Guard::is_safe`].
@@ -172,18 +179,33 @@ impl MultiGuard {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the locks are lost, or may be, as [`crate::Guard::lost`] does: who takes one of them takes them all.
-    pub async fn lost(&self) {
+    /// Returns when the locks are lost, or may be, and says why, as [`crate::Guard::lost`] does: one that is taken away
+    /// takes all of them along.
+    pub async fn lost(&self) -> Loss {
         // They go in one entry, so one of them tells of all.
-        let removed = async {
-            match self.parts.first() {
-                Some(part) => self.holding(part).removed().await,
-                None => std::future::pending().await,
-            }
+        match self.parts.first() {
+            Some(part) => self.holding(part).lost().await,
+            None => self.claim.session.ended().await,
+        }
+    }
+
+    /// Runs the work while the locks are held, as [`crate::Guard::run`].
+    ///
+    /// # Errors
+    /// As [`crate::Guard::run`].
+    pub async fn run<T>(mut self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Loss> {
+        let done = tokio::select! {
+            biased;
+            loss = self.lost() => return Err(loss),
+            done = work(&self) => done,
         };
-        tokio::select! {
-            () = self.claim.session.ended() => {}
-            () = removed => {}
+        match self.claim.give_back().await {
+            Err(Error::Refused { .. }) => {
+                self.claim.fate().tell_gone();
+                Err(self.lost().await)
+            }
+            // After an error of another kind it goes on in the background.
+            _ => Ok(done),
         }
     }
 
@@ -207,5 +229,13 @@ impl MultiGuard {
     /// As [`crate::Guard::release`].
     pub async fn release(mut self) -> Result<u32, Error> {
         self.claim.give_back().await
+    }
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("MultiGuard");
+        shown.field("locks", &self.parts).field("session", &self.claim.session).field("is_safe", &self.is_safe());
+        shown.finish_non_exhaustive()
     }
 }

@@ -4,20 +4,22 @@
 //! when it passes without a newer answer the session is lost, whatever the cluster may think. The cluster cannot have
 //! expired it before: it counts the same time, from the heartbeat's arrival.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::Method;
+use hyper::header::HeaderValue;
 use protocol::{KeptAlive, OpenSession, ProblemType, SessionOpened};
 use tokio::sync::{broadcast, watch};
 
-use crate::Error;
 use crate::call::{Call, Prefer};
 use crate::clock::Moment;
 use crate::life::{Life, SessionState};
 use crate::transport::Transport;
 use crate::window::Window;
+use crate::{Error, Loss};
 
 /// A change of a session's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +31,10 @@ pub struct SessionEvent {
 }
 
 /// A session of this client.
-#[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: u64,
     /// The value of the header; secret.
-    key: String,
+    key: HeaderValue,
     timeout: Duration,
     life: Mutex<Life>,
     state: watch::Sender<SessionState>,
@@ -56,9 +57,12 @@ impl Session {
         let call = Call::write(Method::POST, "/v1/sessions".into()).json(wish).repeatable();
         let answer = transport.send(&call, deadline).await?;
         let opened: SessionOpened = answer.json()?;
+        let mut key = HeaderValue::from_str(&opened.session)
+            .map_err(|_| Error::unknown("a session was opened, and its key is no header's value"))?;
+        key.set_sensitive(true);
         let session = Arc::new(Session {
             id: opened.id,
-            key: opened.session,
+            key,
             timeout: Duration::from_millis(opened.timeout_ms.into()),
             life: Mutex::new(Life::new(answer.sent, Duration::from_millis(opened.safe_for_ms))),
             state: watch::Sender::new(SessionState::Connected),
@@ -72,7 +76,7 @@ impl Session {
     }
 
     /// The value of the session's header.
-    pub(crate) fn key(&self) -> &str {
+    pub(crate) fn key(&self) -> &HeaderValue {
         &self.key
     }
 
@@ -105,11 +109,25 @@ impl Session {
         !self.state().is_final()
     }
 
+    /// How much longer it cannot be lost; nothing once it has ended.
+    pub(crate) fn safe_for(&self) -> Duration {
+        if self.is_safe() { self.safe_until().remaining() } else { Duration::ZERO }
+    }
+
     /// Returns when the session is lost or closed.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn ended(&self) -> Loss {
         let mut states = self.state.subscribe();
         // The sender lives as long as self.
         let _ = states.wait_for(|state| state.is_final()).await;
+        self.loss()
+    }
+
+    /// What its end is to what was held in it.
+    fn loss(&self) -> Loss {
+        match self.state() {
+            SessionState::Closed => Loss::Closed,
+            SessionState::Connected | SessionState::Suspended | SessionState::Lost => Loss::Expired,
+        }
     }
 
     /// An answer to a request that was sent at `sent` said how long the session is safe.
@@ -133,8 +151,13 @@ impl Session {
     /// Notes that a lock with this delay is about to be asked for.
     pub(crate) fn note_delay(&self, lock_delay: Option<Duration>) {
         if lock_delay.is_some_and(|delay| !delay.is_zero()) {
-            self.delays.store(true, Ordering::Relaxed);
+            self.note_any_delay();
         }
+    }
+
+    /// Notes that a lock with a delay may be asked for in it.
+    fn note_any_delay(&self) {
+        self.delays.store(true, Ordering::Relaxed);
     }
 
     /// Whether the session is lost and must end by its timeout: only then the delay of its locks begins. Closed, it would give
@@ -192,10 +215,64 @@ impl Session {
     }
 }
 
+/// Without its key.
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("id", &self.id).field("state", &*self.state.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// A session of a client, to be used by others too: another program of this machine, for example. It is kept alive as
+/// long as the client, a guard or a clone of this is there. From [`crate::Client::open_session`].
+#[derive(Clone, Debug)]
+pub struct OpenedSession {
+    session: Arc<Session>,
+    /// Closes it when the last clone is gone.
+    _client: crate::Client,
+}
+
+impl OpenedSession {
+    pub(crate) fn new(session: Arc<Session>, client: crate::Client) -> OpenedSession {
+        OpenedSession { session, _client: client }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> u64 {
+        self.session.id
+    }
+
+    /// `<id>.<secret>`, the value of the header `Zlock-Session`: a program that has it can act as the session. As
+    /// others may ask for locks with a delay in it, the session is not closed when it is lost, but left to expire.
+    pub fn header_value(&self) -> &str {
+        self.session.note_any_delay();
+        self.session.key.to_str().unwrap_or_default()
+    }
+
+    /// How long the cluster keeps it without hearing from it.
+    pub fn timeout(&self) -> Duration {
+        self.session.timeout
+    }
+
+    /// Its state.
+    pub fn state(&self) -> SessionState {
+        self.session.state()
+    }
+
+    /// How much longer it cannot be lost by expiry, as [`crate::Guard::safe_for`].
+    pub fn safe_for(&self) -> Duration {
+        self.session.safe_for()
+    }
+
+    /// Returns when it is lost, or closed, and says which. Dropping the future loses nothing.
+    pub async fn lost(&self) -> Loss {
+        self.session.ended().await
+    }
+}
+
 /// Keeps a session alive until it ends, and tells that it has.
 async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
     tokio::select! {
-        () = session.ended() => {}
+        _ = session.ended() => {}
         () = beat(&session, &transport) => {}
         () = fence(&session) => {}
     }
@@ -249,7 +326,7 @@ mod tests {
     async fn a_session_that_was_called_lost_stays_lost() {
         let session = Session {
             id: 1,
-            key: "1.x".into(),
+            key: HeaderValue::from_static("1.x"),
             timeout: Duration::from_secs(10),
             life: Mutex::new(Life::new(Moment::ZERO, Duration::from_millis(1))),
             state: watch::Sender::new(SessionState::Connected),
@@ -262,6 +339,6 @@ mod tests {
         // The answer to a heartbeat that had waited in the socket while this process was stopped.
         session.heard(Moment::now(), 10_000);
         assert_eq!(session.state(), SessionState::Lost);
-        session.ended().await;
+        assert_eq!(session.ended().await, Loss::Expired);
     }
 }

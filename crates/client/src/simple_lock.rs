@@ -12,7 +12,7 @@ use crate::call::{Call, Target};
 use crate::claim::{Claim, Kind, SIMPLE_LOCKS};
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::{Error, Guard, WatchKind};
+use crate::{Error, Guard, WatchKind, WithError};
 
 /// After a look that failed.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -82,6 +82,14 @@ impl SimpleLock {
             Err(Error::Refused { code: Some(ProblemType::NotAcquired | ProblemType::TicketGone), .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Waits for the lock, runs the work while it is held, and releases it: as [`crate::Lock::with`].
+    ///
+    /// # Errors
+    /// As [`crate::Lock::with`].
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, WithError> {
+        Ok(self.acquire().await?.run(work).await?)
     }
 
     /// Who holds the lock.

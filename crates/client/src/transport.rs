@@ -1,18 +1,19 @@
 //! Sends calls until one is answered: endpoints in turn, pauses in between, a deadline at the end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use protocol::headers;
-use tls::Connector;
 use tokio::sync::Semaphore;
 
 use crate::Error;
 use crate::backoff::Backoff;
 use crate::call::{Answer, Call};
 use crate::clock::Moment;
-use crate::connection::{Ending, Pool};
+use crate::connection::{Approach, Ending, Pool};
 use crate::endpoints::Endpoints;
+use crate::tries::Tries;
 use crate::verdict::{Verdict, judge};
 
 /// How long things may take.
@@ -37,25 +38,33 @@ const CALLS_MAX: usize = 128;
 const POLLS_MAX: usize = 1_024;
 
 /// The way to the nodes.
-#[derive(Debug)]
 pub(crate) struct Transport {
     pools: Vec<Pool>,
     endpoints: Mutex<Endpoints>,
+    /// Whether any endpoint has ever answered.
+    reached: AtomicBool,
     pub(crate) timeouts: Timeouts,
     calls: Semaphore,
     polls: Semaphore,
 }
 
 impl Transport {
-    pub(crate) fn new(addrs: Vec<String>, connector: Option<Connector>, timeouts: Timeouts) -> Transport {
+    pub(crate) fn new(addrs: Vec<String>, approach: &Approach, timeouts: Timeouts) -> Transport {
         let endpoints = Mutex::new(Endpoints::new(addrs.len()));
-        let pools = addrs.into_iter().map(|addr| Pool::new(addr, connector.clone())).collect();
-        Transport { pools, endpoints, timeouts, calls: Semaphore::new(CALLS_MAX), polls: Semaphore::new(POLLS_MAX) }
+        let pools = addrs.into_iter().map(|addr| Pool::new(addr, approach.clone())).collect();
+        let (calls, polls) = (Semaphore::new(CALLS_MAX), Semaphore::new(POLLS_MAX));
+        Transport { pools, endpoints, reached: AtomicBool::new(false), timeouts, calls, polls }
     }
 
     /// The addresses, in the order in which they were given.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = &str> {
         self.pools.iter().map(Pool::addr)
+    }
+
+    /// The address of one whose last answer was one.
+    pub(crate) fn live_addr(&self) -> Option<&str> {
+        let live = self.endpoints().live()?;
+        Some(self.pools[live].addr())
     }
 
     /// When a call that begins now must have ended.
@@ -67,6 +76,8 @@ impl Transport {
     ///
     /// # Errors
     /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`; refusals as they come.
+    /// Sooner, when no endpoint has ever answered and none leads to a node: then the endpoints are wrong, or the
+    /// cluster is down.
     pub(crate) async fn send(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         let turns = if call.wait.is_zero() { &self.calls } else { &self.polls };
         let Ok(turn) = tokio::time::timeout(deadline.remaining(), turns.acquire()).await else {
@@ -79,16 +90,18 @@ impl Transport {
     /// The same, however many calls are on their way: for heartbeats.
     pub(crate) async fn send_now(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         let mut backoff = Backoff::new(PAUSE_FIRST, PAUSE_MAX);
+        let mut tries = Tries::new(self.pools.len());
         let mut maybe_done = false;
         let mut failed = None;
-        let mut last = "there was no time to ask anybody".to_owned();
         loop {
             let left = deadline.remaining();
-            if left.is_zero() {
-                return Err(if maybe_done { Error::unknown(last) } else { Error::unavailable(last) });
+            if left.is_zero() || (tries.are_hopeless() && !self.reached.load(Ordering::Relaxed)) {
+                let words = tries.words();
+                return Err(if maybe_done { Error::unknown(words) } else { Error::unavailable(words) });
             }
             let index = self.endpoints().choose(call.prefer, failed, Moment::now(), |count| fastrand::usize(..count));
-            match judge(self.attempt(index, call, left).await, call.repeat, maybe_done) {
+            let ending = self.attempt(index, call, left).await;
+            match judge(self.pools[index].addr(), ending, call.repeat, maybe_done) {
                 Verdict::Done(answer) => {
                     self.endpoints().succeeded(index);
                     return Ok(answer);
@@ -99,10 +112,10 @@ impl Transport {
                     }
                     return Err(error);
                 }
-                Verdict::Again { reason, maybe_done: maybe, retry_after } => {
+                Verdict::Again { reason, maybe_done: maybe, unreachable, retry_after } => {
                     maybe_done |= maybe;
                     failed = Some(index);
-                    last = reason;
+                    tries.failed(index, reason, unreachable);
                     let pause = self.after_failure(index, &mut backoff, retry_after);
                     tokio::time::sleep(pause.min(deadline.remaining())).await;
                 }
@@ -115,7 +128,8 @@ impl Transport {
     /// # Errors
     /// As [`Transport::send`], where another try is not made.
     pub(crate) async fn send_to(&self, index: usize, call: &Call) -> Result<Answer, Error> {
-        match judge(self.attempt(index, call, self.timeouts.operation).await, call.repeat, false) {
+        let ending = self.attempt(index, call, self.timeouts.operation).await;
+        match judge(self.pools[index].addr(), ending, call.repeat, false) {
             Verdict::Done(answer) => Ok(answer),
             Verdict::Failed(error) => Err(error),
             Verdict::Again { reason, maybe_done: true, .. } => Err(Error::unknown(reason)),
@@ -127,6 +141,7 @@ impl Transport {
         let beyond_wait = call.attempt_timeout.unwrap_or(self.timeouts.attempt);
         let ending = self.pools[index].exchange(call, left.min(call.wait + beyond_wait), self.timeouts.connect).await;
         if let Ending::Answered(reply) = &ending {
+            self.reached.store(true, Ordering::Relaxed);
             let (node, leader) = (reply.number(headers::NODE), reply.number(headers::LEADER));
             // Something that is no node, a proxy for example, names neither.
             if node.is_some() {
@@ -147,5 +162,58 @@ impl Transport {
 
     fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::Client;
+
+    /// An address where nothing listens.
+    async fn dead() -> String {
+        TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
+    }
+
+    #[tokio::test]
+    async fn endpoints_where_nothing_listens_are_named_at_once() {
+        let (one, other) = (dead().await, dead().await);
+        let endpoints = [one.clone(), other.clone(), "no-such-host.invalid:1".into()];
+        // It would be tried for a day.
+        let client = Client::builder(endpoints).operation_timeout(Duration::from_secs(86_400)).build().unwrap();
+        let error = client.session_id().await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        let text = error.to_string();
+        for part in [
+            &*format!("{one}: Connection refused"),
+            &*format!("{other}: Connection refused"),
+            "no-such-host.invalid:1: ",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nodes_that_were_there_are_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        // Answers once, and is gone.
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4_096]).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}").await;
+        });
+        let patience = Duration::from_millis(300);
+        let client = Client::builder([addr]).operation_timeout(patience).build().unwrap();
+        // It has answered, though not with a znode.
+        assert!(matches!(client.get("/a").await, Err(Error::Unknown { .. })));
+        let began = Instant::now();
+        assert!(matches!(client.get("/a").await, Err(Error::Unavailable { .. })));
+        assert!(began.elapsed() >= patience, "it may be restarting");
     }
 }

@@ -65,7 +65,7 @@ impl Transaction {
 
     /// Only while the guard holds its lock, checked where the transaction is applied.
     pub fn if_lock(mut self, guard: &Guard) -> Transaction {
-        self.guard = Some(LockCheck::of(guard));
+        self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
@@ -75,7 +75,8 @@ impl Transaction {
     /// `Refused` with what the first operation that fails is refused for; `op_index` in its problem says which one.
     pub async fn commit(self) -> Result<TxnDone, Error> {
         let call = Client::write_call(Method::POST, Target::route("/v1/txn")).json(&Txn { ops: self.ops });
-        self.client.write(LockCheck::add_to(self.guard.as_ref(), call)?).await
+        let call = LockCheck::add_to(self.guard.as_ref(), call)?;
+        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
     }
 }
 

@@ -22,42 +22,49 @@ pub(crate) enum Verdict {
         reason: String,
         /// Whether this try may have had an effect.
         maybe_done: bool,
+        /// Whether there was not even a connection.
+        unreachable: bool,
         /// When the node itself expects to be able to.
         retry_after: Option<Duration>,
     },
 }
 
-/// Judges a try. `maybe_done` says whether an earlier try of the same call may have had an effect.
-pub(crate) fn judge(ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
+/// Judges a try. `addr` is whom it asked. `maybe_done` says whether an earlier try of the same call may have had an effect.
+pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
+    let undone = |reason: String, unreachable: bool| {
+        let reason = format!("{addr}: {reason}");
+        Verdict::Again { reason, maybe_done: false, unreachable, retry_after: None }
+    };
     match ending {
-        Ending::NotSent(reason) => Verdict::Again { reason, maybe_done: false, retry_after: None },
+        Ending::Unreachable(reason) => undone(reason, true),
+        Ending::NotSent(reason) => undone(reason, false),
         Ending::Unsendable(reason) => Verdict::Failed(Error::refused_here(ProblemType::BadRequest, reason)),
-        Ending::Lost(reason) => lost(reason, repeat),
+        Ending::Lost(reason) => lost(format!("{addr}: {reason}"), repeat),
         Ending::Answered(reply) if (200..300).contains(&reply.status) => {
             let zxid = reply.zxid();
             Verdict::Done(Answer { body: reply.body, zxid, sent: reply.sent })
         }
-        Ending::Answered(reply) => problem(&reply, repeat, maybe_done),
+        Ending::Answered(reply) => problem(addr, &reply, repeat, maybe_done),
     }
 }
 
 fn lost(reason: String, repeat: Repeat) -> Verdict {
     match repeat {
-        Repeat::Safe => Verdict::Again { reason, maybe_done: true, retry_after: None },
+        Repeat::Safe => Verdict::Again { reason, maybe_done: true, unreachable: false, retry_after: None },
         Repeat::OnlyIfUnsent => Verdict::Failed(Error::Unknown { reason }),
     }
 }
 
-fn problem(reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdict {
+fn problem(addr: &str, reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdict {
     let Ok(problem) = serde_json::from_slice::<Problem>(&reply.body) else {
         // Something else than a node, a proxy for example: it may have passed the request on.
-        return lost(format!("status {} without a problem document", reply.status), repeat);
+        return lost(format!("{addr}: status {} without a problem document", reply.status), repeat);
     };
-    let reason = || format!("{}: {}", problem.title, problem.detail);
+    let reason = || format!("{addr}: {}: {}", problem.title, problem.detail);
     match (problem.outcome, problem.kind()) {
         (Outcome::Unavailable, _) => {
             let retry_after = reply.number(RETRY_AFTER.as_str()).map(Duration::from_secs);
-            Verdict::Again { reason: reason(), maybe_done: false, retry_after }
+            Verdict::Again { reason: reason(), maybe_done: false, unreachable: false, retry_after }
         }
         (Outcome::Unknown, _) => lost(reason(), repeat),
         // The key was used: an earlier try was applied, and its answer is forgotten.
@@ -97,12 +104,13 @@ mod tests {
     /// `done`, `refused`, `unknown`, `again` or `again, maybe done`.
     #[track_caller]
     fn check(ending: Ending, repeat: Repeat, maybe_done: bool, expected: &str) {
-        let verdict = judge(ending, repeat, maybe_done);
+        let verdict = judge("a:1", ending, repeat, maybe_done);
         let is = match &verdict {
             Verdict::Done(_) => "done",
             Verdict::Failed(Error::Refused { .. }) => "refused",
             Verdict::Failed(Error::Unknown { .. }) => "unknown",
             Verdict::Failed(Error::Unavailable { .. }) => "unavailable",
+            Verdict::Again { unreachable: true, .. } => "again, was not there",
             Verdict::Again { maybe_done: false, .. } => "again",
             Verdict::Again { maybe_done: true, .. } => "again, maybe done",
         };
@@ -113,7 +121,8 @@ mod tests {
     fn only_what_is_safe_is_repeated() {
         use Repeat::{OnlyIfUnsent, Safe};
         let lost = || Ending::Lost("broken".into());
-        check(Ending::NotSent("no route".into()), OnlyIfUnsent, false, "again");
+        check(Ending::Unreachable("no route".into()), OnlyIfUnsent, false, "again, was not there");
+        check(Ending::NotSent("closed".into()), OnlyIfUnsent, false, "again");
         check(Ending::Unsendable("too long".into()), Safe, false, "refused");
         check(lost(), Safe, false, "again, maybe done");
         check(lost(), OnlyIfUnsent, false, "unknown");
@@ -137,10 +146,8 @@ mod tests {
 
     #[test]
     fn the_node_says_when_to_come_back() {
-        let Verdict::Again { retry_after, .. } = judge(says(ProblemType::TooMany, "unavailable"), Repeat::Safe, false)
-        else {
-            panic!("nothing was done");
-        };
-        assert_eq!(retry_after, Some(Duration::from_secs(2)));
+        let verdict = judge("a:1", says(ProblemType::TooMany, "unavailable"), Repeat::Safe, false);
+        let Verdict::Again { retry_after, reason, .. } = verdict else { panic!("nothing was done") };
+        assert_eq!((retry_after, reason.as_str()), (Some(Duration::from_secs(2)), "a:1: T: d"));
     }
 }

@@ -8,7 +8,7 @@ use futures_util::Stream;
 use protocol::{EventInfo, Events, Millis};
 
 use crate::Error;
-use crate::call::{Call, Target};
+use crate::call::{Call, Target, ZNODES};
 use crate::client::Client;
 
 /// What is watched.
@@ -126,7 +126,7 @@ impl Watcher {
 
     async fn poll(&self, wait: Duration) -> Result<Events, Error> {
         let wait_ms = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let target = Target::path("/v1/znodes", &self.path)?.with("watch", self.kind).with("wait", wait_ms);
+        let target = Target::path(ZNODES, &self.path)?.with("watch", self.kind).with("wait", wait_ms);
         let call = Call::get(target.with_some("since", self.position).finish()).waiting(wait);
         let deadline = self.client.deadline().after(wait);
         self.client.inner.transport.send(&call, deadline).await?.json()

@@ -1,5 +1,6 @@
 //! Znodes: create, read, set, delete.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -8,14 +9,14 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::Method;
 use protocol::{
-    AclEntry, AclInfo, Children, Created, Deleted, Millis, Mode, NamedStat, NodeSet, Stat, ZnodeInfo, headers,
+    AclEntry, AclInfo, Children, Created, Deleted, Millis, Mode, NamedStat, NodeSet, ProblemType, Stat, ZnodeInfo,
+    headers,
 };
 
-use crate::call::{Call, Target};
+use crate::call::{Call, Target, ZNODES};
 use crate::client::Client;
+use crate::fate::Fate;
 use crate::{Error, Guard};
-
-const ROUTE: &str = "/v1/znodes";
 
 /// A znode as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Client {
     /// # Errors
     /// `Refused` with `NoNode` when there is none; see [`Error`].
     pub async fn get(&self, path: &str) -> Result<Znode, Error> {
-        let (info, answer) = self.read::<ZnodeInfo>(Target::path(ROUTE, path)?).await?;
+        let (info, answer) = self.read::<ZnodeInfo>(Target::path(ZNODES, path)?).await?;
         let data = match (info.data, info.data_base64) {
             (Some(text), _) => Bytes::from(text),
             (None, Some(text)) => STANDARD
@@ -54,7 +55,7 @@ impl Client {
     /// As any read.
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>, Error> {
         // A page of one child is the smallest answer that has the facts.
-        match self.read::<Children>(Target::path(ROUTE, path)?.with("children", true).with("limit", 1)).await {
+        match self.read::<Children>(Target::path(ZNODES, path)?.with("children", true).with("limit", 1)).await {
             Ok((page, _)) => Ok(Some(page.stat)),
             Err(error) if error.is_no_node() => Ok(None),
             Err(error) => Err(error),
@@ -68,7 +69,7 @@ impl Client {
     pub async fn children(&self, path: &str) -> Result<Vec<String>, Error> {
         let (mut names, mut after) = (Vec::new(), None);
         loop {
-            let target = Target::path(ROUTE, path)?.with("children", true).with_some("after", after);
+            let target = Target::path(ZNODES, path)?.with("children", true).with_some("after", after);
             let (page, _) = self.read::<Children>(target).await?;
             names.extend(page.children);
             match page.next {
@@ -85,7 +86,7 @@ impl Client {
     pub async fn children_with_stats(&self, path: &str) -> Result<Vec<NamedStat>, Error> {
         let (mut stats, mut after) = (Vec::new(), None);
         loop {
-            let target = Target::path(ROUTE, path)?.with("children", "stat").with_some("after", after);
+            let target = Target::path(ZNODES, path)?.with("children", "stat").with_some("after", after);
             let (page, _) = self.read::<Children>(target).await?;
             stats.extend(page.stats.unwrap_or_default());
             match page.next {
@@ -100,7 +101,7 @@ impl Client {
     /// # Errors
     /// `Refused` with `NoNode` when there is no such znode.
     pub async fn acl(&self, path: &str) -> Result<AclInfo, Error> {
-        Ok(self.read(Target::path(ROUTE, path)?.with("acl", true)).await?.0)
+        Ok(self.read(Target::path(ZNODES, path)?.with("acl", true)).await?.0)
     }
 
     /// Sets a znode's ACL, whatever it was.
@@ -108,7 +109,7 @@ impl Client {
     /// # Errors
     /// `Refused` with `InvalidAcl`, `NoNode` or `NoAuth`; see [`Error`].
     pub async fn set_acl(&self, path: &str, acl: &[AclEntry]) -> Result<NodeSet, Error> {
-        self.write(Client::write_call(Method::PUT, Target::path(ROUTE, path)?.with("acl", true)).json(&acl)).await
+        self.write(Client::write_call(Method::PUT, Target::path(ZNODES, path)?.with("acl", true)).json(&acl)).await
     }
 
     /// Creates a znode. Await the answer, after more is said where needed: `client.create("/a", "x").ephemeral().await`.
@@ -135,20 +136,41 @@ impl Client {
     }
 }
 
-/// The value of `If-Lock`: the write is refused with `LockNotHeld` unless the token holds the lock when it is applied.
+/// A write's `If-Lock`: it is refused with `LockNotHeld` unless the token holds the lock when it is applied.
 #[derive(Clone, Debug)]
-pub(crate) struct LockCheck(String);
+pub(crate) struct LockCheck {
+    value: String,
+    lock: String,
+    /// Of a guard of the same client, which hears of a refusal. To another client a lock that it may not read is
+    /// refused, too.
+    fate: Option<Arc<Fate>>,
+}
 
 impl LockCheck {
-    pub(crate) fn of(guard: &Guard) -> LockCheck {
-        LockCheck(format!("{};{}", protocol::encode_path(guard.lock()), guard.fencing_token()))
+    pub(crate) fn of(guard: &Guard, client: &Client) -> LockCheck {
+        let value = format!("{};{}", protocol::encode_path(guard.lock()), guard.fencing_token());
+        let is_own = Arc::ptr_eq(&guard.claim().client().inner, &client.inner);
+        let fate = is_own.then(|| Arc::clone(guard.claim().fate()));
+        LockCheck { value, lock: guard.lock().to_owned(), fate }
     }
 
     pub(crate) fn add_to(this: Option<&LockCheck>, call: Call) -> Result<Call, Error> {
         match this {
-            Some(LockCheck(value)) => call.header(headers::IF_LOCK, value),
+            Some(check) => call.header(headers::IF_LOCK, &check.value),
             None => Ok(call),
         }
+    }
+
+    /// Lets the guard know what an answer tells of its lock.
+    pub(crate) fn hear<T>(this: Option<&LockCheck>, answer: Result<T, Error>) -> Result<T, Error> {
+        if let (Some(LockCheck { lock, fate: Some(fate), .. }), Err(Error::Refused { code, problem, .. })) =
+            (this, &answer)
+            && *code == Some(ProblemType::LockNotHeld)
+            && problem.path.as_ref() == Some(lock)
+        {
+            fate.tell_gone();
+        }
+        answer
     }
 }
 
@@ -203,16 +225,17 @@ impl Create {
 
     /// Only while the guard holds its lock, checked where the write is applied.
     pub fn if_lock(mut self, guard: &Guard) -> Create {
-        self.guard = Some(LockCheck::of(guard));
+        self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
     async fn send(self) -> Result<Created, Error> {
         let mode = serde_json::to_value(self.mode).expect("a mode is a word");
         let ttl = self.ttl.map(|ttl| Millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)));
-        let target = Target::path(ROUTE, &self.path)?.with_some("mode", mode.as_str());
+        let target = Target::path(ZNODES, &self.path)?.with_some("mode", mode.as_str());
         let call = Client::write_call(Method::POST, target.with_some("ttl", ttl).with_some("acl", self.acl));
-        self.client.write(LockCheck::add_to(self.guard.as_ref(), call.body(self.data))?).await
+        let call = LockCheck::add_to(self.guard.as_ref(), call.body(self.data))?;
+        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
     }
 }
 
@@ -236,14 +259,14 @@ impl Set {
 
     /// Only while the guard holds its lock, checked where the write is applied.
     pub fn if_lock(mut self, guard: &Guard) -> Set {
-        self.guard = Some(LockCheck::of(guard));
+        self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
     async fn send(self) -> Result<NodeSet, Error> {
-        let call = Client::write_call(Method::PUT, Target::path(ROUTE, &self.path)?).body(self.data);
+        let call = Client::write_call(Method::PUT, Target::path(ZNODES, &self.path)?).body(self.data);
         let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
-        self.client.write(call).await
+        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
     }
 }
 
@@ -266,14 +289,14 @@ impl Delete {
 
     /// Only while the guard holds its lock, checked where the write is applied.
     pub fn if_lock(mut self, guard: &Guard) -> Delete {
-        self.guard = Some(LockCheck::of(guard));
+        self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
     async fn send(self) -> Result<Deleted, Error> {
-        let call = Client::write_call(Method::DELETE, Target::path(ROUTE, &self.path)?);
+        let call = Client::write_call(Method::DELETE, Target::path(ZNODES, &self.path)?);
         let call = LockCheck::add_to(self.guard.as_ref(), if_match(call, self.version)?)?;
-        self.client.write(call).await
+        LockCheck::hear(self.guard.as_ref(), self.client.write(call).await)
     }
 }
 

@@ -2,12 +2,15 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `context.rs` | the options that all commands share: endpoints, timeout, output |
+//! | `options.rs`, `connection.rs`, `context.rs` | what all commands share: options, nodes and user, a client |
 //! | `output.rs`, `failure.rs` | what is printed; errors in one line, exit codes |
 //! | `lock.rs`, `lock/` | `zlock lock`: a command under a lock, with a watchdog of its own |
+//! | `session.rs` | `zlock session exec`: a command in a session, with the same watchdog |
 //! | the others | the command of that name |
 
+mod acl;
 mod completions;
+mod connection;
 mod context;
 mod create;
 mod elect;
@@ -17,11 +20,14 @@ mod lock;
 mod locks;
 mod ls;
 mod man;
+mod options;
 mod output;
+mod quota;
 mod release;
 mod revoke;
 mod rm;
 mod semaphore;
+mod session;
 mod sessions;
 mod set;
 mod settings;
@@ -32,7 +38,7 @@ mod watch;
 
 use std::time::Duration;
 
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use context::Context;
 use failure::Failure;
 
@@ -45,10 +51,13 @@ pub(crate) fn commands() -> Vec<Command> {
         lock::command(),
         semaphore::command(),
         elect::command(),
+        session::command(),
         locks::command(),
         release::command(),
         revoke::command(),
         settings::command(),
+        quota::command(),
+        acl::command(),
         sessions::command(),
         status::command(),
         ls::command(),
@@ -60,7 +69,7 @@ pub(crate) fn commands() -> Vec<Command> {
         rm::command(),
         watch::command(),
     ];
-    let mut commands: Vec<Command> = shared.into_iter().map(context::with_options).collect();
+    let mut commands: Vec<Command> = shared.into_iter().map(options::with_options).collect();
     commands.extend([completions::command(), man::command()]);
     commands
 }
@@ -70,48 +79,47 @@ pub(crate) fn internal_commands() -> [Command; 2] {
     [lock::watchdog_command(), lock::exec_command()]
 }
 
-/// Runs a command. `None` when it is none of these. Answers the exit code.
-pub(crate) fn run(name: &str, matches: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8> {
+/// The shared options, for the command line before a command.
+pub(crate) fn options_before() -> [Arg; 9] {
+    options::before_commands()
+}
+
+/// Runs a command. `None` when it is none of these. `before` is the whole command line. Answers the exit code.
+pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8> {
+    let (name, matches) = before.subcommand()?;
+    let takes_options = commands().iter().any(|command| command.get_name() == name);
+    if let Some(option) = options::stray(before).filter(|_| !takes_options || ["completions", "man"].contains(&name)) {
+        let line = format!("--{option} is for the commands of a client, and {name} is none of them");
+        return Some(Failure::usage(line).tell());
+    }
     let ended = match name {
         "completions" => completions::run(matches, whole()),
         "man" => man::run(matches, whole()),
         lock::WATCHDOG => return Some(lock::run_watchdog(matches)),
         lock::EXEC => return Some(lock::run_exec(matches)),
-        "lock" | "semaphore" | "elect" => with_client(name, matches).map_err(Failure::of_a_run),
-        _ if commands().iter().any(|command| command.get_name() == name) => with_client(name, matches),
+        "lock" | "semaphore" | "elect" | "session" => with_client(before).map_err(Failure::of_a_run),
+        _ if takes_options => with_client(before),
         _ => return None,
     };
     Some(ended.unwrap_or_else(Failure::tell))
 }
 
 /// Runs a command that needs a client, in a runtime of its own.
-fn with_client(name: &str, matches: &ArgMatches) -> Result<u8, Failure> {
+fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
+    let (name, mut matches) = before.subcommand().ok_or_else(|| Failure::usage("which command?"))?;
+    let mut words = vec![name];
+    // Of a group, the command within it.
+    while let Some((word, deeper)) = matches.subcommand() {
+        words.push(word);
+        matches = deeper;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::refused(format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        let context = Context::read(name, matches)?;
-        let ended = match name {
-            "lock" => lock::run(&context, matches).await,
-            "semaphore" => semaphore::run(&context, matches).await,
-            "elect" => elect::run(&context, matches).await,
-            "locks" => locks::run(&context, matches).await,
-            "release" => release::run(&context, matches).await,
-            "revoke" => revoke::run(&context, matches).await,
-            "settings" => settings::run(&context, matches).await,
-            "sessions" => sessions::run(&context).await,
-            "status" => status::run(&context).await,
-            "ls" => ls::run(&context, matches).await,
-            "tree" => tree::run(&context, matches).await,
-            "get" => get::run(&context, matches).await,
-            "stat" => stat::run(&context, matches).await,
-            "set" => set::run(&context, matches).await,
-            "create" => create::run(&context, matches).await,
-            "rm" => rm::run(&context, matches).await,
-            "watch" => watch::run(&context, matches).await,
-            other => Err(Failure::refused(format!("{other} has no code"))),
-        };
+        let context = Context::read(&words.join(" "), before, matches)?;
+        let ended = run_with(&context, &words, matches).await;
         if context.leaves_session.get() {
             // Dropped, the client would close it.
             std::mem::forget(context);
@@ -121,4 +129,33 @@ fn with_client(name: &str, matches: &ArgMatches) -> Result<u8, Failure> {
         }
         ended
     })
+}
+
+async fn run_with(context: &Context, words: &[&str], matches: &ArgMatches) -> Result<u8, Failure> {
+    match words {
+        ["lock"] => lock::run(context, matches).await,
+        ["semaphore"] => semaphore::run(context, matches).await,
+        ["elect"] => elect::run(context, matches).await,
+        ["session", "exec"] => session::exec(context, matches).await,
+        ["locks"] => locks::run(context, matches).await,
+        ["release"] => release::run(context, matches).await,
+        ["revoke"] => revoke::run(context, matches).await,
+        ["settings"] => settings::run(context, matches).await,
+        ["quota", "get"] => quota::get(context, matches).await,
+        ["quota", "set"] => quota::set(context, matches).await,
+        ["quota", "rm"] => quota::rm(context, matches).await,
+        ["acl", "get"] => acl::get(context, matches).await,
+        ["acl", "set"] => acl::set(context, matches).await,
+        ["sessions"] => sessions::run(context).await,
+        ["status"] => status::run(context).await,
+        ["ls"] => ls::run(context, matches).await,
+        ["tree"] => tree::run(context, matches).await,
+        ["get"] => get::run(context, matches).await,
+        ["stat"] => stat::run(context, matches).await,
+        ["set"] => set::run(context, matches).await,
+        ["create"] => create::run(context, matches).await,
+        ["rm"] => rm::run(context, matches).await,
+        ["watch"] => watch::run(context, matches).await,
+        other => Err(Failure::refused(format!("{} has no code", other.join(" ")))),
+    }
 }

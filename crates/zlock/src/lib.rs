@@ -37,6 +37,8 @@ enum Exit {
     Usage = 2,
     /// It ran and cannot go on: the disk failed, or a clean stop took too long.
     Failed = 3,
+    /// What was to be printed could not be written.
+    Unwritten = 4,
     /// It ran, and what it has and what its leader has exclude each other: one of their disks has gone back in time.
     Contradiction = 5,
 }
@@ -45,17 +47,15 @@ enum Exit {
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let exit = match command().subcommands(cli::internal_commands()).try_get_matches_from(args) {
         Ok(matches) => {
-            let client = matches.subcommand().and_then(|(name, matches)| cli::run(name, matches, command));
-            if let Some(code) = client {
+            if let Some(code) = cli::run(&matches, command) {
                 return ExitCode::from(code);
             }
             dispatch(&matches)
         }
         Err(error) => {
             // Help and version come as errors too, and are none.
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Clean };
-            let _ = error.print();
-            exit
+            let printed = error.print();
+            if error.use_stderr() { Exit::Usage } else { after_writing(printed) }
         }
     };
     ExitCode::from(exit as u8)
@@ -64,10 +64,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(matches: &ArgMatches) -> Exit {
     match matches.subcommand() {
         Some(("serve", matches)) => match config::from_matches(matches) {
-            Ok(settings) if matches.get_flag("print-config") => {
-                say(config::effective(&settings).trim_end());
-                Exit::Clean
-            }
+            Ok(settings) if matches.get_flag("print-config") => print(config::effective(&settings).trim_end()),
             Ok(settings) => serve::run(settings, matches.get_flag("until-stdin-ends")),
             Err(error) => refuse(&error.to_string()),
         },
@@ -77,10 +74,10 @@ fn dispatch(matches: &ArgMatches) -> Exit {
             base_port: matches.get_one("base-port").copied(),
             serve_args: matches.get_many("serve-args").map(|args| args.cloned().collect()).unwrap_or_default(),
         }),
-        _ => {
-            say(&format!("zlock {}", env!("CARGO_PKG_VERSION")));
-            Exit::Clean
+        Some(("version", matches)) if matches.get_flag("json") => {
+            print(&format!(r#"{{"name":"zlock","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))
         }
+        _ => print(&format!("zlock {}", env!("CARGO_PKG_VERSION"))),
     }
 }
 
@@ -103,10 +100,15 @@ fn command() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
+        .args(cli::options_before())
         .subcommand(serve)
         .subcommand(dev_command())
         .subcommands(cli::commands())
-        .subcommand(Command::new("version").about("Prints the version"))
+        .subcommand(
+            Command::new("version")
+                .about("Prints the version")
+                .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints JSON")),
+        )
 }
 
 fn dev_command() -> Command {
@@ -146,8 +148,30 @@ fn dev_command() -> Command {
 
 /// Prints a line for people. When nobody reads any more, there is nobody to tell.
 fn say(line: &str) {
+    let _ = write_line(line);
+}
+
+/// Prints the line that the program was called for.
+fn print(line: &str) -> Exit {
+    after_writing(write_line(line))
+}
+
+fn write_line(line: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush())
+}
+
+/// What to end with after printing. A reader that has closed the pipe, `head` for example, wants no more, and that is
+/// no error.
+fn after_writing(written: std::io::Result<()>) -> Exit {
+    match written {
+        Ok(()) => Exit::Clean,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Clean,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "zlock: cannot write to stdout: {error}");
+            Exit::Unwritten
+        }
+    }
 }
 
 /// Says why the program does not start.

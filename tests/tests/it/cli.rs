@@ -10,7 +10,7 @@ use zlock_client::Client;
 use crate::harness::{Cluster, PROGRAM, kill, until};
 
 /// For tests that wait for its end: long enough for a machine that is busy with other tests.
-const SHORT: &str = "5s";
+pub(crate) const SHORT: &str = "5s";
 /// For the others.
 pub(crate) const LONG: &str = "60s";
 

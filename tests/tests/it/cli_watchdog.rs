@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::cli::{LONG, Locked, done, run, zlock};
+use crate::cli::{LONG, Locked, SHORT, done, run, zlock};
 use crate::harness::{Cluster, kill, until};
 
 /// Ends what still runs of the command, and reads what was said on stderr, which it shares.
@@ -74,4 +74,15 @@ async fn a_lost_lock_with_a_delay_is_not_given_back() {
     assert!(!locked.runs());
     let (code, _, stderr) = run(zlock(&cluster, &["lock", "l", "--wait", "0", "--", "true"])).await;
     assert_eq!(code, 124, "it is nobody's before the session has expired and the delay is over: {stderr}");
+}
+
+// Heartbeats go on, and would move the deadline of a session whose lock is gone on and on.
+#[tokio::test]
+async fn a_watchdog_that_is_stopped_does_not_keep_a_command_whose_lock_is_gone() {
+    let cluster = Cluster::start().await;
+    let mut locked = Locked::start(&cluster, SHORT, &[]).await;
+    kill(locked.watchdog, Signal::STOP);
+    done(&cluster, &["release", "l"]).await;
+    assert_eq!(locked.exit().await, 121);
+    assert!(!locked.runs());
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use zlock_client::{Client, EventKind, Guard, Mode, ProblemType, SessionState, WatchKind};
+use zlock_client::{Client, EventKind, Guard, Loss, Mode, ProblemType, SessionState, WatchKind, WithError};
 
 use crate::harness::{Cluster, Proxy, Rule, until};
 
@@ -155,7 +155,7 @@ async fn a_client_that_is_cut_off_knows_that_its_lock_is_lost_before_another_is_
     assert!(guard.is_safe() && !granted.is_finished());
 
     proxies.iter().for_each(|proxy| proxy.set(Rule::Cut));
-    guard.lost().await;
+    assert_eq!(guard.lost().await, Loss::Expired);
     let lost = Instant::now();
     assert!(!guard.is_safe());
     let mut told = Vec::new();
@@ -245,9 +245,15 @@ async fn a_guard_hears_that_it_shall_give_up_and_that_it_was_taken_away() {
     assert!(guard.lost().now_or_never().is_none());
     let ticket = guard.ticket().to_owned();
     let (lost, deleted) = tokio::join!(guard.lost(), async { two.delete(ticket).await });
-    let ((), _) = (lost, deleted.unwrap());
+    assert_eq!((lost, deleted.is_ok()), (Loss::Deleted, true));
+    assert!(!guard.is_safe(), "another may hold it");
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error.code(), Some(ProblemType::NoNode | ProblemType::TicketGone)), "{error}");
+
+    let guard = one.lock("/l").acquire().await.unwrap();
+    let (asked, revoked) = tokio::join!(guard.revoked(), two.revoke("/l", Some(Duration::from_millis(100))));
+    assert_eq!((asked.by, revoked.is_ok()), (Some(two.session_id().await.unwrap()), true));
+    assert_eq!(guard.lost().await, Loss::Revoked { by: asked.by });
 
     let reader = one.rw_lock("/book").read().acquire().await.unwrap();
     let other = two.rw_lock("/book").read().acquire().await.unwrap();
@@ -262,6 +268,26 @@ async fn a_guard_hears_that_it_shall_give_up_and_that_it_was_taken_away() {
     assert!(reader.is_safe() && two.rw_lock("/book").read().try_acquire().await.unwrap().is_some());
     let history = two.lock_history("/book").await.unwrap().history;
     assert!(history.iter().any(|past| past.ticket.as_deref() == Some(writer_ticket.as_str())), "{history:?}");
+}
+
+#[tokio::test]
+async fn work_is_dropped_when_its_lock_is_taken_away_or_cut_off() {
+    let cluster = Cluster::start().await;
+    let (one, proxies) = proxied(&cluster, SHORT).await;
+    let two = client(cluster.endpoints(), LONG);
+    let work = async |guard: &Guard, then: Option<&Client>| {
+        match then {
+            Some(two) => drop(two.delete(guard.ticket()).await.unwrap()),
+            None => proxies.iter().for_each(|proxy| proxy.set(Rule::Cut)),
+        }
+        std::future::pending::<()>().await;
+    };
+    let ended = one.lock("/l").with(async |guard| work(guard, Some(&two)).await).await;
+    assert!(matches!(ended, Err(WithError::Lost(Loss::Deleted))), "{ended:?}");
+    assert_eq!(one.lock("/l").with(async |guard| guard.lock().to_owned()).await.unwrap(), "/l");
+    queue_becomes(&two, "/l", (0, 0)).await;
+    let ended = one.lock("/l").with(async |guard| work(guard, None).await).await;
+    assert!(matches!(ended, Err(WithError::Lost(Loss::Expired))), "{ended:?}");
 }
 
 #[tokio::test]

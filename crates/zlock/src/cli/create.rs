@@ -5,8 +5,9 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use zlock_client::{Mode, ProblemType};
 
-use super::context::{Context, duration, path_arg, path_of};
+use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::{duration, path_arg};
 use super::set::{data_arg, data_of};
 
 pub(crate) fn command() -> Command {

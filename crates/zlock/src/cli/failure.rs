@@ -6,9 +6,13 @@ use zlock_client::{Error, ProblemType};
 
 /// The cluster or the program said no.
 const REFUSED: u8 = 1;
+/// The command line is wrong.
+const USAGE: u8 = 2;
 /// No node could be asked, or what came of it is unknown.
 const UNCLEAR: u8 = 3;
-/// Both, of a command that runs another one.
+/// It was done, and what is to be said of it could not be written.
+const UNWRITTEN: u8 = 4;
+/// What is refused and what is unclear, of a command that runs another one.
 const CANNOT: u8 = 125;
 
 /// Why a command did not do what it was asked to.
@@ -24,9 +28,17 @@ impl Failure {
         Failure { code: REFUSED, line: Some(line.into()) }
     }
 
-    /// Stdout was closed by its reader, `head` for example: no error to speak of.
-    pub(crate) fn nobody_reads() -> Failure {
-        Failure { code: 0, line: None }
+    /// What clap cannot see to be wrong.
+    pub(crate) fn usage(line: impl Into<String>) -> Failure {
+        Failure::refused(line).with_code(USAGE)
+    }
+
+    /// Stdout could not be written to. That its reader has closed it, `head` for example, is no error to speak of.
+    pub(crate) fn unwritten(error: &std::io::Error) -> Failure {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            return Failure::silent(0);
+        }
+        Failure::refused(format!("cannot write to stdout: {error}; what was asked for is done")).with_code(UNWRITTEN)
     }
 
     /// There is nothing to say.

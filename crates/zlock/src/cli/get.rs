@@ -8,8 +8,9 @@ use clap::{ArgMatches, Command};
 use serde::Serialize;
 use zlock_client::Stat;
 
-use super::context::{Context, path_arg, path_of};
+use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::path_arg;
 
 pub(crate) fn command() -> Command {
     Command::new("get").about("Prints a znode's data, as it is").arg(path_arg("The znode"))

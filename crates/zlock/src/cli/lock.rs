@@ -8,6 +8,7 @@
 //! | file | has |
 //! |---|---|
 //! | `supervisor.rs` | this process while the command runs |
+//! | `held.rs` | what must not be lost meanwhile: a lock, or a session |
 //! | `watchdog.rs`, `deadline.rs` | the watchdog, and when it does what |
 //! | `exec.rs` | what the watchdog starts: it becomes the command |
 //! | `control.rs` | what the two say to each other |
@@ -16,6 +17,7 @@
 mod control;
 mod deadline;
 mod exec;
+mod held;
 mod process_tree;
 mod signals;
 mod supervisor;
@@ -27,15 +29,18 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use protocol::Millis;
 use serde::Serialize;
-use zlock_client::{Client, Error, Guard, Lock};
+use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession};
 
-use super::context::{Context, duration, path};
+use super::context::{Context, path};
 use super::failure::Failure;
+use super::options::duration;
 use super::output::{plain, since};
 use signals::Signals;
 
 pub(crate) use exec::{EXEC, command as exec_command, run as run_exec};
+use held::Held;
 pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watchdog};
 
 /// The lock was lost before the command had ended.
@@ -95,34 +100,52 @@ fn words() -> Arg {
         .help("The command and its arguments, behind `--`")
 }
 
-/// Adds the name, the command to run, and what is to be known for that.
+/// Adds the name, how to acquire it, the command to run, and what is to be known for that.
 pub(crate) fn with_command(command: Command) -> Command {
-    let time = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("TIME").value_parser(duration).help(help)
-    };
+    let name = Arg::new("name").value_name("NAME").required(true).value_parser(name);
+    let command = command
+        .arg(name.help("The path; the first slash may be left out"))
+        .arg(time("wait", "How long to wait; 0 is a try [default: without end]"))
+        .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"));
+    with_run(command).mut_arg("session-timeout", |arg| {
+        arg.help("How long the lock outlives this process, and is safe without an answer")
+    })
+}
+
+/// The root is no lock.
+fn name(text: &str) -> Result<String, String> {
+    match path(text).as_str() {
+        "/" => Err("the root is no lock: give it a name, for example orders".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn time(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name("TIME").value_parser(duration).help(help)
+}
+
+/// Adds the command to run, and what is to be known for that.
+pub(crate) fn with_run(command: Command) -> Command {
     let on_loss = Arg::new("on-loss")
         .long("on-loss")
         .value_name("HOW")
         .value_parser(PossibleValuesParser::new(deadline::OnLoss::NAMES))
         .default_value("term")
-        .help("What to do before the lock may be lost: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so");
+        .help("What to do before a loss may come: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so");
     command
-        .arg(Arg::new("name").value_name("NAME").required(true).help("The path; the first slash may be left out"))
-        .arg(time("wait", "How long to wait; 0 is a try [default: without end]"))
         .arg(on_loss)
         .arg(time("grace", "Between SIGTERM and SIGKILL; at most a quarter of --session-timeout").default_value("2s"))
         .arg(
-            time("session-timeout", "How long the lock outlives this process, and is safe without an answer")
+            time("session-timeout", "How long the session outlives this process, and is safe without an answer")
                 .default_value("10s"),
         )
-        .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"))
         .arg(Arg::new("label").long("label").value_name("TEXT").help("For people [default: the command]"))
         .arg(words())
 }
 
 /// With `--json`, on stderr: stdout is the command's.
 #[derive(Serialize)]
-struct Held<'a> {
+struct Granted<'a> {
     lock: &'a str,
     ticket: &'a str,
     fencing_token: u64,
@@ -215,23 +238,16 @@ pub(crate) async fn run_under(
     matches: &ArgMatches,
     acquired: impl Future<Output = Result<Option<Guard>, Error>>,
 ) -> Result<u8, Failure> {
-    let listens = Signals::listen();
-    let mut signals = listens.map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
+    let mut signals = listen()?;
     let path = path_of(matches);
     let guard = acquire(context, matches, acquired, &mut signals).await?;
     if context.out.json {
-        let held = Held { lock: guard.lock(), ticket: guard.ticket(), fencing_token: guard.fencing_token() };
+        let held = Granted { lock: guard.lock(), ticket: guard.ticket(), fencing_token: guard.fencing_token() };
         say(&serde_json::to_string(&held).unwrap_or_default());
     }
-    let timeout = context.client.session_timeout().await?;
-    let plan = deadline::Plan::new(
-        deadline::OnLoss::parse(matches.get_one::<String>("on-loss").expect("it has a default")),
-        *matches.get_one::<Duration>("grace").expect("it has a default"),
-        timeout,
-    );
+    let plan = plan(matches, context.client.session_timeout().await?);
     let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
-    let ended = supervisor::supervise(&guard, plan, &command, &mut signals).await;
-    let ended = ended?;
+    let ended = supervisor::supervise(&Held::Lock(&guard), plan, &command, &mut signals).await?;
     if ended.lost {
         if has_delay(matches) {
             // The delay begins when the session expires. A release, or the session's close, would let others in at once.
@@ -242,14 +258,7 @@ pub(crate) async fn run_under(
             // itself.
             let _ = tokio::time::timeout(GOODBYE, give_back(&context.client, guard, matches)).await;
         }
-        say(&match plan.on_loss {
-            deadline::OnLoss::Warn => {
-                format!(
-                    "zlock: the watchdog has ended, and the command goes on without the lock {path}, as --on-loss warn says"
-                )
-            }
-            _ => format!("zlock: the lock {path} was lost, and the command was ended"),
-        });
+        say(&after_loss(plan, &format!("the lock {path}"), ended.loss.as_ref()));
         return Ok(LOST);
     }
     match give_back(&context.client, guard, matches).await {
@@ -266,6 +275,44 @@ pub(crate) async fn run_under(
     }
 }
 
+/// What is said of a command whose lock or session was lost.
+fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
+    // By the clock alone it is ended a little before.
+    let why = loss.map_or(", or was about to be".to_owned(), |loss| format!(" ({loss})"));
+    match plan.on_loss {
+        deadline::OnLoss::Warn => {
+            format!("zlock: the watchdog has ended, and the command goes on without {what}, as --on-loss warn says")
+        }
+        _ => format!("zlock: {what} was lost{why}, and the command was ended"),
+    }
+}
+
+/// Runs the command while a session lives, which others use.
+pub(crate) async fn run_in(
+    session: &OpenedSession,
+    environment: Vec<(&'static str, String)>,
+    matches: &ArgMatches,
+) -> Result<(u8, bool), Failure> {
+    let mut signals = listen()?;
+    let plan = plan(matches, session.timeout());
+    let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
+    let held = Held::Session { session, environment };
+    let ended = supervisor::supervise(&held, plan, &command, &mut signals).await?;
+    if ended.lost {
+        say(&after_loss(plan, &held.to_string(), ended.loss.as_ref()));
+    }
+    Ok((if ended.lost { LOST } else { ended.code }, ended.lost))
+}
+
+fn listen() -> Result<Signals, Failure> {
+    Signals::listen().map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))
+}
+
+fn plan(matches: &ArgMatches, timeout: Duration) -> deadline::Plan {
+    let on_loss = deadline::OnLoss::parse(matches.get_one::<String>("on-loss").expect("it has a default"));
+    deadline::Plan::new(on_loss, *matches.get_one::<Duration>("grace").expect("it has a default"), timeout)
+}
+
 async fn acquire(
     context: &Context,
     matches: &ArgMatches,
@@ -280,28 +327,54 @@ async fn acquire(
             return Err(Failure::silent(128 + u8::try_from(signal).unwrap_or(0)));
         }
     };
+    if let Some(guard) = acquired? {
+        return Ok(guard);
+    }
     let simple = matches.try_get_one::<bool>("simple").ok().flatten().is_some_and(|simple| *simple);
+    let when = match matches.get_one::<Duration>("wait") {
+        Some(wait) if !wait.is_zero() => format!("was not free within {}", words_of(*wait)),
+        _ => "is not free".to_owned(),
+    };
+    let holder = tokio::time::timeout(GOODBYE, holder(&context.client, &path, simple)).await.ok().flatten();
+    let held = holder.map(|holder| format!(": held by {holder}")).unwrap_or_default();
     let look = if simple { "get" } else { "locks" };
-    let free = || format!("{path} was not free in time; `zlock {look} {path}` shows who holds it");
-    acquired?.ok_or_else(|| Failure::refused(free()).with_code(NOT_ACQUIRED))
+    let line = format!("{path} {when}{held}; `zlock {look} {path}` shows who has it");
+    Err(Failure::refused(line).with_code(NOT_ACQUIRED))
+}
+
+/// A duration as it may be given: `30s`, `100ms`.
+fn words_of(time: Duration) -> String {
+    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).to_string()
+}
+
+/// Who holds a lock, and since when. `None` when that is not known, or it is free by now.
+async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
+    let of = |session: Option<u64>, label: &str, since_ms: u64| {
+        let session = session.map_or("a persistent znode".into(), |id| format!("session {id}"));
+        let label = if label.is_empty() { String::new() } else { format!(" ({})", plain(label)) };
+        format!("{session}{label} for {}", since(since_ms))
+    };
+    if simple {
+        let holder = client.simple_lock(path).holder().await.ok()??;
+        return Some(of(holder.session, &holder.owner, holder.since_ms));
+    }
+    let queue = client.lock_queue(path).await.ok()?;
+    let holder = queue.holders.first().or(queue.lingering.first())?;
+    Some(of(holder.session, &holder.label, holder.held_since_ms.unwrap_or(holder.since_ms)))
 }
 
 /// Tells a person, once.
 async fn say_what_it_waits_for(client: &Client, path: &str) {
     if std::io::stderr().is_terminal() {
         tokio::time::sleep(QUIET).await;
-        if let Ok(queue) = client.lock_queue(path).await
-            && let Some(holder) = queue.holders.first()
-        {
-            let label = if holder.label.is_empty() { String::new() } else { format!(" ({})", plain(&holder.label)) };
-            let session = holder.session.map_or("nobody's session".into(), |id| format!("session {id}"));
-            say(&format!("zlock: waiting for {path}, held by {session}{label} for {}", since(holder.since_ms)));
+        if let Some(holder) = holder(client, path, false).await {
+            say(&format!("zlock: waiting for {path}, held by {holder}"));
         }
     }
     std::future::pending().await
 }
 
 /// A line on stderr.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

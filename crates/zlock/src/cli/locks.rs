@@ -1,11 +1,19 @@
 //! `zlock locks`.
 
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use zlock_client::{Actor, Contender, LockQueue, PastTicket};
+use zlock_client::{Actor, Contender, Error, LockQueue, PastTicket, ProblemType, WatchKind, Watcher};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::output::{Output, Tone, client, plain, since, span, word};
+
+/// With `--watch`: how far looks at the queues are apart, at least, and how often the times are drawn anew.
+const PACE: Duration = Duration::from_secs(1);
+/// Clears a terminal.
+const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
 pub(crate) fn command() -> Command {
     Command::new("locks")
@@ -21,28 +29,126 @@ pub(crate) fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Of the lock at this path: who held it and waited for it before, and how that ended"),
         )
+        .arg(
+            Arg::new("watch")
+                .long("watch")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("history")
+                .help("Shows them again whenever they change, until it is interrupted"),
+        )
+        .arg(
+            Arg::new("count")
+                .long("count")
+                .value_name("NUMBER")
+                .value_parser(clap::value_parser!(u64).range(1..))
+                .requires("watch")
+                .help("Ends after it has shown them so often"),
+        )
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = path_of(matches);
     if matches.get_flag("history") {
-        return history(context, &path_of(matches)).await;
+        if path == "/" {
+            return Err(Failure::usage("--history is of one lock: name it, as in `zlock locks orders --history`"));
+        }
+        return history(context, &path).await;
     }
+    if matches.get_flag("watch") {
+        return watch(context, &path, matches.get_one::<u64>("count").copied()).await;
+    }
+    show(context.out, &queues(context, &path).await?)?;
+    Ok(0)
+}
+
+/// The queues at and below a path.
+async fn queues(context: &Context, path: &str) -> Result<Vec<LockQueue>, Error> {
     let mut queues = Vec::new();
-    for lock in context.client.locks(&path_of(matches)).await? {
+    for lock in context.client.locks(path).await? {
         queues.push(context.client.lock_queue(&lock.lock).await?);
     }
     // Free again by the time its queue was asked for.
     queues.retain(|queue: &LockQueue| queue.contenders > 0);
-    if context.out.json {
-        context.out.document(&queues)?;
-        return Ok(0);
+    Ok(queues)
+}
+
+fn show(out: Output, queues: &[LockQueue]) -> Result<(), Failure> {
+    if out.json {
+        return out.document(&queues);
     }
-    let rows: Vec<Vec<String>> = queues.iter().flat_map(|queue| rows(context.out, queue)).collect();
-    context.out.table(&["LOCK", "MODE", "SESSION", "TOKEN", "SINCE", "LABEL", "CLIENT", "STATE"], &rows)?;
+    let rows: Vec<Vec<String>> = queues.iter().flat_map(|queue| rows(out, queue)).collect();
+    out.table(&["LOCK", "MODE", "SESSION", "TOKEN", "SINCE", "LABEL", "CLIENT", "STATE"], &rows)?;
     for queue in queues.iter().filter(|queue| queue.next.is_some()) {
-        context.out.line(&format!("{} has {} contenders; the first are shown", queue.lock, queue.contenders))?;
+        out.line(&format!("{} has {} contenders; the first are shown", queue.lock, queue.contenders))?;
     }
-    Ok(0)
+    Ok(())
+}
+
+/// Shows them whenever they change. On a terminal in place, and each second with the times of that moment.
+async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, Failure> {
+    let in_place = !context.out.json && std::io::stdout().is_terminal();
+    let (mut shown, mut left) = (None, count.unwrap_or(u64::MAX));
+    let mut paces = tokio::time::interval(PACE);
+    loop {
+        paces.tick().await;
+        let mut watcher = context.client.watch(path, WatchKind::Subtree);
+        match look(context, path, &mut watcher).await {
+            Ok(queues) if shown.as_ref() != Some(&queues) => {
+                // Where it is not in place, told from the one before.
+                if shown.is_some() && !in_place && !context.out.json {
+                    context.out.line("")?;
+                }
+                draw(context.out, in_place, &queues)?;
+                shown = Some(queues);
+                left -= 1;
+            }
+            Ok(_) => {}
+            // What was shown may be true still.
+            Err(error) if shown.is_some() && is_away(&error) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        if left == 0 {
+            return Ok(0);
+        }
+        let mut change = Box::pin(changed(&mut watcher));
+        loop {
+            tokio::select! {
+                changed = &mut change => break changed?,
+                _ = paces.tick(), if in_place => draw(context.out, in_place, shown.as_deref().unwrap_or_default())?,
+            }
+        }
+    }
+}
+
+/// The queues, with a watch that was begun before: what happens after the look is an event.
+async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Vec<LockQueue>, Error> {
+    watcher.start().await?;
+    queues(context, path).await
+}
+
+fn draw(out: Output, in_place: bool, queues: &[LockQueue]) -> Result<(), Failure> {
+    if in_place {
+        out.bytes(CLEAR)?;
+    }
+    show(out, queues)
+}
+
+/// Returns when something has happened at or below the path, or may have.
+async fn changed(watcher: &mut Watcher) -> Result<(), Failure> {
+    loop {
+        match watcher.next_batch().await {
+            Ok(events) if events.is_empty() => {}
+            Ok(_) => return Ok(()),
+            // The nodes no longer know what happened since: something has.
+            Err(error) if is_away(&error) || error.code() == Some(ProblemType::EventsGone) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether the cluster is away for a moment, which a watch outlives.
+fn is_away(error: &Error) -> bool {
+    matches!(error, Error::Unavailable { .. } | Error::Unknown { .. })
 }
 
 async fn history(context: &Context, path: &str) -> Result<u8, Failure> {

@@ -47,7 +47,7 @@ impl Output {
     /// Bytes as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
-        stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|_| Failure::nobody_reads())
+        stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| Failure::unwritten(&error))
     }
 
     /// Text in a colour, where there are colours.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::context::{Context, duration, path_of};
+use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::duration;
 
 pub(crate) fn command() -> Command {
     Command::new("revoke")

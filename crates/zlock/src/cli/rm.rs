@@ -4,8 +4,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 use zlock_client::Client;
 
-use super::context::{Context, path_arg, path_of};
+use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::path_arg;
 use super::set::version_arg;
 
 pub(crate) fn command() -> Command {

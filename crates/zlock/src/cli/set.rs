@@ -4,8 +4,9 @@ use std::io::Read as _;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::context::{Context, path_arg, path_of};
+use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::path_arg;
 
 /// What is read of stdin: more than any node takes, so that the node is the one that refuses.
 const STDIN_BYTES_MAX: u64 = 8 << 20;

@@ -3,9 +3,10 @@
 use clap::{ArgMatches, Command};
 use zlock_client::Stat;
 
-use super::context::{Context, path_arg, path_of};
+use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::ls::owner;
+use super::options::path_arg;
 use super::output::since;
 
 pub(crate) fn command() -> Command {

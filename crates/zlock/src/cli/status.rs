@@ -41,14 +41,24 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     if serves {
         return Ok(0);
     }
-    let asked = context.endpoints.join(",");
-    Err(Failure::refused(format!("no node of {asked} can serve; a majority must run and reach each other"))
-        .with_code(3))
+    Err(Failure::refused(why_not(&context.endpoints.join(","), &status.nodes)).with_code(3))
+}
+
+/// Nodes that answer and cannot serve lack a majority. Where none has answered, what is wrong may be on this side.
+fn why_not(asked: &str, nodes: &[Line]) -> String {
+    if nodes.iter().any(|line| line.node.is_some()) {
+        return format!("no node of {asked} can serve; a majority must run and reach each other");
+    }
+    let errors: Vec<&str> = nodes.iter().filter_map(|line| line.error.as_deref()).collect();
+    format!("no node of {asked} can serve: {}; --endpoints says which they are", errors.join("; "))
 }
 
 fn line((endpoint, answer): (String, Result<Cluster, Error>)) -> Line {
     match answer {
         Ok(node) => Line { endpoint, node: Some(node), error: None },
+        Err(Error::Unavailable { reason } | Error::Unknown { reason }) => {
+            Line { endpoint, node: None, error: Some(reason) }
+        }
         Err(error) => Line { endpoint, node: None, error: Some(error.to_string()) },
     }
 }

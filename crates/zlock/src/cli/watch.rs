@@ -3,8 +3,9 @@
 use clap::{Arg, ArgMatches, Command};
 use zlock_client::WatchKind;
 
-use super::context::{Context, path_arg, path_of};
+use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::options::path_arg;
 use super::output::{plain, word};
 
 pub(crate) fn command() -> Command {

@@ -1,4 +1,4 @@
-//! `zlock lock` while its command runs.
+//! `zlock lock`, or `zlock session exec`, while its command runs.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -11,11 +11,12 @@ use rustix::process::{Signal, getpgrp, getpid, set_child_subreaper};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
-use zlock_client::Guard;
+use zlock_client::Loss;
 
 use super::super::failure::Failure;
 use super::control::{Ended, Order, now, send_order, send_stdin};
 use super::deadline::{OnLoss, Plan};
+use super::held::Held;
 use super::process_tree::{descendants, end_all, signal_all};
 use super::signals::Signals;
 use super::watchdog::WATCHDOG;
@@ -26,41 +27,60 @@ const TELL: Duration = Duration::from_millis(50);
 /// How long a watchdog may take to tell that the command has ended, after this process has ended it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How it ended.
+pub(super) struct Outcome {
+    /// The command's exit code.
+    pub(super) code: u8,
+    /// Whether the command was ended because of a loss.
+    pub(super) lost: bool,
+    /// What was lost, in words of the client; `None` when only the clock said so.
+    pub(super) loss: Option<Loss>,
+}
+
 /// Runs the command until it has ended.
 pub(super) async fn supervise(
-    guard: &Guard,
+    held: &Held<'_>,
     plan: Plan,
     command: &[&OsString],
     signals: &mut Signals,
-) -> Result<Ended, Failure> {
+) -> Result<Outcome, Failure> {
     // On a terminal the command shares this process's group: the terminal signals both, and job control works.
     let shares_group = std::io::stdin().is_terminal();
     // When the watchdog is killed, what the command has started becomes a child of this process, where it is found.
     let _ = set_child_subreaper(Some(getpid()));
     let spared = descendants(std::process::id(), &[]);
-    let (mut watchdog, socket) = start(guard, plan, command, shares_group)
+    // Looked at in this order, it is never too late.
+    let until = now() + held.safe_for();
+    let (mut watchdog, socket) = start(held, until, plan, command, shares_group)
         .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")))?;
-    let mut supervisor =
-        Supervisor { guard, plan, socket, watchdog: watchdog.id().unwrap_or(0), spared, told: Duration::ZERO };
-    let ended = supervisor.run(signals, shares_group).await;
+    let watched = watchdog.id().unwrap_or(0);
+    let mut supervisor = Supervisor { held, plan, socket, watchdog: watched, spared, told: until, loss: None };
+    let Ended { code, lost } = supervisor.run(signals, shares_group).await;
     // Killed when it still runs: it is told nothing any more.
     let _ = watchdog.start_kill();
     let _ = watchdog.wait().await;
-    Ok(ended)
+    Ok(Outcome { code, lost, loss: supervisor.loss })
 }
 
-fn start(guard: &Guard, plan: Plan, command: &[&OsString], shares_group: bool) -> std::io::Result<(Child, UnixStream)> {
+fn start(
+    held: &Held<'_>,
+    until: Duration,
+    plan: Plan,
+    command: &[&OsString],
+    shares_group: bool,
+) -> std::io::Result<(Child, UnixStream)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     let group = if shares_group { getpgrp().as_raw_nonzero().get() } else { 0 };
     let ms = |time: Duration| time.as_millis().to_string();
     let mut watchdog = Command::new(std::env::current_exe()?);
-    watchdog.arg(WATCHDOG).args(["--on-loss", plan.on_loss.name()]).args(["--group", &group.to_string()]);
+    watchdog
+        .arg(WATCHDOG)
+        .args(["--what", &held.to_string()])
+        .args(["--on-loss", plan.on_loss.name()])
+        .args(["--group", &group.to_string()]);
     watchdog.args(["--grace-ms", &ms(plan.grace), "--margin-ms", &ms(plan.margin)]);
-    // Looked at in this order, it is never too late.
-    let until = now() + guard.safe_for();
     watchdog.args(["--until-us", &until.as_micros().to_string()]).arg("--").args(command);
-    watchdog.env("ZLOCK_FENCING_TOKEN", guard.fencing_token().to_string());
-    watchdog.env("ZLOCK_TICKET", guard.ticket()).env("ZLOCK_LOCK", guard.lock());
+    watchdog.envs(held.environment());
     send_stdin(&ours)?;
     watchdog.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
     let child = watchdog.spawn()?;
@@ -69,7 +89,7 @@ fn start(guard: &Guard, plan: Plan, command: &[&OsString], shares_group: bool) -
 }
 
 struct Supervisor<'a> {
-    guard: &'a Guard,
+    held: &'a Held<'a>,
     plan: Plan,
     socket: UnixStream,
     watchdog: u32,
@@ -77,14 +97,15 @@ struct Supervisor<'a> {
     spared: Vec<u32>,
     /// The deadline that the watchdog knows.
     told: Duration,
+    /// The loss, once it is told.
+    loss: Option<Loss>,
 }
 
 impl Supervisor<'_> {
     async fn run(&mut self, signals: &mut Signals, shares_group: bool) -> Ended {
-        let guard = self.guard;
-        let mut lost = Box::pin(guard.lost());
-        let mut is_lost = false;
-        let mut revoked = Box::pin(guard.revoked());
+        let held = self.held;
+        let mut lost = Box::pin(held.lost());
+        let mut revoked = Box::pin(held.revoked());
         let mut is_revoked = false;
         let mut ticks = tokio::time::interval(TELL);
         // When this process has ended the command itself.
@@ -94,14 +115,14 @@ impl Supervisor<'_> {
                 heard = self.hear() => {
                     return heard.unwrap_or_else(|| self.end());
                 }
-                () = &mut lost, if !is_lost => {
-                    is_lost = true;
+                loss = &mut lost, if self.loss.is_none() => {
+                    self.loss = Some(loss);
                     self.order(Order::Lost);
                 }
                 request = &mut revoked, if !is_revoked => {
                     is_revoked = true;
-                    let by = request.by.map_or("somebody".into(), |session| format!("session {session}"));
-                    say(&format!("zlock: {by} asks for the lock {}", guard.lock()));
+                    let by = request.by.map_or("another client".into(), |session| format!("session {session}"));
+                    say(&format!("zlock: {by} asks for {held}"));
                 }
                 number = signals.next() => {
                     // The terminal has sent these to the whole group already.
@@ -113,7 +134,7 @@ impl Supervisor<'_> {
                 _ = ticks.tick() => {
                     self.tell_deadline();
                     // For a watchdog that is stopped.
-                    if self.plan.on_loss != OnLoss::Warn && guard.safe_for() <= self.plan.margin / 2 {
+                    if self.plan.on_loss != OnLoss::Warn && self.is_due() {
                         signal_all(self.watchdog, Signal::KILL);
                         let began = *ended_at.get_or_insert_with(now);
                         if now() > began + PATIENCE {
@@ -140,10 +161,17 @@ impl Supervisor<'_> {
         Ended { code: LOST, lost: true }
     }
 
+    /// Whether the watchdog should have ended the command by now. Of a loss that it was told of, it makes the best
+    /// until its deadline.
+    fn is_due(&self) -> bool {
+        now() + self.plan.margin / 2 >= self.told
+    }
+
     fn tell_deadline(&mut self) {
-        let until = now() + self.guard.safe_for();
+        let safe_for = self.held.safe_for();
+        let until = now() + safe_for;
         // Without an answered heartbeat it stays where it was, but for the time between the two looks at the clock.
-        if until > self.told + Duration::from_millis(5) && self.guard.is_safe() {
+        if until > self.told + Duration::from_millis(5) && !safe_for.is_zero() {
             self.told = until;
             self.order(Order::Until(until));
         }

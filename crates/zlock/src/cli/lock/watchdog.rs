@@ -38,8 +38,11 @@ pub(crate) fn command() -> Command {
     };
     Command::new(WATCHDOG)
         .hide(true)
-        .about("Ends a command before a lock may be lost; for `zlock lock`")
+        .about("Ends a command before a lock or a session may be lost; for `zlock lock`")
         .arg(Arg::new("on-loss").long("on-loss").required(true).help("As of `zlock lock`"))
+        .arg(
+            Arg::new("what").long("what").required(true).help("What may be lost, as it is called in a line for people"),
+        )
         .arg(number("grace-ms", "Between SIGTERM and SIGKILL"))
         .arg(number("margin-ms", "Between SIGKILL and the deadline"))
         .arg(number("until-us", "The first deadline, since the machine was started"))
@@ -78,7 +81,9 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
             return CANNOT_RUN;
         }
     };
-    let watchdog = Watchdog { child, plan, deadline, own_group: group == 0, done: Step::Wait, supervised: true };
+    let what = matches.get_one::<String>("what").expect("it is required").clone();
+    let own_group = group == 0;
+    let watchdog = Watchdog { child, what, plan, deadline, own_group, done: Step::Wait, supervised: true };
     let ended = watchdog.watch();
     report(ended);
     ended.code
@@ -106,6 +111,7 @@ fn start(matches: &ArgMatches, group: i32, on_loss: OnLoss) -> std::io::Result<C
 
 struct Watchdog {
     child: Child,
+    what: String,
     plan: Plan,
     deadline: Deadline,
     own_group: bool,
@@ -195,7 +201,7 @@ impl Watchdog {
         if self.plan.on_loss == OnLoss::Warn {
             if due == Step::End && self.done != Step::End {
                 self.done = Step::End;
-                say("zlock: the lock may be lost, and the command goes on as --on-loss warn says");
+                say(&format!("zlock: {} may be lost, and the command goes on as --on-loss warn says", self.what));
             }
             return;
         }

@@ -1,0 +1,96 @@
+//! What the environment says of a client: the same variables as those of the command line.
+
+use std::path::PathBuf;
+
+use crate::builder::{ClientBuilder, bad};
+use crate::{Client, Error};
+
+impl ClientBuilder {
+    /// What the environment says:
+    ///
+    /// | variable | is |
+    /// |---|---|
+    /// | `ZLOCK_ENDPOINTS` | the nodes: `host:port,...`, each with `https://` before it for TLS |
+    /// | `ZLOCK_CA` | as [`ClientBuilder::ca`] |
+    /// | `ZLOCK_CERTIFICATE`, `ZLOCK_KEY` | as [`ClientBuilder::certificate`] |
+    /// | `ZLOCK_USER` | `name:password`, as [`ClientBuilder::user`] |
+    /// | `ZLOCK_USER_FILE` | a file that has them in its first line |
+    ///
+    /// An empty variable counts as one that is not set. What is said later with the builder's methods wins.
+    ///
+    /// # Errors
+    /// `Refused` when `ZLOCK_ENDPOINTS` is not set, half of a pair is missing, or the file cannot be read.
+    pub fn from_env() -> Result<ClientBuilder, Error> {
+        from_variables(|name| std::env::var(name).ok())
+    }
+}
+
+fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<ClientBuilder, Error> {
+    let get = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+    let endpoints = get("ZLOCK_ENDPOINTS").ok_or_else(|| {
+        bad("ZLOCK_ENDPOINTS is not set: name the nodes in it, as in localhost:7001,localhost:7002,localhost:7003")
+    })?;
+    let endpoints = endpoints.split(',').map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+    let mut builder = Client::builder(endpoints.collect::<Vec<String>>());
+    if let Some(ca) = get("ZLOCK_CA") {
+        builder = builder.ca(ca);
+    }
+    builder = match (get("ZLOCK_CERTIFICATE"), get("ZLOCK_KEY")) {
+        (Some(certificate), Some(key)) => builder.certificate(certificate, key),
+        (None, None) => builder,
+        _ => return Err(bad("ZLOCK_CERTIFICATE and ZLOCK_KEY belong together: set both")),
+    };
+    match (get("ZLOCK_USER"), get("ZLOCK_USER_FILE")) {
+        (Some(_), Some(_)) => Err(bad("ZLOCK_USER and ZLOCK_USER_FILE say the same: set one of them")),
+        (Some(user), None) => with_user(builder, &user, "ZLOCK_USER"),
+        (None, Some(file)) => {
+            let file = PathBuf::from(file);
+            let text = std::fs::read_to_string(&file)
+                .map_err(|error| bad(format!("ZLOCK_USER_FILE: cannot read {}: {error}", file.display())))?;
+            with_user(builder, text.lines().next().unwrap_or_default(), "the first line of ZLOCK_USER_FILE")
+        }
+        (None, None) => Ok(builder),
+    }
+}
+
+/// The text is never part of the error: it has a password.
+fn with_user(builder: ClientBuilder, text: &str, place: &str) -> Result<ClientBuilder, Error> {
+    let (name, password) = text.split_once(':').ok_or_else(|| bad(format!("{place}: write name:password")))?;
+    Ok(builder.user(name, password))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<String, String> {
+        let get = |name: &str| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
+        from_variables(get).map(|builder| format!("{builder:?}")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_environment_says_where_and_who() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("user");
+        std::fs::write(&file, "carol:hidden\nmore\n").unwrap();
+        let nodes = ("ZLOCK_ENDPOINTS", "https://a:1, https://b:2,");
+        let all = [nodes, ("ZLOCK_CA", "ca.pem"), ("ZLOCK_CERTIFICATE", "c.pem"), ("ZLOCK_KEY", "k.pem")];
+        let said = read(&[&all[..], &[("ZLOCK_USER", "alice:hid:den")]].concat()).unwrap();
+        for part in ["[\"https://a:1\", \"https://b:2\"]", "Some(ca.pem)", "Some((c.pem, k.pem))", "Some(\"alice\")"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        let file = ("ZLOCK_USER_FILE", file.to_str().unwrap());
+        assert!(read(&[nodes, file]).unwrap().contains("Some(\"carol\")"));
+        assert!(read(&[nodes, file, ("ZLOCK_USER", "")]).is_ok(), "what is empty is not set");
+        for (variables, part) in [
+            (&[][..], "ZLOCK_ENDPOINTS is not set"),
+            (&[nodes, ("ZLOCK_KEY", "k.pem")], "belong together"),
+            (&[nodes, file, ("ZLOCK_USER", "a:b")], "set one of them"),
+            (&[nodes, ("ZLOCK_USER", "hidden")], "write name:password"),
+            (&[nodes, ("ZLOCK_USER_FILE", "/nowhere/user")], "cannot read /nowhere/user"),
+        ] {
+            let refused = read(variables).unwrap_err();
+            assert!(refused.contains(part) && !refused.contains("hidden"), "{refused}");
+        }
+    }
+}

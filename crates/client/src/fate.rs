@@ -1,0 +1,130 @@
+//! What is known of the end of a lock that was held.
+
+use std::fmt;
+use std::future::Future;
+
+use tokio::sync::watch;
+
+/// Why a lock is held no more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The session has expired, or may have: its deadline passed on this machine's clock, or the cluster said that it
+    /// is gone.
+    #[error("the session has expired, or may have")]
+    Expired,
+    /// The session was closed: by [`crate::Client::close`], or by another program that has its key.
+    #[error("the session was closed")]
+    Closed,
+    /// It was asked for with a deadline ([`crate::Client::revoke`]), and taken away then.
+    #[error("it was revoked{}", Asker(*by))]
+    Revoked {
+        /// The session that asked, when [`crate::Guard::revoked`] has told of one.
+        by: Option<u64>,
+    },
+    /// Another client deleted the lock node, as `zlock release` does.
+    #[error("its lock node was deleted by another client")]
+    Deleted,
+    /// It was given back in its own session, by another guard of the same owner for example.
+    #[error("it was released in its own session")]
+    Released,
+    /// [`crate::Guard::hand_over`] gave it to another.
+    #[error("it was handed over")]
+    HandedOver,
+    /// The lock node is gone. Why, the cluster no longer knows, does not tell this client, or did not tell in time.
+    #[error("it is gone, and why is not known")]
+    Unknown,
+}
+
+/// ` by session 7`, or nothing.
+struct Asker(Option<u64>);
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |id| write!(f, " by session {id}"))
+    }
+}
+
+/// What is known of the end of one claim, to all who may tell of it or ask.
+#[derive(Debug, Default)]
+pub(crate) struct Fate(watch::Sender<Known>);
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    gone: bool,
+    loss: Option<Loss>,
+    asked_by: Option<u64>,
+}
+
+impl Fate {
+    /// Whether it is known to be held no more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.borrow().gone
+    }
+
+    /// Why, when that is known.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.0.borrow().loss.clone()
+    }
+
+    /// It is held no more.
+    pub(crate) fn tell_gone(&self) {
+        self.0.send_if_modified(|known| !std::mem::replace(&mut known.gone, true));
+    }
+
+    /// It is held no more, and this is why. What was told first stays. Answers what stands.
+    pub(crate) fn tell(&self, loss: Loss) -> Loss {
+        self.0.send_if_modified(|known| {
+            let news = known.loss.is_none();
+            known.gone = true;
+            known.loss.get_or_insert(loss);
+            news
+        });
+        self.loss().unwrap_or(Loss::Unknown)
+    }
+
+    /// A session asked for it.
+    pub(crate) fn note_asked(&self, by: Option<u64>) {
+        self.0.send_if_modified(|known| {
+            known.asked_by = by.or(known.asked_by);
+            false
+        });
+    }
+
+    /// Who asked for it, when that was told.
+    pub(crate) fn asked_by(&self) -> Option<u64> {
+        self.0.borrow().asked_by
+    }
+
+    /// Returns when it is known to be held no more.
+    pub(crate) fn gone(&self) -> impl Future<Output = ()> + use<> {
+        let mut known = self.0.subscribe();
+        async move {
+            // When the sender has gone, so has the guard that could ask.
+            let _ = known.wait_for(|known| known.gone).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_told_first_stays_and_wakes_who_waits() {
+        let fate = Fate::default();
+        let mut gone = Box::pin(fate.gone());
+        assert!(!fate.is_gone() && gone.as_mut().now_or_never().is_none());
+        fate.note_asked(Some(7));
+        fate.note_asked(None);
+        assert_eq!(fate.asked_by(), Some(7));
+        fate.tell_gone();
+        assert!(fate.is_gone() && gone.as_mut().now_or_never().is_some());
+        assert_eq!(fate.loss(), None);
+        assert_eq!(fate.tell(Loss::Revoked { by: Some(7) }), Loss::Revoked { by: Some(7) });
+        assert_eq!(fate.tell(Loss::Expired).to_string(), "it was revoked by session 7");
+        assert_eq!(Loss::Revoked { by: None }.to_string(), "it was revoked");
+    }
+}

@@ -1,0 +1,191 @@
+//! Tests of how a lock ends: what tells of it, what its guard says from then on, and what becomes of the work under it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::watch;
+
+use crate::fake_node::fake_node;
+use crate::{Client, Guard, Loss, ProblemType, WithError};
+
+const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
+const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+const DELETED: &str = r#"{"events":[{"zxid":9,"kind":"deleted","path":"/l/_c_x-lock-0000000000"}],"upto":9}"#;
+
+/// What the lock remembers of the ticket.
+fn history(end: &str) -> String {
+    format!(
+        r#"{{"lock":"/l","history":[{{"ticket":"/l/_c_x-lock-0000000000","mode":"exclusive","session":5,"enqueued_zxid":7,"enqueued_ms":1,"ended_zxid":9,"ended_ms":2,"end":"{end}"}}]}}"#
+    )
+}
+
+fn problem(kind: ProblemType, status: u16, path: &str) -> String {
+    let uri = kind.uri();
+    format!(
+        r#"{{"type":"{uri}","title":"T","status":{status},"detail":"d","outcome":"refused","path":"{path}","zxid":9}}"#
+    )
+}
+
+/// A node that grants the lock and says so until `taken` holds true; then the lock node is gone, and `end` is why.
+async fn node(end: &'static str) -> (Client, watch::Sender<bool>) {
+    let (taken, seen) = watch::channel(false);
+    let (addr, _requests) = fake_node(move |request: String| {
+        let mut seen = seen.clone();
+        async move {
+            let is_taken = *seen.borrow();
+            if request == "POST /v1/sessions" {
+                SESSION.to_owned()
+            } else if request.contains("history=true") {
+                history(end)
+            } else if request.contains("watch=exists") || request.contains("until=revoked") {
+                let _ = seen.wait_for(|taken| *taken).await;
+                let is_watch = request.contains("watch=exists");
+                if is_watch {
+                    DELETED.to_owned()
+                } else {
+                    problem(ProblemType::TicketGone, 410, "/l/_c_x-lock-0000000000")
+                }
+            } else if request.starts_with("PUT /v1/znodes") {
+                problem(ProblemType::LockNotHeld, 412, "/l")
+            } else if request.starts_with("DELETE /v1/tickets") && !request.contains("to=") {
+                match is_taken {
+                    true => problem(ProblemType::NoNode, 404, "/l/_c_x-lock-0000000000"),
+                    false => r#"{"holds":0,"zxid":8}"#.to_owned(),
+                }
+            } else if request.starts_with("DELETE") {
+                r#"{"holds":0,"zxid":8}"#.to_owned()
+            } else {
+                HELD.to_owned()
+            }
+        }
+    })
+    .await;
+    (Client::builder([addr]).build().unwrap(), taken)
+}
+
+async fn held(end: &'static str) -> (Client, Guard, watch::Sender<bool>) {
+    let (client, taken) = node(end).await;
+    let guard = client.lock("/l").acquire().await.unwrap();
+    assert!(guard.is_safe() && guard.lost().now_or_never().is_none());
+    (client, guard, taken)
+}
+
+async fn check_end(end: &'static str, expected: Loss) {
+    let (_client, guard, taken) = held(end).await;
+    taken.send_replace(true);
+    assert_eq!(guard.lost().await, expected, "{end}");
+    assert!(!guard.is_safe() && guard.safe_for().is_zero(), "{end}: another may hold it");
+    assert_eq!(guard.lost().await, expected, "{end}: told once, it stays");
+}
+
+#[tokio::test]
+async fn lost_says_why() {
+    check_end("admin", Loss::Deleted).await;
+    check_end("revoked", Loss::Revoked { by: None }).await;
+    check_end("released", Loss::Released).await;
+    check_end("closed", Loss::Closed).await;
+    check_end("expired", Loss::Expired).await;
+    check_end("deadlock", Loss::Unknown).await;
+}
+
+#[tokio::test]
+async fn lost_says_that_the_session_was_closed() {
+    let (client, guard, _taken) = held("admin").await;
+    let (loss, closed) = tokio::join!(guard.lost(), client.close());
+    closed.unwrap();
+    assert_eq!(loss, Loss::Closed);
+    assert!(!guard.is_safe());
+}
+
+#[tokio::test]
+async fn a_loss_is_told_at_once_although_nothing_says_why() {
+    let (addr, _requests) = fake_node(async |request: String| match request.as_str() {
+        "POST /v1/sessions" => SESSION.to_owned(),
+        _ if request.contains("history=true") => std::future::pending().await,
+        _ if request.contains("watch=exists") => DELETED.to_owned(),
+        _ => HELD.to_owned(),
+    })
+    .await;
+    let day = Duration::from_secs(86_400);
+    let client = Client::builder([addr]).attempt_timeout(day).operation_timeout(day).build().unwrap();
+    let guard = client.lock("/l").acquire().await.unwrap();
+    assert_eq!(guard.lost().await, Loss::Unknown);
+}
+
+// Without anything that awaits `lost`.
+#[tokio::test]
+async fn a_guard_is_not_safe_once_anything_has_told_of_the_loss() {
+    let (client, guard, _taken) = held("admin").await;
+    let refused = client.set("/state", "late").if_lock(&guard).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ProblemType::LockNotHeld));
+    assert!(!guard.is_safe(), "a guarded write was refused");
+    assert_eq!(guard.lost().await, Loss::Deleted);
+
+    let (_client, guard, taken) = held("admin").await;
+    taken.send_replace(true);
+    assert!(guard.revoked().now_or_never().is_none());
+    tokio::select! {
+        _ = guard.revoked() => panic!("the lock is gone, and was not asked for"),
+        () = guard.claim().fate().gone() => {}
+    }
+    assert!(!guard.is_safe(), "a poll for those who ask was told that the ticket is gone");
+
+    let (_client, mut guard, _taken) = held("admin").await;
+    guard.hand_over("/l/_c_y-lock-0000000001").await.unwrap();
+    assert!(!guard.is_safe(), "it was handed over");
+    assert_eq!(guard.lost().await, Loss::HandedOver);
+}
+
+#[tokio::test]
+async fn another_clients_refusal_tells_nothing_of_a_guard() {
+    let (_client, guard, _taken) = held("admin").await;
+    let (other, _) = node("admin").await;
+    assert!(other.set("/state", "x").if_lock(&guard).await.is_err());
+    assert!(guard.is_safe(), "the other one may not be permitted to read the lock");
+}
+
+/// Notes that it is dropped.
+struct Dropped(Arc<AtomicBool>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn work_under_a_lock_is_dropped_when_the_lock_is_lost() {
+    let (client, taken) = node("admin").await;
+    let dropped = Arc::new(AtomicBool::new(false));
+    let flag = Dropped(Arc::clone(&dropped));
+    // As a program would: in a task of its own.
+    let working = tokio::spawn(async move {
+        client
+            .lock("/l")
+            .with(async move |guard| {
+                let _flag = flag;
+                assert_eq!(guard.fencing_token(), 7);
+                taken.send_replace(true);
+                std::future::pending::<()>().await;
+            })
+            .await
+    });
+    let ended = working.await.unwrap();
+    assert!(matches!(ended, Err(WithError::Lost(Loss::Deleted))), "{ended:?}");
+    assert!(dropped.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn work_that_ends_under_its_lock_answers_and_releases() {
+    let (client, taken) = node("admin").await;
+    let done = client.lock("/l").with(async |guard| guard.fencing_token() + 1).await;
+    assert_eq!(done.unwrap(), 8);
+    // The lock goes while the work does not wait: only the release tells.
+    let lock = client.lock("/l");
+    let late = lock.with(async |_| {
+        taken.send_replace(true);
+    });
+    assert!(matches!(late.await, Err(WithError::Lost(Loss::Deleted))));
+}

@@ -1,0 +1,70 @@
+//! What must never be shown: a test that looks at every `Debug` of this crate.
+
+use std::fmt::Debug;
+
+use protocol::LockMode;
+
+use crate::Client;
+use crate::fake_node::fake_node;
+
+/// The session's secret, a password and a private key. The password too as the header has it, in base64.
+const SECRETS: [&str; 4] =
+    ["5ec2e70000000000000000000000ce2d", "pa55word", "YWxpY2U6cGE1NXdvcmQ=", "BEGIN PRIVATE KEY"];
+/// More than this in one line of a log tells internals that are of no use there.
+const LENGTH_MAX: usize = 600;
+
+#[track_caller]
+fn check(shown: &impl Debug) {
+    for text in [format!("{shown:?}"), format!("{shown:#?}")] {
+        let leaked = SECRETS.iter().find(|secret| text.contains(**secret));
+        assert_eq!(leaked, None, "{text}");
+    }
+    let length = format!("{shown:?}").len();
+    assert!(length <= LENGTH_MAX, "{length} bytes: {shown:?}");
+}
+
+fn answer(request: &str) -> String {
+    let held = r#""state":"held","ticket":"/l/_c_x-lock-0000000000","holds":1,"safe_for_ms":58800"#;
+    match request {
+        "POST /v1/sessions" => {
+            format!(r#"{{"id":5,"secret":"{0}","session":"5.{0}","timeout_ms":60000,"safe_for_ms":58800}}"#, SECRETS[0])
+        }
+        _ if request.starts_with("POST /v1/multilocks") => {
+            format!(r#"{{{held},"locks":[{{"lock":"/l","ticket":"/l/_c_x-lock-0000000000","fencing_token":7}}]}}"#)
+        }
+        _ => format!(r#"{{{held},"lock":"/l","fencing_token":7}}"#),
+    }
+}
+
+#[tokio::test]
+async fn nothing_shows_a_secret() {
+    let (addr, _requests) = fake_node(async |request: String| answer(&request)).await;
+    let builder = Client::builder([addr]).user("alice", SECRETS[1]);
+    check(&builder.clone().certificate_pem("-----BEGIN CERTIFICATE-----", "-----BEGIN PRIVATE KEY-----\nhidden"));
+    let client = builder.build().unwrap();
+    check(&client);
+    check(&client.session_events());
+    let session = client.open_session().await.unwrap();
+    assert_eq!(session.header_value(), format!("5.{}", SECRETS[0]), "it is what is looked for");
+    check(&session);
+    check(&client);
+
+    let lock = client.lock("/l").owner("me").label("x");
+    let guard = lock.acquire().await.unwrap();
+    check(&(&lock, client.rw_lock("/l"), client.semaphore("/l", 2)));
+    check(&guard);
+    check(&client.create("/a", "x").if_lock(&guard));
+    check(&client.set("/a", "x").if_lock(&guard));
+    check(&client.delete("/a").if_lock(&guard));
+    check(&client.txn().create("/a", "x").if_lock(&guard));
+    check(&client.watch("/a", crate::WatchKind::Data));
+    check(&client.simple_lock("/l"));
+    check(&client.simple_lock("/l").acquire().await.unwrap());
+    let all = client.multi_lock().and("/l", LockMode::Exclusive);
+    check(&all);
+    check(&all.acquire().await.unwrap());
+    check(&client.election("/l"));
+    check(&client.election("/l").campaign("x").await.unwrap());
+    check(&client.election("/l").observe());
+    check(&(client.barrier("/b"), client.double_barrier("/b", 2), client.group("/g")));
+}

@@ -1,0 +1,282 @@
+//! TLS, as a client needs it: whom nodes are known by, what this client shows to nodes that ask, and what TLS says when it
+//! refuses.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::Resumption;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error as TlsError, RootCertStore};
+
+/// PEM text, or the file that has it.
+#[derive(Clone)]
+pub(crate) enum Pem {
+    /// Read when the client is built.
+    File(PathBuf),
+    /// As it was given. It may be a private key.
+    Text(Vec<u8>),
+}
+
+/// What is known about TLS before the first connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trust {
+    /// The authorities that may have signed the nodes' certificates. Without any, those of this system.
+    pub(crate) ca: Option<Pem>,
+    /// Those of this system, too.
+    pub(crate) native_roots: bool,
+    /// A certificate and its private key, for nodes that ask.
+    pub(crate) own: Option<(Pem, Pem)>,
+}
+
+/// Takes connections through the handshake. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Connector(TlsConnector);
+
+/// A connection, with TLS or without.
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Trust {
+    /// Whether anything was said that is of no use without TLS.
+    pub(crate) fn is_set(&self) -> bool {
+        self.ca.is_some() || self.own.is_some() || self.native_roots
+    }
+}
+
+impl Pem {
+    fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Pem::Text(text) => Ok(text.clone()),
+            Pem::File(file) => std::fs::read(file)
+                .map_err(|error| format!("tls-file-unreadable: cannot read {}: {error}", file.display())),
+        }
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&self.read()?).collect();
+        let found = found.map_err(|error| format!("tls-bad-certificate: {self}: {error}"))?;
+        if found.is_empty() {
+            return Err(format!("tls-bad-certificate: {self}: there is no certificate in it (BEGIN CERTIFICATE)"));
+        }
+        Ok(found)
+    }
+
+    /// PKCS#8, PKCS#1 or SEC1.
+    fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
+        PrivateKeyDer::from_pem_slice(&self.read()?).map_err(|error| match error {
+            pem::Error::NoItemsFound => {
+                format!("tls-bad-key: {self}: there is no private key in it (BEGIN PRIVATE KEY, without a password)")
+            }
+            other => format!("tls-bad-key: {self}: {other}"),
+        })
+    }
+}
+
+/// Where it comes from, and never what it is.
+impl fmt::Display for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pem::File(file) => write!(f, "{}", file.display()),
+            Pem::Text(_) => f.write_str("the PEM text"),
+        }
+    }
+}
+
+impl fmt::Debug for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Connector {
+    /// Reads what is trusted and what is shown.
+    ///
+    /// # Errors
+    /// What cannot be used, in words that begin with a code.
+    pub(crate) fn load(trust: &Trust) -> Result<Connector, String> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring has what these versions need")
+            .with_root_certificates(roots(trust)?);
+        let mut config = match &trust.own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let own = builder.with_client_auth_cert(certificate.certificates()?, key.key()?);
+                own.map_err(|error| {
+                    format!("tls-key-mismatch: {key} is not the key of the certificate in {certificate}: {error}")
+                })?
+            }
+        };
+        // A certificate that has expired is refused by the next connection.
+        config.resumption = Resumption::disabled();
+        Ok(Connector(TlsConnector::from(Arc::new(config))))
+    }
+
+    /// The handshake with the node that is known by `host`: a name, or an IP address, with or without brackets.
+    pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<Stream, String> {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let name = ServerName::try_from(bare.to_owned()).map_err(|error| format!("{host}: {error}"))?;
+        match self.0.connect(name, stream).await {
+            Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
+            Err(error) => Err(refusal(&error).unwrap_or_else(|| format!("TLS: {}", words(&error)))),
+        }
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector")
+    }
+}
+
+fn roots(trust: &Trust) -> Result<Arc<RootCertStore>, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(ca) = &trust.ca {
+        for certificate in ca.certificates()? {
+            roots.add(certificate).map_err(|error| format!("tls-bad-certificate: {ca}: {error}"))?;
+        }
+    }
+    if trust.native_roots || trust.ca.is_none() {
+        let native = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(native.certs);
+        if roots.is_empty() {
+            let why = native.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+            return Err(format!(
+                "tls-no-authorities: this system has no certificate authorities of its own{why}: name those that the \
+                 nodes' certificates are signed by (ca)"
+            ));
+        }
+    }
+    Ok(Arc::new(roots))
+}
+
+/// What an error says, with what is behind it.
+pub(crate) fn words(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// What is to be said when the node has ended the handshake because of this client's certificate. In TLS 1.3 a client
+/// hears of that after its side of the handshake, with the first answer that it waits for: then its request was not
+/// read.
+pub(crate) fn refusal(error: &(dyn StdError + 'static)) -> Option<String> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(TlsError::AlertReceived(alert)) = error.downcast_ref::<TlsError>() {
+            return about_certificate(*alert);
+        }
+        // The source of an `io::Error` is that of what is inside of it, and not what is inside.
+        cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inside) => Some(inside),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn about_certificate(alert: AlertDescription) -> Option<String> {
+    match alert {
+        AlertDescription::CertificateRequired => Some(
+            "TLS: the node asks for a client's certificate, and none was given (alert CertificateRequired)".to_owned(),
+        ),
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied
+        | AlertDescription::DecryptError => {
+            Some(format!("TLS: the node does not take this client's certificate (alert {alert:?})"))
+        }
+        _ => None,
+    }
+}
+
+/// Passes a poll on to the stream inside.
+macro_rules! inside {
+    ($stream:expr, $inner:ident => $poll:expr) => {
+        match $stream {
+            Stream::Plain($inner) => $poll,
+            Stream::Tls($inner) => $poll,
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        inside!(&mut *self, stream => Pin::new(stream).poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        inside!(&mut *self, stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(&mut *self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(&mut *self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        inside!(&mut *self, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        inside!(self, stream => stream.is_write_vectored())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tls_says_of_a_clients_certificate_is_found_behind_other_errors() {
+        let alert = |alert| io::Error::new(io::ErrorKind::InvalidData, TlsError::AlertReceived(alert));
+        let wanted = refusal(&alert(AlertDescription::CertificateRequired)).unwrap();
+        assert!(wanted.contains("asks for a client's certificate"), "{wanted}");
+        // As hyper has it.
+        let behind = io::Error::other(alert(AlertDescription::UnknownCA));
+        let unknown = refusal(&behind).unwrap();
+        assert!(unknown.contains("does not take this client's certificate (alert UnknownCA)"), "{unknown}");
+        assert_eq!(refusal(&alert(AlertDescription::InternalError)), None);
+        assert_eq!(refusal(&io::Error::other("no alert")), None);
+    }
+
+    #[test]
+    fn a_key_is_never_shown() {
+        let trust = Trust { own: Some((Pem::Text(b"C".to_vec()), Pem::Text(b"hidden".to_vec()))), ..Trust::default() };
+        assert!(!format!("{trust:?}").contains("hidden"));
+        assert!(!format!("{trust:?}").contains("104"), "nor as bytes");
+    }
+}

@@ -1,0 +1,140 @@
+//! Where the nodes are and who asks them: from options, variables and the client's file.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::failure::Failure;
+use super::options::Given;
+
+/// Where `zlock dev` listens.
+const DEFAULT_ENDPOINTS: [&str; 3] = ["localhost:7001", "localhost:7002", "localhost:7003"];
+
+/// What was found out.
+pub(crate) struct Connection {
+    pub(crate) endpoints: Vec<String>,
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) user: Option<User>,
+}
+
+/// Who asks.
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) password: String,
+}
+
+/// The configuration file of clients.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    endpoints: Vec<String>,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    user: Option<String>,
+    user_file: Option<PathBuf>,
+}
+
+impl Connection {
+    /// Each from its option or variable, else the file, else the default.
+    pub(crate) fn read(given: &Given) -> Result<Connection, Failure> {
+        let endpoints = given.of("endpoints").get_many::<String>("endpoints");
+        let path = |name: &str| given.of(name).get_one::<PathBuf>(name).cloned();
+        let file = match (&endpoints, path("client-config")) {
+            (_, Some(named)) => read_file(&named)?,
+            // The usual file is for its own endpoints.
+            (Some(_), None) => File::default(),
+            (None, None) => match usual_file().filter(|file| file.exists()) {
+                Some(file) => read_file(&file)?,
+                None => File { endpoints: DEFAULT_ENDPOINTS.map(String::from).to_vec(), ..File::default() },
+            },
+        };
+        let endpoints = endpoints.map(|texts| texts.filter(|text| !text.trim().is_empty()).cloned().collect());
+        let user = match named_user(given)? {
+            None => of_either(file.user, file.user_file, "user", "user_file")?,
+            user => user,
+        };
+        Ok(Connection {
+            endpoints: endpoints.unwrap_or(file.endpoints),
+            ca: path("ca").or(file.ca),
+            certificate: path("certificate").or(file.certificate),
+            key: path("key").or(file.key),
+            user,
+        })
+    }
+}
+
+/// The user of the options, else of the variables.
+fn named_user(given: &Given) -> Result<Option<User>, Failure> {
+    let text = given.of("user").get_one::<String>("user").filter(|text| !text.is_empty()).cloned();
+    let file = given.of("user-file").get_one::<PathBuf>("user-file").filter(|file| *file != Path::new("")).cloned();
+    match (given.is_given("user"), given.is_given("user-file")) {
+        (true, true) => Err(Failure::usage("--user and --user-file say the same: give one of them")),
+        (true, false) => of_either(text, None, "--user", "--user-file"),
+        (false, true) => of_either(None, file, "--user", "--user-file"),
+        (false, false) => of_either(text, file, "ZLOCK_USER", "ZLOCK_USER_FILE"),
+    }
+}
+
+fn of_either(
+    text: Option<String>,
+    file: Option<PathBuf>,
+    text_name: &str,
+    file_name: &str,
+) -> Result<Option<User>, Failure> {
+    match (text, file) {
+        (Some(_), Some(_)) => {
+            Err(Failure::refused(format!("{text_name} and {file_name} say the same: set one of them")))
+        }
+        (Some(text), None) => parse_user(&text, text_name).map(Some),
+        (None, Some(file)) => {
+            let text = std::fs::read_to_string(&file)
+                .map_err(|error| Failure::refused(format!("{file_name}: cannot read {}: {error}", file.display())))?;
+            parse_user(text.lines().next().unwrap_or_default(), &format!("the first line of {}", file.display()))
+                .map(Some)
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// The text is never part of the failure: it has a password.
+fn parse_user(text: &str, place: &str) -> Result<User, Failure> {
+    let parts = text.split_once(':').filter(|(name, _)| !name.is_empty());
+    let (name, password) = parts.ok_or_else(|| Failure::refused(format!("{place}: write NAME:PASSWORD")))?;
+    Ok(User { name: name.to_owned(), password: password.to_owned() })
+}
+
+fn read_file(file: &Path) -> Result<File, Failure> {
+    let refused = |why: String| Failure::refused(format!("{}: {}", file.display(), why.replace('\n', " ")));
+    let text = std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
+    toml::from_str(&text).map_err(|error| refused(error.message().to_owned()))
+}
+
+fn usual_file() -> Option<PathBuf> {
+    let config = std::env::var_os("XDG_CONFIG_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let config = config.or_else(|| std::env::home_dir().map(|home| home.join(".config")))?;
+    Some(config.join("zlock/client.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_an_unknown_key_is_refused() {
+        assert!(toml::from_str::<File>("endpoints = [\"a:1\"]\nuser = \"a:b\"").is_ok());
+        assert!(toml::from_str::<File>("endpoint = [\"a:1\"]").is_err());
+    }
+
+    #[test]
+    fn a_user_is_a_name_and_a_password_that_is_not_repeated() {
+        let user = parse_user("alice:a:b", "--user").ok().unwrap();
+        assert_eq!((user.name.as_str(), user.password.as_str()), ("alice", "a:b"));
+        for bad in ["hidden", ":hidden", ""] {
+            let failure = format!("{:?}", parse_user(bad, "--user").err().unwrap());
+            assert!(failure.contains("NAME:PASSWORD") && !failure.contains("hidden"), "{failure}");
+        }
+    }
+}

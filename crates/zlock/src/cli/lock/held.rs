@@ -1,0 +1,64 @@
+//! What a command runs under, and must not outlive: a lock, or a session.
+
+use std::fmt;
+use std::time::Duration;
+
+use zlock_client::{Guard, Loss, OpenedSession, RevokeRequest};
+
+/// A lock that is held, or a session that lives.
+pub(crate) enum Held<'a> {
+    Lock(&'a Guard),
+    Session {
+        session: &'a OpenedSession,
+        /// What the command finds in its environment.
+        environment: Vec<(&'static str, String)>,
+    },
+}
+
+impl Held<'_> {
+    /// How much longer it cannot be lost by expiry.
+    pub(super) fn safe_for(&self) -> Duration {
+        match self {
+            Held::Lock(guard) => guard.safe_for(),
+            Held::Session { session, .. } => session.safe_for(),
+        }
+    }
+
+    /// Returns when it is lost, and says why.
+    pub(super) async fn lost(&self) -> Loss {
+        match self {
+            Held::Lock(guard) => guard.lost().await,
+            Held::Session { session, .. } => session.lost().await,
+        }
+    }
+
+    /// Returns when another asks for it. Never, of a session: it is the command that hears what is asked of its locks.
+    pub(super) async fn revoked(&self) -> RevokeRequest {
+        match self {
+            Held::Lock(guard) => guard.revoked().await,
+            Held::Session { .. } => std::future::pending().await,
+        }
+    }
+
+    /// What the command finds in its environment.
+    pub(super) fn environment(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Held::Lock(guard) => vec![
+                ("ZLOCK_FENCING_TOKEN", guard.fencing_token().to_string()),
+                ("ZLOCK_TICKET", guard.ticket().to_owned()),
+                ("ZLOCK_LOCK", guard.lock().to_owned()),
+            ],
+            Held::Session { environment, .. } => environment.clone(),
+        }
+    }
+}
+
+/// As it is called in a line for people.
+impl fmt::Display for Held<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Held::Lock(guard) => write!(f, "the lock {}", guard.lock()),
+            Held::Session { session, .. } => write!(f, "session {}", session.id()),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The options that all commands of a client share. They may stand before the command or behind it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use protocol::Millis;
+
+/// Each, and the variable that says the same.
+const VARIABLES: [(&str, &str); 7] = [
+    ("endpoints", "ZLOCK_ENDPOINTS"),
+    ("client-config", "ZLOCK_CLIENT_CONFIG"),
+    ("ca", "ZLOCK_CA"),
+    ("certificate", "ZLOCK_CERTIFICATE"),
+    ("key", "ZLOCK_KEY"),
+    ("user", "ZLOCK_USER"),
+    ("user-file", "ZLOCK_USER_FILE"),
+];
+const TIMEOUT_DEFAULT: &str = "10s";
+
+/// Adds the options behind a command, with their variables and defaults. Where the command is a group, they may stand
+/// behind the group's name, too.
+pub(crate) fn with_options(command: Command) -> Command {
+    let is_group = command.has_subcommands();
+    let options = bare().map(|option| {
+        let variable = VARIABLES.iter().find(|(name, _)| option.get_id() == *name);
+        let option = match variable {
+            // Its value is a secret.
+            Some((name, variable)) => option.env(*variable).hide_env_values(*name == "user"),
+            None => option,
+        };
+        let option = if option.get_id() == "timeout" { option.default_value(TIMEOUT_DEFAULT) } else { option };
+        option.global(is_group)
+    });
+    command.args(options)
+}
+
+/// The options before a command: no variable and no default, so that those behind it can be told from what was said here.
+pub(crate) fn before_commands() -> [Arg; 9] {
+    bare().map(|option| option.help_heading("Options of a client's commands, before the command or behind it"))
+}
+
+/// One of those that stands before the command, if any does.
+pub(crate) fn stray(before: &ArgMatches) -> Option<String> {
+    let ids = bare().map(|option| option.get_id().as_str().to_owned());
+    ids.into_iter().find(|id| is_given(before, id))
+}
+
+fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+fn bare() -> [Arg; 9] {
+    let option = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help).help_heading("Connection")
+    };
+    let file =
+        |name: &'static str, help: &'static str| option(name, "FILE", help).value_parser(clap::value_parser!(PathBuf));
+    let endpoints = "The nodes [default: those of the configuration file, else of `zlock dev`]";
+    let config = "A TOML file with `endpoints = [...]` and, where wanted, `ca`, `certificate`, `key`, `user`, `user_file` [default: zlock/client.toml in $XDG_CONFIG_HOME or ~/.config, if it is there and no endpoints are given]";
+    let user =
+        "Who asks, for ACLs of the scheme digest. Others on this machine see it here: better in ZLOCK_USER or a file";
+    [
+        option("endpoints", "[https://]HOST:PORT,...", endpoints).value_delimiter(','),
+        file("client-config", config),
+        file("ca", "PEM file with the authorities that https nodes are known by [default: those of this system]"),
+        file("certificate", "PEM file with a certificate to show to nodes that ask; with --key"),
+        file("key", "PEM file with its private key"),
+        option("user", "NAME:PASSWORD", user),
+        file("user-file", "A file with NAME:PASSWORD in its first line"),
+        option("timeout", "TIME", "How long to try other nodes before giving up").value_parser(duration),
+        Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints JSON"),
+    ]
+}
+
+/// The shared options as they were given: before the command and behind it.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub(crate) before: &'a ArgMatches,
+    pub(crate) behind: &'a ArgMatches,
+}
+
+impl<'a> Given<'a> {
+    /// Where an option is to be looked up. What stands behind the command wins, and any place on the command line wins
+    /// over a variable.
+    pub(crate) fn of(&self, id: &str) -> &'a ArgMatches {
+        if !is_given(self.behind, id) && is_given(self.before, id) { self.before } else { self.behind }
+    }
+
+    /// Whether it stands on the command line.
+    pub(crate) fn is_given(&self, id: &str) -> bool {
+        is_given(self.before, id) || is_given(self.behind, id)
+    }
+}
+
+/// `30s`, `250ms`, `5m`, `1h` or 0. A number without a unit would be read as milliseconds, which few people mean.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_bare && text.bytes().any(|byte| byte != b'0') {
+        return Err(format!("a unit is missing: {text}s or {text}ms"));
+    }
+    let Millis(ms) = text.parse().map_err(|_| "not a duration: write 30s, 250ms, 5m or 1h".to_owned())?;
+    Ok(Duration::from_millis(ms))
+}
+
+/// A required path argument.
+pub(crate) fn path_arg(help: &'static str) -> Arg {
+    Arg::new("path").value_name("PATH").required(true).help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(args: &[&str]) -> (ArgMatches, String) {
+        let inner = with_options(Command::new("group").subcommand(Command::new("leaf")));
+        let command = Command::new("zlock").args(before_commands()).subcommand(with_options(Command::new("ls")));
+        let matches = command.subcommand(inner).try_get_matches_from(args).unwrap();
+        let (_, mut leaf) = matches.subcommand().unwrap();
+        while let Some((_, deeper)) = leaf.subcommand() {
+            leaf = deeper;
+        }
+        let given = Given { before: &matches, behind: leaf };
+        let text = |id: &str| given.of(id).get_one::<Duration>(id).map_or("-".into(), |time| format!("{time:?}"));
+        let said = format!("{} {}", given.of("json").get_flag("json"), text("timeout"));
+        (matches.clone(), said)
+    }
+
+    #[test]
+    fn options_count_wherever_they_stand() {
+        for (args, expected) in [
+            (&["zlock", "ls"][..], "false 10s"),
+            (&["zlock", "--json", "ls"], "true 10s"),
+            (&["zlock", "ls", "--json"], "true 10s"),
+            (&["zlock", "--timeout", "3s", "ls", "--json"], "true 3s"),
+            (&["zlock", "--timeout", "3s", "ls", "--timeout", "4s"], "false 4s"),
+            (&["zlock", "--timeout=3s", "group", "leaf"], "false 3s"),
+            (&["zlock", "group", "--timeout=3s", "--json", "leaf"], "true 3s"),
+            (&["zlock", "group", "leaf", "--timeout=3s"], "false 3s"),
+            (&["zlock", "group", "--timeout=4s", "leaf", "--timeout=3s"], "false 3s"),
+        ] {
+            assert_eq!(given(args).1, expected, "{args:?}");
+        }
+        assert_eq!(stray(&given(&["zlock", "--json", "ls"]).0).as_deref(), Some("json"));
+        assert_eq!(stray(&given(&["zlock", "ls", "--json"]).0), None);
+    }
+
+    #[test]
+    fn a_duration_has_a_unit() {
+        let ms = |text: &str| duration(text).map(|time| time.as_millis());
+        assert_eq!(ms("30s"), Ok(30_000));
+        assert_eq!(ms("250ms"), Ok(250));
+        assert_eq!(ms("0"), Ok(0));
+        assert_eq!(ms("30"), Err("a unit is missing: 30s or 30ms".into()));
+        assert!(ms("").is_err() && ms("soon").is_err() && ms("-1s").is_err());
+    }
+}

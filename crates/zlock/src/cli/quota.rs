@@ -1,0 +1,295 @@
+//! `zlock quota`.
+//!
+//! A quota is the text of a znode, as ZooKeeper's `setquota` writes it: `/zookeeper/quota<subtree>/zookeeper_limits`.
+//! What the subtree has stands in `zookeeper_stats` beside it, and the nodes keep it.
+
+use clap::{Arg, ArgMatches, Command};
+use serde::Serialize;
+use zlock_client::{Client, Error, ProblemType};
+
+use super::context::{Context, path_of};
+use super::failure::Failure;
+use super::options::path_arg;
+use super::output::Output;
+
+/// How often others may be quicker before this gives up.
+const TRIES: u32 = 5;
+
+pub(crate) fn command() -> Command {
+    let limit = |name: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name).value_name("NUMBER|none").value_parser(number);
+        arg.help(help)
+    };
+    let get = Command::new("get").about("Shows what a subtree may have and what it has");
+    let set = Command::new("set").about("Says what a subtree may have; what is not named stays as it is");
+    let rm = Command::new("rm").about("Takes a quota back");
+    let set = set
+        .arg(path_arg("The subtree"))
+        .arg(limit("count", "Znodes: more are refused"))
+        .arg(limit("bytes", "Bytes of data: more are refused"))
+        .arg(limit("soft-count", "Znodes: more are told of in the leader's log"))
+        .arg(limit("soft-bytes", "Bytes of data: more are told of in the leader's log"))
+        .group(
+            clap::ArgGroup::new("limits")
+                .args(["count", "bytes", "soft-count", "soft-bytes"])
+                .required(true)
+                .multiple(true),
+        );
+    Command::new("quota")
+        .about("Shows or sets how many znodes and bytes a subtree may have")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(get.arg(path_arg("The subtree")))
+        .subcommand(set)
+        .subcommand(rm.arg(path_arg("The subtree")))
+}
+
+/// A number, or `none` for no limit.
+fn number(text: &str) -> Result<Limit, String> {
+    if text == "none" {
+        return Ok(Limit(None));
+    }
+    let number = text.parse::<u64>().ok().filter(|number| i64::try_from(*number).is_ok());
+    number.map(|number| Limit(Some(number))).ok_or_else(|| "write a number, or none".to_owned())
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+struct Limit(Option<u64>);
+
+/// What may be had of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Limits {
+    hard: Limit,
+    soft: Limit,
+}
+
+/// What a subtree may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Quota {
+    count: Limits,
+    bytes: Limits,
+}
+
+/// With `--json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    path: &'a str,
+    count: Share,
+    bytes: Share,
+}
+
+#[derive(Serialize)]
+struct Share {
+    used: Option<u64>,
+    #[serde(flatten)]
+    limits: Limits,
+}
+
+impl Quota {
+    /// As ZooKeeper reads it: a number that is missing or negative is no limit, and other words are passed over.
+    fn parse(text: &str) -> Quota {
+        let mut quota = Quota::default();
+        for pair in text.split([',', ';']) {
+            let Some((word, rest)) = pair.split_once('=') else { continue };
+            let number = Limit(rest.split('=').next().and_then(|digits| digits.parse().ok()));
+            match word {
+                "count" => quota.count.soft = number,
+                "bytes" => quota.bytes.soft = number,
+                "countHardLimit" => quota.count.hard = number,
+                "byteHardLimit" => quota.bytes.hard = number,
+                _ => {}
+            }
+        }
+        quota
+    }
+
+    /// As ZooKeeper writes it.
+    fn text(self) -> String {
+        let number = |Limit(limit): Limit| limit.map_or("-1".to_owned(), |number| number.to_string());
+        let (count, bytes) = (self.count, self.bytes);
+        format!(
+            "count={},bytes={}=;byteHardLimit={};countHardLimit={}",
+            number(count.soft),
+            number(bytes.soft),
+            number(bytes.hard),
+            number(count.hard)
+        )
+    }
+
+    /// With what the options say.
+    fn with(mut self, matches: &ArgMatches) -> Quota {
+        let places = [
+            ("count", &mut self.count.hard),
+            ("bytes", &mut self.bytes.hard),
+            ("soft-count", &mut self.count.soft),
+            ("soft-bytes", &mut self.bytes.soft),
+        ];
+        for (name, place) in places {
+            if let Some(limit) = matches.get_one::<Limit>(name) {
+                *place = *limit;
+            }
+        }
+        self
+    }
+}
+
+fn directory(path: &str) -> String {
+    format!("/zookeeper/quota{path}")
+}
+
+/// The quota, with the version of its znode. `None` when there is none.
+async fn read(client: &Client, path: &str) -> Result<Option<(Quota, i32)>, Error> {
+    match client.get(&format!("{}/zookeeper_limits", directory(path))).await {
+        Ok(node) => Ok(Some((Quota::parse(&String::from_utf8_lossy(&node.data)), node.stat.version))),
+        Err(error) if error.is_no_node() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Znodes and bytes that the subtree has: `count=12,bytes=340`.
+async fn usage(client: &Client, path: &str) -> Result<Quota, Error> {
+    match client.get(&format!("{}/zookeeper_stats", directory(path))).await {
+        Ok(node) => Ok(Quota::parse(&String::from_utf8_lossy(&node.data))),
+        Err(error) if error.is_no_node() => Ok(Quota::default()),
+        Err(error) => Err(error),
+    }
+}
+
+fn no_quota(path: &str) -> Failure {
+    Failure::refused(format!("{path} has no quota; `zlock quota set {path}` gives it one"))
+}
+
+/// The subtree. The root and what is ZooKeeper's own have no quota.
+fn subtree_of(matches: &ArgMatches) -> Result<String, Failure> {
+    let path = path_of(matches);
+    if path == "/" || path == "/zookeeper" || path.starts_with("/zookeeper/") {
+        return Err(Failure::refused(format!("{path} has no quota: name another subtree")));
+    }
+    Ok(path)
+}
+
+pub(crate) async fn get(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = subtree_of(matches)?;
+    let (quota, _) = read(&context.client, &path).await?.ok_or_else(|| no_quota(&path))?;
+    show(context.out, &path, quota, usage(&context.client, &path).await?)?;
+    Ok(0)
+}
+
+pub(crate) async fn set(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = subtree_of(matches)?;
+    let quota = write(&context.client, &path, matches).await?;
+    if context.out.json {
+        show(context.out, &path, quota, usage(&context.client, &path).await?)?;
+    }
+    Ok(0)
+}
+
+pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = subtree_of(matches)?;
+    let client = &context.client;
+    let deleted = client.delete(format!("{}/zookeeper_limits", directory(&path))).await;
+    deleted.map_err(|error| if error.is_no_node() { no_quota(&path) } else { error.into() })?;
+    // What is left is empty. Another quota may need it, and then it stays.
+    for left in [format!("{}/zookeeper_stats", directory(&path)), directory(&path)] {
+        if let Err(Error::Unavailable { reason } | Error::Unknown { reason }) = client.delete(left).await {
+            return Err(Error::Unknown { reason }.into());
+        }
+    }
+    if context.out.json {
+        context.out.document(&serde_json::json!({ "removed": path }))?;
+    }
+    Ok(0)
+}
+
+/// Reads, changes and writes, until no other client has written in between.
+async fn write(client: &Client, path: &str, matches: &ArgMatches) -> Result<Quota, Failure> {
+    let (directory, mut tries) = (directory(path), 0);
+    loop {
+        tries += 1;
+        let found = read(client, path).await?;
+        let quota = found.map(|(quota, _)| quota).unwrap_or_default().with(matches);
+        let limits = format!("{directory}/zookeeper_limits");
+        let written = match found {
+            Some((_, version)) => client.set(limits, quota.text()).version(version).await.map(drop),
+            None => {
+                make(client, &directory).await?;
+                client.create(limits, quota.text()).await.map(drop)
+            }
+        };
+        match written {
+            Ok(()) => {
+                make_one(client, &format!("{directory}/zookeeper_stats")).await?;
+                return Ok(quota);
+            }
+            Err(error) if tries < TRIES && is_race(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn is_race(error: &Error) -> bool {
+    matches!(error.code(), Some(ProblemType::BadVersion | ProblemType::NodeExists | ProblemType::NoNode))
+}
+
+/// The directory and those on the way.
+async fn make(client: &Client, directory: &str) -> Result<(), Error> {
+    for (at, _) in directory.match_indices('/').skip(1) {
+        make_one(client, &directory[..at]).await?;
+    }
+    make_one(client, directory).await
+}
+
+async fn make_one(client: &Client, path: &str) -> Result<(), Error> {
+    match client.create(path, "").await {
+        Err(error) if error.code() == Some(ProblemType::NodeExists) => Ok(()),
+        created => created.map(drop),
+    }
+}
+
+fn show(out: Output, path: &str, quota: Quota, used: Quota) -> Result<(), Failure> {
+    let share = |limits: Limits, used: Limits| Share { used: used.soft.0, limits };
+    let document = Document { path, count: share(quota.count, used.count), bytes: share(quota.bytes, used.bytes) };
+    if out.json {
+        return out.document(&document);
+    }
+    let said = |limit: Option<u64>| limit.map_or("-".to_owned(), |number| number.to_string());
+    let row = |what: &str, share: &Share| {
+        vec![what.to_owned(), said(share.used), said(share.limits.hard.0), said(share.limits.soft.0)]
+    };
+    out.table(
+        &["OF", "USED", "AT MOST", "WARNS ABOVE"],
+        &[row("znodes", &document.count), row("bytes", &document.bytes)],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_read_and_written_as_zookeeper_does() {
+        let text = "count=-1,bytes=7=;byteHardLimit=1000;countHardLimit=10";
+        let quota = Quota::parse(text);
+        assert_eq!((quota.count.hard, quota.bytes.hard), (Limit(Some(10)), Limit(Some(1_000))));
+        assert_eq!((quota.count.soft, quota.bytes.soft), (Limit(None), Limit(Some(7))));
+        assert_eq!(quota.text(), text);
+        assert_eq!(Quota::parse("count=5,bytes=-1").count.soft, Limit(Some(5)));
+        assert_eq!(Quota::parse(""), Quota::default());
+    }
+
+    #[test]
+    fn options_change_what_they_name() {
+        let matches = |args: &[&str]| {
+            let all = [&["quota", "set", "/a"], args].concat();
+            let matches = command().try_get_matches_from(all).unwrap();
+            matches.subcommand_matches("set").unwrap().clone()
+        };
+        let quota = Quota::default().with(&matches(&["--count", "5", "--soft-bytes", "9"]));
+        assert_eq!(quota.text(), "count=-1,bytes=9=;byteHardLimit=-1;countHardLimit=5");
+        let quota = quota.with(&matches(&["--count", "none", "--bytes", "0"]));
+        assert_eq!(quota.text(), "count=-1,bytes=9=;byteHardLimit=0;countHardLimit=-1");
+        assert!(command().try_get_matches_from(["quota", "set", "/a"]).is_err(), "nothing is said");
+        assert!(number("-1").is_err() && number("9223372036854775808").is_err());
+    }
+}

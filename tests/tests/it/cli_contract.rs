@@ -1,0 +1,216 @@
+//! What the commands say, where their options may stand, and who they ask as.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use zlock_client::Client;
+
+use crate::cli::{LONG, Locked, done, run, zlock};
+use crate::harness::{Cluster, Options, PROGRAM, kill, until};
+
+async fn one_node() -> Cluster {
+    Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
+}
+
+async fn refused(cluster: &Cluster, args: &[&str]) -> (i32, String) {
+    let (code, _, stderr) = run(zlock(cluster, args)).await;
+    assert_ne!(code, 0, "{args:?}");
+    (code, stderr)
+}
+
+#[tokio::test]
+async fn options_may_stand_before_a_command_and_behind_it() {
+    let cluster = one_node().await;
+    done(&cluster, &["create", "a"]).await;
+    let endpoint = cluster.endpoint(1);
+    let plain = |args: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(args).stdin(Stdio::null());
+        command
+    };
+    for args in [
+        &["--endpoints", endpoint, "--json", "ls"][..],
+        &["--json", "ls", "--endpoints", endpoint],
+        &["ls", "--endpoints", endpoint, "--json"],
+        &["--endpoints", "127.0.0.1:1", "ls", "--endpoints", endpoint, "--json"],
+    ] {
+        let (code, stdout, stderr) = run(plain(args)).await;
+        assert_eq!((code, stdout.as_str()), (0, "[\"a\"]\n"), "{args:?}: {stderr}");
+    }
+    // One that stands before wins over the variable, too.
+    let (code, _, stderr) = run(zlock(&cluster, &["--endpoints", "127.0.0.1:1", "acl", "get", "/"])).await;
+    assert!(code == 3 && stderr.contains("127.0.0.1:1"), "{code}: {stderr}");
+    let (code, _, stderr) = run(plain(&["--json", "serve", "--print-config"])).await;
+    assert!(code == 2 && stderr.contains("--json is for the commands of a client"), "{code}: {stderr}");
+    let (code, stdout, _) = run(plain(&["version", "--json"])).await;
+    assert!(code == 0 && stdout.starts_with("{\"name\":\"zlock\",\"version\":\""), "{stdout}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_in_words_that_help() {
+    let cluster = one_node().await;
+    // It would be tried for a minute.
+    let dead = ["--endpoints", "127.0.0.1:1,no-such-host.invalid:7001", "--timeout", "60s"];
+    for command in [&["ls"][..], &["create", "x"], &["status"]] {
+        let (code, stderr) = refused(&cluster, &[command, &dead[..]].concat()).await;
+        assert_eq!(code, 3, "{command:?}: {stderr}");
+        for part in ["127.0.0.1:1: Connection refused", "no-such-host.invalid:7001: ", "--endpoints"] {
+            assert!(stderr.contains(part), "{command:?}: {part}: {stderr}");
+        }
+    }
+    let (code, stderr) = refused(&cluster, &["locks", "--history"]).await;
+    assert!(code == 2 && stderr.contains("zlock locks orders --history"), "{stderr}");
+    let (code, stderr) = refused(&cluster, &["lock", "/", "--", "true"]).await;
+    assert!(code == 2 && stderr.contains("the root is no lock"), "{stderr}");
+    for command in ["release", "revoke", "settings"] {
+        let (code, stderr) = refused(&cluster, &[command, "/"]).await;
+        assert!(code == 1 && stderr.contains("the root is no lock"), "{command}: {stderr}");
+    }
+    let (code, stderr) = refused(&cluster, &["lock", "l", "--wait", "30", "--", "true"]).await;
+    assert!(code == 2 && stderr.contains("30s or 30ms"), "{stderr}");
+
+    let held = Locked::start(&cluster, LONG, &["--label", "nightly"]).await;
+    let (code, stderr) = refused(&cluster, &["lock", "l", "--wait", "100ms", "--", "true"]).await;
+    assert_eq!(code, 124);
+    assert!(stderr.starts_with("zlock: /l was not free within 100ms: held by session "), "{stderr}");
+    assert!(stderr.contains(" (nightly) for ") && stderr.contains("`zlock locks /l`"), "{stderr}");
+    let (_, stderr) = refused(&cluster, &["lock", "l", "--wait", "0", "--", "true"]).await;
+    assert!(stderr.starts_with("zlock: /l is not free: held by session "), "{stderr}");
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_command_asks_as_the_user_that_it_is_given() {
+    let cluster = one_node().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("user");
+    std::fs::write(&file, "alice:pa55word\n").unwrap();
+    let file = file.to_str().unwrap();
+    done(&cluster, &["create", "vault", "treasure"]).await;
+    let alice = ["--user", "alice:pa55word"];
+    done(&cluster, &[&["acl", "set", "vault", "auth::cdrwa"][..], &alice].concat()).await;
+
+    let (code, stderr) = refused(&cluster, &["get", "vault"]).await;
+    assert!(code == 1 && stderr.contains("ACL"), "{stderr}");
+    assert_eq!(refused(&cluster, &["get", "vault", "--user", "alice:other"]).await.0, 1);
+    assert_eq!(done(&cluster, &[&["get", "vault"][..], &alice].concat()).await, "treasure");
+    assert_eq!(done(&cluster, &["--user-file", file, "get", "vault"]).await, "treasure");
+    for (variable, value) in [("ZLOCK_USER", "alice:pa55word"), ("ZLOCK_USER_FILE", file)] {
+        let mut command = zlock(&cluster, &["acl", "get", "vault"]);
+        command.env(variable, value);
+        let (code, stdout, stderr) = run(command).await;
+        assert!(code == 0 && stdout.starts_with("digest:alice:") && stdout.ends_with(":cdrwa\n"), "{stdout}{stderr}");
+    }
+    let config = dir.path().join("client.toml");
+    std::fs::write(&config, format!("endpoints = [\"{}\"]\nuser_file = \"{file}\"", cluster.endpoint(1))).unwrap();
+    let named = ["--client-config", config.to_str().unwrap()];
+    assert_eq!(done(&cluster, &[&["get", "vault"][..], &named].concat()).await, "treasure");
+    let wrong = [&["get", "vault"][..], &alice, &["--user-file", file]].concat();
+    assert_eq!(refused(&cluster, &wrong).await.0, 2);
+    let (_, stderr) = refused(&cluster, &["get", "vault", "--user", "pa55word"]).await;
+    assert!(stderr.contains("NAME:PASSWORD") && !stderr.contains("pa55word"), "{stderr}");
+}
+
+#[tokio::test]
+async fn quotas_and_acls_are_shown_and_set() {
+    let cluster = one_node().await;
+    assert_eq!(refused(&cluster, &["quota", "get", "team"]).await.0, 1);
+    done(&cluster, &["create", "team", "1234"]).await;
+    done(&cluster, &["quota", "set", "team", "--count", "3", "--soft-bytes", "100"]).await;
+    let said = done(&cluster, &["quota", "set", "team", "--bytes", "9", "--json"]).await;
+    let expected = r#"{"path":"/team","count":{"used":1,"hard":3,"soft":null},"bytes":{"used":4,"hard":9,"soft":100}}"#;
+    assert_eq!(said.trim(), expected, "what is not named stays");
+    assert_eq!(done(&cluster, &["quota", "get", "team", "--json"]).await.trim(), expected);
+    let table = done(&cluster, &["quota", "get", "team"]).await;
+    assert!(table.contains("znodes  1     3        -"), "{table}");
+    let (code, stderr) = refused(&cluster, &["set", "team", "1234567890"]).await;
+    assert!(code == 1 && stderr.contains("/team"), "{stderr}");
+    assert_eq!(done(&cluster, &["quota", "rm", "team", "--json"]).await, "{\"removed\":\"/team\"}\n");
+    done(&cluster, &["set", "team", "1234567890"]).await;
+    assert_eq!(done(&cluster, &["ls", "zookeeper/quota"]).await, "", "nothing is left behind");
+    assert_eq!(refused(&cluster, &["quota", "rm", "team"]).await.0, 1);
+    assert_eq!(refused(&cluster, &["quota", "set", "/", "--count", "1"]).await.0, 1);
+    assert_eq!(refused(&cluster, &["quota", "set", "team"]).await.0, 2);
+
+    assert_eq!(done(&cluster, &["acl", "get", "team"]).await, "world:anyone:cdrwa\n");
+    let set =
+        done(&cluster, &["acl", "set", "team", "world:anyone:ra", "auth::cdrwa", "--user", "a:b", "--json"]).await;
+    assert!(set.contains("\"aversion\":1"), "{set}");
+    let shown = done(&cluster, &["acl", "get", "team", "--json"]).await;
+    assert!(shown.contains("\"scheme\":\"digest\"") && shown.contains("\"perms\":\"ra\""), "{shown}");
+    assert_eq!(refused(&cluster, &["acl", "set", "team", "world:anyone"]).await.0, 2);
+}
+
+#[tokio::test]
+async fn queues_are_shown_again_when_they_change() {
+    let cluster = one_node().await;
+    let client = Client::builder(cluster.endpoints()).build().unwrap();
+    let mut watch = zlock(&cluster, &["locks", "--watch", "--json", "--count", "3"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let (tell, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    let stdout = BufReader::new(watch.stdout.take().unwrap());
+    std::thread::spawn(move || stdout.lines().try_for_each(|line| tell.send(line.unwrap())));
+    let mut next = async || lines.recv().await.unwrap();
+    assert_eq!(next().await, "[]");
+    let guard = client.lock("/team/x").label("first").acquire().await.unwrap();
+    let line = next().await;
+    assert!(line.contains("\"lock\":\"/team/x\"") && line.contains("first"), "{line}");
+    guard.release().await.unwrap();
+    assert_eq!(next().await, "[]");
+    assert!(until("it ends by itself", async || watch.try_wait().unwrap()).await.success());
+
+    let mut forever = zlock(&cluster, &["locks", "--watch"]);
+    let mut forever = forever.stdout(Stdio::null()).spawn().unwrap();
+    kill(forever.id(), Signal::INT);
+    until("it ends when it is interrupted", async || forever.try_wait().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_script_has_a_session_for_as_long_as_it_runs() {
+    let mut cluster = Cluster::start().await;
+    let client = Client::builder(cluster.endpoints()).build().unwrap();
+    // By curl, as a script would.
+    let script = "curl -sf -X POST \"$ZLOCK_ENDPOINT/v1/locks/team/x\" \
+                  -H \"Zlock-Session: $ZLOCK_SESSION\" >/dev/null || exit 9; \
+                  echo \"$ZLOCK_SESSION $ZLOCK_ENDPOINT $ZLOCK_ENDPOINTS\"; read line; exit 7";
+    let exec = ["session", "exec", "--session-timeout", "5s", "--label", "nightly", "--", "sh", "-c", script];
+    let mut running = zlock(&cluster, &exec);
+    let mut running = running.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let mut stdout = BufReader::new(running.stdout.take().unwrap());
+    let said = tokio::task::spawn_blocking(move || stdout.read_line(&mut said).map(|_| said)).await.unwrap().unwrap();
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let id: u64 = words[0].split('.').next().unwrap().parse().unwrap();
+    assert!(cluster.endpoints().iter().any(|endpoint| words[1] == format!("http://{endpoint}")), "{said}");
+    assert_eq!(words[2], cluster.endpoints().join(","));
+    let session = client.session_info(id).await.unwrap();
+    assert_eq!((session.label.as_str(), session.ephemeral_count), ("nightly", 1));
+    drop(running.stdin.take());
+    let ended = until("the command has ended", async || running.try_wait().unwrap()).await;
+    assert_eq!(ended.code(), Some(7), "its exit code is passed on");
+    assert_eq!(client.lock_queue("/team/x").await.unwrap().contenders, 0, "the session is closed, and its lock free");
+    assert_eq!(run(zlock(&cluster, &["session", "exec", "--", "/no/such/program"])).await.0, 127);
+    let (code, _, stderr) = run(zlock(&cluster, &["session", "exec", "--json", "--", "true"])).await;
+    let opened: serde_json::Value = serde_json::from_str(&stderr).unwrap();
+    assert!(code == 0 && opened["session"].is_u64() && opened["timeout_ms"] == 10_000, "{stderr}");
+
+    let mut lost = zlock(&cluster, &["session", "exec", "--session-timeout", "4s", "--", "sleep", "1000"]);
+    let mut lost = lost.stderr(Stdio::piped()).spawn().unwrap();
+    until("it has its session", async || {
+        let sessions = client.sessions().await.unwrap();
+        sessions
+            .iter()
+            .any(|session| session.label == "sleep 1000" || session.label == "zlock session exec")
+            .then_some(())
+    })
+    .await;
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    cluster.kill(leader % 3 + 1);
+    let ended = until("the command is ended", async || lost.try_wait().unwrap()).await;
+    assert_eq!(ended.code(), Some(121));
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(&mut lost.stderr.take().unwrap(), &mut stderr).unwrap();
+    assert!(stderr.contains("was lost") && stderr.contains("and the command was ended"), "{stderr}");
+}

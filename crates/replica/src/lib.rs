@@ -51,6 +51,10 @@
 //! status.rs           what a node tells of itself
 //! tally.rs            what has passed through it
 //! seldom.rs           lines of the log that strangers cause
+//! story.rs            what changes, as the log tells it
+//! told.rs             what was told of it last
+//! reach.rs            whether peers can be reached
+//! forced.rs           locks that are taken from their sessions
 //! stop.rs             the end of a node
 //!
 //! transport/          connections, frames, messages
@@ -75,6 +79,7 @@ mod entry_clock;
 mod error;
 mod event_ring;
 mod following;
+mod forced;
 mod formation;
 mod heartbeats;
 mod housekeeping;
@@ -87,6 +92,7 @@ mod observer;
 mod planted;
 mod propose;
 mod quota_log;
+mod reach;
 mod reads;
 mod replica;
 mod seldom;
@@ -96,7 +102,9 @@ pub mod simulation;
 mod state_machine;
 mod status;
 mod stop;
+mod story;
 mod tally;
+mod told;
 mod transport;
 mod tries;
 mod view;
@@ -114,6 +122,7 @@ pub use observer::{Observer, Observing};
 #[cfg(feature = "planted")]
 pub use planted::{Planted, plant, plant_everywhere};
 pub use replica::{Consistency, Replica, Touch, idempotency};
+pub use seldom::Seldom;
 pub use status::{Leader, NodeStatus, Readiness, Role, SnapshotStatus};
 pub use tally::{Counts, Entrance, RequestEnd};
 pub use watches::{EventBatch, EventKinds, Step, WatchKey};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::following::{self, Following};
+use crate::reach::Reach;
 use crate::state_machine::RaftSnapshot;
 use crate::stop::Stop;
 use crate::transport::{
@@ -37,8 +38,12 @@ pub(crate) struct Peer {
     silence: Duration,
     /// When it last showed that it follows this node.
     pub(crate) following: Arc<Following>,
+    /// Whether it can be reached.
+    pub(crate) reach: Arc<Reach>,
     /// How many snapshots did not get to it.
     unsent: AtomicU64,
+    /// How the last try to send one failed; nothing after one that got there.
+    unsent_for: Mutex<Option<io::ErrorKind>>,
     /// Votes and questions about the ensemble.
     pub(crate) control: Channel,
     /// Proposals, heartbeats and read indexes.
@@ -47,8 +52,27 @@ pub(crate) struct Peer {
 
 impl Peer {
     fn target(&self, lane: Lane) -> Target {
-        let (identity, addr) = (self.identity.clone(), Arc::clone(&self.addr));
-        Target { identity, to: self.id, addr, lane, silence: self.silence }
+        let (identity, addr, reach) = (self.identity.clone(), Arc::clone(&self.addr), Arc::clone(&self.reach));
+        Target { identity, to: self.id, addr, lane, silence: self.silence, reach }
+    }
+
+    /// `host:port` of its listener.
+    pub(crate) fn addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// Counts what came of sending it a snapshot. Raft tries again after a pause; a line is for each change.
+    fn note_snapshot(&self, failed: Option<&io::Error>) {
+        let kind = failed.map(io::Error::kind);
+        let before = std::mem::replace(&mut *self.unsent_for.lock().unwrap_or_else(PoisonError::into_inner), kind);
+        if failed.is_some() {
+            self.unsent.fetch_add(1, Ordering::Relaxed);
+        }
+        match failed {
+            Some(error) if before != kind => tracing::warn!(to = self.id, %error, "a snapshot was not sent"),
+            None if before.is_some() => tracing::info!(to = self.id, "a snapshot was sent at last"),
+            _ => {}
+        }
     }
 }
 
@@ -111,14 +135,15 @@ impl Peers {
 impl Peer {
     fn new(identity: &Identity, member: &crate::Member, silence: Duration, stop: &Stop, noted: &Arc<Notify>) -> Peer {
         let addr: Arc<str> = member.peer_addr.as_str().into();
+        let reach = Arc::<Reach>::default();
         let open = |lane| {
-            let (identity, addr) = (identity.clone(), Arc::clone(&addr));
-            Channel::open(Target { identity, to: member.id, addr, lane, silence }, stop.clone())
+            let (identity, addr, reach) = (identity.clone(), Arc::clone(&addr), Arc::clone(&reach));
+            Channel::open(Target { identity, to: member.id, addr, lane, silence, reach }, stop.clone())
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
         let following = Arc::new(Following::new(Arc::clone(noted)));
-        let (identity, unsent) = (identity.clone(), AtomicU64::new(0));
-        Peer { identity, id: member.id, addr, silence, following, unsent, control, forward }
+        let (identity, unsent, unsent_for) = (identity.clone(), AtomicU64::new(0), Mutex::new(None));
+        Peer { identity, id: member.id, addr, silence, following, reach, unsent, unsent_for, control, forward }
     }
 }
 
@@ -249,15 +274,10 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let target = peer.target(Lane::Snapshot);
         tokio::select! {
             biased;
-            sent = send_snapshot(&target, self.silence, (&vote).into(), snapshot.snapshot) => match sent {
-                Ok(vote) => Ok(SnapshotResponse::new(vote.into())),
-                Err(error) => {
-                    // Raft tries again after a pause.
-                    peer.unsent.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(to = self.to, %error, "a snapshot was not sent");
-                    Err(streaming(&error))
-                }
-            },
+            sent = send_snapshot(&target, self.silence, (&vote).into(), snapshot.snapshot) => {
+                peer.note_snapshot(sent.as_ref().err());
+                sent.map(|vote| SnapshotResponse::new(vote.into())).map_err(|error| streaming(&error))
+            }
             closed = cancel => Err(closed.into()),
         }
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jute::Frames;
-use replica::Replica;
-use tls::{Admission, AdmissionConfig, Incoming, Listeners, Place};
+use replica::{Replica, Seldom};
+use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -22,6 +23,10 @@ use crate::own::make_own_znodes;
 
 /// After an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The keys of the bounds, for the log.
+const CONNECTIONS_MAX: &str = "zookeeper_connections_max";
+const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper_connections_per_address_max";
 
 /// Serves ZooKeeper clients on `listeners` until `shutdown` resolves, then ends all connections and returns. Sessions
 /// stay: clients resume them on another node.
@@ -71,6 +76,7 @@ pub async fn serve(
             }
         });
     }
+    let (refused, unaccepted) = (Seldom::default(), Seldom::default());
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
@@ -81,12 +87,25 @@ pub async fn serve(
                 // However many come, those that are there already have a turn between two.
                 tokio::task::yield_now().await;
                 // Beyond the bound: closed at once, and the client goes on to the next node.
-                let Ok(place) = connections.enter(addr.ip()) else { continue };
+                let place = match connections.enter(addr.ip()) {
+                    Ok(place) => place,
+                    Err(full) => {
+                        if let Some(times) = refused.note(Instant::now()) {
+                            let of_door = full == Full::Door;
+                            let bound = if of_door { CONNECTIONS_MAX } else { CONNECTIONS_PER_ADDRESS_MAX };
+                            let addr = addr.ip();
+                            warn!(door = "zookeeper", %addr, bound, times, "a connection is refused: there are too many");
+                        }
+                        continue;
+                    }
+                };
                 let door = Arc::clone(&door);
                 place.serve(|place| async move { connection(door, incoming, addr, &place).await });
             }
             Err(error) => {
-                warn!(%error, "cannot accept a connection");
+                if let Some(times) = unaccepted.note(Instant::now()) {
+                    warn!(%error, times, "cannot accept a connection");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -103,8 +122,8 @@ async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr, place
     }
     let mut frames = Frames::new(0);
     let greeted = async {
-        let opened = incoming.open().await;
-        let mut stream = opened.inspect_err(|error| debug!(%addr, %error, "a TLS handshake failed")).ok()?;
+        // Why a handshake fails is in the log already.
+        let mut stream = incoming.open().await.ok()?;
         let client = greet(&door, &mut stream, Guest { addr, place }, &mut frames).await?;
         Some((stream, client))
     };

@@ -198,7 +198,8 @@ impl Node {
 
     /// Asks every peer whether it is there. What connecting to one comes to is noted by those who connect.
     async fn probe(&self) {
-        let deadline = Instant::now() + self.silence();
+        // Longer than a connection may be silent: it is the connection that finds out.
+        let deadline = Instant::now() + self.silence() * 3;
         let asks = self.peers.all().map(|(_, peer)| async move {
             if let Ok(Answer::Pong) = peer.control.ask(Ask::Ping, deadline).await {
                 peer.reach.reached();

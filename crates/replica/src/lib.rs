@@ -45,6 +45,7 @@
 //! elections.rs        when a follower asks for votes
 //! following.rs        when a peer last followed this node
 //! formation.rs        founding and joining
+//! found.rs            what a node finds on its disk
 //! disk_watch.rs       a disk that does not answer
 //! housekeeping.rs     free space, snapshots
 //! quota_log.rs        subtrees beyond their quota
@@ -81,6 +82,7 @@ mod event_ring;
 mod following;
 mod forced;
 mod formation;
+mod found;
 mod heartbeats;
 mod housekeeping;
 mod leaders_own;

@@ -9,9 +9,9 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::{RaftMetrics, RaftServerMetrics};
 use openraft::storage::RaftLogStorage;
 use openraft::type_config::alias::WatchReceiverOf;
-use openraft::{RaftLogReader, ServerState, SnapshotPolicy};
+use openraft::{ServerState, SnapshotPolicy};
 use storage::memory::MemoryParts;
-use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig, Vote};
+use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -24,6 +24,7 @@ use crate::disk_watch::{self, DiskWatch};
 use crate::elections::{self, LeaderWatch};
 use crate::entry_clock::EntryClock;
 use crate::formation::{self, Gate};
+use crate::found::Found;
 use crate::heartbeats::{self, Heartbeat};
 use crate::leadership::{self, Sessions};
 use crate::network::Peers;
@@ -162,19 +163,9 @@ impl Node {
             Arc::clone(&decoded),
             alive,
         );
-        let joined = storage.meta.joined();
-        let committed = storage.log.read_committed().await.map_err(|error| StartError::Storage(error.to_string()))?;
-        let recover_to = committed.map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
-        let vote = read_vote(&mut storage.log).await?;
-        let bound_ms = bound_ms(&config, vote.as_ref());
-        let log = storage.log.get_log_state().await.map_err(|error| StartError::Storage(error.to_string()))?;
-        let last_log = log.last_log_id.map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
-        view.tally.again_up_to(last_log);
-        story::start(
-            &config,
-            &storage.snapshots,
-            story::Begun { joined, vote, last_log, committed: recover_to, zxid_base },
-        );
+        let found = Found::read(&mut storage.log, &storage.meta, &storage.snapshots).await?;
+        story::start(&config, &found);
+        view.tally.again_up_to(found.last_log);
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;
@@ -187,7 +178,7 @@ impl Node {
             raft,
             peers,
             view,
-            gate: Gate::new(joined, Instant::now() + Duration::from_millis(bound_ms)),
+            gate: Gate::new(found.joined, Instant::now() + Duration::from_millis(bound_ms(&config, &found))),
             entry_clock: EntryClock::default(),
             snapshots: storage.snapshots,
             meta: storage.meta,
@@ -203,7 +194,7 @@ impl Node {
             disk_watch: DiskWatch::new(storage.log_writes, &config),
             hands_over: AtomicU64::new(0),
             leader_watch: LeaderWatch::default(),
-            recover_to,
+            recover_to: found.committed,
             unsaved_bytes,
             decoded,
             refused: Seldom::default(),
@@ -428,13 +419,9 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
     opened.map_err(|error| StartError::Storage(error.to_string()))
 }
 
-async fn read_vote<L: RaftLogStorage<TypeConfig>>(log: &mut L) -> Result<Option<Vote>, StartError> {
-    log.get_log_reader().await.read_vote().await.map_err(|error| StartError::Storage(error.to_string()))
-}
-
 /// For how long a node that may have followed a leader elects nobody.
-fn bound_ms(config: &Config, vote: Option<&Vote>) -> u64 {
-    if vote.is_some() && config.members.len() > 1 { config.lease_ms() } else { 0 }
+fn bound_ms(config: &Config, found: &Found) -> u64 {
+    if found.vote.is_some() && config.members.len() > 1 { config.lease_ms() } else { 0 }
 }
 
 fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {

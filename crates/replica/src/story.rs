@@ -16,10 +16,9 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
-use storage::{SnapshotStore, Vote};
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use znode::Zxid;
 
+use crate::found::Found;
 use crate::node::Node;
 use crate::reach::{Contact, Obstacle};
 use crate::told::Told;
@@ -209,27 +208,17 @@ impl Node {
     }
 }
 
-/// What a node finds when it starts.
-pub(crate) struct Begun {
-    pub(crate) joined: bool,
-    pub(crate) vote: Option<Vote>,
-    pub(crate) last_log: Zxid,
-    pub(crate) committed: Zxid,
-    pub(crate) zxid_base: u64,
-}
-
 /// The first line of a node.
-pub(crate) fn start(config: &Config, snapshots: &SnapshotStore, begun: Begun) {
-    let snapshot = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
+pub(crate) fn start(config: &Config, found: &Found) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         node_id = config.node_id,
         cluster_id = config.cluster_id,
-        data = if begun.joined || begun.last_log > Zxid(0) || snapshot.is_some() { "found" } else { "new" },
-        zxid = begun.last_log.0,
-        committed_zxid = begun.committed.0,
-        snapshot_zxid = snapshot.map_or(0, |id| begun.zxid_base + id.index),
-        term = begun.vote.map_or(0, |vote| vote.leader_id.term),
+        data = if found.is_new() { "new" } else { "found" },
+        zxid = found.last_log.0,
+        committed_zxid = found.committed.0,
+        snapshot_zxid = found.snapshot.0,
+        term = found.vote.map_or(0, |vote| vote.leader_id.term),
         "started"
     );
 }

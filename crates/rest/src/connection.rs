@@ -154,7 +154,8 @@ impl Connections {
                 if let Poll::Ready(served) = connection.poll_without_shutdown(cx) {
                     return Poll::Ready(Some(served));
                 }
-                if let_go != Some(LetGo::Stopping) && wakers.stopped.as_mut().poll(cx).is_ready() {
+                let stops = let_go != Some(LetGo::Stopping) && wakers.stopped.as_mut().poll(cx).is_ready();
+                if stops && !is_fresh(delivery) {
                     let_go = Some(LetGo::Stopping);
                 } else {
                     match self.poll_due(delivery, let_go, wakers, cx) {
@@ -252,6 +253,12 @@ impl Connections {
         let ticks = at.saturating_duration_since(self.started).as_nanos().div_ceil(TICK.as_nanos());
         self.started + TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
     }
+}
+
+/// Whether the client has connected just now, and has sent nothing yet: its first request is on its way, and has an answer also
+/// when the door closes.
+fn is_fresh(delivery: &Delivery) -> bool {
+    matches!(delivery.stage(), Stage::Waiting { since, begun: None, first: true } if since.elapsed() < PARK_AFTER)
 }
 
 /// Says goodbye, as far as the client listens.
@@ -444,6 +451,15 @@ mod tests {
             gone.stream.shutdown().await.unwrap();
             gone.closed().await;
         }
+        // A first request that was on its way when the door closed.
+        let mut late = Client::connect();
+        pass(PARK_AFTER / 2).await;
+        late.stopping.cancel();
+        pass(PARK_AFTER / 4).await;
+        late.send(REQUEST).await;
+        let mut answer = String::new();
+        late.stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("\r\n\r\ndone"), "{answer}");
         let mut working = Client::connect();
         working.send(&REQUEST.replace(" / ", " /slow ")).await;
         assert!(!working.parked_after(WHILE).await);

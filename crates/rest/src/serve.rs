@@ -25,6 +25,8 @@ use crate::routes::routes;
 const REFUSALS_MAX: usize = 64;
 /// How long one of them may take to hear it.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the listeners are looked at before they are closed.
+const LAST_LOOKS: usize = 2;
 /// After an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -48,6 +50,7 @@ pub async fn serve(
     if !drain_time.is_zero() {
         server.accept(&listeners, tokio::time::sleep(drain_time)).await;
     }
+    server.accept_the_last(&listeners).await;
     drop(listeners);
     stopping.cancel();
     server.drain().await;
@@ -86,6 +89,18 @@ impl Server {
             refusals_to_tell,
             refused: Seldom::default(),
             unaccepted: Seldom::default(),
+        }
+    }
+
+    /// Lets in what the system has taken for this node: it would reset those connections, and what was sent on them, with the
+    /// listener.
+    async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
+        for _ in 0..LAST_LOOKS {
+            // The runtime looks at its sockets.
+            tokio::task::yield_now().await;
+            while let Ok(Ok((incoming, addr))) = tokio::time::timeout(Duration::ZERO, listeners.accept()).await {
+                Arc::clone(self).take(incoming, addr.ip());
+            }
         }
     }
 
@@ -152,6 +167,8 @@ impl Server {
         }
         let (on_loopback, is_secure) = (incoming.is_on_loopback(), incoming.is_secure());
         let opened = tokio::select! {
+            biased;
+            // Without TLS at once: also of one that came with the end of the door.
             opened = incoming.open() => opened,
             () = self.stopping.cancelled() => return,
         };

@@ -53,29 +53,7 @@ pub async fn serve(
     }
     let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone())?);
     let mut shutdown = std::pin::pin!(shutdown);
-    let own = Arc::clone(&door);
-    tokio::spawn(async move {
-        tokio::select! {
-            () = make_own_znodes(&own.replica, &own.config.addr) => {}
-            () = own.stopping.cancelled() => {}
-        }
-    });
-    let own = Arc::clone(&door);
-    tokio::spawn(async move {
-        tokio::select! {
-            () = evict(&own.unread, &own.hub) => {}
-            () = own.stopping.cancelled() => {}
-        }
-    });
-    for _ in 0..Handle::current().metrics().num_workers() {
-        let own = Arc::clone(&door);
-        tokio::spawn(async move {
-            tokio::select! {
-                () = own.hub.send_events() => {}
-                () = own.stopping.cancelled() => {}
-            }
-        });
-    }
+    spawn_own_work(&door);
     let (refused, unaccepted) = (Seldom::default(), Seldom::default());
     loop {
         let accepted = tokio::select! {
@@ -90,12 +68,7 @@ pub async fn serve(
                 let place = match connections.enter(addr.ip()) {
                     Ok(place) => place,
                     Err(full) => {
-                        if let Some(times) = refused.note(Instant::now()) {
-                            let of_door = full == Full::Door;
-                            let bound = if of_door { CONNECTIONS_MAX } else { CONNECTIONS_PER_ADDRESS_MAX };
-                            let addr = addr.ip();
-                            warn!(door = "zookeeper", %addr, bound, times, "a connection is refused: there are too many");
-                        }
+                        tell_refused(&refused, full, addr);
                         continue;
                     }
                 };
@@ -114,6 +87,41 @@ pub async fn serve(
     stopping.cancel();
     connections.emptied().await;
     Ok(())
+}
+
+/// What the door does besides its connections, until it stops.
+fn spawn_own_work(door: &Arc<Door>) {
+    let own = Arc::clone(door);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = make_own_znodes(&own.replica, &own.config.addr) => {}
+            () = own.stopping.cancelled() => {}
+        }
+    });
+    let own = Arc::clone(door);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = evict(&own.unread, &own.hub) => {}
+            () = own.stopping.cancelled() => {}
+        }
+    });
+    for _ in 0..Handle::current().metrics().num_workers() {
+        let own = Arc::clone(door);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = own.hub.send_events() => {}
+                () = own.stopping.cancelled() => {}
+            }
+        });
+    }
+}
+
+fn tell_refused(refused: &Seldom, full: Full, addr: SocketAddr) {
+    if let Some(times) = refused.note(Instant::now()) {
+        let bound = if full == Full::Door { CONNECTIONS_MAX } else { CONNECTIONS_PER_ADDRESS_MAX };
+        let addr = addr.ip();
+        warn!(door = "zookeeper", %addr, bound, times, "a connection is refused: there are too many");
+    }
 }
 
 async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr, place: &Place) {

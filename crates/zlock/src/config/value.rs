@@ -135,7 +135,7 @@ pub mod log_format {
     use crate::config::LogFormat;
 
     /// What help calls it.
-    pub const NAME: &str = "TEXT|JSON";
+    pub const NAME: &str = "FORMAT";
 
     /// Reads `text` or `json`.
     ///

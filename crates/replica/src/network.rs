@@ -40,10 +40,8 @@ pub(crate) struct Peer {
     pub(crate) following: Arc<Following>,
     /// Whether it can be reached.
     pub(crate) reach: Arc<Reach>,
-    /// How many snapshots did not get to it.
-    unsent: AtomicU64,
-    /// How the last try to send one failed; nothing after one that got there.
-    unsent_for: Mutex<Option<io::ErrorKind>>,
+    /// Snapshots that did not get to it.
+    unsent: Unsent,
     /// Votes and questions about the ensemble.
     pub(crate) control: Channel,
     /// Proposals, heartbeats and read indexes.
@@ -61,18 +59,30 @@ impl Peer {
         &self.addr
     }
 
-    /// Counts what came of sending it a snapshot. Raft tries again after a pause; a line is for each change.
+    /// Notes what came of sending it a snapshot. Raft tries again after a pause; a line is for each change.
     fn note_snapshot(&self, failed: Option<&io::Error>) {
-        let kind = failed.map(io::Error::kind);
-        let before = std::mem::replace(&mut *self.unsent_for.lock().unwrap_or_else(PoisonError::into_inner), kind);
-        if failed.is_some() {
-            self.unsent.fetch_add(1, Ordering::Relaxed);
+        if self.unsent.note(failed.map(io::Error::kind)) {
+            match failed {
+                Some(error) => tracing::warn!(to = self.id, %error, "a snapshot was not sent"),
+                None => tracing::info!(to = self.id, "a snapshot was sent at last"),
+            }
         }
-        match failed {
-            Some(error) if before != kind => tracing::warn!(to = self.id, %error, "a snapshot was not sent"),
-            None if before.is_some() => tracing::info!(to = self.id, "a snapshot was sent at last"),
-            _ => {}
-        }
+    }
+}
+
+/// Snapshots that did not get to a peer.
+#[derive(Debug, Default)]
+struct Unsent {
+    count: AtomicU64,
+    /// How the last try failed; nothing after one that got there.
+    last: Mutex<Option<io::ErrorKind>>,
+}
+
+impl Unsent {
+    /// Counts a failed try. Whether it ended otherwise than the one before.
+    fn note(&self, failed: Option<io::ErrorKind>) -> bool {
+        self.count.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
+        std::mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), failed) != failed
     }
 }
 
@@ -119,7 +129,7 @@ impl Peers {
 
     /// How often a snapshot did not get to a peer.
     pub(crate) fn snapshots_unsent(&self) -> u64 {
-        self.by_id.values().map(|peer| peer.unsent.load(Ordering::Relaxed)).sum()
+        self.by_id.values().map(|peer| peer.unsent.count.load(Ordering::Relaxed)).sum()
     }
 
     /// How often a peer turned out to have lost entries that it had on its disk.
@@ -142,8 +152,8 @@ impl Peer {
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
         let following = Arc::new(Following::new(Arc::clone(noted)));
-        let (identity, unsent, unsent_for) = (identity.clone(), AtomicU64::new(0), Mutex::new(None));
-        Peer { identity, id: member.id, addr, silence, following, reach, unsent, unsent_for, control, forward }
+        let (identity, unsent) = (identity.clone(), Unsent::default());
+        Peer { identity, id: member.id, addr, silence, following, reach, unsent, control, forward }
     }
 }
 
@@ -340,6 +350,15 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+
+    #[test]
+    fn a_snapshot_that_is_tried_again_and_again_is_told_once_for_each_change() {
+        let (unsent, full, refused) =
+            (Unsent::default(), Some(io::ErrorKind::StorageFull), Some(io::ErrorKind::ConnectionRefused));
+        let told = [None, full, full, full, refused, refused, None, None, full].map(|end| unsent.note(end));
+        assert_eq!(told, [false, true, false, false, true, false, true, false, true]);
+        assert_eq!(unsent.count.load(Ordering::Relaxed), 6);
+    }
 
     #[tokio::test]
     async fn a_peer_that_is_away_is_not_tried_before_raft_has_something_for_it() {

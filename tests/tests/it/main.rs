@@ -31,5 +31,6 @@ mod secure;
 mod session_expiry;
 mod start_refused;
 mod started_one_by_one;
+mod tls_failures;
 mod wiped_node_returns_by_snapshot;
 mod zookeeper;

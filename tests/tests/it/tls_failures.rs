@@ -1,16 +1,13 @@
 //! Handshakes that fail: the node's log says why, once in a while for each address.
 
-#[path = "../../../crates/tls/tests/authority/mod.rs"]
-mod authority;
-
 use std::process::{Command, Stdio};
 
-use authority::{Authority, Files};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
 
 use crate::cli::run;
 use crate::harness::{Cluster, Options, PROGRAM, Ports, until};
+use crate::secure::authority::{Authority, Files};
 
 #[tokio::test]
 async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_not_at_each_try() {
@@ -36,7 +33,8 @@ async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_
     let mut command = Command::new(PROGRAM);
     let endpoint = addr.replace("127.0.0.1", "https://localhost");
     command.env("ZLOCK_ENDPOINTS", endpoint).args(["get", "/a", "--timeout", "2s", "--ca"]).arg(&ca);
-    let (code, _, stderr) = run(command.stdin(Stdio::null())).await;
+    command.stdin(Stdio::null());
+    let (code, _, stderr) = run(command).await;
     assert_ne!(code, 0, "{stderr}");
     assert_eq!(lines("127.0.0.1", "peer sent no certificates"), 1, "{}", cluster.log(1));
 

@@ -131,7 +131,13 @@ impl DiskWatch {
 
     /// The leader that was noted, if its term is above the one that Raft knows.
     pub(crate) fn leader_above(&self, term: u64) -> Option<u64> {
-        (self.term.load(Ordering::Acquire) > term).then(|| self.leader.load(Ordering::Acquire))
+        self.noted_above(term).map(|(leader, _)| leader)
+    }
+
+    /// The same, and its term.
+    pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
+        let noted = self.term.load(Ordering::Acquire);
+        (noted > term).then(|| (self.leader.load(Ordering::Acquire), noted))
     }
 
     /// Looks at the log's writes. Returns how long the oldest has waited when that has become too much, or is no more.
@@ -215,11 +221,11 @@ pub(crate) async fn watch(node: Arc<Node>) {
 }
 
 fn tell(node: &Node, waited: Duration) {
-    let waited_ms = waited.as_millis();
+    let waited_ms = waited.as_millis() as u64;
     if node.disk_watch.stalls() {
         tracing::warn!(waited_ms, "the disk does not answer: this node is not ready, and takes no writes and no votes");
     } else {
-        tracing::warn!(waited_ms, "the disk answers again");
+        tracing::info!(waited_ms, "the disk answers again");
     }
     node.leader_watch.look_again();
 }

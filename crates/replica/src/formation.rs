@@ -102,9 +102,11 @@ pub(crate) async fn form(node: Arc<Node>) {
 
 async fn join(node: &Arc<Node>) {
     let mut catch_up: Option<u64> = None;
-    let mut asked = 0;
+    let mut told: Option<String> = None;
     while !(node.gate.joined() && node.is_initialized()) {
-        let answers: Vec<Standing> = ask_all(node).await.into_iter().map(|(_, standing)| standing).collect();
+        let answers = ask_all(node).await;
+        let missing = missing(node, &answers);
+        let answers: Vec<Standing> = answers.into_iter().map(|(_, standing)| standing).collect();
         let verdict = judge(node.config.members.len(), node.standing().fresh, &answers);
         match verdict {
             Verdict::Found => found(node).await,
@@ -116,8 +118,10 @@ async fn join(node: &Arc<Node>) {
                 let leader = answers.iter().find(|answer| answer.leads && answer.term >= floor);
                 catch_up = catch_up.or(leader.map(|leader| leader.last_log));
             }
-            Verdict::Ask if asked % 50 == 0 => {
-                tracing::info!(answers = answers.len(), "waiting for a majority of the members to found or to join");
+            // Once for each change of who is there.
+            Verdict::Ask if told.as_ref() != Some(&missing) => {
+                tracing::info!(missing, "waiting for other members to found the cluster or to join it");
+                told = Some(missing);
             }
             Verdict::Ask => {}
         }
@@ -127,9 +131,14 @@ async fn join(node: &Arc<Node>) {
                 set_joined(node).await;
             }
         }
-        asked += 1;
         sleep(PAUSE).await;
     }
+}
+
+/// The ids of the other members that did not answer.
+fn missing(node: &Node, answers: &[(u64, Standing)]) -> String {
+    let silent = node.peers.all().map(|(id, _)| id).filter(|id| answers.iter().all(|(answered, _)| answered != id));
+    silent.map(|id| id.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// How far the other members are, as far as they answer.

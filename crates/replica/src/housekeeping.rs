@@ -19,13 +19,22 @@ impl Node {
         self.widen_horizon();
     }
 
+    /// Notes whether there is space, and tells of changes.
     fn note_disk(&self, is_low: Option<io::Result<bool>>) {
+        let Some(is_low) = is_low else { return };
+        let was_unknown = self.space_unknown.swap(is_low.is_err(), Ordering::Relaxed);
         match is_low {
-            Some(Ok(low)) if self.disk_low.swap(low, Ordering::Relaxed) != low => {
-                tracing::warn!(low, "free disk space passed the low-water mark");
+            Ok(low) if self.disk_low.swap(low, Ordering::Relaxed) != low => {
+                let free_disk_min_bytes = self.config.free_disk_min_bytes;
+                if low {
+                    tracing::warn!(free_disk_min_bytes, "the disk is low on space: clients' writes are refused");
+                } else {
+                    tracing::info!(free_disk_min_bytes, "the disk has space again");
+                }
             }
-            Some(Ok(_)) | None => {}
-            Some(Err(error)) => tracing::warn!(%error, "free disk space cannot be read"),
+            Ok(_) => {}
+            Err(error) if !was_unknown => tracing::warn!(%error, "free disk space cannot be read"),
+            Err(_) => {}
         }
     }
 

@@ -144,7 +144,11 @@ impl Node {
             return Vec::new();
         };
         if sessions.reign.as_ref().is_none_or(|reign| reign.term != term) {
-            tracing::info!(%term, sessions = state.session_count(), "leading; every session has its whole timeout");
+            tracing::info!(
+                term = term.0,
+                sessions = state.session_count(),
+                "leading; every session has its whole timeout"
+            );
             sessions.reign = Some(Reign::begin(term, state, now, self.tick()));
         }
         let reign = sessions.reign.as_mut().expect("set just above");
@@ -192,7 +196,7 @@ impl Node {
     async fn fulfil(self: Arc<Self>, duty: Duty) -> Duty {
         match &duty {
             Duty::Expire { sessions, term } => {
-                tracing::info!(?sessions, %term, "sessions were silent for their whole timeout");
+                tracing::info!(?sessions, term = term.0, "sessions were silent for their whole timeout");
                 let sessions = sessions.clone();
                 if planted::is(Planted::DeposedExpiry) {
                     let term = self.view.state().last_term();

@@ -45,6 +45,7 @@
 //! elections.rs        when a follower asks for votes
 //! following.rs        when a peer last followed this node
 //! formation.rs        founding and joining
+//! found.rs            what a node finds on its disk
 //! disk_watch.rs       a disk that does not answer
 //! housekeeping.rs     free space, snapshots
 //! quota_log.rs        subtrees beyond their quota
@@ -52,6 +53,10 @@
 //! background.rs       long work beside all that
 //! tally.rs            what has passed through it
 //! seldom.rs           lines of the log that strangers cause
+//! story.rs            what changes, as the log tells it
+//! told.rs             what was told of it last
+//! reach.rs            whether peers can be reached
+//! forced.rs           locks that are taken from their sessions
 //! stop.rs             the end of a node
 //!
 //! transport/          connections, frames, messages
@@ -77,7 +82,9 @@ mod entry_clock;
 mod error;
 mod event_ring;
 mod following;
+mod forced;
 mod formation;
+mod found;
 mod heartbeats;
 mod housekeeping;
 mod leaders_own;
@@ -89,6 +96,7 @@ mod observer;
 mod planted;
 mod propose;
 mod quota_log;
+mod reach;
 mod reads;
 mod replica;
 mod seldom;
@@ -98,7 +106,9 @@ pub mod simulation;
 mod state_machine;
 mod status;
 mod stop;
+mod story;
 mod tally;
+mod told;
 mod transport;
 mod tries;
 mod view;
@@ -116,6 +126,7 @@ pub use observer::{Observer, Observing};
 #[cfg(feature = "planted")]
 pub use planted::{Planted, plant, plant_everywhere};
 pub use replica::{Consistency, Replica, Touch, idempotency};
+pub use seldom::Seldom;
 pub use status::{Leader, NodeStatus, Readiness, Role, SnapshotStatus};
 pub use tally::{Counts, Entrance, RequestEnd};
 pub use watches::{EventBatch, EventKinds, Step, WatchKey};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::following::{self, Following};
+use crate::reach::Reach;
 use crate::state_machine::RaftSnapshot;
 use crate::stop::Stop;
 use crate::transport::{
@@ -37,8 +38,10 @@ pub(crate) struct Peer {
     silence: Duration,
     /// When it last showed that it follows this node.
     pub(crate) following: Arc<Following>,
-    /// How many snapshots did not get to it.
-    unsent: AtomicU64,
+    /// Whether it can be reached.
+    pub(crate) reach: Arc<Reach>,
+    /// Snapshots that did not get to it.
+    unsent: Unsent,
     /// Votes and questions about the ensemble.
     pub(crate) control: Channel,
     /// Proposals, heartbeats and read indexes.
@@ -47,8 +50,39 @@ pub(crate) struct Peer {
 
 impl Peer {
     fn target(&self, lane: Lane) -> Target {
-        let (identity, addr) = (self.identity.clone(), Arc::clone(&self.addr));
-        Target { identity, to: self.id, addr, lane, silence: self.silence }
+        let (identity, addr, reach) = (self.identity.clone(), Arc::clone(&self.addr), Arc::clone(&self.reach));
+        Target { identity, to: self.id, addr, lane, silence: self.silence, reach }
+    }
+
+    /// `host:port` of its listener.
+    pub(crate) fn addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// Notes what came of sending it a snapshot. Raft tries again after a pause; a line is for each change.
+    fn note_snapshot(&self, failed: Option<&io::Error>) {
+        if self.unsent.note(failed.map(io::Error::kind)) {
+            match failed {
+                Some(error) => tracing::warn!(to = self.id, %error, "a snapshot was not sent"),
+                None => tracing::info!(to = self.id, "a snapshot was sent at last"),
+            }
+        }
+    }
+}
+
+/// Snapshots that did not get to a peer.
+#[derive(Debug, Default)]
+struct Unsent {
+    count: AtomicU64,
+    /// How the last try failed; nothing after one that got there.
+    last: Mutex<Option<io::ErrorKind>>,
+}
+
+impl Unsent {
+    /// Counts a failed try. Whether it ended otherwise than the one before.
+    fn note(&self, failed: Option<io::ErrorKind>) -> bool {
+        self.count.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
+        std::mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), failed) != failed
     }
 }
 
@@ -95,7 +129,7 @@ impl Peers {
 
     /// How often a snapshot did not get to a peer.
     pub(crate) fn snapshots_unsent(&self) -> u64 {
-        self.by_id.values().map(|peer| peer.unsent.load(Ordering::Relaxed)).sum()
+        self.by_id.values().map(|peer| peer.unsent.count.load(Ordering::Relaxed)).sum()
     }
 
     /// How often a peer turned out to have lost entries that it had on its disk.
@@ -111,14 +145,15 @@ impl Peers {
 impl Peer {
     fn new(identity: &Identity, member: &crate::Member, silence: Duration, stop: &Stop, noted: &Arc<Notify>) -> Peer {
         let addr: Arc<str> = member.peer_addr.as_str().into();
+        let reach = Arc::<Reach>::default();
         let open = |lane| {
-            let (identity, addr) = (identity.clone(), Arc::clone(&addr));
-            Channel::open(Target { identity, to: member.id, addr, lane, silence }, stop.clone())
+            let (identity, addr, reach) = (identity.clone(), Arc::clone(&addr), Arc::clone(&reach));
+            Channel::open(Target { identity, to: member.id, addr, lane, silence, reach }, stop.clone())
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
         let following = Arc::new(Following::new(Arc::clone(noted)));
-        let (identity, unsent) = (identity.clone(), AtomicU64::new(0));
-        Peer { identity, id: member.id, addr, silence, following, unsent, control, forward }
+        let (identity, unsent) = (identity.clone(), Unsent::default());
+        Peer { identity, id: member.id, addr, silence, following, reach, unsent, control, forward }
     }
 }
 
@@ -249,15 +284,10 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let target = peer.target(Lane::Snapshot);
         tokio::select! {
             biased;
-            sent = send_snapshot(&target, self.silence, (&vote).into(), snapshot.snapshot) => match sent {
-                Ok(vote) => Ok(SnapshotResponse::new(vote.into())),
-                Err(error) => {
-                    // Raft tries again after a pause.
-                    peer.unsent.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(to = self.to, %error, "a snapshot was not sent");
-                    Err(streaming(&error))
-                }
-            },
+            sent = send_snapshot(&target, self.silence, (&vote).into(), snapshot.snapshot) => {
+                peer.note_snapshot(sent.as_ref().err());
+                sent.map(|vote| SnapshotResponse::new(vote.into())).map_err(|error| streaming(&error))
+            }
             closed = cancel => Err(closed.into()),
         }
     }
@@ -320,6 +350,15 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+
+    #[test]
+    fn a_snapshot_that_is_tried_again_and_again_is_told_once_for_each_change() {
+        let (unsent, full, refused) =
+            (Unsent::default(), Some(io::ErrorKind::StorageFull), Some(io::ErrorKind::ConnectionRefused));
+        let told = [None, full, full, full, refused, refused, None, None, full].map(|end| unsent.note(end));
+        assert_eq!(told, [false, true, false, false, true, false, true, false, true]);
+        assert_eq!(unsent.count.load(Ordering::Relaxed), 6);
+    }
 
     #[tokio::test]
     async fn a_peer_that_is_away_is_not_tried_before_raft_has_something_for_it() {

@@ -9,7 +9,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::{RaftMetrics, RaftServerMetrics};
 use openraft::storage::RaftLogStorage;
 use openraft::type_config::alias::WatchReceiverOf;
-use openraft::{RaftLogReader, ServerState, SnapshotPolicy};
+use openraft::{ServerState, SnapshotPolicy};
 use storage::memory::MemoryParts;
 use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -24,17 +24,18 @@ use crate::disk_watch::{self, DiskWatch};
 use crate::elections::{self, LeaderWatch};
 use crate::entry_clock::EntryClock;
 use crate::formation::{self, Gate};
+use crate::found::Found;
 use crate::heartbeats::{self, Heartbeat};
 use crate::leadership::{self, Sessions};
 use crate::network::Peers;
 use crate::reads::{self, IndexWaiter};
 use crate::seldom::Seldom;
-use crate::simulation::Machine;
+use crate::simulation::{Machine, world};
 use crate::state_machine::{StateMachine, blocking};
 use crate::stop::Stop;
 use crate::transport::{Identity, Listener};
 use crate::view::{View, ViewLimits};
-use crate::{Config, Failure, StartError, housekeeping, server};
+use crate::{Config, Failure, StartError, housekeeping, server, story};
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
@@ -66,6 +67,8 @@ pub(crate) struct Node {
     pub(crate) heartbeats: mpsc::Sender<Heartbeat>,
     pub(crate) indexes: mpsc::Sender<IndexWaiter>,
     pub(crate) disk_low: AtomicBool,
+    /// Whether the system did not say how much space is free.
+    pub(crate) space_unknown: AtomicBool,
     /// How long the log has waited for the disk.
     pub(crate) disk_watch: DiskWatch,
     /// In this term this node has asked another to take over, and may be the last to hear that it did; 0: in none.
@@ -80,6 +83,8 @@ pub(crate) struct Node {
     pub(crate) decoded: Arc<Decoded>,
     /// What was refused at the peer port.
     pub(crate) refused: Seldom,
+    /// Snapshots that were not installed.
+    pub(crate) uninstalled: Seldom,
     /// Held while a leader is asked about its log.
     pub(crate) account_turn: Semaphore,
     stop: Stop,
@@ -158,12 +163,9 @@ impl Node {
             Arc::clone(&decoded),
             alive,
         );
-        let joined = storage.meta.joined();
-        let committed = storage.log.read_committed().await.map_err(|error| StartError::Storage(error.to_string()))?;
-        let recover_to = committed.map_or(Zxid(0), |id| Zxid(zxid_base + id.index));
-        let bound_ms = bound_ms(&config, &mut storage.log).await?;
-        let log = storage.log.get_log_state().await.map_err(|error| StartError::Storage(error.to_string()))?;
-        view.tally.again_up_to(log.last_log_id.map_or(Zxid(0), |id| Zxid(zxid_base + id.index)));
+        let found = Found::read(&mut storage.log, &storage.meta, &storage.snapshots).await?;
+        story::start(&config, &found);
+        view.tally.again_up_to(found.last_log);
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;
@@ -176,7 +178,7 @@ impl Node {
             raft,
             peers,
             view,
-            gate: Gate::new(joined, Instant::now() + Duration::from_millis(bound_ms)),
+            gate: Gate::new(found.joined, Instant::now() + Duration::from_millis(bound_ms(&config, &found))),
             entry_clock: EntryClock::default(),
             snapshots: storage.snapshots,
             meta: storage.meta,
@@ -188,13 +190,15 @@ impl Node {
             heartbeats,
             indexes,
             disk_low: AtomicBool::new(false),
+            space_unknown: AtomicBool::new(false),
             disk_watch: DiskWatch::new(storage.log_writes, &config),
             hands_over: AtomicU64::new(0),
             leader_watch: LeaderWatch::default(),
-            recover_to,
+            recover_to: found.committed,
             unsaved_bytes,
             decoded,
             refused: Seldom::default(),
+            uninstalled: Seldom::default(),
             account_turn: Semaphore::new(1),
             stop,
             failure: watch::Sender::new(None),
@@ -224,6 +228,10 @@ impl Node {
         self.spawn(reads::forward(Arc::clone(self), indexes_queue));
         self.spawn(housekeeping::keep_house(Arc::clone(self)));
         self.spawn(watch_failure(Arc::clone(self)));
+        // A simulation has no operator.
+        if world().is_none() {
+            self.spawn(story::tell(Arc::clone(self)));
+        }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -372,7 +380,6 @@ impl Node {
         let first = self.failure.send_if_modified(|reason| {
             let first = reason.is_none();
             if first {
-                tracing::error!(reason = %failure, "the node cannot go on");
                 *reason = Some(failure);
             }
             first
@@ -413,10 +420,8 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
 }
 
 /// For how long a node that may have followed a leader elects nobody.
-async fn bound_ms<L: RaftLogStorage<TypeConfig>>(config: &Config, log: &mut L) -> Result<u64, StartError> {
-    let vote = log.get_log_reader().await.read_vote().await;
-    let voted = vote.map_err(|error| StartError::Storage(error.to_string()))?.is_some();
-    Ok(if voted && config.members.len() > 1 { config.lease_ms() } else { 0 })
+fn bound_ms(config: &Config, found: &Found) -> u64 {
+    if found.vote.is_some() && config.members.len() > 1 { config.lease_ms() } else { 0 }
 }
 
 fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {

@@ -10,13 +10,13 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Counts what happened, and says when to tell of it.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom {
+pub struct Seldom {
     told: Mutex<(Option<Instant>, u64)>,
 }
 
 impl Seldom {
     /// Notes that it happened once more. How often since the last line, when it is time for one.
-    pub(crate) fn note(&self, now: Instant) -> Option<u64> {
+    pub fn note(&self, now: Instant) -> Option<u64> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.1 += 1;
         if told.0.is_some_and(|at| now < at + PAUSE) {

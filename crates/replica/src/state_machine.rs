@@ -14,6 +14,7 @@ use znode::{Applied, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, 
 
 use crate::background::in_background;
 use crate::decoded::Decoded;
+use crate::forced::{ForcedLog, Suspect};
 use crate::simulation::world;
 use crate::view::View;
 
@@ -48,6 +49,8 @@ pub(crate) struct StateMachine {
     unsaved_bytes: Arc<AtomicU64>,
     /// What was read already when it came.
     decoded: Arc<Decoded>,
+    /// Locks that were taken from their sessions.
+    forced: ForcedLog,
     /// Held as long as the state machine lives.
     _alive: mpsc::Sender<()>,
 }
@@ -82,6 +85,7 @@ impl StateMachine {
             snapshots,
             unsaved_bytes,
             decoded,
+            forced: ForcedLog::default(),
             _alive: alive,
         }
     }
@@ -145,19 +149,24 @@ impl StateMachine {
             }
             events
         });
+        self.forced.tell();
         // Only now: a proposer that hears of its entry finds it in the published state.
         for (responder, proposed) in proposed {
             responder.send(Outcome(Arc::new(proposed)));
         }
     }
 
-    fn apply_txn(&self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<Recorded>) -> Applied {
+    fn apply_txn(&mut self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<Recorded>) -> Applied {
         let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
+        let suspect = if self.view.tally.is_new(at.zxid) { Suspect::of(state, &txn.request) } else { None };
         let sessions = state.session_count();
         let (applied, mut recorded) = state.apply_recorded(at, txn);
         events.append(&mut recorded);
         if expires {
             self.view.tally.sessions_expired(at.zxid, sessions - state.session_count());
+        }
+        if let Some(suspect) = suspect {
+            self.forced.find(suspect.came_to_pass(state, &applied, at.zxid));
         }
         applied
     }

@@ -67,6 +67,21 @@ pub enum Readiness {
     Stopped,
 }
 
+impl Readiness {
+    /// The word for it, as APIs and logs print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Readiness::Ready => "ready",
+            Readiness::Recovering => "recovering",
+            Readiness::NoQuorum => "no-quorum",
+            Readiness::Lagging => "lagging",
+            Readiness::DiskLow => "disk-low",
+            Readiness::DiskStalled => "disk-stalled",
+            Readiness::Stopped => "stopped",
+        }
+    }
+}
+
 /// The newest durable snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotStatus {
@@ -149,7 +164,7 @@ impl Node {
     pub(crate) fn status(&self) -> NodeStatus {
         let metrics = self.metrics();
         let state = self.view.state();
-        let committed = metrics.cluster_committed.or(metrics.local_committed).map_or(Zxid(0), |id| self.zxid(id.index));
+        let committed = self.committed(&metrics);
         let snapshot = self.snapshots.current().map(|snapshot| SnapshotStatus {
             zxid: snapshot.meta().last_log_id.map_or(Zxid(0), |id| self.zxid(id.index)),
             bytes: snapshot.bytes(),
@@ -211,7 +226,7 @@ impl Node {
     }
 
     /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node followed.
-    fn hears_leader(&self) -> bool {
+    pub(crate) fn hears_leader(&self) -> bool {
         let silence = self.silence_max();
         self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < silence)
     }
@@ -232,6 +247,16 @@ impl Node {
             ServerState::Learner => Role::Learner,
             ServerState::Shutdown => Role::Stopped,
         }
+    }
+
+    /// The same as in [`Node::status`], by itself.
+    pub(crate) fn is_ready(&self) -> Readiness {
+        let metrics = self.metrics();
+        self.readiness(&metrics, self.committed(&metrics), self.view.applied())
+    }
+
+    fn committed(&self, metrics: &RaftMetrics<TypeConfig>) -> Zxid {
+        metrics.cluster_committed.or(metrics.local_committed).map_or(Zxid(0), |id| self.zxid(id.index))
     }
 
     fn readiness(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid, applied: Zxid) -> Readiness {

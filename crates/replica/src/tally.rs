@@ -56,9 +56,14 @@ impl Tally {
         self.again_up_to.store(zxid.0, Relaxed);
     }
 
+    /// Whether an entry was not in the log yet when this process began.
+    pub(crate) fn is_new(&self, at: Zxid) -> bool {
+        at.0 > self.again_up_to.load(Relaxed)
+    }
+
     /// So many sessions expired in an entry.
     pub(crate) fn sessions_expired(&self, at: Zxid, count: usize) {
-        if at.0 > self.again_up_to.load(Relaxed) {
+        if self.is_new(at) {
             self.sessions_expired.fetch_add(count as u64, Relaxed);
         }
     }

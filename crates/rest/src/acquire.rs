@@ -47,13 +47,13 @@ pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) holds: u32,
     pub(crate) zxid: Zxid,
-    revoke: Option<RevokeRequest>,
+    revoke: Option<Box<RevokeRequest>>,
 }
 
 impl Grant {
     /// What a state says of a ticket that holds in it.
     fn seen(state: &State, ticket: &ZPath, token: FencingToken, holds: u32) -> Grant {
-        let revoke = lock::revocation(state, ticket).map(revoke::request);
+        let revoke = lock::revocation(state, ticket).map(|asked| Box::new(revoke::request(asked)));
         Grant { token, holds, zxid: state.last_zxid(), revoke }
     }
 
@@ -304,7 +304,7 @@ pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe
         fencing_token: grant.token.0,
         holds: grant.holds,
         safe_for_ms,
-        revoke: grant.revoke,
+        revoke: grant.revoke.map(|asked| *asked),
     };
     lint::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica().state(), lock, &call.identities)
 }

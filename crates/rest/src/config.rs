@@ -39,9 +39,11 @@ pub struct RestConfig {
     pub header_bytes_max: usize,
     /// The number of headers. Beyond: 431.
     pub headers_max: usize,
-    /// For the whole head of a request, the first one or the next one on an idle connection. Beyond: the connection
-    /// is closed.
+    /// For the whole head of a request, from its first byte; and from a connection's beginning to its first request. Beyond:
+    /// the connection is closed.
     pub header_read_timeout_ms: u64,
+    /// From an answer to the next request of the connection. Beyond: it is closed; where the door is full, sooner.
+    pub idle_timeout_ms: u64,
     /// How long a client may take nothing of its answer. Beyond: the connection is closed.
     pub write_timeout_ms: u64,
     /// How long a write may take. Beyond: 504, outcome unknown.
@@ -52,6 +54,8 @@ pub struct RestConfig {
     pub page_max: usize,
     /// How long the door tries to take a waiter out of the queue whose client has gone.
     pub withdraw_timeout_ms: u64,
+    /// At shutdown: how long the door serves on, is not ready, and ends each connection with its next answer.
+    pub drain_time_ms: u64,
     /// How long open requests may take to end at shutdown.
     pub shutdown_timeout_ms: u64,
     /// The timeout of a session whose client named none.
@@ -78,11 +82,14 @@ impl Default for RestConfig {
             header_bytes_max: 16 << 10,
             headers_max: 64,
             header_read_timeout_ms: 30_000,
+            // Balancers keep connections for up to 600 s (docs/operating.md).
+            idle_timeout_ms: 620_000,
             write_timeout_ms: 30_000,
             propose_timeout_ms: 5_000,
             read_timeout_ms: 5_000,
             page_max: 1_000,
             withdraw_timeout_ms: 60_000,
+            drain_time_ms: 0,
             shutdown_timeout_ms: 5_000,
             session_timeout_default_ms: 30_000,
         }

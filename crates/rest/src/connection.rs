@@ -5,7 +5,8 @@
 //! for [`PARK_AFTER`] is taken back from hyper (parked), and given to it again with the first byte of the next request.
 //!
 //! How long a head may take, and how long a connection may be idle, is watched here: one timer for each connection, which is
-//! looked at when it fires, instead of one for each request.
+//! looked at when it fires, instead of one for each request. A head has its time from its first byte on, and a connection has
+//! the same time for its first request. A parked one gives way when the door is full.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -44,6 +45,7 @@ pub(crate) struct Connections {
     router: Router,
     http: http1::Builder,
     head_timeout: Duration,
+    idle_timeout: Duration,
     stall: Duration,
     stopping: CancellationToken,
     /// What ticks are counted from.
@@ -82,6 +84,7 @@ impl Connections {
             router,
             http,
             head_timeout: Duration::from_millis(config.header_read_timeout_ms),
+            idle_timeout: Duration::from_millis(config.idle_timeout_ms),
             stall: Duration::from_millis(config.write_timeout_ms),
             stopping,
             started: Instant::now(),
@@ -103,7 +106,14 @@ impl Connections {
                 Ok(None) => return,
                 Err(error) => return debug!(%error, "a connection ended"),
             };
-            match self.parked(&mut io, &delivery, &mut wakers).await {
+            if let Some(peer) = &guest {
+                peer.rests();
+            }
+            let parked = self.parked(&mut io, &delivery, &mut wakers).await;
+            if !guest.as_ref().is_none_or(Peer::resumes) {
+                return;
+            }
+            match parked {
                 Ok(true) => {}
                 Ok(false) => return end(io).await,
                 Err(error) => return debug!(%error, "an idle connection ended"),
@@ -144,7 +154,8 @@ impl Connections {
                 if let Poll::Ready(served) = connection.poll_without_shutdown(cx) {
                     return Poll::Ready(Some(served));
                 }
-                if let_go != Some(LetGo::Stopping) && wakers.stopped.as_mut().poll(cx).is_ready() {
+                let stops = let_go != Some(LetGo::Stopping) && wakers.stopped.as_mut().poll(cx).is_ready();
+                if stops && !is_fresh(delivery) {
                     let_go = Some(LetGo::Stopping);
                 } else {
                     match self.poll_due(delivery, let_go, wakers, cx) {
@@ -179,8 +190,8 @@ impl Connections {
         delivery: &Delivery,
         wakers: &mut Wakers<'_, '_>,
     ) -> std::io::Result<bool> {
-        let Stage::Waiting { since, .. } = delivery.stage() else { return Ok(true) };
-        wakers.alarm.as_mut().reset(self.tick_after(since + self.head_timeout));
+        let stage @ Stage::Waiting { .. } = delivery.stage() else { return Ok(true) };
+        wakers.alarm.as_mut().reset(self.tick_after(self.closes_at(stage)));
         poll_fn(|cx| {
             if let Poll::Ready(read) = io.poll_ahead(cx) {
                 return Poll::Ready(read);
@@ -214,11 +225,11 @@ impl Connections {
 
     fn due(&self, stage: Stage, let_go: Option<LetGo>) -> Due {
         let now = Instant::now();
-        let Stage::Waiting { since, begun } = stage else { return Due::Later(now + PARK_AFTER) };
-        let (park, close) = (since + PARK_AFTER, since + self.head_timeout);
+        let Stage::Waiting { since, begun, .. } = stage else { return Due::Later(now + PARK_AFTER) };
+        let (park, close) = (since + PARK_AFTER, self.closes_at(stage));
         if close <= now {
             Due::Close
-        } else if begun || let_go.is_some() || close <= park {
+        } else if begun.is_some() || let_go.is_some() || close <= park {
             Due::Later(close)
         } else if park <= now {
             Due::Park
@@ -227,11 +238,27 @@ impl Connections {
         }
     }
 
+    /// When a connection is closed on which no request comes.
+    fn closes_at(&self, stage: Stage) -> Instant {
+        match stage {
+            Stage::Waiting { begun: Some(begun), .. } => begun + self.head_timeout,
+            Stage::Waiting { since, first: true, .. } => since + self.head_timeout,
+            Stage::Waiting { since, .. } => since + self.idle_timeout,
+            Stage::Working | Stage::Answered => Instant::now() + self.head_timeout,
+        }
+    }
+
     /// The first tick that is not before a moment.
     fn tick_after(&self, at: Instant) -> Instant {
         let ticks = at.saturating_duration_since(self.started).as_nanos().div_ceil(TICK.as_nanos());
         self.started + TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
     }
+}
+
+/// Whether the client has connected just now, and has sent nothing yet: its first request is on its way, and has an answer also
+/// when the door closes.
+fn is_fresh(delivery: &Delivery) -> bool {
+    matches!(delivery.stage(), Stage::Waiting { since, begun: None, first: true } if since.elapsed() < PARK_AFTER)
 }
 
 /// Says goodbye, as far as the client listens.
@@ -386,10 +413,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_for_a_head_is_counted_from_the_answer_before() {
-        let timeout = Duration::from_millis(RestConfig::default().header_read_timeout_ms);
+    async fn an_idle_connection_has_its_own_time_and_a_head_its_own_from_its_first_byte() {
+        let config = RestConfig::default();
+        let [head, idle] = [config.header_read_timeout_ms, config.idle_timeout_ms].map(Duration::from_millis);
         // Nothing; half a head at once; half a head after it was parked.
-        for (at_once, later) in [("", ""), (&REQUEST[..20], ""), ("", &REQUEST[..20])] {
+        let half = &REQUEST[..20];
+        for (at_once, later, expected) in [("", "", idle), (half, "", head), ("", half, WHILE + head)] {
             let mut client = Client::connect();
             client.send(REQUEST).await;
             client.answer("done").await;
@@ -398,8 +427,16 @@ mod tests {
             pass(WHILE).await;
             client.send(later).await;
             let closed = client.closed().await - answered;
-            assert!(closed >= timeout && closed <= timeout + 2 * TICK, "{closed:?}");
+            assert!(closed >= expected && closed <= expected + 2 * TICK, "{closed:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_has_the_time_of_a_head_for_its_first_request() {
+        let head = Duration::from_millis(RestConfig::default().header_read_timeout_ms);
+        let begun = Instant::now();
+        let closed = Client::connect().closed().await - begun;
+        assert!(closed >= head && closed <= head + 2 * TICK, "{closed:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -414,6 +451,15 @@ mod tests {
             gone.stream.shutdown().await.unwrap();
             gone.closed().await;
         }
+        // A first request that was on its way when the door closed.
+        let mut late = Client::connect();
+        pass(PARK_AFTER / 2).await;
+        late.stopping.cancel();
+        pass(PARK_AFTER / 4).await;
+        late.send(REQUEST).await;
+        let mut answer = String::new();
+        late.stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("\r\n\r\ndone"), "{answer}");
         let mut working = Client::connect();
         working.send(&REQUEST.replace(" / ", " /slow ")).await;
         assert!(!working.parked_after(WHILE).await);

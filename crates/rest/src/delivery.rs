@@ -33,8 +33,10 @@ pub(crate) enum Stage {
     /// The last answer has left, or there was none yet.
     Waiting {
         since: Instant,
-        /// Something was read since.
-        begun: bool,
+        /// When something was read since: the head of a request has begun.
+        begun: Option<Instant>,
+        /// There was no answer yet.
+        first: bool,
     },
     /// The head of a request was read.
     Working,
@@ -44,7 +46,7 @@ pub(crate) enum Stage {
 
 impl Default for Progress {
     fn default() -> Progress {
-        Progress { stage: Stage::Waiting { since: Instant::now(), begun: false }, waiters: Vec::new() }
+        Progress { stage: Stage::Waiting { since: Instant::now(), begun: None, first: true }, waiters: Vec::new() }
     }
 }
 
@@ -76,7 +78,7 @@ impl Delivery {
 
     fn begun(&self) {
         if let Stage::Waiting { begun, .. } = &mut self.progress().stage {
-            *begun = true;
+            begun.get_or_insert_with(Instant::now);
         }
     }
 
@@ -84,7 +86,7 @@ impl Delivery {
     fn arrived(&self) {
         let mut progress = self.progress();
         if matches!(progress.stage, Stage::Answered) {
-            progress.stage = Stage::Waiting { since: Instant::now(), begun: false };
+            progress.stage = Stage::Waiting { since: Instant::now(), begun: None, first: false };
         }
         let waiters = std::mem::take(&mut progress.waiters);
         drop(progress);

@@ -1,10 +1,11 @@
 //! What all requests share, and the layer around every route.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
-use axum::http::header::{HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -44,6 +45,7 @@ struct Inner {
     digests: Digests,
     session_rates: Rates,
     stopping: CancellationToken,
+    draining: AtomicBool,
 }
 
 /// Where in history an answer stands; becomes the header `Zlock-Zxid`.
@@ -56,8 +58,9 @@ impl Door {
         let waits = Arc::new(Semaphore::new(config.waits_max.min(Semaphore::MAX_PERMITS)));
         let (bodies, digests) = (Bodies::new(config.bodies_bytes_max), Digests::default());
         let session_rates = Rates::new(config.session_rate_max);
-        let cursors = Cursors::default();
-        let inner = Inner { replica, config, node_id, waits, bodies, cursors, digests, session_rates, stopping };
+        let (cursors, draining) = (Cursors::default(), AtomicBool::new(false));
+        let inner =
+            Inner { replica, config, node_id, waits, bodies, cursors, digests, session_rates, stopping, draining };
         Door { inner: Arc::new(inner) }
     }
 
@@ -72,6 +75,16 @@ impl Door {
     /// Resolves when the door closes.
     pub(crate) async fn stopped(&self) {
         self.inner.stopping.cancelled().await;
+    }
+
+    /// From here on the node is not ready, and each connection ends with its next answer.
+    pub(crate) fn drain(&self) {
+        self.inner.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the door is about to close.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.inner.draining.load(Ordering::Relaxed)
     }
 
     /// A place among those who wait.
@@ -179,6 +192,9 @@ impl Door {
         to.insert(HeaderName::from_static(headers::LEADER), leader);
         to.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         to.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+        if self.is_draining() {
+            to.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
     }
 }
 

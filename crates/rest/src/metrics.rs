@@ -22,7 +22,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let status = call.door.replica().status();
     let mut text = Text::default();
-    node(&mut text, &status);
+    node(&mut text, &status, call.door.is_draining());
     log(&mut text, &status);
     state(&mut text, &status);
     traffic(&mut text, &status, call.door.waits());
@@ -65,7 +65,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn node(text: &mut Text, status: &NodeStatus) {
+fn node(text: &mut Text, status: &NodeStatus, draining: bool) {
     text.begin("node_info", "gauge", "The node: always 1.");
     let (id, version) = (status.node_id.to_string(), env!("CARGO_PKG_VERSION"));
     let labels = [("cluster_id", &*status.cluster_id), ("node_id", &*id), ("version", version)];
@@ -74,7 +74,7 @@ fn node(text: &mut Text, status: &NodeStatus) {
     for role in [Role::Leader, Role::Follower, Role::Candidate, Role::Learner, Role::Stopped] {
         text.labelled("role", &[("role", role.as_str())], u8::from(role == status.role));
     }
-    let ready = u8::from(status.ready == Readiness::Ready);
+    let ready = u8::from(status.ready == Readiness::Ready && !draining);
     text.gauge("ready", "Whether clients should be sent here, as /readyz says.", ready);
     let leader = status.leader.unwrap_or(0);
     text.gauge("leader_id", "The node that leads as far as this one knows; 0 when it knows none.", leader);

@@ -115,7 +115,7 @@ fn cluster_info(status: NodeStatus) -> Cluster {
         mixed_locks: status.mixed_locks,
         watches: status.watches,
         proposals: status.proposals,
-        ready: readiness_name(status.ready).into(),
+        ready: status.ready.as_str().into(),
         state: None,
     }
 }
@@ -134,8 +134,8 @@ pub(crate) async fn live(mut call: Call) -> Answer {
 pub(crate) async fn ready(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let status = call.door.replica().status();
-    let ready = readiness_name(status.ready);
-    if status.ready != Readiness::Ready {
+    let ready = if call.door.is_draining() { "draining" } else { status.ready.as_str() };
+    if ready != Readiness::Ready.as_str() {
         return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
     }
     Ok(json(StatusCode::OK, status.applied, &protocol::Readiness { ready: ready.into() }))
@@ -148,16 +148,4 @@ pub(crate) async fn version(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let version = Version { name: "zlock".into(), version: env!("CARGO_PKG_VERSION").into() };
     Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &version))
-}
-
-fn readiness_name(ready: Readiness) -> &'static str {
-    match ready {
-        Readiness::Ready => "ready",
-        Readiness::Recovering => "recovering",
-        Readiness::NoQuorum => "no-quorum",
-        Readiness::Lagging => "lagging",
-        Readiness::DiskLow => "disk-low",
-        Readiness::DiskStalled => "disk-stalled",
-        Readiness::Stopped => "stopped",
-    }
 }

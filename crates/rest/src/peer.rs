@@ -31,11 +31,23 @@ impl Peer {
         Peer(Arc::new(known))
     }
 
-    /// A whole request has come: the connection gives way to no other from now on.
+    /// A whole request has come: the connection gives way to no other while it is at work.
     pub(crate) fn heard(&self) {
         if let Some(place) = &self.0.place {
             place.heard();
         }
+    }
+
+    /// The connection waits for a request, and may give way to others that want its place.
+    pub(crate) fn rests(&self) {
+        if let Some(place) = &self.0.place {
+            place.rest();
+        }
+    }
+
+    /// It has one. False when it has just given way.
+    pub(crate) fn resumes(&self) -> bool {
+        self.0.place.as_ref().is_none_or(|place| place.resume())
     }
 
     /// Whom the connection proves it to be.

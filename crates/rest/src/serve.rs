@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use replica::Replica;
+use replica::{Replica, Seldom};
 use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -24,11 +25,13 @@ use crate::routes::routes;
 const REFUSALS_MAX: usize = 64;
 /// How long one of them may take to hear it.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the listeners are looked at before they are closed.
+const LAST_LOOKS: usize = 2;
 /// After an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the API on `listeners` until `shutdown` resolves; then ends waits, lets open requests end for a bounded time,
-/// and returns.
+/// Serves the API on `listeners` until `shutdown` resolves, and for the configured time more, in which it is not ready and ends
+/// connections with their next answers; then ends waits, lets open requests end for a bounded time, and returns.
 ///
 /// # Errors
 /// None at present: a failing accept is logged and tried again.
@@ -40,25 +43,14 @@ pub async fn serve(
 ) -> io::Result<()> {
     let stopping = CancellationToken::new();
     let listeners = listeners.into();
+    let drain_time = Duration::from_millis(config.drain_time_ms);
     let server = Arc::new(Server::new(replica, config, stopping.clone()));
-    let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        let accepted = tokio::select! {
-            () = &mut shutdown => break,
-            accepted = listeners.accept() => accepted,
-        };
-        match accepted {
-            Ok((incoming, addr)) => {
-                // However many come, those that are there already have a turn between two.
-                tokio::task::yield_now().await;
-                server.clone().take(incoming, addr.ip());
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+    server.accept(&listeners, shutdown).await;
+    server.door.drain();
+    if !drain_time.is_zero() {
+        server.accept(&listeners, tokio::time::sleep(drain_time)).await;
     }
+    server.accept_the_last(&listeners).await;
     drop(listeners);
     stopping.cancel();
     server.drain().await;
@@ -73,6 +65,8 @@ struct Server {
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
     refusals_to_tell: [String; 2],
+    refused: Seldom,
+    unaccepted: Seldom,
 }
 
 impl Server {
@@ -93,6 +87,44 @@ impl Server {
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             stopping,
             refusals_to_tell,
+            refused: Seldom::default(),
+            unaccepted: Seldom::default(),
+        }
+    }
+
+    /// Lets in what the system has taken for this node: it would reset those connections, and what was sent on them, with the
+    /// listener.
+    async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
+        for _ in 0..LAST_LOOKS {
+            // The runtime looks at its sockets.
+            tokio::task::yield_now().await;
+            while let Ok(Ok((incoming, addr))) = tokio::time::timeout(Duration::ZERO, listeners.accept()).await {
+                Arc::clone(self).take(incoming, addr.ip());
+            }
+        }
+    }
+
+    /// Lets connections in until `end`.
+    async fn accept(self: &Arc<Self>, listeners: &Listeners, end: impl Future<Output = ()> + Send) {
+        let mut end = std::pin::pin!(end);
+        loop {
+            let accepted = tokio::select! {
+                () = &mut end => return,
+                accepted = listeners.accept() => accepted,
+            };
+            match accepted {
+                Ok((incoming, addr)) => {
+                    // However many come, those that are there already have a turn between two.
+                    tokio::task::yield_now().await;
+                    Arc::clone(self).take(incoming, addr.ip());
+                }
+                Err(error) => {
+                    if let Some(times) = self.unaccepted.note(Instant::now()) {
+                        warn!(%error, times, "cannot accept a connection");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
         }
     }
 
@@ -105,6 +137,10 @@ impl Server {
             }
             Err(full) => full,
         };
+        if let Some(times) = self.refused.note(Instant::now()) {
+            let whose = if full == Full::Door { "connections_max" } else { "connections_per_address_max" };
+            warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
+        }
         if let Ok(permit) = self.refusals.clone().try_acquire_owned()
             // A handshake only to refuse would be what the bound is there to spare.
             && let Some(stream) = incoming.into_plain()
@@ -131,10 +167,13 @@ impl Server {
         }
         let (on_loopback, is_secure) = (incoming.is_on_loopback(), incoming.is_secure());
         let opened = tokio::select! {
+            biased;
+            // Without TLS at once: also of one that came with the end of the door.
             opened = incoming.open() => opened,
             () = self.stopping.cancelled() => return,
         };
-        let Ok(stream) = opened.inspect_err(|error| debug!(%error, "a TLS handshake failed")) else { return };
+        // Why a handshake fails is in the log already.
+        let Ok(stream) = opened else { return };
         let subject = stream.subject().map(str::to_owned);
         let is_exempt = place.is_exempt();
         let peer = Peer::new(Known { addr, place: Some(place), is_exempt, on_loopback, is_secure, subject });

@@ -1,6 +1,7 @@
 //! The server's side of a handshake.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 
+use crate::failures::Failures;
 use crate::handshakes::Handshakes;
 use crate::networks::{Networks, source};
 use crate::stream::Stream;
@@ -47,6 +49,7 @@ pub struct AcceptorConfig {
 pub struct Acceptor {
     acceptor: TlsAcceptor,
     handshakes: Arc<Handshakes>,
+    failures: Arc<Failures>,
     exempt: Networks,
     patience: Duration,
 }
@@ -84,20 +87,34 @@ impl Acceptor {
         Ok(Acceptor {
             acceptor: TlsAcceptor::from(Arc::new(server)),
             handshakes: Arc::new(Handshakes::new(config.handshakes_max)),
+            failures: Arc::default(),
             exempt: config.exempt.clone(),
             patience: Duration::from_millis(config.handshake_timeout_ms),
         })
     }
 
-    /// The handshake.
+    /// The handshake. Why one fails is in the log, once in a while for each address.
     ///
     /// # Errors
     /// When the client does not speak TLS, shows no good certificate, or takes too long.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
+        let addr = stream.peer_addr()?;
+        let accepted = self.shake_hands(stream, addr.ip()).await;
+        match &accepted {
+            // Closed without a word, which only `shake_hands` says without words: balancers see so whether a port is open.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && error.get_ref().is_none() => {}
+            Err(error) => self.failures.note(addr, error),
+            Ok(_) => {}
+        }
+        accepted
+    }
+
+    async fn shake_hands(&self, stream: TcpStream, addr: IpAddr) -> io::Result<Stream> {
         let handshake = async {
             // Who says nothing keeps nobody from a place.
-            stream.peek(&mut [0]).await?;
-            let addr = stream.peer_addr()?.ip();
+            if stream.peek(&mut [0]).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             let source = (!self.exempt.contain(addr)).then(|| source(addr));
             let _place = self.handshakes.enter(source).await;
             tokio::select! {

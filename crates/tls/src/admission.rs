@@ -1,15 +1,16 @@
 //! Connections of one door: how many there may be, how many of them from one address, and which give way.
 //!
 //! A connection is *silent* until its client has sent what the door is there for: a whole request, or the packet that opens
-//! a session. At a bound the oldest silent connection gives way to the new one. So neither many connections that say nothing
-//! nor one address can shut others out, and a client that has been heard keeps its connection.
+//! a session. At a bound the oldest silent connection gives way to the new one. Where none is silent, the one does that has been
+//! idle for longest: it may be open for minutes after its last request. So neither many connections that say nothing nor one
+//! address can shut others out, and a client that asks for something keeps its connection.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -46,9 +47,12 @@ struct Inner {
     places: usize,
     /// In the order in which they came.
     silent: BTreeMap<u64, Silent>,
+    /// In the order in which they became idle.
+    idle: BTreeMap<u64, Silent>,
     sources: HashMap<IpAddr, Source>,
 }
 
+/// A connection that may have to give way.
 #[derive(Debug)]
 struct Silent {
     source: Option<IpAddr>,
@@ -59,9 +63,17 @@ struct Silent {
 struct Source {
     open: usize,
     silent: BTreeSet<u64>,
+    idle: BTreeSet<u64>,
 }
 
-/// Why there is no place, and none that has one is silent.
+/// Which connection gives way.
+#[derive(Clone, Copy, Debug)]
+enum Leaver {
+    Silent(u64),
+    Idle(u64),
+}
+
+/// Why there is no place, and none that has one is silent or idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The door has as many connections as it may have.
@@ -77,6 +89,9 @@ pub struct Place {
     number: u64,
     source: Option<IpAddr>,
     heard: AtomicBool,
+    /// Its number among the idle ones; 0 while it is not.
+    idle: AtomicU64,
+    task: Arc<OnceLock<AbortHandle>>,
 }
 
 impl Admission {
@@ -98,7 +113,7 @@ impl Admission {
     /// A place for a connection that has just come.
     ///
     /// # Errors
-    /// [`Full`] when there is none, and no silent connection that would give way.
+    /// [`Full`] when there is none, and no silent or idle connection that would give way.
     pub fn enter(self: &Arc<Admission>, addr: IpAddr) -> Result<Place, Full> {
         let source = (!self.exempt.contain(addr)).then(|| source(addr));
         let mut inner = self.lock();
@@ -107,10 +122,10 @@ impl Admission {
             (of_address.is_some_and(|source| source.open >= self.per_address_max), inner.open >= self.connections_max);
         let gives_way = match (address_is_full, door_is_full) {
             (false, false) => None,
-            (true, _) => of_address.and_then(|source| source.silent.first().copied()).map(Some).ok_or(Full::Address)?,
-            (false, true) => inner.silent.keys().next().copied().map(Some).ok_or(Full::Door)?,
+            (true, _) => Some(of_address.and_then(Source::leaver).ok_or(Full::Address)?),
+            (false, true) => Some(inner.leaver().ok_or(Full::Door)?),
         };
-        let ended = gives_way.and_then(|number| inner.end(number));
+        let ended = gives_way.and_then(|leaver| inner.end(leaver));
         inner.numbers += 1;
         let number = inner.numbers;
         inner.open += 1;
@@ -125,7 +140,8 @@ impl Admission {
         if let Some(task) = ended {
             task.abort();
         }
-        Ok(Place { admission: Arc::clone(self), number, source, heard: AtomicBool::new(false) })
+        let (heard, idle, task) = Default::default();
+        Ok(Place { admission: Arc::clone(self), number, source, heard, idle, task })
     }
 
     /// Resolves when every connection has ended.
@@ -145,12 +161,40 @@ impl Admission {
     }
 }
 
+impl Source {
+    fn leaver(&self) -> Option<Leaver> {
+        let silent = self.silent.first().copied().map(Leaver::Silent);
+        silent.or_else(|| self.idle.first().copied().map(Leaver::Idle))
+    }
+}
+
 impl Inner {
-    /// Takes the place of a silent connection, whose task is to be ended.
-    fn end(&mut self, number: u64) -> Option<AbortHandle> {
-        let Silent { source, task } = self.silent.remove(&number)?;
+    fn leaver(&self) -> Option<Leaver> {
+        let silent = self.silent.keys().next().copied().map(Leaver::Silent);
+        silent.or_else(|| self.idle.keys().next().copied().map(Leaver::Idle))
+    }
+
+    /// Takes the place of a connection that gives way, whose task is to be ended.
+    fn end(&mut self, leaver: Leaver) -> Option<AbortHandle> {
+        let Silent { source, task } = match leaver {
+            Leaver::Silent(number) => self.silent.remove(&number)?,
+            Leaver::Idle(number) => self.idle.remove(&number)?,
+        };
+        if let (Leaver::Idle(number), Some(known)) = (leaver, source.and_then(|source| self.sources.get_mut(&source))) {
+            known.idle.remove(&number);
+        }
+        // For an idle one, which is not among the silent, the number does not matter.
+        let (Leaver::Silent(number) | Leaver::Idle(number)) = leaver;
         self.count_out(number, source);
         task
+    }
+
+    /// Whether an idle connection still had its place; it is not idle from here on.
+    fn wake(&mut self, number: u64, source: Option<IpAddr>) -> bool {
+        if let Some(source) = source.and_then(|source| self.sources.get_mut(&source)) {
+            source.idle.remove(&number);
+        }
+        self.idle.remove(&number).is_some()
     }
 
     /// A connection counts no more.
@@ -172,15 +216,43 @@ impl Place {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (admission, number) = (Arc::clone(&self.admission), self.number);
+        let (admission, number, own) = (Arc::clone(&self.admission), self.number, Arc::clone(&self.task));
         let task = tokio::spawn(serve(Arc::new(self)));
+        let _ = own.set(task.abort_handle());
         // It may have been heard, or have ended, before this.
         if let Some(silent) = admission.lock().silent.get_mut(&number) {
             silent.task = Some(task.abort_handle());
         }
     }
 
-    /// The client has sent what shows that it is one: its connection gives way to none from now on.
+    /// The client has been answered and asks for nothing: its connection may give way from now on.
+    pub fn rest(&self) {
+        let Some(task) = self.task.get().filter(|_| self.heard.load(Ordering::Relaxed)) else { return };
+        let mut inner = self.admission.lock();
+        inner.numbers += 1;
+        let number = inner.numbers;
+        inner.idle.insert(number, Silent { source: self.source, task: Some(task.clone()) });
+        if let Some(source) = self.source.and_then(|source| inner.sources.get_mut(&source)) {
+            source.idle.insert(number);
+        }
+        self.idle.store(number, Ordering::Relaxed);
+    }
+
+    /// The client asks again. False when its connection has just given way.
+    pub fn resume(&self) -> bool {
+        // Called by the connection's own task only, as is `rest`.
+        let number = self.idle.load(Ordering::Relaxed);
+        if number == 0 {
+            return true;
+        }
+        let stays = self.admission.lock().wake(number, self.source);
+        if stays {
+            self.idle.store(0, Ordering::Relaxed);
+        }
+        stays
+    }
+
+    /// The client has sent what shows that it is one: its connection gives way to none from now on, until it rests.
     pub fn heard(&self) {
         // Asked for every request, and by the connection's own task only.
         if self.heard.load(Ordering::Relaxed) {
@@ -207,8 +279,10 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut inner = self.admission.lock();
         let silent = inner.silent.remove(&self.number).is_some();
+        let idle = self.idle.load(Ordering::Relaxed);
         // One that gave way is counted out already.
-        if silent || self.heard.load(Ordering::Relaxed) {
+        let heard = self.heard.load(Ordering::Relaxed) && (idle == 0 || inner.wake(idle, self.source));
+        if silent || heard {
             inner.count_out(self.number, self.source);
         }
         inner.places -= 1;
@@ -271,6 +345,49 @@ mod tests {
         assert_eq!(door.enter(addr(5)).unwrap_err(), Full::Door);
         drop(third);
         assert!(door.enter(addr(5)).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_door_without_silent_connections_is_left_by_the_one_that_is_idle_for_longest() {
+        let door = door(3, 2, "");
+        // A place that its connection can be asked about.
+        let connect = |last: u8| {
+            let (tx, mut rx) = tokio::sync::mpsc::channel(1);
+            let place = door.enter(addr(last)).unwrap();
+            place.heard();
+            place.serve(|place| async move {
+                tx.send(Arc::clone(&place)).await.unwrap();
+                let _place = place;
+                std::future::pending::<()>().await;
+            });
+            async move { (rx.recv().await.unwrap(), rx) }
+        };
+        // The connection's end closes the channel.
+        let ended = |rx: &tokio::sync::mpsc::Receiver<Arc<Place>>| rx.sender_strong_count() == 0;
+        let (first, first_end) = connect(1).await;
+        let (second, second_end) = connect(2).await;
+        let (third, _third_end) = connect(3).await;
+        assert_eq!(door.enter(addr(4)).unwrap_err(), Full::Door, "all of them are asking");
+        [&second, &first, &third].into_iter().for_each(|place| place.rest());
+        assert!(third.resume() && third.resume(), "it was there");
+        let fourth = door.enter(addr(4)).expect("an idle one gives way");
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(ended(&second_end) && !ended(&first_end));
+        assert!(!second.resume(), "it has no place to ask from");
+        fourth.heard();
+        drop((second, fourth));
+        assert!(first.resume());
+        assert_eq!(door.lock().open, 2);
+        // Of an address that is full, its own.
+        let (fifth, _fifth_end) = connect(1).await;
+        assert_eq!(door.enter(addr(1)).unwrap_err(), Full::Address);
+        third.rest();
+        assert_eq!(door.enter(addr(1)).unwrap_err(), Full::Address, "that of another stays");
+        fifth.rest();
+        door.enter(addr(1)).expect("its own gives way");
+        assert!(!fifth.resume() && third.resume());
     }
 
     #[tokio::test]

@@ -15,12 +15,14 @@
 //! listeners.rs  addresses of a door   stream.rs     plain or not          subject.rs a subject as text (RFC 2253)
 //! admission.rs  connections, and those of one address      handshakes.rs   the same of handshakes
 //! networks.rs   which addresses count as one               rates.rs        how often, for one address
+//! failures.rs   handshakes that failed, in the log
 //! ```
 
 mod acceptor;
 mod admission;
 mod connector;
 mod error;
+mod failures;
 mod files;
 mod handshakes;
 mod listeners;

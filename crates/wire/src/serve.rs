@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jute::Frames;
-use replica::Replica;
-use tls::{Admission, AdmissionConfig, Incoming, Listeners, Place};
+use replica::{Replica, Seldom};
+use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -22,6 +23,10 @@ use crate::own::make_own_znodes;
 
 /// After an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The keys of the bounds, for the log.
+const CONNECTIONS_MAX: &str = "zookeeper_connections_max";
+const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper_connections_per_address_max";
 
 /// Serves ZooKeeper clients on `listeners` until `shutdown` resolves, then ends all connections and returns. Sessions
 /// stay: clients resume them on another node.
@@ -48,29 +53,8 @@ pub async fn serve(
     }
     let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone())?);
     let mut shutdown = std::pin::pin!(shutdown);
-    let own = Arc::clone(&door);
-    tokio::spawn(async move {
-        tokio::select! {
-            () = make_own_znodes(&own.replica, &own.config.addr) => {}
-            () = own.stopping.cancelled() => {}
-        }
-    });
-    let own = Arc::clone(&door);
-    tokio::spawn(async move {
-        tokio::select! {
-            () = evict(&own.unread, &own.hub) => {}
-            () = own.stopping.cancelled() => {}
-        }
-    });
-    for _ in 0..Handle::current().metrics().num_workers() {
-        let own = Arc::clone(&door);
-        tokio::spawn(async move {
-            tokio::select! {
-                () = own.hub.send_events() => {}
-                () = own.stopping.cancelled() => {}
-            }
-        });
-    }
+    spawn_own_work(&door);
+    let (refused, unaccepted) = (Seldom::default(), Seldom::default());
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
@@ -81,12 +65,20 @@ pub async fn serve(
                 // However many come, those that are there already have a turn between two.
                 tokio::task::yield_now().await;
                 // Beyond the bound: closed at once, and the client goes on to the next node.
-                let Ok(place) = connections.enter(addr.ip()) else { continue };
+                let place = match connections.enter(addr.ip()) {
+                    Ok(place) => place,
+                    Err(full) => {
+                        tell_refused(&refused, full, addr);
+                        continue;
+                    }
+                };
                 let door = Arc::clone(&door);
                 place.serve(|place| async move { connection(door, incoming, addr, &place).await });
             }
             Err(error) => {
-                warn!(%error, "cannot accept a connection");
+                if let Some(times) = unaccepted.note(Instant::now()) {
+                    warn!(%error, times, "cannot accept a connection");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -97,14 +89,49 @@ pub async fn serve(
     Ok(())
 }
 
+/// What the door does besides its connections, until it stops.
+fn spawn_own_work(door: &Arc<Door>) {
+    let own = Arc::clone(door);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = make_own_znodes(&own.replica, &own.config.addr) => {}
+            () = own.stopping.cancelled() => {}
+        }
+    });
+    let own = Arc::clone(door);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = evict(&own.unread, &own.hub) => {}
+            () = own.stopping.cancelled() => {}
+        }
+    });
+    for _ in 0..Handle::current().metrics().num_workers() {
+        let own = Arc::clone(door);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = own.hub.send_events() => {}
+                () = own.stopping.cancelled() => {}
+            }
+        });
+    }
+}
+
+fn tell_refused(refused: &Seldom, full: Full, addr: SocketAddr) {
+    if let Some(times) = refused.note(Instant::now()) {
+        let bound = if full == Full::Door { CONNECTIONS_MAX } else { CONNECTIONS_PER_ADDRESS_MAX };
+        let addr = addr.ip();
+        warn!(door = "zookeeper", %addr, bound, times, "a connection is refused: there are too many");
+    }
+}
+
 async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr, place: &Place) {
     if let Err(error) = incoming.set_options() {
         debug!(%error, "cannot set the options of a connection");
     }
     let mut frames = Frames::new(0);
     let greeted = async {
-        let opened = incoming.open().await;
-        let mut stream = opened.inspect_err(|error| debug!(%addr, %error, "a TLS handshake failed")).ok()?;
+        // Why a handshake fails is in the log already.
+        let mut stream = incoming.open().await.ok()?;
         let client = greet(&door, &mut stream, Guest { addr, place }, &mut frames).await?;
         Some((stream, client))
     };

@@ -46,10 +46,23 @@ pub struct Settings {
     pub peer_listen: Option<SocketAddr>,
     /// What is logged: a filter of tracing-subscriber's `EnvFilter`.
     pub log: String,
+    /// How each line is written.
+    pub log_format: LogFormat,
+    /// Where lines go; to stderr when empty.
+    pub log_file: PathBuf,
     /// How long a clean stop may take before it is cut short.
     pub stop_timeout_ms: u64,
     /// Threads that serve clients and peers; zero for as many as suit the machine.
     pub threads: usize,
+}
+
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people: time, level, part, message, fields.
+    Text,
+    /// One JSON object.
+    Json,
 }
 
 /// What TLS is made with, as far as it is given.
@@ -127,6 +140,8 @@ impl Default for Settings {
             http_listen: None,
             peer_listen: None,
             log: "info,openraft=error,raft_log=warn,chunked_wal=warn,sled=warn".to_owned(),
+            log_format: LogFormat::Text,
+            log_file: PathBuf::new(),
             stop_timeout_ms: 10_000,
             threads: 0,
         }

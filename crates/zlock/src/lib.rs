@@ -7,6 +7,7 @@
 //! | `cli.rs` | the commands of a client |
 //! | `config.rs` | the table of keys; flags, variables and file become [`config::Settings`] |
 //! | `serve.rs` | one node, from its settings to its exit code |
+//! | `logging.rs`, `reload.rs` | its log, and SIGHUP |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
 //!
 //! The program is a library with a small `main` so that the integration tests can build it as a binary of their own.
@@ -17,6 +18,7 @@ mod dev;
 mod logging;
 #[cfg(feature = "planted")]
 mod planted;
+mod reload;
 mod serve;
 
 use std::ffi::OsString;
@@ -65,7 +67,10 @@ fn dispatch(matches: &ArgMatches) -> Exit {
     match matches.subcommand() {
         Some(("serve", matches)) => match config::from_matches(matches) {
             Ok(settings) if matches.get_flag("print-config") => print(config::effective(&settings).trim_end()),
-            Ok(settings) => serve::run(settings, matches.get_flag("until-stdin-ends")),
+            Ok(settings) => {
+                let (again, until_stdin_ends) = (matches.clone(), matches.get_flag("until-stdin-ends"));
+                serve::run(settings, Box::new(move || config::from_matches(&again)), until_stdin_ends)
+            }
             Err(error) => refuse(&error.to_string()),
         },
         Some(("dev", matches)) => dev::run(dev::Options {

@@ -1,24 +1,147 @@
-//! Logs go to stderr.
+//! Logs: lines for people or JSON, to stderr or to a file that can be opened anew.
 
-use std::io::IsTerminal as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
-/// Starts logging with a filter such as `info,replica=debug`, and makes every panic end the process: a node that met a
-/// bug must not serve on.
-pub(crate) fn start(filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| format!("log: `{filter}` is not a filter: {error}"))?;
-    tracing_subscriber::fmt()
+use crate::config::{LogFormat, Settings};
+
+/// Replaces the filter of a program that runs.
+type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+/// What can be changed about the logs while the program runs.
+pub(crate) struct Logs {
+    out: Out,
+    set_filter: SetFilter,
+}
+
+/// Where lines go: to a file, or to stderr when there is none.
+#[derive(Clone, Default)]
+struct Out(Arc<Mutex<Option<File>>>);
+
+impl Out {
+    fn lock(&self) -> MutexGuard<'_, Option<File>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the file, also when it is open: it may have been renamed. The one before stays when that fails.
+    fn open(&self, file: &Path) -> Result<(), String> {
+        let opened = match file.as_os_str().is_empty() {
+            true => None,
+            false => {
+                // Paths and addresses of clients are not for every user of the machine.
+                let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(file);
+                Some(opened.map_err(|error| format!("log_file: cannot open {}: {error}", file.display()))?)
+            }
+        };
+        *self.lock() = opened;
+        Ok(())
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut *self.lock() {
+            Some(file) => file.write(bytes),
+            None => io::stderr().write(bytes),
+        }
+    }
+
+    // A line is written as a whole: the guard is kept to its end.
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut *self.lock() {
+            Some(file) => file.write_all(bytes),
+            None => io::stderr().write_all(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Out {
+    type Writer = Out;
+
+    fn make_writer(&self) -> Out {
+        self.clone()
+    }
+}
+
+impl Logs {
+    /// Takes over filter and file of another configuration.
+    pub(crate) fn change(&self, settings: &Settings) -> Result<(), String> {
+        let filter = filter(settings)?;
+        self.out.open(&settings.log_file)?;
+        (self.set_filter)(filter)
+    }
+}
+
+/// Starts logging, and makes every panic end the process: a node that met a bug must not serve on.
+pub(crate) fn start(settings: &Settings) -> Result<Logs, String> {
+    let filter = filter(settings)?;
+    let out = Out::default();
+    out.open(&settings.log_file)?;
+    let for_people = settings.log_file.as_os_str().is_empty() && io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(out.clone())
+        .with_ansi(for_people && settings.log_format == LogFormat::Text)
         // Or a closed stderr would end the process with a panic about printing.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    let set_filter: SetFilter = match settings.log_format {
+        LogFormat::Text => {
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.init();
+            Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
+        }
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.init();
+            Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
+        }
+    };
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
         std::process::abort();
     }));
-    Ok(())
+    Ok(Logs { out, set_filter })
+}
+
+/// A filter such as `info,replica=debug`.
+fn filter(settings: &Settings) -> Result<EnvFilter, String> {
+    let text = &settings.log;
+    EnvFilter::try_new(text).map_err(|error| format!("log: `{text}` is not a filter: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_opened_anew_where_it_was_renamed_and_the_one_before_stays_where_it_cannot_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, old) = (dir.path().join("node.log"), dir.path().join("node.log.1"));
+        let mut out = Out::default();
+        out.open(&file).unwrap();
+        out.write_all(b"one\n").unwrap();
+        std::fs::rename(&file, &old).unwrap();
+        out.write_all(b"two\n").unwrap();
+        out.open(&file).unwrap();
+        out.write_all(b"three\n").unwrap();
+        let refused = out.open(&dir.path().join("missing/node.log")).unwrap_err();
+        assert!(refused.starts_with("log_file: cannot open "), "{refused}");
+        out.write_all(b"four\n").unwrap();
+        let read = |file| std::fs::read_to_string(file).unwrap();
+        assert_eq!([read(&old), read(&file)], ["one\ntwo\n", "three\nfour\n"]);
+    }
 }

@@ -1,7 +1,8 @@
 //! One node, from its settings to its exit code.
 
+use std::io::IsTerminal as _;
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use replica::{Failure, Replica};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -9,13 +10,15 @@ use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
 use crate::config::Settings;
+use crate::reload::{ReadSettings, Reload};
 use crate::{Exit, logging, refuse, say};
 
-/// Runs a node until it is told to stop, or fails.
-pub(crate) fn run(settings: Settings, until_stdin_ends: bool) -> Exit {
-    if let Err(reason) = logging::start(&settings.log) {
-        return refuse(&reason);
-    }
+/// Runs a node until it is told to stop, or fails. `read` reads its settings again.
+pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool) -> Exit {
+    let logs = match logging::start(&settings) {
+        Ok(logs) => logs,
+        Err(reason) => return refuse(&reason),
+    };
     #[cfg(feature = "planted")]
     if let Err(reason) = crate::planted::plant() {
         return refuse(&reason);
@@ -24,9 +27,16 @@ pub(crate) fn run(settings: Settings, until_stdin_ends: bool) -> Exit {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&format!("cannot start threads: {error}")),
     };
-    let exit = match runtime.block_on(serve(settings, until_stdin_ends)) {
+    let has_file = !settings.log_file.as_os_str().is_empty();
+    let reload = Reload::new(read, logs, settings.clone());
+    let exit = match runtime.block_on(serve(settings, reload, until_stdin_ends)) {
         Ok(exit) => exit,
-        Err(reason) => refuse(&reason),
+        Err(reason) => {
+            if has_file {
+                error!(reason, "not started");
+            }
+            refuse(&reason)
+        }
     };
     // What is still running has had its time.
     runtime.shutdown_background();
@@ -49,17 +59,25 @@ fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
 struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
+    /// The end of the terminal that the node was started in. Elsewhere the signal means something else.
+    hangup: Option<Signal>,
     stdin_ended: Option<oneshot::Receiver<()>>,
     /// A file that may not grow is a disk error like others, and no reason for the kernel to end the process.
     _file_too_large: Signal,
 }
 
 impl StopSignals {
-    fn listen(until_stdin_ends: bool) -> Result<StopSignals, String> {
+    /// And what SIGHUP reloads, where it does not stop the node.
+    fn listen(until_stdin_ends: bool, reload: Reload) -> Result<StopSignals, String> {
         let listen = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
+        let mut hangup = Some(listen(SignalKind::hangup())?);
+        if let Some(hangup) = hangup.take_if(|_| !std::io::stdin().is_terminal()) {
+            tokio::spawn(reload.on(hangup));
+        }
         Ok(StopSignals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup,
             stdin_ended: until_stdin_ends.then(stdin_ended),
             _file_too_large: listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
@@ -72,9 +90,16 @@ impl StopSignals {
                 None => std::future::pending().await,
             }
         };
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
+            _ = hangup => "SIGHUP",
             () = stdin_ended => "end of stdin",
         }
     }
@@ -90,25 +115,49 @@ fn stdin_ended() -> oneshot::Receiver<()> {
     rx
 }
 
+/// Where clients are let in.
+struct Doors {
+    http: tls::Listeners,
+    zookeeper: Option<tls::Listeners>,
+}
+
+impl Doors {
+    fn listen(settings: &Settings) -> Result<Doors, String> {
+        let http_listen = settings.http_listen.expect("checked settings have it");
+        let http = tls::Listeners {
+            plain: Some(async_listener("http_listen", http_listen)?),
+            secure: secure("http_tls_listen", settings.http_tls_listen, settings)?,
+        };
+        let zookeeper = tls::Listeners {
+            plain: settings.zookeeper_listen.map(|addr| async_listener("zookeeper_listen", addr)).transpose()?,
+            secure: secure("zookeeper_tls_listen", settings.zookeeper_tls_listen, settings)?,
+        };
+        let zookeeper = Some(zookeeper).filter(|listeners| listeners.plain.is_some() || listeners.secure.is_some());
+        Ok(Doors { http, zookeeper })
+    }
+}
+
+/// Where it serves, for the line on stdout.
+fn addresses(settings: &Settings) -> String {
+    let also = |what: &str, addr: Option<SocketAddr>| addr.map(|addr| format!("{what}{addr}")).unwrap_or_default();
+    [
+        also("http://", settings.http_listen),
+        also(", https://", settings.http_tls_listen),
+        also(" and for ZooKeeper clients on ", settings.zookeeper_listen),
+        also(" and for ZooKeeper clients with TLS on ", settings.zookeeper_tls_listen),
+    ]
+    .concat()
+}
+
 /// `Err` says why the node did not start.
-async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, String> {
-    let mut stop = StopSignals::listen(until_stdin_ends)?;
-    let http_listen = settings.http_listen.expect("checked settings have it");
-    let http = listen("http_listen", http_listen)?;
+async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Result<Exit, String> {
+    let mut stop = StopSignals::listen(until_stdin_ends, reload)?;
+    let doors = Doors::listen(&settings)?;
     let peers = listen("peer_listen", settings.replica.peer_listen)?;
-    let http = tls::Listeners {
-        plain: Some(tokio::net::TcpListener::from_std(http).map_err(|error| format!("http_listen: {error}"))?),
-        secure: secure("http_tls_listen", settings.http_tls_listen, &settings)?,
-    };
-    let zookeeper = tls::Listeners {
-        plain: settings.zookeeper_listen.map(|addr| async_listener("zookeeper_listen", addr)).transpose()?,
-        secure: secure("zookeeper_tls_listen", settings.zookeeper_tls_listen, &settings)?,
-    };
-    let zookeeper = Some(zookeeper).filter(|listeners| listeners.plain.is_some() || listeners.secure.is_some());
-    let node_id = settings.replica.node_id;
-    let cluster_id = settings.replica.cluster_id.clone();
+    let (addresses, replica_config) = (addresses(&settings), settings.replica.clone());
+    let (node_id, cluster_id) = (replica_config.node_id, replica_config.cluster_id.clone());
     let replica = tokio::select! {
-        started = Replica::start_on(settings.replica, peers) => started.map_err(|error| error.to_string())?,
+        started = Replica::start_on(replica_config, peers) => started.map_err(|error| error.to_string())?,
         reason = stop.next() => {
             info!(reason, "stopped while starting");
             return Ok(Exit::Clean);
@@ -116,49 +165,63 @@ async fn serve(settings: Settings, until_stdin_ends: bool) -> Result<Exit, Strin
     };
     let failed = replica.failed();
     let (stop_doors, doors_stop) = watch::channel(false);
-    let door = tokio::spawn(rest::serve(http, replica.clone(), settings.rest, told(doors_stop.clone())));
-    if zookeeper.is_none() {
-        let replica = replica.clone();
-        tokio::spawn(async move { wire::announce_no_door(&replica).await });
-    }
-    let zookeeper =
-        zookeeper.map(|listener| tokio::spawn(wire::serve(listener, replica.clone(), settings.wire, told(doors_stop))));
-    let also = |what: &str, addr: Option<SocketAddr>| addr.map(|addr| format!("{what}{addr}")).unwrap_or_default();
-    let and_zookeeper = [
-        also(", https://", settings.http_tls_listen),
-        also(" and for ZooKeeper clients on ", settings.zookeeper_listen),
-        also(" and for ZooKeeper clients with TLS on ", settings.zookeeper_tls_listen),
-    ]
-    .concat();
-    say(&format!("zlock node {node_id} of cluster {cluster_id} serves on http://{http_listen}{and_zookeeper}"));
+    let http = tokio::spawn(rest::serve(doors.http, replica.clone(), settings.rest.clone(), told(doors_stop.clone())));
+    let zookeeper = match doors.zookeeper {
+        Some(listeners) => {
+            let served = wire::serve(listeners, replica.clone(), settings.wire.clone(), told(doors_stop));
+            Some(tokio::spawn(served))
+        }
+        None => {
+            let replica = replica.clone();
+            tokio::spawn(async move { wire::announce_no_door(&replica).await });
+            None
+        }
+    };
+    say(&format!("zlock node {node_id} of cluster {cluster_id} serves on {addresses}"));
 
     tokio::select! {
-        reason = failed => {
-            // At once: a node that cannot trust its disk has nothing to tell anyone, and others wait to take over.
-            error!(%reason, "this node cannot go on");
-            return Ok(match reason {
-                Failure::Broken(_) => Exit::Failed,
-                Failure::Contradiction(_) => Exit::Contradiction,
-            });
+        // At once: a node that cannot trust its disk has nothing to tell anyone, and others wait to take over.
+        reason = failed => return Ok(give_up(&replica, &reason)),
+        reason = stop.next() => {
+            let (role, term, zxid) = standing(&replica);
+            info!(reason, role, term, zxid, "stopping");
         }
-        reason = stop.next() => info!(reason, "stopping"),
     }
+    let began = Instant::now();
     let stopped = async {
         // The doors first: that of HTTP takes those who wait here out of their queues, for which it needs a node that still
         // writes.
         let _ = stop_doors.send(true);
-        let _ = door.await;
+        let _ = http.await;
         if let Some(zookeeper) = zookeeper {
             let _ = zookeeper.await;
         }
         replica.shutdown().await;
     };
-    let in_time = tokio::time::timeout(Duration::from_millis(settings.stop_timeout_ms), stopped).await.is_ok();
-    if in_time {
-        return Ok(Exit::Clean);
+    let stop_timeout_ms = settings.stop_timeout_ms.saturating_add(settings.rest.drain_time_ms);
+    if tokio::time::timeout(Duration::from_millis(stop_timeout_ms), stopped).await.is_err() {
+        warn!(stop_timeout_ms, "the clean stop took too long and was cut short");
+        return Ok(Exit::Failed);
     }
-    warn!(stop_timeout_ms = settings.stop_timeout_ms, "the clean stop took too long and was cut short");
-    Ok(Exit::Failed)
+    let (_, term, zxid) = standing(&replica);
+    info!(took_ms = began.elapsed().as_millis() as u64, term, zxid, "stopped");
+    Ok(Exit::Clean)
+}
+
+fn give_up(replica: &Replica, reason: &Failure) -> Exit {
+    let exit = match reason {
+        Failure::Broken(_) => Exit::Failed,
+        Failure::Contradiction(_) => Exit::Contradiction,
+    };
+    let (role, term, zxid) = standing(replica);
+    error!(%reason, exit_code = exit as u8, role, term, zxid, "this node cannot go on");
+    exit
+}
+
+/// Role, term and the last zxid that it has applied.
+fn standing(replica: &Replica) -> (&'static str, u64, u64) {
+    let status = replica.status();
+    (status.role.as_str(), status.term.0, status.applied.0)
 }
 
 /// Resolves when the doors are to close.

@@ -1,7 +1,7 @@
 //! A node with TLS, and the commands of a client that come by it: real processes and real files.
 
 #[path = "../../../crates/tls/tests/authority/mod.rs"]
-mod authority;
+pub(crate) mod authority;
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -113,3 +113,18 @@ fn no_line_of_prose_is_wider_than_a_page() {
     }
     none(findings);
 }
+
+/// What operators look for in logs, and what their alarms match.
+#[test]
+fn every_message_of_the_log_that_is_documented_is_in_the_sources() {
+    let page = std::fs::read_to_string(root().join("docs/operating.md")).unwrap();
+    let (_, table) = page.split_once("<!-- begin of the table of messages -->").expect("the page has the first mark");
+    let (table, _) = table.split_once("<!-- end of the table of messages -->").expect("the page has the second mark");
+    let sources: Vec<_> = texts(".rs").into_iter().filter(|file| file.path.starts_with("crates/")).collect();
+    // The first cell of each row names messages.
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let messages: Vec<&str> = cells.flat_map(|cell| cell.trim_matches('`').split("`, `")).collect();
+    assert!(messages.len() > 30, "{messages:?}");
+    let is_missing = |message: &&str| !sources.iter().any(|file| file.text.contains(&format!("\"{message}\"")));
+    none(messages.into_iter().filter(is_missing).map(|message| format!("no source says \"{message}\"")).collect());
+}

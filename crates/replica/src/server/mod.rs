@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::node::Node;
+use crate::seldom::Seldom;
 use crate::transport::{Callers, Framed, Lane, Listener, Place, Stream, welcome};
 
 /// Held, as a sender of nothing, by every connection that may owe answers to questions.
@@ -26,6 +27,7 @@ type MayAnswer = mpsc::WeakSender<Infallible>;
 pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let callers = Arc::<Callers>::default();
+    let unaccepted = Seldom::default();
     let (answering, mut answered) = mpsc::channel(1);
     let may_answer = answering.downgrade();
     let mut answering: Option<Answering> = Some(answering);
@@ -52,7 +54,9 @@ pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
                 }
                 // Out of file descriptors, most likely: give the others time to end.
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a peer");
+                    if let Some(times) = unaccepted.note(Instant::now()) {
+                        tracing::warn!(%error, times, "cannot accept a peer");
+                    }
                     sleep(Duration::from_millis(50)).await;
                 }
             },
@@ -84,7 +88,9 @@ async fn connection(node: Arc<Node>, stream: Stream, place: Place, may_answer: M
         // A stranger can bring this about as often as it likes.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             if let Some(times) = node.refused.note(Instant::now()) {
-                tracing::warn!(?addr, %error, times, "refused at the peer port: no member says this");
+                // A text, so that what a stranger says is quoted and begins no line of its own.
+                let (addr, error) = (addr.map(|addr| addr.to_string()), error.to_string());
+                tracing::warn!(addr, error, times, "refused at the peer port: no member says this");
             }
         }
         Err(error) => tracing::debug!(%error, "peer connection ended"),

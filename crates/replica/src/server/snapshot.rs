@@ -40,7 +40,7 @@ pub(super) async fn receive(node: &Arc<Node>, mut framed: Framed) -> io::Result<
     let answer = match installed.await {
         Ok(vote) => SnapshotAnswer::Done(vote),
         Err(error) => {
-            if let Some(times) = node.refused.note(Instant::now()) {
+            if let Some(times) = node.uninstalled.note(Instant::now()) {
                 tracing::warn!(%error, times, "a snapshot was not installed");
             }
             SnapshotAnswer::Failed(error.to_string())

@@ -123,6 +123,9 @@ impl Task {
                 Ok(framed) => {
                     self.retry_at = None;
                     let lost = self.serve(framed, first).await;
+                    if lost.kind() == io::ErrorKind::TimedOut {
+                        self.target.reach.lost(&lost);
+                    }
                     tracing::debug!(peer = self.target.to, lane = ?self.target.lane, %lost, "peer connection closed");
                 }
                 Err(error) => {
@@ -300,7 +303,8 @@ mod tests {
     /// A channel from node 1 to whoever listens.
     fn open(listener: &TcpListener, stop: &Stop) -> Channel {
         let addr = listener.local_addr().unwrap().to_string().as_str().into();
-        let target = Target { identity: identity(1), to: 2, addr, lane: Lane::Control, silence: SILENCE };
+        let (lane, reach) = (Lane::Control, Arc::default());
+        let target = Target { identity: identity(1), to: 2, addr, lane, silence: SILENCE, reach };
         Channel::open(target, stop.clone())
     }
 

@@ -11,6 +11,7 @@ use super::frame::{Framed, Terms, malformed};
 use super::messages::{Hello, Lane, PROTOCOL_VERSION, Welcome};
 use super::rules::{Horizon, Rules};
 use super::stream::Stream;
+use crate::reach::Reach;
 
 /// All that a caller hears who is turned away. Why is in the log of the node that was called: a stranger need not learn the
 /// cluster's name or members here.
@@ -78,6 +79,8 @@ pub(crate) struct Target {
     pub(crate) lane: Lane,
     /// How long a peer may be silent.
     pub(crate) silence: Duration,
+    /// Learns what each try comes to.
+    pub(crate) reach: Arc<Reach>,
 }
 
 impl Target {
@@ -86,7 +89,13 @@ impl Target {
     /// # Errors
     /// The peer's words when it refuses.
     pub(crate) async fn connect(&self) -> io::Result<Framed> {
-        timeout(self.silence, self.shake_hands()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        let connected = timeout(self.silence, self.shake_hands()).await;
+        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        match &connected {
+            Ok(_) => self.reach.reached(),
+            Err(error) => self.reach.lost(error),
+        }
+        connected
     }
 
     async fn shake_hands(&self) -> io::Result<Framed> {
@@ -105,10 +114,7 @@ impl Target {
                 framed.set_terms(Terms { frame_bytes_max, rules, place: None });
                 Ok(framed)
             }
-            Some(Welcome::Refused(why)) => {
-                tracing::warn!(peer = self.to, addr = %self.addr, %why, "a peer refuses this node");
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
-            }
+            Some(Welcome::Refused(why)) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
@@ -156,8 +162,8 @@ mod tests {
         let expected = expected.map_err(str::to_string);
         async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let addr = listener.local_addr().unwrap().to_string().as_str().into();
-            let target = Target { identity: caller, to, addr, lane: Lane::Control, silence: WITHIN };
+            let (addr, reach) = (listener.local_addr().unwrap().to_string().as_str().into(), Arc::<Reach>::default());
+            let target = Target { identity: caller, to, addr, lane: Lane::Control, silence: WITHIN, reach };
             let answering = async {
                 let mut framed = Framed::new(listener.accept().await.unwrap().0, WITHIN).unwrap();
                 let (place, _) = Arc::<Callers>::default().enter(None);

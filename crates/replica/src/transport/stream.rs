@@ -1,7 +1,7 @@
 //! The connection below a lane: TCP, or what a simulation takes for it.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 
 use crate::simulation::{Duplex, world};
@@ -36,7 +36,7 @@ impl From<TcpStream> for Stream {
 impl Stream {
     pub(crate) async fn connect(addr: &str) -> io::Result<Stream> {
         match world() {
-            None => TcpStream::connect(addr).await.map(Stream::Tcp),
+            None => TcpStream::connect(&*resolve(addr).await?).await.map(Stream::Tcp),
             Some(world) => world.connect(addr).await.map(Stream::Simulated),
         }
     }
@@ -89,6 +89,15 @@ impl Stream {
             }
         }
     }
+}
+
+/// The addresses of `host:port`. A name that has none is an error of its own kind, whatever the system calls it.
+async fn resolve(addr: &str) -> io::Result<Vec<SocketAddr>> {
+    let unresolvable = |why: &dyn std::fmt::Display| {
+        io::Error::new(io::ErrorKind::NotFound, format!("{addr} cannot be resolved: {why}"))
+    };
+    let addrs: Vec<_> = lookup_host(addr).await.map_err(|error| unresolvable(&error))?.collect();
+    if addrs.is_empty() { Err(unresolvable(&"the name has no address")) } else { Ok(addrs) }
 }
 
 /// Where peers come in.

@@ -53,6 +53,8 @@ impl Server {
     }
 }
 
+const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
 /// Everything until the server closes.
 async fn read_to_end(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
@@ -90,14 +92,55 @@ async fn requests_are_served_one_after_another_on_one_connection() {
 #[tokio::test]
 async fn a_full_house_says_so() {
     let server = Server::start(RestConfig { connections_max: 1, ..RestConfig::default() }).await;
-    let mut first = server.send("HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let mut first = server.send(LOOK).await;
     read_head(&mut first).await;
+    first.write_all(b"GET /v1/znodes/a?watch=data&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let refused = read_to_end(server.connect().await).await;
     assert!(refused.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{refused}");
     assert!(refused.contains("retry-after: 1\r\n") && refused.contains("too many connections"), "{refused}");
     assert!(refused.contains("zlock-node: 1\r\n"), "{refused}");
     drop(first);
     server.until_there_is_room().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_gives_way_in_a_full_house() {
+    let server = Server::start(RestConfig { connections_max: 1, ..RestConfig::default() }).await;
+    let mut idle = server.send(LOOK).await;
+    read_head(&mut idle).await;
+    server.until_there_is_room().await;
+    assert_eq!(read_to_end(idle).await, "");
+}
+
+#[tokio::test]
+async fn a_door_that_drains_serves_on_and_closes_with_each_answer() {
+    let server = Server::start(RestConfig { drain_time_ms: 600_000, ..RestConfig::default() }).await;
+    let mut kept = server.send(LOOK).await;
+    read_head(&mut kept).await;
+    server.stop.send(()).unwrap();
+    let close = "\r\nconnection: close\r\n";
+    // New connections are let in, and told to go elsewhere.
+    let told = timeout(PATIENCE, async {
+        loop {
+            let mut stream = TcpStream::connect(server.addr).await.unwrap();
+            stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+            let head = read_head(&mut stream).await;
+            if head.starts_with("HTTP/1.1 503 ") {
+                return format!("{head}{}", read_to_end(stream).await);
+            }
+        }
+    });
+    let told = told.await.expect("it drains in time");
+    assert!(told.contains(close) && told.contains("not ready: draining"), "{told}");
+    // One that was there is not cut: its next request is answered.
+    kept.write_all(LOOK.as_bytes()).await.unwrap();
+    let answer = read_to_end(kept).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(close), "{answer}");
+    server.task.abort();
+
+    let Server { stop, task, .. } = Server::start(RestConfig { drain_time_ms: 50, ..RestConfig::default() }).await;
+    stop.send(()).unwrap();
+    timeout(PATIENCE, task).await.expect("it ends when its time is over").unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -129,7 +172,8 @@ async fn a_long_answer_that_was_taken_makes_room_for_the_next() {
 
 #[tokio::test]
 async fn slow_heads_and_idle_connections_are_closed() {
-    let server = Server::start(RestConfig { header_read_timeout_ms: 100, ..RestConfig::default() }).await;
+    let config = RestConfig { header_read_timeout_ms: 100, idle_timeout_ms: 100, ..RestConfig::default() };
+    let server = Server::start(config).await;
     // Never sent, half a head, and idle after an answer.
     assert_eq!(read_to_end(server.connect().await).await, "");
     let half = read_to_end(server.send("GET /livez HTTP/1.1\r\nhost:").await).await;

@@ -41,6 +41,7 @@ async fn ask(stream: &mut TcpStream, request: &str) -> String {
 }
 
 const WRITE: &str = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20\r\n\r\n{\"timeout_ms\":30000}";
+const WATCH: &str = "GET /v1/znodes/watched?watch=data&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// 64 of them took all the memory that there is for bodies, while they had sent 64 bytes.
@@ -119,15 +120,18 @@ async fn bodies_that_have_come_have_a_bound() {
 #[tokio::test]
 async fn connections_of_one_address_leave_room_for_others() {
     let config = RestConfig { connections_max: 8, connections_per_address_max: 2, ..RestConfig::default() };
-    let (_node, addr) = serve(config).await;
+    let (node, addr) = serve(config).await;
     let mut kept = [connect_from(1, addr).await, connect_from(1, addr).await];
     for stream in &mut kept {
         assert!(ask(stream, LOOK).await.starts_with("HTTP/1.1 200 "));
+        // An idle one would give way.
+        stream.write_all(WATCH.as_bytes()).await.unwrap();
     }
     let refused = ask(&mut connect_from(1, addr).await, "").await;
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert!(ask(&mut connect_from(2, addr).await, LOOK).await.starts_with("HTTP/1.1 200 "));
-    assert!(ask(&mut kept[0], LOOK).await.starts_with("HTTP/1.1 200 "), "who is there stays");
+    node.post("/v1/znodes/watched", "x").await.expect(201);
+    assert!(ask(&mut kept[0], "").await.starts_with("HTTP/1.1 200 "), "a connection that waits stays");
 
     // A proxy stands for many clients.
     let exempt = "127.0.0.1".parse().unwrap();

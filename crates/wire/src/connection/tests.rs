@@ -78,7 +78,13 @@ impl Node {
     async fn connect(&self, source: Option<IpAddr>) -> Peer {
         let door = Arc::clone(&self.door);
         let secret_hash = [7; 32];
-        let open = Op::OpenSession { secret_hash, timeout_ms: 30_000, label: String::new(), address: None };
+        let open = Op::OpenSession {
+            secret_hash,
+            timeout_ms: 30_000,
+            label: String::new(),
+            address: None,
+            client: znode::ClientInfo::default(),
+        };
         let opened = door.replica.propose(replica_request(open), door.propose_deadline()).await.unwrap();
         let Ok(Reply::SessionOpened { session, .. }) = opened.reply else { panic!("an open was not answered as one") };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -13,6 +13,10 @@ use super::{ConfigError, Settings};
 const BATCH_MAX: usize = 4_096;
 /// Threads of one node: more of them only wake each other.
 const THREADS_MAX: usize = 1_024;
+/// How long a connection may be idle: a second is needed to ask again, and after an hour no client does.
+const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
+/// How long a stop may be put off.
+const DRAIN_MS_MAX: u64 = 300_000;
 /// The same of one znode's data.
 const DATA_BYTES_MAX: u32 = 8 << 20;
 
@@ -209,6 +213,14 @@ impl Settings {
             (
                 limits.data_bytes_max > DATA_BYTES_MAX,
                 format!("data_max ({}) must be at most {DATA_BYTES_MAX} bytes", limits.data_bytes_max),
+            ),
+            (
+                !IDLE_MS.contains(&self.rest.idle_timeout_ms),
+                format!("idle_timeout ({}ms) must be between 1s and 1h", self.rest.idle_timeout_ms),
+            ),
+            (
+                self.rest.drain_time_ms > DRAIN_MS_MAX,
+                format!("drain_time ({}ms) must be at most 5m", self.rest.drain_time_ms),
             ),
             (self.threads > THREADS_MAX, format!("threads ({}) must be at most {THREADS_MAX}", self.threads)),
             (limits.ops_max as usize > BATCH_MAX, format!("ops_max ({}) must be at most {BATCH_MAX}", limits.ops_max)),

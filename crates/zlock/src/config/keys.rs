@@ -57,7 +57,9 @@ keys! {
         http_tls_listen: listen = http_tls_listen, "Where clients connect to with TLS (https); none do unless given.";
         zookeeper_tls_listen: listen = zookeeper_tls_listen, "Where ZooKeeper clients connect to with TLS, as with ZooKeeper's `secureClientPort`; none do unless given.";
         peer_listen: listen = peer_listen, "Where peers connect to; the port of this node's peer_addr unless given.";
-        log: text = log, "What is logged to stderr: error, warn, info, debug, trace, or a list such as `info,rest=debug`.";
+        log: filter = log, "What is logged: error, warn, info, debug, trace or off, or a list such as `info,rest=debug`. SIGHUP reloads it.";
+        log_format: log_format = log_format, "How: `text` for people, or `json`, an object in each line.";
+        log_file: file = log_file, "Where to; stderr unless given. SIGHUP opens the file anew, behind logrotate for example.";
         stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short.";
         threads: count = threads, "Threads that serve clients and peers, beside those of the disk; 0 is one for every two cores.";
     }
@@ -112,12 +114,14 @@ keys! {
         uri_max: size = rest.uri_bytes_max, "A request's URI.";
         header_max: size = rest.header_bytes_max, "Names and values of a request's headers together.";
         headers_max: count = rest.headers_max, "The number of headers.";
-        header_read_timeout: duration = rest.header_read_timeout_ms, "For the head of a request; an idle connection is closed after it.";
+        header_read_timeout: duration = rest.header_read_timeout_ms, "For the head of a request, from its first byte; and from a connection's beginning to its first request.";
+        idle_timeout: duration = rest.idle_timeout_ms, "How long a connection may wait for its next request: longer than a balancer before the node keeps it.";
         write_timeout: duration = rest.write_timeout_ms, "How long a client may take nothing of its answer.";
         propose_timeout: duration = rest.propose_timeout_ms, "How long a write may take until its outcome counts as unknown.";
         read_timeout: duration = rest.read_timeout_ms, "How long a read may take.";
         page_max: count = rest.page_max, "Children, sessions, waiters or locks in one answer.";
         withdraw_timeout: duration = rest.withdraw_timeout_ms, "How long the node tries to take a waiter out of the queue whose client has gone.";
+        drain_time: duration = rest.drain_time_ms, "At a clean stop: for so long the node serves on, is not ready, and ends each connection with its next answer, so that balancers turn to others.";
         shutdown_timeout: duration = rest.shutdown_timeout_ms, "How long open requests may take to end at a clean stop.";
         session_timeout_default: duration = rest.session_timeout_default_ms, "The timeout of a session whose client named none.";
     }

@@ -71,6 +71,23 @@ fn a_value_that_does_not_fit_is_refused_with_its_origin() {
 }
 
 #[test]
+fn a_filter_that_would_mute_the_log_is_refused_with_what_there_is() {
+    for good in ["info", "INFO", "off", "info,rest=debug", "warn, replica::story=info", "debug,openraft=error"] {
+        assert_eq!(load_text(&format!("{THREE}log = \"{good}\"\n"), &[]).unwrap().log, good);
+    }
+    let log = |text: &str, part: &str| refused(&format!("{THREE}log = \"{text}\"\n"), part);
+    log("json", "`json` is not a level; these are: off, error, warn, info, debug, trace; for the form of the lines");
+    log("info,rst=debug", "`rst` is not a part of zlock that logs; these are: zlock, rest, wire, replica");
+    log("info,rest", "`rest` is not a level; these are: off, error, warn, info, debug, trace; give a part its level");
+    log("loud", "`loud` is not a level");
+    log("info,", "`` is not a level");
+    log("rest[span]=debug", "`rest[span]` is not a part");
+    log("", "`` is not a level");
+    assert_eq!(load_text(THREE, &[("log_format", "json")]).unwrap().log_format, super::LogFormat::Json);
+    refused(&format!("{THREE}log_format = \"yaml\"\n"), "`yaml` is neither text nor json");
+}
+
+#[test]
 fn contradictions_are_refused() {
     refused("", "node_id is missing");
     refused("node_id = 1", "members is missing");
@@ -87,6 +104,9 @@ fn contradictions_are_refused() {
     refused(&format!("{THREE}body_max = \"32MiB\"\ndata_max = \"9MiB\"\n"), "at most 8388608");
     refused(&format!("{THREE}ops_max = 5000\n"), "at most 4096");
     refused(&format!("{THREE}threads = 5000\n"), "at most 1024");
+    refused(&format!("{THREE}idle_timeout = \"900ms\"\n"), "idle_timeout (900ms) must be between 1s and 1h");
+    refused(&format!("{THREE}idle_timeout = \"61m\"\n"), "must be between 1s and 1h");
+    refused(&format!("{THREE}drain_time = \"6m\"\n"), "drain_time (360000ms) must be at most 5m");
     refused(&format!("{THREE}zookeeper_answers_max = \"1MiB\"\n"), "at most half of zookeeper_answers_max");
     refused(&THREE.replace("10.0.0.1:7101", "10.0.0.1"), "`10.0.0.1` of member 1 is not `HOST:PORT`");
 }

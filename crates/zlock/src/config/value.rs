@@ -87,6 +87,78 @@ pub mod text {
     }
 }
 
+/// What is logged.
+pub mod filter {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    /// The parts of the program that log, and the libraries that do.
+    const TARGETS: [&str; 10] =
+        ["zlock", "rest", "wire", "replica", "storage", "tls", "openraft", "raft_log", "chunked_wal", "sled"];
+
+    /// What help calls it.
+    pub const NAME: &str = "FILTER";
+
+    /// Takes a list of levels, and of parts of the program with levels: a name that none has would be no error of the library
+    /// that reads it, and mute all others.
+    ///
+    /// # Errors
+    /// When a name is no level and no part of the program.
+    pub fn parse(text: &str) -> Result<String, String> {
+        for one in text.split(',').map(str::trim) {
+            let (target, level) = match one.split_once('=') {
+                Some((target, level)) => (Some(target.trim()), level.trim()),
+                None => (None, one),
+            };
+            let part = target.map(|target| target.split("::").next().unwrap_or_default());
+            if let Some(part) = part.filter(|part| !TARGETS.contains(part)) {
+                return Err(format!("`{part}` is not a part of zlock that logs; these are: {}", TARGETS.join(", ")));
+            }
+            if !LEVELS.contains(&&*level.to_ascii_lowercase()) {
+                let hint = match level.to_ascii_lowercase().as_str() {
+                    "json" | "text" => "; for the form of the lines there is log_format",
+                    level if TARGETS.contains(&level) => "; give a part its level, as in `rest=debug`",
+                    _ => "",
+                };
+                return Err(format!("`{level}` is not a level; these are: {}{hint}", LEVELS.join(", ")));
+            }
+        }
+        Ok(text.to_owned())
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &str) -> String {
+        value.to_owned()
+    }
+}
+
+/// How lines of the log are written.
+pub mod log_format {
+    use crate::config::LogFormat;
+
+    /// What help calls it.
+    pub const NAME: &str = "FORMAT";
+
+    /// Reads `text` or `json`.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse(text: &str) -> Result<LogFormat, String> {
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(format!("`{text}` is neither text nor json")),
+        }
+    }
+
+    /// As `parse` reads it.
+    pub fn show(value: &LogFormat) -> String {
+        match value {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+        .to_owned()
+    }
+}
+
 /// Names and addresses with commas between; none when not given.
 pub mod hosts {
     /// What help calls it.

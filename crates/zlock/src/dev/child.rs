@@ -17,7 +17,7 @@ use super::layout::Node;
 const STOP_WAIT: Duration = Duration::from_secs(15);
 
 /// Variables that are about one node, and so are not passed on to all of them.
-const OWN_VARIABLES: [&str; 7] = [
+const OWN_VARIABLES: [&str; 8] = [
     "ZLOCK_CONFIG",
     "ZLOCK_NODE_ID",
     "ZLOCK_CLUSTER_ID",
@@ -25,6 +25,7 @@ const OWN_VARIABLES: [&str; 7] = [
     "ZLOCK_HTTP_LISTEN",
     "ZLOCK_PEER_LISTEN",
     "ZLOCK_ZOOKEEPER_LISTEN",
+    "ZLOCK_LOG_FILE",
 ];
 
 /// A running node. Dropping it kills it.

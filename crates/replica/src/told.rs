@@ -1,0 +1,95 @@
+//! What the log last said of something that changes: when to say more, and when to wait for it to settle.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many changes are told as soon as they have lasted for the settling time; behind them it doubles each time.
+const FREE: u32 = 6;
+/// Without a line for this long, changes are told as at first.
+const CALM: Duration = Duration::from_secs(300);
+/// The settling time where things change again and again.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+/// The first step to it.
+const SETTLE_STEP: Duration = Duration::from_millis(250);
+
+/// Something that is looked at again and again.
+#[derive(Debug)]
+pub(crate) struct Told<T> {
+    told: T,
+    seen: T,
+    since: Instant,
+    /// How long a change must have lasted.
+    settle: Duration,
+    /// Lines since the last calm.
+    lines: u32,
+    last: Option<Instant>,
+}
+
+impl<T: Clone + PartialEq> Told<T> {
+    /// Nothing has to be told while it is as at first.
+    pub(crate) fn new(first: T, settle: Duration, now: Instant) -> Told<T> {
+        Told { told: first.clone(), seen: first, since: now, settle, lines: 0, last: None }
+    }
+
+    /// What it was when it was told of, if there is a change to tell of now.
+    pub(crate) fn look(&mut self, seen: T, now: Instant) -> Option<T> {
+        if seen != self.seen {
+            self.seen = seen;
+            self.since = now;
+        }
+        if self.last.is_none_or(|last| now - last >= CALM) {
+            self.lines = 0;
+        }
+        if self.seen == self.told || now - self.since < self.settling_time() {
+            return None;
+        }
+        self.lines += 1;
+        self.last = Some(now);
+        Some(std::mem::replace(&mut self.told, self.seen.clone()))
+    }
+
+    /// What was told last.
+    pub(crate) fn told(&self) -> &T {
+        &self.told
+    }
+
+    fn settling_time(&self) -> Duration {
+        match self.lines.checked_sub(FREE) {
+            None => self.settle,
+            Some(over) => (SETTLE_STEP.max(self.settle) * 2_u32.pow(over.min(6))).min(SETTLE_MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_change_is_told_once_when_it_has_settled() {
+        let start = Instant::now();
+        let mut told = Told::new('a', MS * 100, start);
+        let mut look = |ms: u32, seen| told.look(seen, start + MS * ms);
+        assert_eq!([look(0, 'a'), look(10, 'b'), look(50, 'a'), look(200, 'a')], [None; 4], "it was short");
+        assert_eq!([look(300, 'b'), look(399, 'b'), look(400, 'b'), look(500, 'b')], [None, None, Some('a'), None]);
+        assert_eq!([look(600, 'c'), look(700, 'c'), look(900, 'c')], [None, Some('b'), None]);
+    }
+
+    #[test]
+    fn what_changes_without_end_has_few_lines_and_the_last_one_is_true() {
+        let start = Instant::now();
+        let mut told = Told::new(0, Duration::ZERO, start);
+        // It changes 20 times a second for a minute, and stays for a while each fifth second.
+        let seen = |at: u32| if at / 20 % 5 == 4 { at / 100 } else { at };
+        let lines = (0..1_200).filter(|at| told.look(seen(*at), start + MS * 50 * *at).is_some()).count();
+        assert!((FREE as usize..=FREE as usize + 20).contains(&lines), "{lines} lines");
+        assert!(told.look(9_999, start + MS * 60_000).is_none());
+        assert!(told.look(9_999, start + MS * 60_000 + SETTLE_MAX).is_some());
+        assert_eq!(*told.told(), 9_999);
+        // Calm again: at once.
+        assert!(told.look(1, start + MS * 60_000 + SETTLE_MAX + CALM).is_some());
+    }
+}

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""nginx and HAProxy of Debian's in front of three zlock nodes: idle connections, long polls, and one node after the other restarted.
+
+    tests/clients/balancers.py [--seconds 15] [--idle 5s] [--drain 5s] [--cache target/clients/balancers] [--zlock PATH]
+
+Times are shorter than in docs/operating.md and stand in the same order: the balancers keep idle connections to nodes for 3 s and
+nodes for `--idle`; a node that is told to stop serves on for `--drain`. Every answer must be a node's own: none may be the balancer's
+502, 503 or 504, and none may be missing. Exit code: 0 when all passed, 1 when something failed, 75 when neither balancer can be had
+here, or one of them; the last line says why: "NOT RUN: ...".
+"""
+
+import sys
+
+sys.dont_write_bytecode = True
+
+import argparse
+import collections
+import contextlib
+import http.client
+import json
+import random
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from scene import NOT_RUN, Cluster, Debian, Missing, built, free_ports, get, say, wait_until
+
+HAPROXY_PACKAGES = ["haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1"]
+NGINX_PACKAGES = ["nginx"]
+# How long the balancers keep idle connections to nodes, in seconds.
+KEPT_S = 3
+# A long poll, in seconds.
+WAIT_S = 4
+
+HAPROXY = """
+global
+    maxconn 1000
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 60s
+    timeout server 60s
+    timeout http-keep-alive 60s
+    option redispatch 1
+    retries 3
+    option httpchk
+    http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host localhost
+    default-server inter 300ms fall 2 rise 2 pool-purge-delay {kept}s
+frontend clients
+    bind {addr}
+    default_backend zlock
+backend zlock
+    http-reuse safe
+{servers}
+"""
+
+NGINX = """
+daemon off;
+pid {dir}/nginx.pid;
+error_log {dir}/nginx-error.log;
+worker_processes 1;
+events {{ worker_connections 1000; }}
+http {{
+    access_log off;
+    client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi;
+    uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
+    keepalive_timeout 60s;
+    upstream zlock {{
+        zone zlock 64k;
+{servers}
+        keepalive 32;
+        keepalive_timeout {kept}s;
+    }}
+    server {{
+        listen {addr};
+        location / {{
+            proxy_pass http://zlock;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host $http_host;
+            proxy_connect_timeout 2s;
+            proxy_read_timeout 60s;
+        }}
+    }}
+}}
+"""
+
+
+class Answers:
+    """What clients heard, and what they should not have heard."""
+
+    def __init__(self):
+        self.lock, self.counts, self.wrong = threading.Lock(), collections.Counter(), []
+
+    def note(self, who, status, of_a_node, what):
+        with self.lock:
+            self.counts["%s %s" % (who, status)] += 1
+            if not of_a_node:
+                self.wrong.append("%s: %s" % (who, what))
+
+
+def client(balancer, addr, kind, answers, ended):
+    """One client on one connection to a balancer: it is idle, polls or writes until the end."""
+    connection = http.client.HTTPConnection(addr, timeout=WAIT_S + 60)
+    number = 0
+    while not ended.is_set():
+        number += 1
+        method, path, body, headers = "GET", "/v1/cluster", None, {}
+        if kind == "poller":
+            path = "/v1/znodes/polled?watch=data&wait=%ds" % WAIT_S
+        elif kind == "writer" or number % 2:
+            # What a balancer does not try again by itself.
+            method, path, body = "POST", "/v1/znodes/written/n-?mode=persistent-sequential", b"x"
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            told = answer.read()
+            # A node marks its answers; a balancer's own have no such header.
+            node = answer.getheader("zlock-node")
+            answers.note("%s %s" % (balancer, kind), answer.status, node is not None, "%s %s: %d %r" % (method, path, answer.status, told[:80]))
+        except (OSError, http.client.HTTPException) as error:
+            answers.note("%s %s" % (balancer, kind), "none", False, "%s %s: %r" % (method, path, error))
+            connection.close()
+        if kind == "idler":
+            # Around the times after which one side or the other closes.
+            ended.wait(random.uniform(0.5, 2.5) * KEPT_S)
+        elif kind == "writer":
+            ended.wait(random.uniform(0, 0.1))
+    connection.close()
+
+
+@contextlib.contextmanager
+def balancer(name, command, addr, env, log):
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        wait_until(name + " serves", lambda: (get(addr, "/readyz") or (0,))[0] == 200)
+        yield addr
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def haproxy(debian, data, http):
+    (port,) = free_ports(1)
+    addr = "127.0.0.1:%d" % port
+    servers = "\n".join("    server n%d %s check" % (at, one) for at, one in enumerate(http, 1))
+    config = data / "haproxy.cfg"
+    config.write_text(HAPROXY.format(addr=addr, servers=servers, kept=KEPT_S))
+    return [debian.program("usr/sbin/haproxy", "-v"), "-db", "-f", config], addr
+
+
+def nginx(debian, data, http):
+    (port,) = free_ports(1)
+    addr = "127.0.0.1:%d" % port
+    servers = "\n".join("        server %s max_fails=1 fail_timeout=1s;" % one for one in http)
+    config = data / "nginx.conf"
+    config.write_text(NGINX.format(dir=data, addr=addr, servers=servers, kept=KEPT_S))
+    program = debian.program("usr/sbin/nginx", "-v")
+    return [program, "-p", data, "-e", data / "nginx-error.log", "-c", config], addr
+
+
+def rolling_restart(cluster):
+    for at in range(3):
+        began = time.monotonic()
+        cluster.stop(at)
+        took = time.monotonic() - began
+        cluster.start(at)
+        cluster.wait_ready()
+        say("node %d stopped in %.1f s and came back after %.1f s" % (at + 1, took, time.monotonic() - began))
+        # The balancers must have taken it in again before the next one goes.
+        time.sleep(2)
+
+
+def run(words, ways):
+    program = built(words.zlock)
+    flags = ["--idle-timeout", words.idle, "--drain-time", words.drain, "--exempt-addresses", "127.0.0.1"]
+    with contextlib.ExitStack() as stack:
+        data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        cluster = stack.enter_context(Cluster(program, data, *flags))
+        cluster.wait_ready()
+        answers, ended, clients = Answers(), threading.Event(), []
+        addrs = {}
+        for name, (debian, configure) in ways.items():
+            command, addr = configure(debian, data, cluster.http)
+            log = stack.enter_context(open(data / (name + ".log"), "ab"))
+            addrs[name] = stack.enter_context(balancer(name, command, addr, debian.env, log))
+        for addr in addrs.values():
+            for path in ("polled", "written"):
+                connection = http.client.HTTPConnection(addr)
+                connection.request("POST", "/v1/znodes/" + path, b"x")
+                assert connection.getresponse().status in (201, 409)
+        for name, addr in addrs.items():
+            for kind in ["idler"] * 12 + ["poller"] * 6 + ["writer"] * 3:
+                clients.append(threading.Thread(target=client, args=(name, addr, kind, answers, ended)))
+        [one.start() for one in clients]
+        try:
+            time.sleep(words.seconds)
+            say("%d s of idle connections, long polls and writes" % words.seconds, json.dumps(answers.counts))
+            rolling_restart(cluster)
+            time.sleep(WAIT_S)
+        finally:
+            ended.set()
+            [one.join() for one in clients]
+        say("and a rolling restart:", json.dumps(answers.counts))
+        for name in addrs:
+            for kind in ("idler", "poller", "writer"):
+                done = sum(answers.counts["%s %s %d" % (name, kind, status)] for status in (200, 201))
+                assert done > 5, "%s %s did nothing" % (name, kind)
+        assert not answers.wrong, "%d answers are no node's: %s" % (len(answers.wrong), answers.wrong[:10])
+
+
+def main():
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--seconds", type=int, default=15, help="before the first node is restarted")
+    words.add_argument("--idle", default="5s", help="the nodes' idle_timeout: above the %d s of the balancers" % KEPT_S)
+    words.add_argument("--drain", default="5s", help="the nodes' drain_time: the same")
+    words.add_argument("--cache", type=Path, default=Path("target/clients/balancers"))
+    words.add_argument("--zlock", type=Path, help="the program; built when not given")
+    words = words.parse_args()
+    ways, missing = {}, []
+    for name, packages, configure, program in [
+        ("haproxy", HAPROXY_PACKAGES, haproxy, "usr/sbin/haproxy"),
+        ("nginx", NGINX_PACKAGES, nginx, "usr/sbin/nginx"),
+    ]:
+        try:
+            debian = Debian(words.cache.resolve() / name, packages)
+            debian.program(program, "-v")
+            ways[name] = (debian, configure)
+        except Missing as why:
+            missing.append("%s: %s" % (name, why))
+    if ways:
+        run(words, ways)
+        say("no answer of a balancer's own: " + ", ".join(ways))
+    if missing:
+        print("NOT RUN: " + "; ".join(missing), flush=True)
+        return NOT_RUN
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,51 @@
+//! Handshakes that fail: the node's log says why, once in a while for each address.
+
+use std::process::{Command, Stdio};
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpSocket;
+
+use crate::cli::run;
+use crate::harness::{Cluster, Options, PROGRAM, Ports, until};
+use crate::secure::authority::{Authority, Files};
+
+#[tokio::test]
+async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_not_at_each_try() {
+    let (authority, files, ports) = (Authority::new("test authority"), Files::new(), Ports::claim());
+    let (certificate, key) = files.put("server", &authority.server("localhost"));
+    let ca = files.put_certificate("ca", &authority.pem());
+    let addr = ports.addr(0);
+    let mut cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
+    let config = cluster.config(1).to_owned();
+    let text = std::fs::read_to_string(&config).unwrap();
+    let tls = format!("http_tls_listen = \"{addr}\"\ntls_clients = \"required\"\ntls_client_ca = {ca:?}\n");
+    let own = format!("tls_certificate = {certificate:?}\ntls_key = {key:?}\n");
+    std::fs::write(&config, [text, tls, own].concat()).unwrap();
+    cluster.restart(1);
+    cluster.all_ready().await;
+    let lines = |address: &str, reason: &str| {
+        let log = cluster.log(1);
+        let failed = log.lines().filter(|line| line.contains("a TLS handshake failed") && line.contains(reason));
+        failed.filter(|line| line.contains(&format!("addr={address}:"))).count()
+    };
+
+    // It tries more than once.
+    let mut command = Command::new(PROGRAM);
+    let endpoint = addr.replace("127.0.0.1", "https://localhost");
+    command.env("ZLOCK_ENDPOINTS", endpoint).args(["get", "/a", "--timeout", "2s", "--ca"]).arg(&ca);
+    command.stdin(Stdio::null());
+    let (code, _, stderr) = run(command).await;
+    assert_ne!(code, 0, "{stderr}");
+    assert_eq!(lines("127.0.0.1", "peer sent no certificates"), 1, "{}", cluster.log(1));
+
+    // One that speaks no TLS, from another address.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut stream = socket.connect(addr.parse().unwrap()).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    until("the log says what came", async || (lines("127.0.0.2", "InvalidContentType") == 1).then_some(())).await;
+    // One that is opened and closed again, as a balancer looks whether a port is open, has no line.
+    drop(stream);
+    drop(tokio::net::TcpStream::connect(&addr).await.unwrap());
+    assert_eq!(cluster.log(1).matches("a TLS handshake failed").count(), 2, "{}", cluster.log(1));
+}

@@ -82,7 +82,7 @@ fn tls_options() -> [Arg; 3] {
     ]
 }
 
-/// `30s`, `250ms`, `5m`, `1h` or plain milliseconds.
+/// `30s`, `250ms`, `5m` or `1h`; only 0 needs no unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let Millis(ms) = text.parse().map_err(|error: protocol::DurationError| error.to_string())?;
     Ok(Duration::from_millis(ms))

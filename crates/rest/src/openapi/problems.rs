@@ -83,7 +83,7 @@ fn own(id: &str) -> &'static [&'static [ProblemType]] {
 }
 
 /// What any request must keep beyond the schemas: parts of what the refusal says.
-const RULES: &[&str] = &["unknown parameter", "given twice", "bad arguments", "not UTF-8"];
+const RULES: &[&str] = &["unknown parameter", "given twice", "bad arguments", "not UTF-8", "If-Lock: not a znode path"];
 
 /// To JSON Schema `2.0` is an integer. A body that is read into types takes it for none.
 const NO_FRACTION: &str = "invalid type: floating point";

@@ -88,7 +88,11 @@ fn lock_guard(from: &HeaderMap) -> Result<Option<LockGuard>, Problem> {
     let Some(text) = text(from, headers::IF_LOCK)? else { return Ok(None) };
     let bad = || Problem::bad("If-Lock", "write <lock path>;<fencing token>");
     let (path, token) = text.rsplit_once(';').ok_or_else(bad)?;
-    let lock: ZPath = if path.starts_with('/') { crate::paths::decode(path)? } else { return Err(bad()) };
+    let lock: ZPath = match path.starts_with('/').then(|| crate::paths::decode(path)) {
+        Some(Ok(lock)) => lock,
+        Some(Err(_)) => return Err(Problem::bad("If-Lock", "not a znode path before the semicolon")),
+        None => return Err(bad()),
+    };
     let token = token.trim().parse().map_err(|_| bad())?;
     Ok(Some(LockGuard { lock, token: FencingToken(token) }))
 }

@@ -77,7 +77,10 @@ fn add_headers(id: &str, method: &str, operation: &mut Value) {
     }
     if method != "get" && id != "sessionsKeepAlive" {
         let key = "marks retries of one write: a UUID, or any 1 to 128 printable ASCII characters; needs a session";
-        names.push(("header", "Idempotency-Key", key));
+        // A session is opened in none, and a key needs one.
+        if id != "sessionsOpen" {
+            names.push(("header", "Idempotency-Key", key));
+        }
         names.push(("header", "If-Lock", "`<lock path>;<token>`: refused unless the token holds the lock"));
     }
     let named = |(place, name, description)| json!({"name": name, "in": place, "required": false, "description": description, "schema": {"type": "string"}});

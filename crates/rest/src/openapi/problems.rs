@@ -86,7 +86,10 @@ fn own(id: &str) -> &'static [&'static [ProblemType]] {
 }
 
 /// What any request must keep beyond the schemas: parts of what the refusal says.
-const RULES: &[&str] = &["unknown parameter", "given twice", "given once", "bad arguments", "not UTF-8"];
+const RULES: &[&str] = &["unknown parameter", "given twice", "bad arguments", "not UTF-8", "If-Lock: not a znode path"];
+
+/// To JSON Schema `2.0` is an integer. A body that is read into types takes it for none.
+const NO_FRACTION: &str = "invalid type: floating point";
 
 /// The same of one operation.
 fn own_rules(id: &str) -> &'static [&'static str] {
@@ -101,9 +104,13 @@ fn own_rules(id: &str) -> &'static [&'static str] {
             "not the path of a ticket of this lock",
             "belongs to acquires without Idempotency-Key and owner",
         ],
-        "multilocksAcquire" => {
-            &["at most", "mode=semaphore needs one", "1 to limit", "permits and limit belong to mode=semaphore"]
-        }
+        "multilocksAcquire" => &[
+            "at most",
+            NO_FRACTION,
+            "mode=semaphore needs one",
+            "1 to limit",
+            "permits and limit belong to mode=semaphore",
+        ],
         "locksRevoke" | "ticketsLook" | "electionsCampaign" | "multilocksLook" => &["at most", "no lock node"],
         "electionsObserve" | "barriersPass" | "groupsList" => &["at most"],
         "electionsProclaim" => {
@@ -117,7 +124,9 @@ fn own_rules(id: &str) -> &'static [&'static str] {
             &["the root is there already", "the mode needs one", "only with mode=persistent-ttl", "at most"]
         }
         "znodesRead" => &["given together with children", "at most"],
+        "locksSet" => &[NO_FRACTION],
         "txnApply" => &[
+            NO_FRACTION,
             "the root is there already",
             "the mode needs one",
             "only with mode=persistent-ttl",
@@ -145,7 +154,9 @@ pub(super) fn responses(id: &str, method: &str) -> Vec<(u16, Value)> {
     if let Some((_, refused)) = declared.iter_mut().find(|(status, _)| *status == 400) {
         let rules: Vec<&str> = RULES.iter().chain(own_rules(id)).copied().collect();
         let words = refused["description"].as_str().unwrap_or_default();
-        refused["description"] = format!("{words} Beyond the schemas it says: {}.", rules.join("; ")).into();
+        refused["description"] =
+            format!("{words} It also stands for rules that no schema tells, with these words: {}.", rules.join("; "))
+                .into();
         refused["x-rules"] = rules.into();
     }
     declared

@@ -22,6 +22,7 @@ mod leader_killed_under_load;
 mod leader_paused;
 mod memory_bound;
 mod metrics;
+mod own_ghost;
 mod partitioned_follower_catches_up;
 mod recipes;
 mod secure;

@@ -74,7 +74,7 @@ pub struct RevokeRequest {
     pub due_ms: Option<u64>,
     /// Who asked, as far as it is known; only where a lock's queue is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub actor: Option<Actor>,
+    pub actor: Option<Box<Actor>>,
 }
 
 /// `POST /v1/revoke/{path}`.

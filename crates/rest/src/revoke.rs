@@ -51,7 +51,7 @@ pub(crate) async fn wait(replica: &Replica, ticket: &ZPath, deadline: Instant) -
 
 /// For those who may read the lock: with who asked.
 pub(crate) fn shown(revocation: Revocation) -> RevokeRequest {
-    let actor = words::actor(&revocation.by);
+    let actor = words::actor(&revocation.by).map(Box::new);
     RevokeRequest { actor, ..request(revocation) }
 }
 

@@ -78,16 +78,7 @@ impl World {
         let mut world =
             World { state: State::default(), zxid: 0, mode, multi, closed: [ticket.clone(), ticket.clone()], ticket };
         for _ in WHO {
-            world.must(
-                0,
-                Op::OpenSession {
-                    secret_hash: [1; 32],
-                    timeout_ms: 10_000,
-                    label: String::new(),
-                    address: None,
-                    client: znode::ClientInfo::default(),
-                },
-            );
+            world.must(0, open(1, 10_000));
         }
         let bobs = vec![Acl { perms: znode::ALL, scheme: "digest".into(), id: "bob".into() }];
         let open = Acl::open;
@@ -292,22 +283,16 @@ fn in_turn_rows(world: &World) -> Rows<Op> {
     rows.into_iter().map(|(op, cells)| (turn(op), cells)).collect()
 }
 
+fn open(secret: u8, timeout_ms: u32) -> Op {
+    let (label, client) = (String::new(), znode::ClientInfo::default());
+    Op::OpenSession { secret_hash: [secret; 32], timeout_ms, label, address: None, client }
+}
+
 /// Operations about locks and sessions, each followed by the next kind.
 fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
     let (ticket, mode) = (world.ticket.clone(), world.mode);
     match op {
-        None => {
-            vec![(
-                Op::OpenSession {
-                    secret_hash: [2; 32],
-                    timeout_ms: 1,
-                    label: String::new(),
-                    address: None,
-                    client: znode::ClientInfo::default(),
-                },
-                ANY,
-            )]
-        }
+        None => vec![(open(2, 1), ANY)],
         Some(Op::OpenSession { .. }) => {
             let no = Err(Error::AuthFailed);
             vec![(Op::CloseSession { session: SessionId(1) }, [YES, no, no, no])]

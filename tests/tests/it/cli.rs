@@ -176,6 +176,10 @@ async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() 
     assert_eq!(run(zlock(&cluster, &["lock", "l", "--wait", "100ms", "--", "true"])).await.0, 124);
     let locks = done(&cluster, &["locks"]).await;
     assert!(locks.contains("/l ") && locks.contains("holds"), "{locks}");
+    // Whom to ask: the program that holds, as it is seen by those who wait.
+    let client = format!(", pid {}, zlock", locked.cli.id());
+    assert!(locks.contains(&client), "{locks}");
+    assert!(done(&cluster, &["sessions"]).await.contains(&client));
     assert!(done(&cluster, &["revoke", "l"]).await.starts_with("asked /l/_c_"));
     done(&cluster, &["create", "none"]).await;
     for args in [["release", "none"], ["release", "none/x"]] {

@@ -29,6 +29,7 @@ mod local_cluster;
 mod log_story;
 mod memory_bound;
 mod metrics;
+mod own_ghost;
 mod partitioned_follower_catches_up;
 mod recipes;
 mod secure;

@@ -163,6 +163,24 @@ async fn a_silent_client_loses_its_session_and_one_that_pings_or_asks_does_not()
     assert_eq!(watching.exists("/silent", false).await, Err(error::NO_NODE));
 }
 
+/// All that is known of a ZooKeeper client; and who deletes the lock node of another is named in the lock's past.
+#[tokio::test]
+async fn a_session_says_where_its_client_is() {
+    let node = Node::start().await;
+    let (mut first, mut second) = (node.client().await, node.client().await);
+    first.create("/l", 0).await.unwrap();
+    let ticket = first.create("/l/x-", 3).await.unwrap();
+    second.delete(&ticket).await.unwrap();
+    let state = node.replica.state();
+    let client = &state.session(znode::SessionId(first.session as u64)).unwrap().client;
+    let known = ("zookeeper client", "", Some(std::net::Ipv4Addr::LOCALHOST.into()));
+    assert_eq!((&*client.program, &*client.host, client.address), known);
+    let history = znode::lock::history(&state, &znode::ZPath::parse("/l").unwrap(), 9);
+    assert_eq!((history[0].end, &history[0].client), (znode::lock::TicketEnd::Admin, client));
+    let by = history[0].by.as_deref().unwrap();
+    assert_eq!((by.session, &*by.label), (Some(znode::SessionId(second.session as u64)), "zookeeper"));
+}
+
 #[tokio::test]
 async fn sessions_of_both_doors_are_the_same() {
     let node = Node::start().await;

@@ -437,17 +437,7 @@ fn operations() -> Vec<(u64, u8, Op)> {
             },
         ),
         (1, 18, Op::Reap { candidates: Vec::new() }),
-        (
-            0,
-            0,
-            Op::OpenSession {
-                secret_hash: [1; 32],
-                timeout_ms: 1,
-                label: String::new(),
-                address: None,
-                client: znode::ClientInfo::default(),
-            },
-        ),
+        (0, 0, open(1, "", None)),
         (22, 1, acquire("/z", LockMode::Read, "", 6)),
         (0, 0, Op::ExpireSessions { sessions: vec![SessionId(22)], term: Term(300) }),
     ]

@@ -20,8 +20,8 @@ async fn who_lost_the_answer_and_the_leader_finds_its_own_simple_lock() {
     assert_eq!(problem(&scene.ask(acquire(&other)).await), "not-acquired");
     let found = Held::of(&scene.ask(acquire(&mine)).await);
     assert_eq!(
-        json!({"session": mine.id, "owner": "job", "fencing_token": found.token,
-        "since_ms": shown["holder"]["since_ms"]}),
+        json!({"session": mine.id, "session_label": "test", "client": {"address": "127.0.0.1"}, "owner": "job",
+        "fencing_token": found.token, "since_ms": shown["holder"]["since_ms"]}),
         shown["holder"]
     );
     let waiting = scene.ask_later(Call::post("/v1/simple-locks/cron?owner=next&wait=90s").session(&other));

@@ -193,7 +193,7 @@ def behind_nginx(cache, node, http, directory):
         assert put(str(old)) == 200, "the holder passes"
         assert Resource.heard == [("/invoices/7", b"paid")], Resource.heard
         node.take_away()
-        assert put(str(old)) == 403, "a lost token passes, and nobody holds"
+        assert put(str(old)) == 403, "a lost token passes while the lock is free"
         new = node.acquire(second)
         assert new > old and put(str(old)) == 403, "a stale token passes"
         # What else a client may send in place of a token.

@@ -382,7 +382,7 @@ pub struct ReleaseHeld {
     pub mode: Option<LockMode>,
     /// Only one with this token.
     pub token: Option<FencingToken>,
-    /// Only one of this owner; empty is nobody.
+    /// Only one of this owner; empty for one that was acquired without.
     pub owner: Option<String>,
 }
 

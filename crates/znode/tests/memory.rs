@@ -10,9 +10,9 @@ use std::process::Command;
 
 use znode::lock::LockLimits;
 use znode::{
-    ALL, Acl, Acquire, Applied, Attempt, Create, CreateMode, Credential, Error, Idempotency, Limits, LockMode,
-    LockSettings, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn,
-    ZPath, ZnodeOp, Zxid,
+    ALL, Acl, Acquire, Applied, Attempt, ClientInfo, Create, CreateMode, Credential, Error, Idempotency, Limits,
+    LockMode, LockSettings, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term,
+    Txn, ZPath, ZnodeOp, Zxid,
 };
 
 /// Of the state, in bytes.
@@ -55,15 +55,13 @@ impl World {
     }
 
     fn try_open(&mut self, label: &str) -> Result<SessionId, Refusal> {
+        self.try_open_of(label, ClientInfo::default())
+    }
+
+    fn try_open_of(&mut self, label: &str, client: ClientInfo) -> Result<SessionId, Refusal> {
         // Each from another address: the count of its sessions is part of what a session weighs.
         let address = Some(Ipv4Addr::from_bits(u32::try_from(self.state.last_zxid().0).unwrap()).into());
-        let open = Op::OpenSession {
-            secret_hash: [0; 32],
-            timeout_ms: 10_000,
-            label: label.into(),
-            address,
-            client: znode::ClientInfo::default(),
-        };
+        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: label.into(), address, client };
         self.write(None, open).reply.map(|reply| match reply {
             Reply::SessionOpened { session, .. } => session,
             other => panic!("{other:?}"),
@@ -90,6 +88,12 @@ fn path(path: &str) -> ZPath {
 
 fn acquire(lock: &str, mode: LockMode, owner: String, label: String) -> Op {
     Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None })
+}
+
+/// One that says as much of itself as it may.
+fn client() -> ClientInfo {
+    let (host, program) = ("h".repeat(256), "p".repeat(256));
+    ClientInfo { host, pid: Some(71), program, address: Some(Ipv4Addr::LOCALHOST.into()) }
 }
 
 /// One more of a kind. `Err` when it was refused.
@@ -133,6 +137,14 @@ const KINDS: &[(&str, More)] = &[
     }),
     ("sessions", |world, _| world.try_open("").map(drop)),
     ("sessions with labels", |world, _| world.try_open(&"x".repeat(256)).map(drop)),
+    ("sessions of clients with names", |world, _| world.try_open_of("", client()).map(drop)),
+    ("tickets that were taken away", |world, number| {
+        let session = world.try_open_of("", client())?;
+        let lock = format!("/{number}");
+        world.send(Some(session), acquire(&lock, LockMode::Exclusive, String::new(), String::new())).reply?;
+        world.write(Some(session), Op::Revoke { path: path(&lock), deadline_ms: Some(0) }).reply?;
+        world.write(Some(session), Op::CloseSession { session }).reply.map(drop)
+    }),
     ("sessions with one ephemeral and one kept answer each", |world, number| {
         let session = world.try_open("")?;
         let op = create("/", &number.to_string(), 0, Acl::open(), CreateMode::Ephemeral);

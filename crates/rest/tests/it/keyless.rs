@@ -61,7 +61,7 @@ async fn a_key_or_an_owner_tells_the_threads_of_a_session_apart() {
     assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 3);
 }
 
-/// What can be held at the same time is in nobody's way.
+/// What can be held at the same time is not in the way.
 #[tokio::test]
 async fn readers_and_permits_of_one_session_are_held_together() {
     let node = Node::start().await;

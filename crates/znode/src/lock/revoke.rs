@@ -15,7 +15,7 @@ use crate::{ADMIN, Actor, DELETE, Error, Refusal, Reply, ZPath, weight};
 pub struct Revocation {
     /// When it was asked first.
     pub at: Moment,
-    /// Who asked; nobody is known when it was by the lock node's data.
+    /// Who asked; not known when it was by the lock node's data.
     pub by: Actor,
     /// When the ticket may be taken away, in milliseconds since 1970; `None` for never.
     pub due_ms: Option<u64>,

@@ -55,10 +55,10 @@ impl Model {
             None => TicketEnd::Withdrawn,
         };
         let end = self.end.unwrap_or(by_owner);
-        let nobody = Actor::default();
+        let unknown = Actor::default();
         let by = match self.actor() {
             _ if !matches!(end, TicketEnd::Admin | TicketEnd::Revoked) => None,
-            actor if actor == nobody => asked.map(|asked| asked.by.into()),
+            actor if actor == unknown => asked.map(|asked| asked.by.into()),
             actor => Some(actor.into()),
         };
         let (session_label, client) = self.who(session);

@@ -170,7 +170,7 @@ def python_client(tools, document, work, cluster):
     if not tools.has("openapi-python-client"):
         return
     config = work / "python.json"
-    # Its own formatter is one more thing to fetch, and nobody reads the client.
+    # Its own formatter is one more thing to fetch, and the client is not for readers.
     config.write_text(json.dumps({"package_name_override": "zlock_client", "post_hooks": []}))
     generate = [tools.program("openapi", "openapi-python-client"), "generate", "--path", document, "--config", config]
     # A part of the document that it cannot use is a warning: here it is a fault.

@@ -75,7 +75,7 @@ def is_permitted(case):
 @schemathesis.hook
 def before_call(context, case, kwargs):
     drop_what_is_not_permitted(case)
-    # Hardly any lock is held with a token that somebody makes up: one in eight is enough.
+    # Hardly any lock is held with a token that is made up: one request in eight is enough.
     if not str(case.headers.get("If-Lock", "0")).endswith("0"):
         del case.headers["If-Lock"]
     # A key belongs to one request; every fourth is used for several.

@@ -83,7 +83,10 @@ fn add_headers(id: &str, method: &str, operation: &mut Value) {
         }
         names.push(("header", "If-Lock", "`<lock path>;<token>`: refused unless the token holds the lock"));
     }
-    let named = |(place, name, description)| json!({"name": name, "in": place, "required": false, "description": description, "schema": {"type": "string"}});
+    let named = |(place, name, description)| {
+        let schema = json!({"type": "string"});
+        json!({"name": name, "in": place, "required": false, "description": description, "schema": schema})
+    };
     match operation.get_mut("parameters").and_then(Value::as_array_mut) {
         Some(known) => known.extend(names.into_iter().map(named)),
         None => operation["parameters"] = names.into_iter().map(named).collect(),

@@ -121,7 +121,7 @@ impl Suspect {
                     let session = owner(state, ticket).or_else(|| past_owner(state, ticket));
                     Forced { ticket: ticket.clone(), session, how, by: by.clone(), zxid }
                 };
-                // A session that gives up a ticket of its own so takes nothing from anyone.
+                // A session that gives up a ticket of its own so takes nothing from another.
                 let others = |forced: &Forced| forced.session.is_none() || forced.session != forced.by.session;
                 tickets.iter().map(forced).filter(others).collect()
             }

@@ -13,7 +13,7 @@ use super::{ConfigError, Settings};
 const BATCH_MAX: usize = 4_096;
 /// Threads of one node: more of them only wake each other.
 const THREADS_MAX: usize = 1_024;
-/// How long a connection may be idle: a second is needed to ask again, and after an hour nobody does.
+/// How long a connection may be idle: a second is needed to ask again, and after an hour no client does.
 const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
 /// How long a stop may be put off.
 const DRAIN_MS_MAX: u64 = 300_000;

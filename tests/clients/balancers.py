@@ -119,7 +119,8 @@ def client(balancer, addr, kind, answers, ended):
             told = answer.read()
             # A node marks its answers; a balancer's own have no such header.
             node = answer.getheader("zlock-node")
-            answers.note("%s %s" % (balancer, kind), answer.status, node is not None, "%s %s: %d %r" % (method, path, answer.status, told[:80]))
+            heard = "%s %s: %d %r" % (method, path, answer.status, told[:80])
+            answers.note("%s %s" % (balancer, kind), answer.status, node is not None, heard)
         except (OSError, http.client.HTTPException) as error:
             answers.note("%s %s" % (balancer, kind), "none", False, "%s %s: %r" % (method, path, error))
             connection.close()

@@ -32,7 +32,8 @@ class Debian:
             self.root.mkdir(parents=True, exist_ok=True)
             try:
                 # A warning about the user that downloads is no failure.
-                subprocess.run(["apt-get", "download", "-q", *packages], cwd=cache, check=True, timeout=FETCH_S, capture_output=True, text=True)
+                fetch = ["apt-get", "download", "-q", *packages]
+                subprocess.run(fetch, cwd=cache, check=True, timeout=FETCH_S, capture_output=True, text=True)
                 for package in cache.glob("*.deb"):
                     subprocess.run(["dpkg", "-x", package, self.root], check=True, capture_output=True, text=True)
             except (OSError, subprocess.SubprocessError) as error:
@@ -116,9 +117,10 @@ class Cluster:
 
     def start(self, at):
         members = ",".join("%d=%s/%s" % (one + 1, self.peers[one], self.http[one]) for one in range(3))
-        flags = ["--node-id", str(at + 1), "--members", members, "--data-dir", str(self.data / ("n%d" % at)), "--free-disk-min", "1"]
+        own = ["--node-id", str(at + 1), "--data-dir", str(self.data / ("n%d" % at))]
+        command = [self.program, "serve", *own, "--members", members, "--free-disk-min", "1", *self.flags]
         log = open(self.log(at), "ab")
-        self.nodes[at] = subprocess.Popen([self.program, "serve", *flags, *self.flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.nodes[at] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def stop(self, at):
         self.nodes[at].terminate()

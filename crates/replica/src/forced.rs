@@ -110,7 +110,7 @@ impl Suspect {
                     let by = asked.unwrap_or_else(|| ended_by(state, ticket));
                     Forced { ticket: ticket.clone(), session, how, by, zxid }
                 };
-                // A session that gives up a ticket of its own so takes nothing from anyone.
+                // A session that gives up a ticket of its own so takes nothing from another.
                 let others = |forced: &Forced| forced.session.is_none() || forced.session != own;
                 tickets.iter().map(forced).filter(others).collect()
             }

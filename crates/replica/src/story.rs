@@ -3,7 +3,7 @@
 //! docs/operating.md lists the messages and what to do about each; they stay the same between releases. Everything is looked
 //! at now and then, and changes of roles at once. What changes often must last for a while before it is told ([`Told`]).
 //!
-//! A node that is connected to nobody would not know whom it could reach. So each peer is asked for a sign of life every
+//! A node without connections would not know which peers it could reach. So each peer is asked for a sign of life every
 //! [`PROBE`], on the connection for votes.
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ const SETTLE_PEER: Duration = Duration::from_millis(200);
 /// Whom this node takes for the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leading {
-    Nobody,
+    NoLeader,
     Peer { leader: u64, term: u64 },
     ThisNode { term: u64 },
 }
@@ -78,7 +78,7 @@ impl Story {
         let settle = Duration::from_millis(config.election_timeout_min_ms);
         let peers = config.members.iter().map(|member| member.id).filter(|id| *id != config.node_id);
         Story {
-            leading: Told::new(Leading::Nobody, Duration::ZERO, now),
+            leading: Told::new(Leading::NoLeader, Duration::ZERO, now),
             quorum: Told::new(false, settle, now),
             ready: Told::new(None, settle, now),
             contacts: peers.map(|id| (id, Told::new(Contact::Untried, SETTLE_PEER, now))).collect(),
@@ -100,12 +100,12 @@ impl Story {
         }
         if let Some(before) = self.leading.look(sight.leading, now) {
             lines.extend(match before {
-                Leading::Nobody => None,
+                Leading::NoLeader => None,
                 Leading::Peer { leader, term } => Some(Line::LeaderLost { leader, term }),
                 Leading::ThisNode { term } => Some(Line::LeadsNoMore { term }),
             });
             lines.extend(match sight.leading {
-                Leading::Nobody => None,
+                Leading::NoLeader => None,
                 Leading::Peer { leader, term } => Some(Line::Follows { leader, term }),
                 Leading::ThisNode { term } => Some(Line::Leads { term }),
             });
@@ -133,7 +133,7 @@ impl Node {
     fn sight(&self) -> Sight {
         let leading = self.leading();
         let quorum = match leading {
-            Leading::Nobody => false,
+            Leading::NoLeader => false,
             // It follows a leader that a quorum elected, and hears it.
             Leading::Peer { .. } => true,
             Leading::ThisNode { .. } if self.config.members.len() == 1 => true,
@@ -160,7 +160,7 @@ impl Node {
             None if leads => Leading::ThisNode { term },
             None => match known.filter(|leader| *leader != own && self.hears_leader()) {
                 Some(leader) => Leading::Peer { leader, term },
-                None => Leading::Nobody,
+                None => Leading::NoLeader,
             },
         }
     }
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(lines(&failover), [lost, Line::Follows { leader: 3, term: 8 }, refused.clone()]);
         // This node is cut off as well.
         let mut alone =
-            Sight { leading: Leading::Nobody, quorum: false, ready: Readiness::NoQuorum, ..failover.clone() };
+            Sight { leading: Leading::NoLeader, quorum: false, ready: Readiness::NoQuorum, ..failover.clone() };
         alone.contacts = [2, 3].map(|id| (id, Contact::Lost(Obstacle::TimedOut))).into();
         let timed_out = |peer| Line::Lost { peer, obstacle: Obstacle::TimedOut };
         let why = Readiness::NoQuorum;

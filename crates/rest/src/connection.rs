@@ -4,9 +4,9 @@
 //! connection. Thousands of clients keep theirs open only to be heard of every few seconds. So a connection that was idle
 //! for [`PARK_AFTER`] is taken back from hyper (parked), and given to it again with the first byte of the next request.
 //!
-//! How long a head may take, and how long a connection may be idle, is watched here: one timer for each connection, which is
-//! looked at when it fires, instead of one for each request. A head has its time from its first byte on, and a connection has
-//! the same time for its first request. A parked one gives way when the door is full.
+//! How long a head may take, and how long a connection may be idle, is watched here: one timer for each connection,
+//! which is looked at when it fires, instead of one for each request. A head has its time from its first byte on, and a
+//! connection has the same time for its first request. A parked one gives way when the door is full.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -255,8 +255,8 @@ impl Connections {
     }
 }
 
-/// Whether the client has connected just now, and has sent nothing yet: its first request is on its way, and has an answer also
-/// when the door closes.
+/// Whether the client has connected just now, and has sent nothing yet: its first request is on its way, and has an
+/// answer also when the door closes.
 fn is_fresh(delivery: &Delivery) -> bool {
     matches!(delivery.stage(), Stage::Waiting { since, begun: None, first: true } if since.elapsed() < PARK_AFTER)
 }

@@ -30,8 +30,8 @@ const LAST_LOOKS: usize = 2;
 /// After an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the API on `listeners` until `shutdown` resolves, and for the configured time more, in which it is not ready and ends
-/// connections with their next answers; then ends waits, lets open requests end for a bounded time, and returns.
+/// Serves the API on `listeners` until `shutdown` resolves, and for the configured time more, in which it is not ready
+/// and ends connections with their next answers; then ends waits, lets open requests end for a bounded time, and returns.
 ///
 /// # Errors
 /// None at present: a failing accept is logged and tried again.
@@ -92,8 +92,8 @@ impl Server {
         }
     }
 
-    /// Lets in what the system has taken for this node: it would reset those connections, and what was sent on them, with the
-    /// listener.
+    /// Lets in what the system has taken for this node: with the listener, it would reset those connections, and what was
+    /// sent on them.
     async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
         for _ in 0..LAST_LOOKS {
             // The runtime looks at its sockets.

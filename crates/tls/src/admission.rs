@@ -1,9 +1,9 @@
 //! Connections of one door: how many there may be, how many of them from one address, and which give way.
 //!
 //! A connection is *silent* until its client has sent what the door is there for: a whole request, or the packet that opens
-//! a session. At a bound the oldest silent connection gives way to the new one. Where none is silent, the one does that has been
-//! idle for longest: it may be open for minutes after its last request. So neither many connections that say nothing nor one
-//! address can shut others out, and a client that asks for something keeps its connection.
+//! a session. At a bound the oldest silent connection gives way to the new one. Where none is silent, the one does that
+//! has been idle for longest: it may be open for minutes after its last request. So neither many connections that say
+//! nothing nor one address can shut others out, and a client that asks for something keeps its connection.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;

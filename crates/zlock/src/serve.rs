@@ -180,7 +180,7 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
     say(&format!("zlock node {node_id} of cluster {cluster_id} serves on {addresses}"));
 
     tokio::select! {
-        // At once: a node that cannot trust its disk has nothing to tell anyone, and others wait to take over.
+        // At once: a node that cannot trust its disk has nothing more to tell, and others wait to take over.
         reason = failed => return Ok(give_up(&replica, &reason)),
         reason = stop.next() => {
             let (role, term, zxid) = standing(&replica);

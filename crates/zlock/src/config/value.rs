@@ -97,8 +97,8 @@ pub mod filter {
     /// What help calls it.
     pub const NAME: &str = "FILTER";
 
-    /// Takes a list of levels, and of parts of the program with levels: a name that none has would be no error of the library
-    /// that reads it, and mute all others.
+    /// Takes a list of levels, and of parts of the program with levels. To the library that reads it, a name that no part
+    /// has is no error, and mutes all others.
     ///
     /// # Errors
     /// When a name is no level and no part of the program.

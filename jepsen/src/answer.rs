@@ -12,8 +12,8 @@
 //! A read that has no answer changed nothing, so it counts as failed. For a write doubt is always `info`.
 
 use bytes::Bytes;
-use protocol::{Outcome, Problem};
 use serde::de::DeserializeOwned;
+use zlock_client::api::{Outcome, Problem};
 
 use crate::history::Kind;
 
@@ -85,7 +85,8 @@ fn problem(status: u16, body: &Bytes) -> (Kind, Option<String>) {
     let Ok(problem) = serde_json::from_slice::<Problem>(body) else {
         return (Kind::Info, Some(format!("status-{status}")));
     };
-    let name = problem.type_uri.strip_prefix(protocol::PROBLEM_TYPE_BASE).unwrap_or(&problem.type_uri).to_owned();
+    let name =
+        problem.type_uri.strip_prefix(zlock_client::api::PROBLEM_TYPE_BASE).unwrap_or(&problem.type_uri).to_owned();
     let outcome = match problem.outcome {
         Outcome::Refused | Outcome::Unavailable => Kind::Fail,
         Outcome::Unknown => Kind::Info,
@@ -122,7 +123,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use protocol::ProblemType;
+    use zlock_client::api::ProblemType;
 
     use super::*;
 
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn an_answer_that_cannot_be_read_is_doubtful() {
         let mut answer = judge(Effect::Write, plain(200), None, 1);
-        assert_eq!(answer.read::<protocol::Created>(Effect::Write), None);
+        assert_eq!(answer.read::<zlock_client::api::Created>(Effect::Write), None);
         assert_eq!(answer.outcome, Kind::Info);
     }
 }

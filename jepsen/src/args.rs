@@ -8,7 +8,7 @@ use jepsen::check::Workload;
 use jepsen::cluster::NetworkKind;
 use jepsen::nemesis::{Fault, Pace};
 use jepsen::runner::{Door, Options, has_negative};
-use protocol::Millis;
+use zlock_client::api::Millis;
 
 /// Breaks a zlock cluster while clients use it, and judges what they saw.
 #[derive(Debug, Parser)]

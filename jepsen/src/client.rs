@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use protocol::{OpenSession, SessionOpened};
 use serde_json::Value;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use zlock_client::api::{OpenSession, SessionOpened};
 
 use crate::answer::{Answer, Effect};
 use crate::history::{Entry, Kind, Process};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::{Children, Cluster as View, StateDigest};
 use tokio::time::Instant;
+use zlock_client::api::{Children, Cluster as View, StateDigest};
 
 use crate::answer::Effect;
 use crate::cluster::Cluster;

@@ -8,10 +8,10 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use protocol::headers;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
+use zlock_client::api::headers;
 
 use crate::answer::{Answer, Effect, Ending, judge};
 

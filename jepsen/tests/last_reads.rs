@@ -10,10 +10,10 @@ use jepsen::client::Client;
 use jepsen::history::{Kind, Operation, operations};
 use jepsen::recorder::Recorder;
 use jepsen::workload::{Bank, Registers, Work};
-use protocol::{Outcome, ProblemType};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use zlock_client::api::{Outcome, ProblemType};
 
 /// How many requests with this word in them are refused before one is answered.
 #[derive(Clone, Copy)]

@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::api::{OpenSession, ProblemType};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
-use protocol::{OpenSession, ProblemType};
 
 use crate::Error;
 use crate::client::Client;

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::api::{ProblemType, encode_path, headers};
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use protocol::{ProblemType, encode_path, headers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::{HeldPart, Millis, MultiTicket, ProblemType, Released, Ticket};
 use hyper::Method;
-use protocol::{HeldPart, Millis, MultiTicket, ProblemType, Released, Ticket};
 use serde::de::DeserializeOwned;
 
 use crate::call::{Call, Target};
@@ -398,8 +398,8 @@ impl Leaving {
 
 #[cfg(test)]
 mod tests {
+    use crate::api::LockMode;
     use futures_util::FutureExt as _;
-    use protocol::LockMode;
     use tokio::sync::mpsc;
 
     use super::*;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::api::{OpenSession, ProblemType};
 use hyper::Method;
-use protocol::{OpenSession, ProblemType};
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;

@@ -3,13 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::api::headers;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
-use protocol::headers;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 

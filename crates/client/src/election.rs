@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
+use crate::api::{Election as View, Leader, Millis, NodeSet, ProblemType, Ticket};
 use bytes::Bytes;
 use hyper::Method;
-use protocol::{Election as View, Leader, Millis, NodeSet, ProblemType, Ticket};
 
 use crate::call::{Call, Target};
 use crate::claim::{Claim, Grant};

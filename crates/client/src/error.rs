@@ -1,6 +1,6 @@
 //! What can go wrong, in three kinds that are never mixed.
 
-use protocol::{Problem, ProblemType};
+use crate::api::{Problem, ProblemType};
 
 /// Why a call did not do what it was asked to.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! Barriers and groups.
 
+use crate::api::{Barrier as BarrierView, BarrierState, DoubleBarrier as DoubleView, Group as GroupView, GroupMember};
+use crate::api::{MemberState, Millis};
 use bytes::Bytes;
 use hyper::Method;
-use protocol::{Barrier as BarrierView, BarrierState, DoubleBarrier as DoubleView, Group as GroupView, GroupMember};
-use protocol::{MemberState, Millis};
 use serde::de::DeserializeOwned;
 
 use crate::Error;
@@ -155,7 +155,7 @@ impl Group {
     /// `Refused` with `LockNotHeld` when the name is another session's.
     pub async fn leave(&self, member: &str) -> Result<(), Error> {
         let target = Target::path(GROUPS, &self.path)?.with("member", member);
-        self.client.write::<protocol::Deleted>(Call::write(Method::DELETE, target.finish())).await.map(drop)
+        self.client.write::<crate::api::Deleted>(Call::write(Method::DELETE, target.finish())).await.map(drop)
     }
 
     /// Who is there: all members by name, and the zxid to continue from. Of a group of several pages it is that of the

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use protocol::{RevokeRequest, Ticket};
+use crate::api::{RevokeRequest, Ticket};
 
 use crate::call::Target;
 use crate::claim::{Claim, Grant};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use protocol::{Millis, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
+use crate::api::{Millis, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
 
 use crate::call::{Call, Target};
 use crate::claim::{Claim, Kind, SIMPLE_LOCKS};

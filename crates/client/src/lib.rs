@@ -40,63 +40,114 @@
 //! | `transport.rs`, `tries.rs`, `verdict.rs`, `endpoints.rs`, `backoff.rs`, `call.rs` | tries and what they mean |
 //! | `connection.rs`, `secure.rs` | connections, with TLS where nodes want it |
 
+pub mod api;
+#[cfg(feature = "client")]
 mod backoff;
+#[cfg(feature = "client")]
 mod builder;
+#[cfg(feature = "client")]
 mod call;
+#[cfg(feature = "client")]
 mod claim;
+#[cfg(feature = "client")]
 mod client;
+#[cfg(feature = "client")]
 mod clock;
+#[cfg(feature = "client")]
 mod connection;
+#[cfg(feature = "client")]
 mod election;
+#[cfg(feature = "client")]
 mod endpoints;
+#[cfg(feature = "client")]
 mod environment;
+#[cfg(feature = "client")]
 mod error;
 #[cfg(test)]
+#[cfg(feature = "client")]
 mod fake_node;
+#[cfg(feature = "client")]
 mod fate;
+#[cfg(feature = "client")]
 mod gathering;
+#[cfg(feature = "client")]
 mod guard;
+#[cfg(feature = "client")]
 mod holding;
+#[cfg(feature = "client")]
 mod life;
+#[cfg(feature = "client")]
 mod lock;
 #[cfg(test)]
+#[cfg(feature = "client")]
 mod losses;
+#[cfg(feature = "client")]
 mod multi_lock;
+#[cfg(feature = "client")]
 mod own_details;
 #[cfg(test)]
+#[cfg(feature = "client")]
 mod secrets;
+#[cfg(feature = "client")]
 mod secure;
+#[cfg(feature = "client")]
 mod semaphore;
+#[cfg(feature = "client")]
 mod session;
+#[cfg(feature = "client")]
 mod simple_lock;
+#[cfg(feature = "client")]
 mod transport;
+#[cfg(feature = "client")]
 mod tries;
+#[cfg(feature = "client")]
 mod txn;
+#[cfg(feature = "client")]
 mod verdict;
+#[cfg(feature = "client")]
 mod views;
+#[cfg(feature = "client")]
 mod watch;
+#[cfg(feature = "client")]
 mod window;
+#[cfg(feature = "client")]
 mod znodes;
 
-pub use builder::ClientBuilder;
-pub use client::{Client, SessionEvents};
-pub use election::{Election, Leadership, Observer};
-pub use error::Error;
-pub use fate::Loss;
-pub use gathering::{Barrier, DoubleBarrier, Group};
-pub use guard::Guard;
-pub use life::SessionState;
-pub use lock::{Lock, RwLock, WithError};
-pub use multi_lock::{MultiGuard, MultiLock};
-pub use protocol::{
+pub use crate::api::{
     AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, GroupMember,
     HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSet, LockSettings, LockSummary, MemberInfo, Mode,
     NamedStat, NodeSet, PastTicket, Problem, ProblemType, RevokeRequest, Revoked, SessionInfo, SimpleHolder, Stat,
     TxnDone, TxnOp, TxnResult,
 };
+#[cfg(feature = "client")]
+pub use builder::ClientBuilder;
+#[cfg(feature = "client")]
+pub use client::{Client, SessionEvents};
+#[cfg(feature = "client")]
+pub use election::{Election, Leadership, Observer};
+#[cfg(feature = "client")]
+pub use error::Error;
+#[cfg(feature = "client")]
+pub use fate::Loss;
+#[cfg(feature = "client")]
+pub use gathering::{Barrier, DoubleBarrier, Group};
+#[cfg(feature = "client")]
+pub use guard::Guard;
+#[cfg(feature = "client")]
+pub use life::SessionState;
+#[cfg(feature = "client")]
+pub use lock::{Lock, RwLock, WithError};
+#[cfg(feature = "client")]
+pub use multi_lock::{MultiGuard, MultiLock};
+#[cfg(feature = "client")]
 pub use semaphore::Semaphore;
+#[cfg(feature = "client")]
 pub use session::{OpenedSession, SessionEvent};
+#[cfg(feature = "client")]
 pub use simple_lock::SimpleLock;
+#[cfg(feature = "client")]
 pub use txn::Transaction;
+#[cfg(feature = "client")]
 pub use watch::{WatchKind, Watcher};
+#[cfg(feature = "client")]
 pub use znodes::{Create, Delete, Set, Znode};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::api::{LockQueue, Millis, ProblemType, Ticket, TokenCheck};
 use hyper::Method;
-use protocol::{LockQueue, Millis, ProblemType, Ticket, TokenCheck};
 
 use crate::call::{Call, Target};
 use crate::claim::Claim;

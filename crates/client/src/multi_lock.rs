@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::api::{AcquireAll, HeldPart, LockMode, LockWish, Millis, MultiTicket, Policy, ProblemType, RevokeRequest};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use hyper::Method;
-use protocol::{AcquireAll, HeldPart, LockMode, LockWish, Millis, MultiTicket, Policy, ProblemType, RevokeRequest};
 
 use crate::call::{Call, Target};
 use crate::claim::Claim;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use protocol::ClientDetails;
+use crate::api::ClientDetails;
 
 /// As long as a label may be.
 const TEXT_MAX: usize = 256;

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use protocol::LockMode;
+use crate::api::LockMode;
 
 use crate::Client;
 use crate::fake_node::fake_node;

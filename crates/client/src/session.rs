@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::api::{KeptAlive, OpenSession, ProblemType, SessionOpened};
 use hyper::Method;
 use hyper::header::HeaderValue;
-use protocol::{KeptAlive, OpenSession, ProblemType, SessionOpened};
 use tokio::sync::{broadcast, watch};
 
 use crate::call::{Call, Prefer};

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use crate::api::{ProblemType, SimpleHolder, SimpleLock as View, Ticket};
 use hyper::Method;
-use protocol::{ProblemType, SimpleHolder, SimpleLock as View, Ticket};
 
 use crate::call::{Call, Target};
 use crate::claim::{Claim, Kind, SIMPLE_LOCKS};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use protocol::headers;
+use crate::api::headers;
 use tokio::sync::Semaphore;
 
 use crate::Error;

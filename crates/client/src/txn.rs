@@ -1,9 +1,9 @@
 //! Several writes at once.
 
+use crate::api::{Mode, Txn, TxnDone, TxnOp};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
-use protocol::{Mode, Txn, TxnDone, TxnOp};
 
 use crate::call::Target;
 use crate::client::Client;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::api::{Outcome, Problem, ProblemType};
 use hyper::header::RETRY_AFTER;
-use protocol::{Outcome, Problem, ProblemType};
 
 use crate::Error;
 use crate::call::{Answer, Repeat};

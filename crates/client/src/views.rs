@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use hyper::Method;
-use protocol::{
+use crate::api::{
     Cluster, LockHistory, LockList, LockQueue, LockSet, LockSettings, LockSummary, Millis, Revoked, SessionInfo,
     SessionList,
 };
+use hyper::Method;
 
 use crate::Error;
 use crate::call::{Call, Target};

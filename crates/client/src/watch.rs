@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use crate::api::{EventInfo, Events, Millis};
 use futures_util::Stream;
-use protocol::{EventInfo, Events, Millis};
 
 use crate::Error;
 use crate::call::{Call, Target, ZNODES};

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::{
+    AclEntry, AclInfo, Children, Created, Deleted, Millis, Mode, NamedStat, NodeSet, ProblemType, Stat, ZnodeInfo,
+    headers,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::Method;
-use protocol::{
-    AclEntry, AclInfo, Children, Created, Deleted, Millis, Mode, NamedStat, NodeSet, ProblemType, Stat, ZnodeInfo,
-    headers,
-};
 
 use crate::call::{Call, Target, ZNODES};
 use crate::client::Client;
@@ -148,7 +148,7 @@ pub(crate) struct LockCheck {
 
 impl LockCheck {
     pub(crate) fn of(guard: &Guard, client: &Client) -> LockCheck {
-        let value = format!("{};{}", protocol::encode_path(guard.lock()), guard.fencing_token());
+        let value = format!("{};{}", crate::api::encode_path(guard.lock()), guard.fencing_token());
         let is_own = Arc::ptr_eq(&guard.claim().client().inner, &client.inner);
         let fate = is_own.then(|| Arc::clone(guard.claim().fate()));
         LockCheck { value, lock: guard.lock().to_owned(), fate }

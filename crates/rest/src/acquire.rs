@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use protocol::{RevokeRequest, Ticket};
 use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
+use zlock_client::api::{RevokeRequest, Ticket};
 use znode::lock::{self, LockStatus};
 use znode::{
     Acquire, Applied, Attempt, Error, FencingToken, Keyless, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath,
@@ -77,7 +77,7 @@ struct Wish {
 /// Acquires a lock, waiting for it as long as `wait` says.
 #[utoipa::path(post, path = "/v1/locks/{path}", operation_id = "locksAcquire", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("mode" = Option<protocol::LockMode>, Query),
+        ("mode" = Option<zlock_client::api::LockMode>, Query),
         ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),
         ("limit" = Option<u32>, Query, description = "of mode=semaphore: how many there are; the same for all"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),

@@ -2,9 +2,9 @@
 //! DistributedDoubleBarrier make.
 
 use axum::http::StatusCode;
-use protocol::{Barrier, BarrierState, DoubleBarrier, MemberState, Outcome};
 use replica::{Step, WatchKey};
 use uuid::Uuid;
+use zlock_client::api::{Barrier, BarrierState, DoubleBarrier, MemberState, Outcome};
 use znode::{CreateMode, Error, Op, State, ZPath, Zxid};
 
 use crate::access::check_readable;

@@ -10,11 +10,11 @@ use axum::http::{Method, StatusCode, request};
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use protocol::ProblemType;
 use replica::Consistency;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use zlock_client::api::ProblemType;
 use znode::{Acl, Error, Identity, LockGuard, Op, Reply, State, ZPath, ZnodeOp, Zxid};
 
 use crate::bodies::{Broken, Room};

@@ -2,10 +2,10 @@
 
 use axum::http::HeaderMap;
 use axum::http::header::IF_MATCH;
-use protocol::{SessionKey, headers};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use uuid::{Builder, Uuid};
+use zlock_client::api::{SessionKey, headers};
 use znode::{Credential, FencingToken, LockGuard, RequestKey, SessionId, ZPath, Zxid};
 
 use crate::problem::Problem;

@@ -282,7 +282,7 @@ mod tests {
     async fn a_grant_that_cannot_be_delivered_is_withdrawn() {
         let dir = tempfile::tempdir().unwrap();
         let replica = start(dir.path()).await;
-        let key = protocol::SessionKey { id: 0, secret: [7; 16] };
+        let key = zlock_client::api::SessionKey { id: 0, secret: [7; 16] };
         let secret_hash = crate::caller::secret_hash(&key);
         let op = Op::OpenSession {
             secret_hash,
@@ -292,7 +292,7 @@ mod tests {
             client: znode::ClientInfo::default(),
         };
         let id = replica.propose(Request::new(op), soon()).await.unwrap().zxid.0;
-        let key = protocol::SessionKey { id, ..key };
+        let key = zlock_client::api::SessionKey { id, ..key };
         let request = format!("POST /v1/locks/l HTTP/1.1\r\nhost: x\r\nzlock-session: {key}\r\n\r\n");
 
         let router = routes(Door::new(replica.clone(), RestConfig::default(), CancellationToken::new()));

@@ -9,13 +9,13 @@ use axum::http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, X_CONTE
 use axum::http::{StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use protocol::{Outcome, ProblemType, headers};
 use replica::{Entrance, Replica, RequestEnd};
 use tls::Rates;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
+use zlock_client::api::{Outcome, ProblemType, headers};
 use znode::Zxid;
 
 use crate::RestConfig;

@@ -6,8 +6,8 @@
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use protocol::{Election, Leader, NodeSet, Released};
 use replica::{Consistency, Step, WatchKey};
+use zlock_client::api::{Election, Leader, NodeSet, Released};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
 
@@ -30,8 +30,8 @@ const ROUTE: &str = "/v1/elections";
         ("keep" = Option<bool>, Query, description = "go on standing when the wait ends or the client goes"),
         ("replace" = Option<bool>, Query, description = "without key and owner: resign first, with all that the session has here without them"),
         ("lock_delay" = Option<String>, Query, description = "nobody leads for this long if the leader's session expires")),
-    responses((status = 200, description = "Leads", body = protocol::Ticket),
-        (status = 202, description = "Stands, with keep=true", body = protocol::Ticket)))]
+    responses((status = 200, description = "Leads", body = zlock_client::api::Ticket),
+        (status = 202, description = "Stands, with keep=true", body = zlock_client::api::Ticket)))]
 pub(crate) async fn campaign(call: Call) -> Answer {
     enter(call, ROUTE, Some(LockMode::Latch)).await
 }

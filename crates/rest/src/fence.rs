@@ -5,8 +5,8 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use protocol::{ProblemType, headers};
 use replica::Consistency;
+use zlock_client::api::{ProblemType, headers};
 use znode::{FencingToken, ZPath, lock};
 
 use crate::access::check_readable;
@@ -19,9 +19,9 @@ use crate::problem::Problem;
     params(("lock" = String, Query, description = "the lock"),
         ("token" = Option<String>, Query, description = "the fencing token; absent or no number is refused as any other")),
     responses((status = 204, description = "It is a present holder's"),
-        (status = 403, description = "It is not, or the request may not read the lock", body = protocol::Problem,
+        (status = 403, description = "It is not, or the request may not read the lock", body = zlock_client::api::Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "It cannot be told now", body = protocol::Problem,
+        (status = 503, description = "It cannot be told now", body = zlock_client::api::Problem,
             content_type = "application/problem+json")))]
 pub(crate) async fn check(mut call: Call) -> Answer {
     let lock = call.query.path("lock")?.ok_or_else(|| Problem::bad("lock", "the lock that is to be held"))?;

@@ -1,8 +1,8 @@
 //! `/v1/groups`: who is there. A member is an ephemeral child, as Curator's GroupMember makes it.
 
 use axum::http::StatusCode;
-use protocol::{Deleted, Group, GroupMember};
 use replica::{Step, WatchKey};
+use zlock_client::api::{Deleted, Group, GroupMember};
 use znode::{Identity, State, ZPath};
 
 use crate::access::check_readable;

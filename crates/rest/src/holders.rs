@@ -1,6 +1,6 @@
 //! Who holds a lock, in the answer to one who does not get it or does not hold it.
 
-use protocol::{Contender, ProblemType, SimpleHolder};
+use zlock_client::api::{Contender, ProblemType, SimpleHolder};
 use znode::lock;
 use znode::{Identity, SessionId, State, ZPath};
 

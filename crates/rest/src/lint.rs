@@ -2,7 +2,7 @@
 
 use axum::http::HeaderName;
 use axum::response::Response;
-use protocol::{BlindSpot, headers};
+use zlock_client::api::{BlindSpot, headers};
 use znode::lock::{self, Naming};
 use znode::{Identity, State, ZPath};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use protocol::{LockList, LockQueue, LockSet, LockSummary, TokenCheck};
 use tokio::time::Instant;
+use zlock_client::api::{LockList, LockQueue, LockSet, LockSummary, TokenCheck};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, State, ZPath};
 
@@ -78,7 +78,7 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit
         lock: path.as_str().into(),
         contenders: queue.contenders,
         settings: (queue.settings != LockSettings::default()).then(|| settings(queue.settings)),
-        permits: queue.permits.map(|permits| protocol::Permits { limit: permits.limit, held: permits.held }),
+        permits: queue.permits.map(|permits| zlock_client::api::Permits { limit: permits.limit, held: permits.held }),
         holders: words(holders),
         lingering: words(lingering),
         waiters: words(waiters),
@@ -87,20 +87,20 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit
     })
 }
 
-fn settings(settings: LockSettings) -> protocol::LockSettings {
+fn settings(settings: LockSettings) -> zlock_client::api::LockSettings {
     let LockSettings { limit, closed, waiters_max } = settings;
-    protocol::LockSettings { limit, closed, waiters_max }
+    zlock_client::api::LockSettings { limit, closed, waiters_max }
 }
 
 /// Sets what a lock is. In use it can only be given another `waiters_max`.
-#[utoipa::path(put, path = "/v1/locks/{path}", operation_id = "locksSet", tag = "locks", request_body = protocol::LockSettings,
+#[utoipa::path(put, path = "/v1/locks/{path}", operation_id = "locksSet", tag = "locks", request_body = zlock_client::api::LockSettings,
     params(("path" = String, Path, description = "slashes plain or encoded")),
     responses((status = 200, description = "Set", body = LockSet)))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let lock = call.path("/v1/locks")?;
     std::mem::take(&mut call.query).finish()?;
-    let (wish, _permit) = call.json::<protocol::LockSettings>().await?;
-    let protocol::LockSettings { closed, waiters_max, limit } = wish;
+    let (wish, _permit) = call.json::<zlock_client::api::LockSettings>().await?;
+    let zlock_client::api::LockSettings { closed, waiters_max, limit } = wish;
     let new = LockSettings { limit, closed, waiters_max };
     let (zxid, _) = call.propose(Op::SetLock { lock: lock.clone(), settings: new }).await?;
     let set = LockSet { lock: lock.as_str().into(), settings: settings(new), zxid: zxid.0 };
@@ -187,8 +187,8 @@ impl<'a> Page<'a> {
     params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all"),
         ("until" = Option<String>, Query, description = "held, the default; revoked: until somebody wants it back")),
-    responses((status = 200, description = "Held", body = protocol::Ticket),
-        (status = 202, description = "Waiting", body = protocol::Ticket)))]
+    responses((status = 200, description = "Held", body = zlock_client::api::Ticket),
+        (status = 202, description = "Waiting", body = zlock_client::api::Ticket)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
     let ticket = call.path("/v1/tickets")?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use protocol::{HeldPart, Millis, MultiTicket};
 use replica::{Step, WatchKey};
 use uuid::Uuid;
+use zlock_client::api::{HeldPart, Millis, MultiTicket};
 use znode::lock::{self, LockStatus};
 use znode::{AcquireAll, Attempt, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
 
@@ -23,14 +23,14 @@ use crate::waiter::Waiter;
 use crate::words;
 
 /// Acquires several locks, all or none, waiting for them as long as `wait` says.
-#[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks", request_body = protocol::AcquireAll,
+#[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks", request_body = zlock_client::api::AcquireAll,
     params(("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("keep" = Option<bool>, Query, description = "stay in the queues when the wait ends or the client goes")),
     responses((status = 200, description = "Held", body = MultiTicket),
         (status = 202, description = "Queued, with keep=true", body = MultiTicket)))]
 pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let credential = call.caller.session()?;
-    let (body, place) = call.json::<protocol::AcquireAll>().await?;
+    let (body, place) = call.json::<zlock_client::api::AcquireAll>().await?;
     let (wait_ms, keep) = patience(&mut call, &body)?;
     let (wish, owner) = wish(body)?;
     let Some((first, _)) = wish.parts.first().cloned() else {
@@ -111,7 +111,7 @@ fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPa
 }
 
 /// How long to wait, and whether to stay in the queues behind that: in the query or in the body.
-fn patience(call: &mut Call, body: &protocol::AcquireAll) -> Result<(u64, bool), Problem> {
+fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u64, bool), Problem> {
     let twice = |name| Problem::bad(name, "given twice, in the query and the body");
     let wait_max_ms = call.door.config().wait_max_ms;
     let query = &mut call.query;
@@ -130,7 +130,7 @@ fn patience(call: &mut Call, body: &protocol::AcquireAll) -> Result<(u64, bool),
 }
 
 /// What is asked, and by which owner.
-fn wish(body: protocol::AcquireAll) -> Result<(AcquireAll, String), Problem> {
+fn wish(body: zlock_client::api::AcquireAll) -> Result<(AcquireAll, String), Problem> {
     let mut parts = Vec::with_capacity(body.locks.len());
     for (index, wish) in body.locks.into_iter().enumerate() {
         let path = ZPath::parse(&wish.path).map_err(|_| Problem::bad("path", "not a znode path").of_op(index))?;
@@ -138,8 +138,8 @@ fn wish(body: protocol::AcquireAll) -> Result<(AcquireAll, String), Problem> {
         parts.push((path, mode));
     }
     let policy = match body.policy {
-        protocol::Policy::Strict => Policy::Strict,
-        protocol::Policy::Backfill => Policy::Backfill,
+        zlock_client::api::Policy::Strict => Policy::Strict,
+        zlock_client::api::Policy::Backfill => Policy::Backfill,
     };
     let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     // The state cuts a longer wish.

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::StatusCode;
-use protocol::{Cluster, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
 use replica::{NodeStatus, Readiness, Replica};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant, sleep, timeout};
+use zlock_client::api::{Cluster, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
 use znode::{Error, SUPER, State};
 
 use crate::call::{Answer, Call, json};
@@ -130,7 +130,7 @@ pub(crate) async fn live(mut call: Call) -> Answer {
 
 /// Whether clients should be sent here: not while the node has no quorum, lags, or is short of disk.
 #[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
-    responses((status = 200, description = "They should", body = protocol::Readiness)))]
+    responses((status = 200, description = "They should", body = zlock_client::api::Readiness)))]
 pub(crate) async fn ready(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let status = call.door.replica().status();
@@ -138,7 +138,7 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
     if ready != Readiness::Ready.as_str() {
         return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
     }
-    Ok(json(StatusCode::OK, status.applied, &protocol::Readiness { ready: ready.into() }))
+    Ok(json(StatusCode::OK, status.applied, &zlock_client::api::Readiness { ready: ready.into() }))
 }
 
 /// The version of the program.

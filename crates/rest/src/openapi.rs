@@ -16,10 +16,10 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::Response;
 use bytes::Bytes;
-use protocol::{AclInfo, Children, Events, LockHistory, LockQueue, Problem, Stat, TokenCheck};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::{OpenApi as _, ToSchema};
+use zlock_client::api::{AclInfo, Children, Events, LockHistory, LockQueue, Problem, Stat, TokenCheck};
 
 use crate::call::{Answer, Call};
 use crate::door::AtZxid;

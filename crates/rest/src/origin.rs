@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use axum::extract::Request;
 use axum::http::header::{HOST, HeaderMap, HeaderName, ORIGIN};
 use axum::http::{StatusCode, Version};
-use protocol::ProblemType;
+use zlock_client::api::ProblemType;
 
 use crate::RestConfig;
 use crate::peer::Peer;

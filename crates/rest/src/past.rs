@@ -1,7 +1,7 @@
 //! What the state machine remembers, in the API's words.
 
 use axum::http::StatusCode;
-use protocol::{LockHistory, PastTicket, ProblemType, SessionEnd, SessionEnded, TicketEnd};
+use zlock_client::api::{LockHistory, PastTicket, ProblemType, SessionEnd, SessionEnded, TicketEnd};
 use znode::lock::{self, EndedSession};
 use znode::{Identity, SessionId, State, ZPath, Zxid};
 

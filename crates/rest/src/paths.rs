@@ -32,7 +32,7 @@ pub(crate) fn create((parent, name): (ZPath, String), data: Vec<u8>, mode: Creat
 
 /// A znode path as a part of a URL.
 pub(crate) fn encode(path: &ZPath) -> String {
-    protocol::encode_path(path.as_str())
+    zlock_client::api::encode_path(path.as_str())
 }
 
 pub(crate) fn not_a_path() -> Problem {

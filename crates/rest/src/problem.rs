@@ -3,8 +3,8 @@
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
-use protocol::{Contender, Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
 use replica::{EventsError, WaitEnd};
+use zlock_client::api::{Contender, Outcome, ProblemType, SessionEnded, TicketEnd, WaitsFor};
 use znode::{Refusal, State, ZPath, Zxid};
 
 /// A bad answer. Rendered by [`Problem::render`] when the zxid of the answer is known.
@@ -211,7 +211,7 @@ impl Problem {
     }
 
     /// The document. `zxid` is for a problem that knows none.
-    fn document(&self, zxid: Zxid) -> protocol::Problem {
+    fn document(&self, zxid: Zxid) -> zlock_client::api::Problem {
         let (mut ended, mut cycle, mut end, mut holder) = (None, Vec::new(), None, None);
         match self.extra.as_deref() {
             Some(Extra::Ended(session)) => ended = Some(session.clone()),
@@ -220,7 +220,7 @@ impl Problem {
             Some(Extra::Holder(first)) => holder = Some(first.clone()),
             None => {}
         }
-        protocol::Problem {
+        zlock_client::api::Problem {
             type_uri: self.kind.uri(),
             title: self.kind.title().into(),
             status: self.status.as_u16(),

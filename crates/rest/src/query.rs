@@ -4,9 +4,9 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
-use protocol::Millis;
 use serde::Deserializer as _;
 use serde::de::{Error as _, MapAccess, Visitor};
+use zlock_client::api::Millis;
 use znode::ZPath;
 
 use crate::problem::Problem;

@@ -1,7 +1,7 @@
 //! Giving back: `DELETE /v1/tickets/{ticket}`, and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
 
 use axum::http::StatusCode;
-use protocol::Released;
+use zlock_client::api::Released;
 use znode::{Error, FencingToken, LockMode, Op, ReleaseHeld, Reply, State, ZPath};
 
 use crate::access::shows;
@@ -38,7 +38,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
 /// Gives back one hold of the ticket with which the session holds a lock.
 #[utoipa::path(delete, path = "/v1/locks/{path}", operation_id = "locksRelease", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("mode" = Option<protocol::LockMode>, Query, description = "only a ticket that holds in this mode"),
+        ("mode" = Option<zlock_client::api::LockMode>, Query, description = "only a ticket that holds in this mode"),
         ("fencing_token" = Option<u64>, Query, description = "only one with this token"),
         ("owner" = Option<String>, Query, description = "only one of this owner")),
     responses((status = 200, description = "Given back", body = Released)))]
@@ -50,12 +50,12 @@ pub(crate) async fn release_held(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     call.caller.session()?;
     let mode = mode.map(|mode| match mode {
-        protocol::LockMode::Exclusive => LockMode::Exclusive,
-        protocol::LockMode::Read => LockMode::Read,
-        protocol::LockMode::Write => LockMode::Write,
-        protocol::LockMode::Latch => LockMode::Latch,
+        zlock_client::api::LockMode::Exclusive => LockMode::Exclusive,
+        zlock_client::api::LockMode::Read => LockMode::Read,
+        zlock_client::api::LockMode::Write => LockMode::Write,
+        zlock_client::api::LockMode::Latch => LockMode::Latch,
         // With any number of permits.
-        protocol::LockMode::Semaphore => LockMode::Lease { permits: 0, limit: 0 },
+        zlock_client::api::LockMode::Semaphore => LockMode::Lease { permits: 0, limit: 0 },
     });
     let explained = |problem: Problem, state: &State| match () {
         () if problem.is(Error::NotHolder) => holders::not_holder(problem, &call.identities, state, &lock),

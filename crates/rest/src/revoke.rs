@@ -1,9 +1,9 @@
 //! `POST /v1/revoke/{path}`: ask a ticket, or all who hold a lock, to give up; and how a holder hears of it.
 
 use axum::http::StatusCode;
-use protocol::{RevokeRequest, Revoked};
 use replica::{Replica, Step, WatchKey};
 use tokio::time::Instant;
+use zlock_client::api::{RevokeRequest, Revoked};
 use znode::lock::{self, LockStatus, Revocation};
 use znode::{Error, Op, Reply, ZPath};
 

@@ -4,9 +4,9 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
-use protocol::ProblemType;
 use replica::Replica;
 use tokio_util::sync::CancellationToken;
+use zlock_client::api::ProblemType;
 
 use crate::door::{Door, at_the_door};
 use crate::problem::Problem;

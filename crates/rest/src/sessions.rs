@@ -4,8 +4,10 @@ use std::str::FromStr;
 
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
-use protocol::{ClientDetails, Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened};
 use replica::Touch;
+use zlock_client::api::{
+    ClientDetails, Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened,
+};
 use znode::{ClientInfo, Identity, Op, Reply, SUPER, Session, SessionId, State, ZPath};
 
 use crate::access::shows;

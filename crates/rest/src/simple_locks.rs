@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use protocol::{Released, SimpleLock, Ticket};
 use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
+use zlock_client::api::{Released, SimpleLock, Ticket};
 use znode::{CreateMode, Error, FencingToken, LockGuard, Op, SessionId, State, ZPath, Zxid};
 
 use crate::access::check_readable;

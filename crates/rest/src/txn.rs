@@ -1,7 +1,7 @@
 //! `/v1/txn`: several operations, all or nothing.
 
 use axum::http::StatusCode;
-use protocol::{Millis, Txn, TxnDone, TxnOp, TxnResult};
+use zlock_client::api::{Millis, Txn, TxnDone, TxnOp, TxnResult};
 use znode::{Acl, Op, Reply, ZPath, ZnodeOp};
 
 use crate::call::{Answer, Call, WithBody, json};

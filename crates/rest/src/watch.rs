@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use protocol::Events;
 use replica::{EventKinds, WatchKey};
 use tokio::time::Instant;
+use zlock_client::api::Events;
 use znode::{ZPath, Zxid};
 
 use crate::call::{Answer, Call, json};

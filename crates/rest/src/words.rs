@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use protocol::{AclEntry, EventInfo, EventKind, Mode, Stat, ZnodeInfo};
+use zlock_client::api::{AclEntry, EventInfo, EventKind, Mode, Stat, ZnodeInfo};
 use znode::{Acl, CreateMode, Identity, LockMode, State, ZPath, Znode};
 
 use crate::access::shows;
@@ -93,16 +93,16 @@ pub(crate) fn parse_mode(text: &str) -> Result<Mode, Problem> {
 
 /// A lock mode with the permits that belong to a semaphore and to it only.
 pub(crate) fn lock_mode_of(
-    mode: protocol::LockMode,
+    mode: zlock_client::api::LockMode,
     permits: Option<u32>,
     limit: Option<u32>,
 ) -> Result<LockMode, Problem> {
     let (mode, none) = match mode {
-        protocol::LockMode::Exclusive => (LockMode::Exclusive, (None, None)),
-        protocol::LockMode::Read => (LockMode::Read, (None, None)),
-        protocol::LockMode::Write => (LockMode::Write, (None, None)),
-        protocol::LockMode::Latch => (LockMode::Latch, (None, None)),
-        protocol::LockMode::Semaphore => {
+        zlock_client::api::LockMode::Exclusive => (LockMode::Exclusive, (None, None)),
+        zlock_client::api::LockMode::Read => (LockMode::Read, (None, None)),
+        zlock_client::api::LockMode::Write => (LockMode::Write, (None, None)),
+        zlock_client::api::LockMode::Latch => (LockMode::Latch, (None, None)),
+        zlock_client::api::LockMode::Semaphore => {
             let limit = limit.ok_or_else(|| Problem::bad("limit", "mode=semaphore needs one"))?;
             let permits = permits.unwrap_or(1);
             if !(1..=limit).contains(&permits) {
@@ -118,7 +118,7 @@ pub(crate) fn lock_mode_of(
 }
 
 /// A lock mode by its name.
-pub(crate) fn parse_lock_mode(text: &str) -> Result<protocol::LockMode, Problem> {
+pub(crate) fn parse_lock_mode(text: &str) -> Result<zlock_client::api::LockMode, Problem> {
     // The names are those of JSON, so that there is one list of them.
     let mode = serde_json::from_value(text.into());
     mode.map_err(|_| Problem::bad("mode", "exclusive, read, write, latch or semaphore"))
@@ -126,23 +126,25 @@ pub(crate) fn parse_lock_mode(text: &str) -> Result<protocol::LockMode, Problem>
 
 /// The same from the query.
 pub(crate) fn take_lock_mode(query: &mut Query) -> Result<LockMode, Problem> {
-    let mode = query.take("mode")?.map_or_else(|| Ok(protocol::LockMode::default()), |text| parse_lock_mode(&text))?;
+    let mode = query
+        .take("mode")?
+        .map_or_else(|| Ok(zlock_client::api::LockMode::default()), |text| parse_lock_mode(&text))?;
     lock_mode_of(mode, query.get("permits")?, query.get("limit")?)
 }
 
-pub(crate) fn lock_mode(mode: LockMode) -> protocol::LockMode {
+pub(crate) fn lock_mode(mode: LockMode) -> zlock_client::api::LockMode {
     match mode {
-        LockMode::Exclusive => protocol::LockMode::Exclusive,
-        LockMode::Read => protocol::LockMode::Read,
-        LockMode::Write => protocol::LockMode::Write,
-        LockMode::Latch => protocol::LockMode::Latch,
-        LockMode::Lease { .. } => protocol::LockMode::Semaphore,
+        LockMode::Exclusive => zlock_client::api::LockMode::Exclusive,
+        LockMode::Read => zlock_client::api::LockMode::Read,
+        LockMode::Write => zlock_client::api::LockMode::Write,
+        LockMode::Latch => zlock_client::api::LockMode::Latch,
+        LockMode::Lease { .. } => zlock_client::api::LockMode::Semaphore,
     }
 }
 
 /// What is known of a client; nothing when that is nothing.
-pub(crate) fn client(client: &znode::ClientInfo) -> Option<protocol::ClientInfo> {
-    let known = || protocol::ClientInfo {
+pub(crate) fn client(client: &znode::ClientInfo) -> Option<zlock_client::api::ClientInfo> {
+    let known = || zlock_client::api::ClientInfo {
         host: client.host.clone(),
         pid: client.pid,
         program: client.program.clone(),
@@ -151,8 +153,8 @@ pub(crate) fn client(client: &znode::ClientInfo) -> Option<protocol::ClientInfo>
     (!client.is_empty()).then(known)
 }
 
-pub(crate) fn actor(actor: &znode::Actor) -> Option<protocol::Actor> {
-    let known = || protocol::Actor {
+pub(crate) fn actor(actor: &znode::Actor) -> Option<zlock_client::api::Actor> {
+    let known = || zlock_client::api::Actor {
         session: actor.session.map(|session| session.0),
         label: actor.label.clone(),
         identity: actor.identity.clone(),
@@ -161,8 +163,8 @@ pub(crate) fn actor(actor: &znode::Actor) -> Option<protocol::Actor> {
     (*actor != znode::Actor::default()).then(known)
 }
 
-fn contender(entry: znode::lock::QueueEntry) -> protocol::Contender {
-    protocol::Contender {
+fn contender(entry: znode::lock::QueueEntry) -> zlock_client::api::Contender {
+    zlock_client::api::Contender {
         ticket: entry.ticket.as_str().into(),
         position: entry.position,
         mode: lock_mode(entry.mode),
@@ -188,7 +190,7 @@ pub(crate) fn shown_contender(
     identities: &[Identity],
     state: &State,
     mut entry: znode::lock::QueueEntry,
-) -> protocol::Contender {
+) -> zlock_client::api::Contender {
     if !shows(identities, state, &entry.ticket) {
         entry.label = None;
         entry.client = Arc::default();

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, LOCATION, VARY};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use protocol::{AclEntry, AclInfo, Children, Created, Deleted, NamedStat, NodeSet};
+use zlock_client::api::{AclEntry, AclInfo, Children, Created, Deleted, NamedStat, NodeSet};
 use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp};
 
 use crate::access::readable;
@@ -25,12 +25,13 @@ const ROUTE: &str = "/v1/znodes";
 /// Creates a znode. The body is its data.
 #[utoipa::path(post, path = "/v1/znodes/{path}", operation_id = "znodesCreate", tag = "znodes",
     params(("path" = String, Path, description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
-        ("mode" = Option<protocol::Mode>, Query), ("ttl" = Option<String>, Query, description = "for the TTL modes"),
+        ("mode" = Option<zlock_client::api::Mode>, Query), ("ttl" = Option<String>, Query, description = "for the TTL modes"),
         ("acl" = Option<String>, Query, description = "scheme:id:perms, separated by commas")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = Created)))]
 pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
-    let mode = call.query.take("mode")?.map_or(Ok(protocol::Mode::default()), |text| words::parse_mode(&text))?;
+    let mode =
+        call.query.take("mode")?.map_or(Ok(zlock_client::api::Mode::default()), |text| words::parse_mode(&text))?;
     let ttl_ms = call.query.duration_ms("ttl", u64::MAX)?;
     let mode = words::create_mode(mode, ttl_ms)?;
     let acl = call.query.take("acl")?.map(|text| words::parse_acl(&text)).transpose()?;

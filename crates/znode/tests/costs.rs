@@ -27,6 +27,14 @@ impl World {
         self.apply_request(request)
     }
 
+    /// So many ephemeral znodes for a session.
+    fn give(&mut self, session: SessionId, ephemerals: u32) {
+        for number in 0..ephemerals {
+            let op = create(&format!("{session}-{number}"), CreateMode::Ephemeral);
+            assert!(self.apply(Some(session), Op::Znode(op)).reply.is_ok());
+        }
+    }
+
     /// Under a key of its own, if a session asks.
     fn request(&mut self, session: Option<SessionId>, op: Op) -> Request {
         self.keys += 1;
@@ -122,12 +130,9 @@ fn too_many(applied: &Applied) -> bool {
 fn sessions_with_many_ephemerals_expire_in_several_entries() {
     let mut world = World::new();
     let mut sessions = Vec::new();
-    for (number, ephemerals) in [40, 40, 40, 0, 0, 150, 150, 99].into_iter().enumerate() {
+    for ephemerals in [40, 40, 40, 0, 0, 150, 150, 99] {
         let session = world.open();
-        for ephemeral in 0..ephemerals {
-            let op = create(&format!("{number}-{ephemeral}"), CreateMode::Ephemeral);
-            assert!(world.apply(Some(session), Op::Znode(op)).reply.is_ok());
-        }
+        world.give(session, ephemerals);
         sessions.push(session);
     }
     let mut ended = Vec::new();
@@ -177,23 +182,19 @@ fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
         let Refusal { error, op_index, .. } = refused.reply.unwrap_err();
         (error, op_index)
     };
-    let absent = reply(&mut world, vec![delete(&path("/absent"))]);
-    assert_eq!(absent, (Error::TooManyOps, Some(3)), "the first operation was tried");
+    assert_eq!(reply(&mut world, vec![delete(&path("/absent"))]), (Error::TooManyOps, Some(3)), "not tried");
     // What is not permitted is told as that: nothing behind it could be done.
     let acl = vec![Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() }];
     let made = |name: &str, acl| {
-        let (parent, mode) = (ZPath::root(), CreateMode::Persistent);
-        ZnodeOp::Create(Create { parent, name: name.into(), data: Vec::new(), mode, acl })
+        let (path, mode) = (path(name), CreateMode::Persistent);
+        let (parent, name) = (path.parent().unwrap(), path.name().to_owned());
+        ZnodeOp::Create(Create { parent, name, data: Vec::new(), mode, acl })
     };
-    assert!(world.apply(None, Op::Znode(made("shut", acl))).reply.is_ok());
-    let inside = || {
-        let (parent, mode, acl) = (path("/shut"), CreateMode::Persistent, Acl::open());
-        ZnodeOp::Create(Create { parent, name: "a".into(), data: Vec::new(), mode, acl })
-    };
+    assert!(world.apply(None, Op::Znode(made("/shut", acl))).reply.is_ok());
+    let inside = || made("/shut/a", Acl::open());
     assert_eq!(reply(&mut world, vec![inside()]), (Error::NoAuth, Some(0)));
-    // Unless it is made anew with another ACL.
-    let anew = vec![delete(&path("/shut")), made("shut", Acl::open()), inside()];
-    assert_eq!(reply(&mut world, anew), (Error::TooManyOps, Some(5)));
+    let with_another_acl = vec![delete(&path("/shut")), made("/shut", Acl::open()), inside()];
+    assert_eq!(reply(&mut world, with_another_acl), (Error::TooManyOps, Some(5)));
     world.check();
 }
 
@@ -355,12 +356,8 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
     }
     // Younger than the grant that passed the others: their tokens are their czxids.
     readers.extend((0..50).map(|_| world.acquire(own, "/l", LockMode::Read)));
-    for (session, ephemerals) in [(first, COST_MAX - 1), (second, 2 * COST_MAX)] {
-        for number in 0..ephemerals {
-            let op = create(&format!("{session}-{number}"), CreateMode::Ephemeral);
-            assert!(world.apply(Some(session), Op::Znode(op)).reply.is_ok());
-        }
-    }
+    world.give(first, COST_MAX - 1);
+    world.give(second, 2 * COST_MAX);
     world.apply(None, Op::ExpireSessions { sessions: vec![first, second], term: Term(1) });
     assert!(world.state.is_unsettled());
     let mut tokens = vec![None; readers.len()];
@@ -431,8 +428,7 @@ fn what_is_far_down_costs_more() {
     assert!(too_many(&world.apply(None, many(13))));
     assert_eq!(world.state.check_cost(&Request::new(many(12))), Ok(()));
     assert!(world.apply(None, many(12)).reply.is_ok());
-    for number in 0..9 {
-        let op = at(&parent, format!("e{number}"), CreateMode::Ephemeral);
+    for op in (0..9).map(|number| at(&parent, format!("e{number}"), CreateMode::Ephemeral)) {
         assert!(world.apply(Some(session), Op::Znode(op)).reply.is_ok());
     }
     assert_eq!(world.state.cost_of_ending(session), 1 + 9 * 8);
@@ -474,10 +470,7 @@ fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_the
 fn a_waiter_that_expires_with_the_holder_is_not_granted_the_lock_between_the_entries() {
     let mut world = World::new();
     let [holder, waiter, alive] = [(); 3].map(|()| world.open());
-    for number in 0..150 {
-        let op = create(&format!("e{number}"), CreateMode::Ephemeral);
-        assert!(world.apply(Some(holder), Op::Znode(op)).reply.is_ok());
-    }
+    world.give(holder, 150);
     let lease = LockMode::Lease { permits: 1, limit: 1 };
     let tickets = ["/l", "/s"].map(|lock| {
         let mode = if lock == "/s" { lease } else { LockMode::Exclusive };

@@ -10,8 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use protocol::Cluster as View;
 use tokio::time::Instant;
+use zlock_client::api::Cluster as View;
 
 pub use links::{LinkRule, Links};
 pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};

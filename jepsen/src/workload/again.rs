@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use protocol::headers;
 use serde_json::Value;
 use tokio::time::Instant;
+use zlock_client::api::headers;
 
 use super::waiter::{Tickets, owned};
 use crate::answer::Effect;

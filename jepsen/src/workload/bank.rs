@@ -1,7 +1,7 @@
 //! `multi`: transfers between accounts in one transaction, and reads of all accounts in one transaction.
 
-use protocol::{Txn, TxnDone, TxnOp, ZnodeInfo};
 use serde_json::{Value, json};
+use zlock_client::api::{Txn, TxnDone, TxnOp, ZnodeInfo};
 
 use super::patience::Patience;
 use super::{Work, make_root};

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use protocol::Election;
 use serde_json::json;
+use zlock_client::api::Election;
 
 use super::again::{Used, again};
 use super::owner::SESSION_TIMEOUT_MS;

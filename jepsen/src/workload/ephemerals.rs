@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use protocol::{KeptAlive, OpenSession, SessionOpened};
 use serde_json::{Value, json};
+use zlock_client::api::{KeptAlive, OpenSession, SessionOpened};
 
 use super::{Work, make_root};
 use crate::answer::{Answer, Effect};

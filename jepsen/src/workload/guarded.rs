@@ -1,7 +1,7 @@
 //! A znode beside a lock, in which those who hold it write a list: what the lock is there for.
 
-use protocol::{NodeSet, ZnodeInfo, headers};
 use serde_json::{Value, json};
+use zlock_client::api::{NodeSet, ZnodeInfo, headers};
 
 use super::final_read;
 use crate::answer::{Answer, Effect};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use protocol::{Released, Ticket};
 use serde_json::{Value, json};
+use zlock_client::api::{Released, Ticket};
 
 use super::owner::Owner;
 use super::{Work, epoch, make_root};

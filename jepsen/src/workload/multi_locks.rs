@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use protocol::{AcquireAll, LockMode, LockWish, Policy};
 use serde_json::{Value, json};
+use zlock_client::api::{AcquireAll, LockMode, LockWish, Policy};
 
 use super::again::{Used, again};
 use super::owner::SESSION_TIMEOUT_MS;

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use protocol::ZnodeInfo;
 use serde_json::{Value, json};
+use zlock_client::api::ZnodeInfo;
 
 use super::patience::Patience;
 use super::stretches::{Stretches, keys};

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use protocol::{Created, NodeSet, Released, ZnodeInfo, headers};
 use serde_json::{Value, json};
+use zlock_client::api::{Created, NodeSet, Released, ZnodeInfo, headers};
 
 use super::locks::held;
 use super::owner::Owner;

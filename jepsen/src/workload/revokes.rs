@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use protocol::{LockHistory, Revoked, Ticket};
 use serde_json::{Value, json};
+use zlock_client::api::{LockHistory, Revoked, Ticket};
 
 use super::again::{Used, again};
 use super::owner::SESSION_TIMEOUT_MS;

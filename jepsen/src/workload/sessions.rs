@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use protocol::{ZnodeInfo, headers};
 use serde_json::{Value, json};
+use zlock_client::api::{ZnodeInfo, headers};
 
 use super::{Work, make_root};
 use crate::answer::{Answer, Effect};

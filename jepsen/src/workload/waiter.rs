@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use protocol::{LockQueue, MultiTicket, Ticket};
 use serde_json::{Value, json};
+use zlock_client::api::{LockQueue, MultiTicket, Ticket};
 
 use super::owner::Owner;
 use crate::answer::{Answer, Effect};
@@ -45,7 +45,7 @@ impl Tickets {
             Tickets::Several => match answer.read(effect)? {
                 MultiTicket::Held { ticket, locks, .. } => {
                     let asked = std::mem::take(&mut value["locks"]);
-                    let part = |(i, part): (usize, &protocol::HeldPart)| {
+                    let part = |(i, part): (usize, &zlock_client::api::HeldPart)| {
                         let mode = asked[i]["mode"].clone();
                         json!({"lock": part.lock, "mode": mode, "token": part.fencing_token})
                     };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use protocol::Events;
 use serde_json::{Value, json};
+use zlock_client::api::Events;
 
 use super::{Work, make_root};
 use crate::answer::{Answer, Effect};

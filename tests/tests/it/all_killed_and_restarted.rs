@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use protocol::{Ticket, ZnodeInfo};
+use zlock_client::api::{Ticket, ZnodeInfo};
 
 use crate::harness::{Call, Client, Cluster, until};
 
@@ -62,5 +62,5 @@ async fn nothing_acknowledged_is_lost_when_every_node_is_killed() {
         }
     }
     let check = Call::get(format!("/v1/locks/kept?fencing_token={fencing_token}"));
-    assert!(cluster.client(2).send(check).await.unwrap().json::<protocol::TokenCheck>().held);
+    assert!(cluster.client(2).send(check).await.unwrap().json::<zlock_client::api::TokenCheck>().held);
 }

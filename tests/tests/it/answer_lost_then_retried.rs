@@ -1,6 +1,6 @@
 //! The connection breaks between request and answer; the client retries with the same idempotency key at another node.
 
-use protocol::{Children, Created, Deleted, LockQueue, Released, Ticket};
+use zlock_client::api::{Children, Created, Deleted, LockQueue, Released, Ticket};
 
 use crate::harness::{Answer, Call, Client, Cluster, Proxy, Rule, Session};
 

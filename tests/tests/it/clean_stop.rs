@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use protocol::{LockQueue, Ticket, TokenCheck};
+use zlock_client::api::{LockQueue, Ticket, TokenCheck};
 
 use crate::harness::{Call, Client, Cluster, until};
 

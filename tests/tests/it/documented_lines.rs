@@ -186,13 +186,13 @@ async fn jq_takes_the_same_out_of_an_answer_where_it_is_installed() {
 async fn wait_outlives_its_node(lines: String, lock: &str, cluster: &mut Cluster) {
     let holder = cluster.client(2).open_session(60_000).await;
     let acquire = Call::post(format!("/v1/locks{lock}")).session(&holder).once();
-    let held: protocol::Ticket = cluster.client(2).send(acquire).await.unwrap().json();
-    let protocol::Ticket::Held { ticket, .. } = held else { panic!("{held:?}") };
+    let held: zlock_client::api::Ticket = cluster.client(2).send(acquire).await.unwrap().json();
+    let zlock_client::api::Ticket::Held { ticket, .. } = held else { panic!("{held:?}") };
     let mut shell = shell().spawn().expect("bash");
     shell.stdin.take().unwrap().write_all(lines.as_bytes()).await.unwrap();
     let contenders = async |cluster: &Cluster| {
         let answer = cluster.client(2).send(Call::get(format!("/v1/locks{lock}"))).await.ok()?;
-        (answer.status == 200).then(|| answer.json::<protocol::LockQueue>())
+        (answer.status == 200).then(|| answer.json::<zlock_client::api::LockQueue>())
     };
     until("the lines wait", async || contenders(cluster).await.filter(|queue| queue.contenders == 2)).await;
     cluster.kill(1);

@@ -1,7 +1,7 @@
 //! A disk that takes no more bytes: the node ends and says so, the others go on.
 
-use protocol::ZnodeInfo;
 use rustix::process::{Resource, Rlimit, prlimit};
+use zlock_client::api::ZnodeInfo;
 
 use crate::harness::{Call, Cluster, until};
 

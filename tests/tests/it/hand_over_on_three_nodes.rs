@@ -1,6 +1,6 @@
 //! A lock goes from one client to the next by long-poll, each of them on another node.
 
-use protocol::{LockQueue, Released, Ticket};
+use zlock_client::api::{LockQueue, Released, Ticket};
 
 use crate::harness::{Call, Cluster, until};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use protocol::Ticket;
+use zlock_client::api::Ticket;
 
 use crate::harness::{Call, Cluster, until};
 

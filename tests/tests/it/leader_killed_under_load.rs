@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use protocol::{LockQueue, Ticket};
+use zlock_client::api::{LockQueue, Ticket};
 
 use crate::harness::{Answer, Call, Client, Cluster, Pace, Session, until};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::{LockQueue, Ticket};
+use zlock_client::api::{LockQueue, Ticket};
 
 use crate::harness::{Call, Cluster, Session, until};
 
@@ -63,7 +63,7 @@ async fn sessions_that_keep_heartbeating_outlive_a_paused_leader() {
         assert!(lives(&cluster, id, &waiter).await, "node {id} has lost the waiter's session");
     }
     let check = Call::get(format!("/v1/locks/one?fencing_token={fencing_token}"));
-    assert!(cluster.client(leader).send(check).await.unwrap().json::<protocol::TokenCheck>().held);
+    assert!(cluster.client(leader).send(check).await.unwrap().json::<zlock_client::api::TokenCheck>().held);
     let ticket = cluster.client(leader).send(Call::get(format!("/v1/tickets{waiting}?wait=0"))).await.unwrap();
     assert!(matches!(ticket.json(), Ticket::Waiting { position: 1, .. }), "{ticket:?}");
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use protocol::Ticket;
 use serde_json::Value;
+use zlock_client::api::Ticket;
 
 use crate::harness::{Call, Cluster, Options, until};
 

@@ -1,7 +1,7 @@
 //! The node dies at which a client waits for a lock without `Idempotency-Key` and owner: its ticket stays in the queue, and the
 //! client's own requests keep it alive.
 
-use protocol::{LockQueue, Ticket};
+use zlock_client::api::{LockQueue, Ticket};
 
 use crate::harness::{Call, Cluster, Session, until};
 
@@ -11,7 +11,12 @@ async fn queue(cluster: &Cluster, id: u64) -> Option<LockQueue> {
 }
 
 /// What a node says to an acquire without a key, once it can say anything.
-async fn tried(cluster: &Cluster, id: u64, query: &str, session: &Session) -> Result<Ticket, protocol::Problem> {
+async fn tried(
+    cluster: &Cluster,
+    id: u64,
+    query: &str,
+    session: &Session,
+) -> Result<Ticket, zlock_client::api::Problem> {
     until("the node decides", async || {
         let call = Call::post(format!("/v1/locks/one{query}")).session(session);
         let answer = cluster.client(id).send(call).await.ok()?;
@@ -45,7 +50,7 @@ async fn a_retry_without_a_key_does_not_wait_for_its_ghost_on_a_dead_node() {
     let ghost = queue(&cluster, lives).await.unwrap().waiters[0].ticket.clone();
     for query in ["", "?wait=30s"] {
         let refused = tried(&cluster, lives, query, &waiter).await.expect_err("its own ghost is before it");
-        assert_eq!(refused.type_uri, protocol::ProblemType::BlockedByOwnSession.uri());
+        assert_eq!(refused.type_uri, zlock_client::api::ProblemType::BlockedByOwnSession.uri());
         assert_eq!(refused.path.as_deref(), Some(&*ghost));
     }
     let replaced = tried(&cluster, lives, "?replace=true&keep=true", &waiter).await.expect("a place in the queue");

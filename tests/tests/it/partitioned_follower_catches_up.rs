@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use protocol::ZnodeInfo;
+use zlock_client::api::ZnodeInfo;
 
 use crate::harness::{Call, Cluster, Options, until};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use protocol::{LockQueue, Ticket};
+use zlock_client::api::{LockQueue, Ticket};
 
 use crate::harness::{Call, Cluster, until};
 

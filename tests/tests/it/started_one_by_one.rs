@@ -1,6 +1,6 @@
 //! The first start of a cluster, one node after the other.
 
-use protocol::ZnodeInfo;
+use zlock_client::api::ZnodeInfo;
 
 use crate::harness::{Call, Cluster, Options, until};
 

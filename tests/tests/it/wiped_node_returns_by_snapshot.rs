@@ -1,6 +1,6 @@
 //! A node that has lost its disk comes back with an empty one.
 
-use protocol::ZnodeInfo;
+use zlock_client::api::ZnodeInfo;
 
 use crate::harness::{Call, Cluster, Options, until};
 

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use protocol::headers;
+use zlock_client::api::headers;
 
 use super::link::Link;
 use crate::error::Error;

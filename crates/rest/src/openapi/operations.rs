@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use protocol::headers;
 use serde_json::{Map, Value, json};
+use zlock_client::api::headers;
 
 use super::problems;
 

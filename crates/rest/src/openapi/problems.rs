@@ -1,7 +1,7 @@
 //! Which problems each operation may answer. `tests/it/contract.rs` compares it with every answer that the other tests get.
 
-use protocol::ProblemType::{self, *};
 use serde_json::{Value, json};
+use zlock_client::api::ProblemType::{self, *};
 
 use crate::problem::statuses;
 

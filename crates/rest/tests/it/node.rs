@@ -48,7 +48,10 @@ impl Answer {
 
     /// The last part of the problem's type, or nothing.
     pub(crate) fn problem(&self) -> &str {
-        self.body["type"].as_str().and_then(|uri| uri.strip_prefix(protocol::PROBLEM_TYPE_BASE)).unwrap_or_default()
+        self.body["type"]
+            .as_str()
+            .and_then(|uri| uri.strip_prefix(zlock_client::api::PROBLEM_TYPE_BASE))
+            .unwrap_or_default()
     }
 
     #[track_caller]

@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use protocol::Millis;
 use serde::Serialize;
+use zlock_client::api::Millis;
 use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession};
 
 use super::context::{Context, path};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use protocol::Millis;
+use zlock_client::api::Millis;
 
 /// Each, and the variable that says the same.
 const VARIABLES: [(&str, &str); 7] = [

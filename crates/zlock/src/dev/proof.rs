@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use protocol::{Cluster, Released, SessionOpened, Ticket};
 use tokio::time::Instant;
+use zlock_client::api::{Cluster, Released, SessionOpened, Ticket};
 
 use super::http::{Call, call};
 use super::layout::Layout;

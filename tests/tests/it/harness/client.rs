@@ -9,11 +9,11 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
-use protocol::{Problem, SessionOpened, headers};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use zlock_client::api::{Problem, SessionOpened, headers};
 
 use super::until::until;
 

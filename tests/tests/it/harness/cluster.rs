@@ -233,7 +233,7 @@ impl Cluster {
     }
 
     /// What a node says about itself and the ensemble, if it answers.
-    pub(crate) async fn status(&self, id: u64) -> Option<protocol::Cluster> {
+    pub(crate) async fn status(&self, id: u64) -> Option<zlock_client::api::Cluster> {
         Some(self.client(id).send(Call::get("/v1/cluster").within(SOON)).await.ok()?.json())
     }
 

@@ -44,7 +44,7 @@ async fn members(scene: &Scene, session: &Session, names: [&str; 2], call: fn(St
 
 async fn children(scene: &Scene) -> Vec<String> {
     let answer = scene.ask(Call::get("/v1/znodes/start?children")).await;
-    if answer.status == 404 { Vec::new() } else { answer.json::<protocol::Children>().children }
+    if answer.status == 404 { Vec::new() } else { answer.json::<zlock_client::api::Children>().children }
 }
 
 #[tokio::test]

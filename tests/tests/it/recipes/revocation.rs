@@ -16,7 +16,7 @@ async fn a_revoked_lock_is_taken_away_at_its_deadline_by_the_next_leader() {
         scene.ask_later(Call::get(format!("/v1/tickets{}?until=revoked&wait=90s", held.ticket)).session(&holder));
     let waiting = scene.wait(&other, "/l", "new").await;
     let revoke = Call::post(format!("/v1/revoke/l?deadline={DEADLINE_MS}ms")).session(&other).once();
-    let asked: protocol::Revoked = scene.ask(revoke).await.json();
+    let asked: zlock_client::api::Revoked = scene.ask(revoke).await.json();
     assert_eq!(asked.tickets, [held.ticket.as_str()]);
     let paused = scene.pause_leader().await;
 
@@ -31,7 +31,10 @@ async fn a_revoked_lock_is_taken_away_at_its_deadline_by_the_next_leader() {
     scene.resume(paused).await;
     for id in scene.up() {
         let gone = scene.ask_at(id, Call::get(format!("/v1/tickets{}", held.ticket))).await;
-        assert_eq!((&*problem(&gone), gone.problem().end), ("ticket-gone", Some(protocol::TicketEnd::Revoked)));
+        assert_eq!(
+            (&*problem(&gone), gone.problem().end),
+            ("ticket-gone", Some(zlock_client::api::TicketEnd::Revoked))
+        );
     }
     let past = &scene.read("/v1/locks/l?history=true").await["history"][0];
     let ended = past["ended_ms"].as_u64().unwrap();

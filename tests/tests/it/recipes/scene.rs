@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use protocol::{LockQueue, Released, SessionOpened, Ticket};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use zlock_client::api::{LockQueue, Released, SessionOpened, Ticket};
 
 use crate::harness::{Answer, Call, Client, Cluster, Options, Pace, Session, until};
 
@@ -214,7 +214,8 @@ impl Scene {
     /// The queue by labels: `holders | waiters`.
     pub(crate) async fn queue(&self, lock: &str) -> String {
         let queue: LockQueue = self.ask(Call::get(format!("/v1/locks{lock}"))).await.json();
-        let labels = |of: &[protocol::Contender]| of.iter().map(|one| &*one.label).collect::<Vec<_>>().join(" ");
+        let labels =
+            |of: &[zlock_client::api::Contender]| of.iter().map(|one| &*one.label).collect::<Vec<_>>().join(" ");
         format!("{} | {}", labels(&queue.holders), labels(&queue.waiters))
     }
 
@@ -231,5 +232,5 @@ fn acquiring(session: &Session, wish: &str) -> Call {
 /// The slug of the problem that the answer must be.
 #[track_caller]
 pub(crate) fn problem(answer: &Answer) -> String {
-    answer.problem().type_uri.trim_start_matches(protocol::PROBLEM_TYPE_BASE).to_owned()
+    answer.problem().type_uri.trim_start_matches(zlock_client::api::PROBLEM_TYPE_BASE).to_owned()
 }

@@ -1,6 +1,6 @@
 //! Semaphores and multi-locks.
 
-use protocol::MultiTicket;
+use zlock_client::api::MultiTicket;
 
 use super::scene::{Scene, Waiting, problem};
 use crate::harness::{Call, Session};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use protocol::LockQueue;
+use zlock_client::api::LockQueue;
 use zookeeper_client::{Acls, Client, Error, LockOptions, LockPrefix, OwnedLockClient};
 
 use super::scene::{PERSISTENT, Scene, stat, sync};

@@ -1,10 +1,12 @@
 //! Znodes, their ACLs, children and events.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
 /// The create modes of ZooKeeper.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Stays until it is deleted.
@@ -25,7 +27,8 @@ pub enum Mode {
 }
 
 /// ZooKeeper's Stat, all eleven fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Stat {
     /// The zxid that created the znode.
     pub czxid: u64,
@@ -53,7 +56,8 @@ pub struct Stat {
 }
 
 /// A znode. The data is text when it is UTF-8, else base64.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct ZnodeInfo {
     /// Where.
     pub path: String,
@@ -68,7 +72,8 @@ pub struct ZnodeInfo {
 }
 
 /// A znode was created.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Created {
     /// Where, ten digits included.
     pub path: String,
@@ -79,7 +84,8 @@ pub struct Created {
 }
 
 /// Data or ACL were set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct NodeSet {
     /// Where.
     pub path: String,
@@ -90,14 +96,16 @@ pub struct NodeSet {
 }
 
 /// A znode or session was deleted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Deleted {
     /// The transaction.
     pub zxid: u64,
 }
 
 /// A child with its facts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct NamedStat {
     /// The child's name.
     pub name: String,
@@ -106,7 +114,8 @@ pub struct NamedStat {
 }
 
 /// `?children` and `?children=stat`: a page of children by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Children {
     /// The parent.
     pub path: String,
@@ -123,7 +132,8 @@ pub struct Children {
 }
 
 /// An entry of an ACL.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AclEntry {
     /// Letters out of `cdrwa`: create, delete, read, write, admin.
@@ -135,7 +145,8 @@ pub struct AclEntry {
 }
 
 /// `?acl`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct AclInfo {
     /// Where.
     pub path: String,
@@ -146,7 +157,8 @@ pub struct AclInfo {
 }
 
 /// ZooKeeper's event types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// The znode was created.
@@ -163,7 +175,8 @@ pub enum EventKind {
 }
 
 /// A change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct EventInfo {
     /// The transaction that made it.
     pub zxid: u64,
@@ -174,7 +187,8 @@ pub struct EventInfo {
 }
 
 /// `?watch=`: what happened since `since`; empty when the wait ended first. Ask again with `since` set to `upto`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Events {
     /// In order of zxid.
     pub events: Vec<EventInfo>,

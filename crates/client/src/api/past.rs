@@ -1,12 +1,14 @@
 //! What is remembered: past tickets of a lock, and sessions that have ended.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use crate::{Actor, ClientInfo, LockMode};
+use super::{Actor, ClientInfo, LockMode};
 
 /// Why a ticket ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TicketEnd {
     /// It held, and its session gave it back.
@@ -26,7 +28,8 @@ pub enum TicketEnd {
 }
 
 /// A ticket that has ended. Times are milliseconds since 1970, by the leader's clock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct PastTicket {
     /// The lock node's path; absent when none was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +75,8 @@ pub struct PastTicket {
 }
 
 /// `GET /v1/locks/{path}?history=true`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct LockHistory {
     /// The lock.
     pub lock: String,
@@ -81,7 +85,8 @@ pub struct LockHistory {
 }
 
 /// How a session ended: part of the problem that a look at it answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct SessionEnded {
     /// Its id.
     pub id: u64,
@@ -102,7 +107,8 @@ pub struct SessionEnded {
 }
 
 /// Why a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SessionEnd {
     /// Its client closed it.

@@ -1,12 +1,14 @@
 //! Several locks at once.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use crate::{LockMode, Millis};
+use super::{LockMode, Millis};
 
 /// `POST /v1/multilocks`: all of the locks or none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireAll {
     /// Each lock once. The ticket of the first stands for all.
@@ -33,7 +35,8 @@ pub struct AcquireAll {
 }
 
 /// One of the locks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockWish {
     /// The lock.
@@ -50,7 +53,8 @@ pub struct LockWish {
 }
 
 /// What a waiting multi-lock does to those who come later.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// They wait behind it, on each of its locks.
@@ -61,7 +65,8 @@ pub enum Policy {
 }
 
 /// Where a multi-lock stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum MultiTicket {
     /// It holds all its locks (200).
@@ -87,7 +92,8 @@ pub enum MultiTicket {
 }
 
 /// One of the locks that a multi-lock holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct HeldPart {
     /// The lock.
     pub lock: String,

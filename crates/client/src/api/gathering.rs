@@ -1,10 +1,12 @@
 //! Barriers and groups.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
 /// A barrier: who asks to pass waits while it is closed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Barrier {
     /// The barrier.
     pub barrier: String,
@@ -15,7 +17,8 @@ pub struct Barrier {
 }
 
 /// Whether a barrier lets pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum BarrierState {
     /// It does.
@@ -25,7 +28,8 @@ pub enum BarrierState {
 }
 
 /// A double barrier, as one of its members sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct DoubleBarrier {
     /// The barrier.
     pub barrier: String,
@@ -40,7 +44,8 @@ pub struct DoubleBarrier {
 }
 
 /// Where a member of a double barrier stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
     /// It waits for others to enter (202).
@@ -54,7 +59,8 @@ pub enum MemberState {
 }
 
 /// `GET /v1/groups/{path}`: a page of a group's members by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Group {
     /// The group.
     pub group: String,
@@ -70,7 +76,8 @@ pub struct Group {
 }
 
 /// A member of a group. Its data is text when it is UTF-8, else base64.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct GroupMember {
     /// Its name.
     pub member: String,

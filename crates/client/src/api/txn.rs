@@ -1,12 +1,14 @@
 //! Several operations at once.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use crate::{AclEntry, Millis, Mode, Stat};
+use super::{AclEntry, Millis, Mode, Stat};
 
 /// `POST /v1/txn`: all of it happens, or none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Txn {
     /// In order.
@@ -14,7 +16,8 @@ pub struct Txn {
 }
 
 /// One operation. `version` -1, or none, is any.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TxnOp {
     /// Creates a znode.
@@ -74,7 +77,8 @@ fn any_version() -> i32 {
 }
 
 /// The transaction was applied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct TxnDone {
     /// Its zxid; the same for all operations.
     pub zxid: u64,
@@ -83,7 +87,8 @@ pub struct TxnDone {
 }
 
 /// What one operation did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum TxnResult {
     /// A znode was created.

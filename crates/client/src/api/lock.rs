@@ -1,12 +1,14 @@
 //! Locks and tickets.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use crate::{Actor, ClientInfo};
+use super::{Actor, ClientInfo};
 
 /// How a contender wants a lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LockMode {
     /// Alone.
@@ -23,7 +25,8 @@ pub enum LockMode {
 }
 
 /// Where a ticket stands: the answer to an acquire and to a look at a ticket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Ticket {
     /// It holds the lock (200).
@@ -60,7 +63,8 @@ pub enum Ticket {
 }
 
 /// A ticket is asked for: finish, and release it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct RevokeRequest {
     /// The entry that asked first.
     pub zxid: u64,
@@ -78,7 +82,8 @@ pub struct RevokeRequest {
 }
 
 /// `POST /v1/revoke/{path}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Revoked {
     /// The tickets that were asked for; none when nobody holds the lock.
     pub tickets: Vec<String>,
@@ -87,7 +92,8 @@ pub struct Revoked {
 }
 
 /// Clients that queue for a lock beside others whose lock nodes they do not count: they may hold it at the same time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct BlindSpot {
     /// Whose clients, by the names of their lock nodes: `curator`, `curator-rw`, `curator-latch`, `kazoo`,
     /// `zookeeper-recipe`.
@@ -97,7 +103,8 @@ pub struct BlindSpot {
 }
 
 /// One edge of a circle of waits: an owner that waits, and the ticket in its way, which is the next one's in the circle.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct WaitsFor {
     /// The session of the one that waits.
     pub session: u64,
@@ -110,7 +117,8 @@ pub struct WaitsFor {
 }
 
 /// `DELETE /v1/tickets/{ticket}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Released {
     /// Holds that are left on the ticket; 0 when the lock node is gone.
     pub holds: u32,
@@ -119,7 +127,8 @@ pub struct Released {
 }
 
 /// One in a lock's queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Contender {
     /// The lock node's path.
     pub ticket: String,
@@ -166,7 +175,8 @@ pub struct Contender {
 }
 
 /// `PUT /v1/locks/{path}`: what a lock is. What is left out is as in any lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockSettings {
     /// Only acquires enter the queue, not lock nodes that clients make themselves: there may be priorities and hand-overs.
@@ -181,7 +191,8 @@ pub struct LockSettings {
 }
 
 /// The settings of a lock were set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct LockSet {
     /// The lock.
     pub lock: String,
@@ -196,7 +207,8 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// The permits of a semaphore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Permits {
     /// How many there are.
     pub limit: u32,
@@ -205,7 +217,8 @@ pub struct Permits {
 }
 
 /// `GET /v1/locks/{path}`: a page of the queue. A lock that nobody wants has an empty one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct LockQueue {
     /// The lock.
     pub lock: String,
@@ -233,7 +246,8 @@ pub struct LockQueue {
 }
 
 /// A lock in a list: one that has contenders.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct LockSummary {
     /// The lock.
     pub lock: String,
@@ -244,7 +258,8 @@ pub struct LockSummary {
 }
 
 /// `GET /v1/locks?prefix=`: a page of locks by path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct LockList {
     /// The page.
     pub locks: Vec<LockSummary>,
@@ -254,7 +269,8 @@ pub struct LockList {
 }
 
 /// `GET /v1/locks/{path}?fencing_token=N`, for resource servers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct TokenCheck {
     /// The lock.
     pub lock: String,
@@ -267,7 +283,8 @@ pub struct TokenCheck {
 }
 
 /// `GET /v1/simple-locks/{path}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct SimpleLock {
     /// The lock, and the znode that it is.
     pub lock: String,
@@ -277,7 +294,8 @@ pub struct SimpleLock {
 }
 
 /// The holder of a simple lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct SimpleHolder {
     /// Its session; absent for a znode that is not ephemeral.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,15 +1,17 @@
 //! What can go wrong, as RFC 9457 says it.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use crate::{Contender, SessionEnded, TicketEnd, WaitsFor};
+use super::{Contender, SessionEnded, TicketEnd, WaitsFor};
 
 /// What every problem's `type` begins with. The rest is the problem's name, and the anchor in docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
 
 /// Whether the request may have had an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// It had none and, sent again, would be refused again unless the state or the request changes.
@@ -21,7 +23,8 @@ pub enum Outcome {
 }
 
 /// A problem, as `application/problem+json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Problem {
     /// A URI that names the kind of problem: what programs should look at.
     #[serde(rename = "type")]

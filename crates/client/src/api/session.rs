@@ -1,16 +1,18 @@
 //! Sessions.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use crate::{ClientDetails, ClientInfo};
+use super::{ClientDetails, ClientInfo};
 
 /// `POST /v1/sessions`. An empty body asks for the defaults.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OpenSession {
     /// The wish, a number of milliseconds; the answer says what was agreed. Default 30 s.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::duration::number_of_ms")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::duration::number_of_ms")]
     pub timeout_ms: Option<u64>,
     /// Free text for people: who are you?
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -21,7 +23,8 @@ pub struct OpenSession {
 }
 
 /// A session was opened. Nobody is told the secret again.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct SessionOpened {
     /// Its id: the zxid that opened it.
     pub id: u64,
@@ -46,7 +49,8 @@ impl std::fmt::Debug for SessionOpened {
 }
 
 /// A keep-alive that the leader took.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct KeptAlive {
     /// The session.
     pub id: u64,
@@ -57,7 +61,8 @@ pub struct KeptAlive {
 }
 
 /// A session, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct SessionInfo {
     /// Its id.
     pub id: u64,
@@ -82,7 +87,8 @@ pub struct SessionInfo {
 }
 
 /// `GET /v1/sessions`: a page of sessions by id.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct SessionList {
     /// The page.
     pub sessions: Vec<SessionInfo>,

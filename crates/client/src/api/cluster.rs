@@ -1,10 +1,12 @@
 //! The node, its ensemble and its version.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
 /// `GET /v1/cluster`: the answering node's view.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Cluster {
     /// The cluster's name.
     pub cluster_id: String,
@@ -44,7 +46,8 @@ pub struct Cluster {
 }
 
 /// The applied state of one node, for comparison with another's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct StateDigest {
     /// The last entry that is in it.
     pub zxid: u64,
@@ -53,7 +56,8 @@ pub struct StateDigest {
 }
 
 /// A durable snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct SnapshotInfo {
     /// The last entry in it; 0 when there is none.
     pub zxid: u64,
@@ -62,7 +66,8 @@ pub struct SnapshotInfo {
 }
 
 /// A member of the ensemble.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct MemberInfo {
     /// Its node id.
     pub id: u64,
@@ -75,21 +80,24 @@ pub struct MemberInfo {
 }
 
 /// `GET /readyz`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Readiness {
     /// `ready` (200), or why clients should go elsewhere (503).
     pub ready: String,
 }
 
 /// `GET /livez`: the process runs and answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Liveness {
     /// Always true.
     pub live: bool,
 }
 
 /// `GET /version`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Version {
     /// `zlock`.
     pub name: String,

@@ -5,11 +5,13 @@ use std::str::FromStr;
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+#[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
 /// A duration in milliseconds, written `30s`, `250ms`, `5m` or `1h`. Only 0 needs no unit: `30` would be read as 30 seconds by
 /// one and as 30 milliseconds by another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Millis(pub u64);
 
 /// A text that is not a duration.

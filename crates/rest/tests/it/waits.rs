@@ -251,3 +251,23 @@ async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     }
     node.get(&at(&whole)).await.expect(200);
 }
+
+/// Some clients send every body in chunks, also where there is none.
+#[tokio::test]
+async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
+    let node = Node::start().await;
+    let open = async || node.post("/v1/sessions", r#"{"timeout_ms":2000}"#).await.expect(201);
+    let (own, silent) = (open().await, open().await);
+    let at = |session: &Answer| format!("/v1/sessions/{}", number(session, "id"));
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while node.get(&at(&silent)).await.status != 410 {
+        assert!(tokio::time::Instant::now() < deadline, "the silent session lives");
+        for (method, uri) in [(Method::DELETE, "/v1/znodes/none"), (Method::GET, "/v1/znodes/none")] {
+            let body = Body::from_stream(stream::empty::<Result<bytes::Bytes, std::io::Error>>());
+            let request = Request::builder().method(method).uri(uri).header("zlock-session", text(&own, "session"));
+            let answer = node.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+            assert_eq!(answer.status(), 404);
+        }
+    }
+    node.get(&at(&own)).await.expect(200);
+}

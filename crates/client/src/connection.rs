@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::clock::Moment;
 use crate::secure::{Connector, Stream, refusal, words};
 
-/// A node closes idle connections after 30 s; one that has rested this long is not used again.
+/// A node or a balancer may close idle connections at any time; one that has rested this long is not used again.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Idle connections that are kept per endpoint; more are closed.
 const IDLE_COUNT_MAX: usize = 16;

@@ -1,5 +1,6 @@
 //! What the environment says of a client: the same variables as those of the command line.
 
+use std::env::VarError;
 use std::path::PathBuf;
 
 use crate::builder::{ClientBuilder, bad};
@@ -21,6 +22,13 @@ impl ClientBuilder {
     /// # Errors
     /// `Refused` when `ZLOCK_ENDPOINTS` is not set, half of a pair is missing, or the file cannot be read.
     pub fn from_env() -> Result<ClientBuilder, Error> {
+        const NAMES: [&str; 6] =
+            ["ZLOCK_ENDPOINTS", "ZLOCK_CA", "ZLOCK_CERTIFICATE", "ZLOCK_KEY", "ZLOCK_USER", "ZLOCK_USER_FILE"];
+        // Not one that is not set: with another authority than the one that is meant nodes would be trusted.
+        let is_unread = |name: &str| matches!(std::env::var(name), Err(VarError::NotUnicode(_)));
+        if let Some(name) = NAMES.into_iter().find(|name| is_unread(name)) {
+            return Err(bad(format!("{name} is not UTF-8")));
+        }
         from_variables(|name| std::env::var(name).ok())
     }
 }

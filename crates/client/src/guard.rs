@@ -88,6 +88,11 @@ impl Guard {
         self.holding().lost().await
     }
 
+    /// Returns when the lock is held no more. Why is not asked.
+    async fn gone(&self) {
+        self.holding().gone().await;
+    }
+
     /// Runs the work while the lock is held, then releases it. When the lock is lost first, the work is dropped where it
     /// waits. Work that does not wait, or runs in a task of its own, is not stopped by that.
     ///
@@ -99,14 +104,16 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// Why the lock was lost; also when only the release told of it: then the work has ended, and not under the lock to
-    /// its end.
+    /// Why the lock was lost; also when only the clock or the release tells of it: then the work has ended, and not under the
+    /// lock to its end.
     pub async fn run<T>(mut self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
         let done = tokio::select! {
             biased;
-            loss = self.lost() => return Err(loss),
-            done = work(&self) => done,
+            // Why is asked when the work is dropped.
+            () = self.gone() => None,
+            done = work(&self) => Some(done),
         };
+        let Some(done) = done.filter(|_| self.is_safe()) else { return Err(self.lost().await) };
         match self.claim.give_back().await {
             Err(Error::Refused { .. }) => {
                 self.claim.fate().tell_gone();

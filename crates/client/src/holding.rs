@@ -24,6 +24,20 @@ pub(crate) struct Holding<'a> {
 }
 
 impl Holding<'_> {
+    /// Returns when the lock is held no more. Why is not asked.
+    pub(crate) async fn gone(&self) {
+        let fate = self.claim.fate();
+        if fate.loss().is_some() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            _ = self.claim.session.ended() => {}
+            () = fate.gone() => {}
+            () = self.removed() => fate.tell_gone(),
+        }
+    }
+
     /// Returns when the lock is held no more, and says why.
     pub(crate) async fn lost(&self) -> Loss {
         let fate = self.claim.fate();

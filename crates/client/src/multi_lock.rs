@@ -189,6 +189,14 @@ impl MultiGuard {
         }
     }
 
+    /// Returns when they are held no more. Why is not asked.
+    async fn gone(&self) {
+        match self.parts.first() {
+            Some(part) => self.holding(part).gone().await,
+            None => _ = self.claim.session.ended().await,
+        }
+    }
+
     /// Runs the work while the locks are held, as [`crate::Guard::run`].
     ///
     /// # Errors
@@ -196,9 +204,11 @@ impl MultiGuard {
     pub async fn run<T>(mut self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Loss> {
         let done = tokio::select! {
             biased;
-            loss = self.lost() => return Err(loss),
-            done = work(&self) => done,
+            // Why is asked when the work is dropped.
+            () = self.gone() => None,
+            done = work(&self) => Some(done),
         };
+        let Some(done) = done.filter(|_| self.is_safe()) else { return Err(self.lost().await) };
         match self.claim.give_back().await {
             Err(Error::Refused { .. }) => {
                 self.claim.fate().tell_gone();

@@ -211,13 +211,29 @@ fn line(forced: &Forced, untold: u64) {
     let (by_addr, zxid) = (by.client.address.map(|addr| addr.to_string()), zxid.0);
     match how {
         How::Asked { deadline_ms } => tracing::info!(
-            %ticket, session, deadline_ms, by_session, by_label, by_addr, by_identity, untold, zxid,
+            ticket = ticket.as_str(),
+            session,
+            deadline_ms,
+            by_session,
+            by_label,
+            by_addr,
+            by_identity,
+            untold,
+            zxid,
             "a session is asked to give a lock up"
         ),
         How::Deleted | How::Revoked => {
             let how = if *how == How::Deleted { "deleted" } else { "revoked" };
             tracing::warn!(
-                %ticket, session, how, by_session, by_label, by_addr, by_identity, untold, zxid,
+                ticket = ticket.as_str(),
+                session,
+                how,
+                by_session,
+                by_label,
+                by_addr,
+                by_identity,
+                untold,
+                zxid,
                 "a lock was taken from its session"
             );
         }

@@ -163,7 +163,7 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
             return Ok(Exit::Clean);
         }
     };
-    let failed = replica.failed();
+    let mut failed = std::pin::pin!(replica.failed());
     let (stop_doors, doors_stop) = watch::channel(false);
     let http = tokio::spawn(rest::serve(doors.http, replica.clone(), settings.rest.clone(), told(doors_stop.clone())));
     let zookeeper = match doors.zookeeper {
@@ -181,7 +181,7 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
 
     tokio::select! {
         // At once: a node that cannot trust its disk has nothing more to tell, and others wait to take over.
-        reason = failed => return Ok(give_up(&replica, &reason)),
+        reason = &mut failed => return Ok(give_up(&replica, &reason)),
         reason = stop.next() => {
             let (role, term, zxid) = standing(&replica);
             info!(reason, role, term, zxid, "stopping");
@@ -199,7 +199,13 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
         replica.shutdown().await;
     };
     let stop_timeout_ms = settings.stop_timeout_ms.saturating_add(settings.rest.drain_time_ms);
-    if tokio::time::timeout(Duration::from_millis(stop_timeout_ms), stopped).await.is_err() {
+    let stopped = tokio::select! {
+        biased;
+        // Also while it stops: what its disk has is not to be trusted then either.
+        reason = &mut failed => return Ok(give_up(&replica, &reason)),
+        stopped = tokio::time::timeout(Duration::from_millis(stop_timeout_ms), stopped) => stopped,
+    };
+    if stopped.is_err() {
         warn!(stop_timeout_ms, "the clean stop took too long and was cut short");
         return Ok(Exit::Failed);
     }

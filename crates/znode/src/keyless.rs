@@ -65,10 +65,15 @@ impl State {
     /// Whatever each of them is held for. A new ticket comes with a new token, so a forgotten holder can be told from the
     /// one that takes its place.
     fn give_back(&mut self, tickets: &[ZPath], changes: &mut Changes) -> Result<(), Refusal> {
+        // Before it is done: undoing costs as much again, and a refusal can be asked for again and again.
+        let cost: u64 = tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum();
+        if cost > self.steps_left(changes) {
+            return Err(Error::TooManyOps.into());
+        }
         for ticket in tickets {
             self.remove(ticket, changes);
         }
-        self.check_steps(changes)
+        Ok(())
     }
 
     /// The first of the session's earlier tickets that a new one would wait for, be it by way of others: as long as the

@@ -31,7 +31,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 use zlock_client::api::Millis;
-use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession};
+use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession, SessionState};
 
 use super::context::{Context, path};
 use super::failure::Failure;
@@ -298,10 +298,13 @@ pub(crate) async fn run_in(
     let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
     let held = Held::Session { session, environment };
     let ended = supervisor::supervise(&held, plan, &command, &mut signals).await?;
-    if ended.lost {
+    // A command may end by itself before the watchdog knows.
+    let lost = ended.lost || ended.loss.is_some() || session.state() == SessionState::Lost;
+    if lost {
         say(&after_loss(plan, &held.to_string(), ended.loss.as_ref()));
     }
-    Ok((if ended.lost { LOST } else { ended.code }, ended.lost))
+    let goes_on = !ended.lost && matches!(plan.on_loss, deadline::OnLoss::Warn);
+    Ok((if lost && !goes_on { LOST } else { ended.code }, lost))
 }
 
 fn listen() -> Result<Signals, Failure> {

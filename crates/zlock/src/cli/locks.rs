@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use tokio::time::MissedTickBehavior;
 use zlock_client::{Actor, Contender, Error, LockQueue, PastTicket, ProblemType, WatchKind, Watcher};
 
 use super::context::{Context, path_of};
@@ -89,6 +90,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
     let in_place = !context.out.json && std::io::stdout().is_terminal();
     let (mut shown, mut left) = (None, count.unwrap_or(u64::MAX));
     let mut paces = tokio::time::interval(PACE);
+    paces.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         paces.tick().await;
         let mut watcher = context.client.watch(path, WatchKind::Subtree);

@@ -121,7 +121,7 @@ keys! {
         read_timeout: duration = rest.read_timeout_ms, "How long a read may take.";
         page_max: count = rest.page_max, "Children, sessions, waiters or locks in one answer.";
         withdraw_timeout: duration = rest.withdraw_timeout_ms, "How long the node tries to take a waiter out of the queue whose client has gone.";
-        drain_time: duration = rest.drain_time_ms, "At a clean stop: for so long the node serves on, is not ready, and ends each connection with its next answer, so that balancers turn to others.";
+        drain_time: duration = rest.drain_time_ms, "At a clean stop: for so long the HTTP door serves on, the node is not ready, and the door ends each connection with its next answer, so that balancers turn to others.";
         shutdown_timeout: duration = rest.shutdown_timeout_ms, "How long open requests may take to end at a clean stop.";
         session_timeout_default: duration = rest.session_timeout_default_ms, "The timeout of a session whose client named none.";
     }

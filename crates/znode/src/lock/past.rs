@@ -340,7 +340,7 @@ impl State {
             // At its deadline the leader takes it, in the name of the client that asked for it.
             TicketEnd::Revoked | TicketEnd::Admin => {
                 let actor = Some(self.actor(changes)).filter(|actor| *actor != Actor::default());
-                actor.or(asked.map(|asked| asked.by)).map(Arc::new)
+                actor.or(asked.map(|asked| asked.by))
             }
             _ => None,
         };
@@ -361,7 +361,8 @@ impl State {
             end,
             session_label,
             client: if is_open { client } else { Arc::default() },
-            by,
+            by: by
+                .map(|actor| Arc::new(if is_open { actor } else { Actor { client: ClientInfo::default(), ..actor } })),
         };
         self.remember_ticket(&lock, ticket, readers);
     }

@@ -78,7 +78,11 @@ impl Model {
             end,
             session_label: session_label.into(),
             client: if readable { client.into() } else { Arc::default() },
-            by,
+            // Who may not read the ticket learns who took it, and not from where.
+            by: by.map(|by: Arc<Actor>| {
+                let client = if readable { by.client.clone() } else { ClientInfo::default() };
+                Arc::new(Actor { client, ..(*by).clone() })
+            }),
         };
         self.remember(parent_of(path).unwrap(), ticket);
     }

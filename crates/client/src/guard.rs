@@ -113,14 +113,9 @@ impl Guard {
             () = self.gone() => None,
             done = work(&self) => Some(done),
         };
-        let Some(done) = done.filter(|_| self.is_safe()) else { return Err(self.lost().await) };
-        match self.claim.give_back().await {
-            Err(Error::Refused { .. }) => {
-                self.claim.fate().tell_gone();
-                Err(self.lost().await)
-            }
-            // After an error of another kind it goes on in the background.
-            _ => Ok(done),
+        match done {
+            Some(done) if self.is_safe() && self.claim.was_held_to_the_end().await => Ok(done),
+            _ => Err(self.lost().await),
         }
     }
 

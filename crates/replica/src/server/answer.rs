@@ -98,7 +98,7 @@ async fn vote(node: &Node, frame: VoteFrame, pre_vote: bool) -> Answer {
         // Raft would wait for the disk with it, and do nothing else meanwhile.
         return Answer::Refused(STALLED.into());
     }
-    // A leader that hands over counts on nobody any more.
+    // A leader that hands over counts on no follower any more.
     let bound = !node.gate.is_unbound() && !frame.leadership_transfer;
     if !node.gate.joined() || bound {
         // Whom it voted for, and what it had acknowledged, may have been on a disk that is gone.

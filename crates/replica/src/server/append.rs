@@ -25,7 +25,8 @@ use super::flush;
 const APPENDS_MAX: usize = 64;
 /// The same in bytes of their frames, but for the last.
 const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// How long an answer that nobody waits for may wait for another one to go with: far less than a heartbeat's interval.
+/// How long an answer that the leader does not wait for may stay here, to go with the next one: far less than a
+/// heartbeat's interval.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// Appends under way on one connection.
@@ -38,7 +39,7 @@ pub(super) async fn take(node: &Arc<Node>, framed: Framed, from: u64) -> io::Res
     if node.leader() == Some(from) {
         node.leader_watch.note_end(from, Instant::now());
     }
-    // What has come in counts, though nobody hears the answers.
+    // What has come in counts, though the answers are not heard.
     let _ = timeout(node.silence(), under_way.for_each(|_| ready(()))).await;
     ended
 }
@@ -47,7 +48,7 @@ pub(super) async fn take(node: &Arc<Node>, framed: Framed, from: u64) -> io::Res
 ///
 /// A leader that tells what is committed waits for no answer to that. So behind entries, the answers to frames without
 /// any go with the next answer to some, which spares both ends a packet and a wake-up for each write. Heartbeats, which
-/// somebody waits for, have a connection of their own that never carries entries.
+/// the leader waits for, have a connection of their own that never carries entries.
 async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
     let (mut sequence, mut bytes) = (0, 0);
     let mut continuity = Continuity::default();
@@ -150,7 +151,7 @@ struct Appended {
     answer: AppendAnswer,
     /// Of the frame.
     bytes: usize,
-    /// Nobody waits for the answer.
+    /// The leader does not wait for the answer.
     idle: bool,
 }
 

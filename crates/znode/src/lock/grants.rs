@@ -84,8 +84,8 @@ impl State {
                 continue;
             }
             misses += 1;
-            // Behind the first writer nobody holds but readers under its own number. Names with equal numbers are made
-            // by hand, so there is an end to looking at them.
+            // Behind the first writer only readers with its own number hold. Names with equal numbers are made by
+            // hand, so the number of them that are looked at is bounded.
             if misses > MISSES_MAX || first_writer.is_none_or(|number| place.number > number) {
                 break;
             }

@@ -1,0 +1,120 @@
+use crate::api::LockMode;
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::Guard;
+use crate::fake_node::fake_node;
+
+const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
+const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+const ALL_HELD: &str = r#"{"state":"held","ticket":"t","locks":[],"holds":1,"safe_for_ms":58800}"#;
+
+/// What a node answers that grants everything.
+fn granting(request: &str) -> String {
+    let answer = match request {
+        "POST /v1/sessions" => SESSION,
+        _ if request.starts_with("POST /v1/multilocks") => ALL_HELD,
+        _ => HELD,
+    };
+    answer.to_owned()
+}
+
+async fn held() -> (Guard, Arc<Session>, mpsc::UnboundedReceiver<String>) {
+    // A release is heard and never answered.
+    let (addr, requests) = fake_node(async |request: String| match request.starts_with("DELETE") {
+        true => std::future::pending().await,
+        false => granting(&request),
+    })
+    .await;
+    let client = Client::connect([addr]).await.unwrap();
+    let session = client.session().await.unwrap();
+    (client.lock("/l").acquire().await.unwrap(), session, requests)
+}
+
+async fn release_of(requests: &mut mpsc::UnboundedReceiver<String>) {
+    while !requests.recv().await.unwrap().starts_with("DELETE") {}
+}
+
+/// Whether other writes of the session go on and on, until the state has forgotten the key of the release.
+fn is_forgotten(session: &Session) -> bool {
+    (0..1_100).all(|_| session.window.enter().now_or_never().is_some())
+}
+
+// Sent again once its key is forgotten, a release would give another hold of the same owner back.
+#[tokio::test]
+async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
+    let (guard, session, mut requests) = held().await;
+    assert!(is_forgotten(&session), "nothing is under way");
+    drop(guard);
+    release_of(&mut requests).await;
+    assert!(!is_forgotten(&session));
+
+    let (guard, session, mut requests) = held().await;
+    let releasing = tokio::spawn(guard.release());
+    release_of(&mut requests).await;
+    assert!(!is_forgotten(&session));
+    releasing.abort();
+    assert!(releasing.await.is_err());
+    assert!(!is_forgotten(&session), "it goes on in the background");
+}
+
+/// Whether the client closes its session at the cluster after the loss of what it acquires here.
+async fn closes_after_the_loss_of<G>(acquire: impl AsyncFnOnce(&Client) -> Result<G, Error>) -> bool {
+    let (addr, mut requests) = fake_node(async |request: String| match request.contains("keepalive") {
+        true => std::future::pending().await,
+        false => granting(&request).replace("58800", "500"),
+    })
+    .await;
+    let client = Client::connect([addr]).await.unwrap();
+    let session = client.session().await.unwrap();
+    let guard = acquire(&client).await.unwrap();
+    session.ended().await;
+    client.close().await.unwrap();
+    drop((guard, client));
+    // Until nothing goes on in the background that could still speak of the session.
+    while Arc::strong_count(&session) > 1 {
+        tokio::task::yield_now().await;
+    }
+    std::iter::from_fn(|| requests.try_recv().ok()).any(|request| request == "DELETE /v1/sessions/5")
+}
+
+// A close is no expiry: it would give the lock to the next at once.
+#[tokio::test]
+async fn a_lost_session_is_left_to_expire_when_a_lock_of_it_has_a_delay() {
+    let second = Duration::from_secs(1);
+    assert!(closes_after_the_loss_of(async |client| client.lock("/l").acquire().await).await);
+    let without = async |client: &Client| client.lock("/l").lock_delay(Duration::ZERO).acquire().await;
+    assert!(closes_after_the_loss_of(without).await);
+    let lock = async |client: &Client| client.lock("/l").lock_delay(second).acquire().await;
+    assert!(!closes_after_the_loss_of(lock).await);
+    let tried = async |client: &Client| client.lock("/l").lock_delay(second).try_acquire().await;
+    assert!(!closes_after_the_loss_of(tried).await);
+    let leads = async |client: &Client| client.election("/l").lock_delay(second).campaign("").await;
+    assert!(!closes_after_the_loss_of(leads).await);
+    let all = async |client: &Client| client.multi_lock().and("/l", LockMode::Read).lock_delay(second).acquire().await;
+    assert!(!closes_after_the_loss_of(all).await);
+}
+
+#[tokio::test]
+async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
+    let (open, opened) = tokio::sync::watch::channel(false);
+    let (addr, _requests) = fake_node(move |request: String| {
+        let mut opened = opened.clone();
+        async move {
+            if !request.starts_with("POST /v1/sessions") {
+                opened.wait_for(|opened| *opened).await.unwrap();
+            }
+            granting(&request).replace("58800", "300")
+        }
+    })
+    .await;
+    let client = Client::connect([addr]).await.unwrap();
+    let session = client.session().await.unwrap();
+    let lock = client.lock("/l");
+    let (acquired, ()) = tokio::join!(lock.acquire(), async {
+        session.ended().await;
+        open.send(true).unwrap();
+    });
+    assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
+}

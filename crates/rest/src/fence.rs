@@ -1,5 +1,8 @@
 //! `GET /v1/fence`: whether a fencing token is a present holder's, in statuses that proxies understand. nginx's `auth_request`
 //! lets a request pass for 2xx, Envoy's `ext_authz` for 200 and nothing else; both refuse it for 403.
+//!
+//! The body is not waited for: nginx tells the length of the body of the request that it is about, and sends none, unless it is
+//! configured to leave that header out.
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request, State};
@@ -10,7 +13,7 @@ use zlock_client::api::{ProblemType, headers};
 use znode::{FencingToken, ZPath, lock};
 
 use crate::access::check_readable;
-use crate::call::{Answer, Call};
+use crate::call::{Answer, Call, WithBody};
 use crate::door::{AtZxid, Door};
 use crate::problem::Problem;
 
@@ -23,7 +26,7 @@ use crate::problem::Problem;
             content_type = "application/problem+json"),
         (status = 503, description = "It cannot be told now", body = zlock_client::api::Problem,
             content_type = "application/problem+json")))]
-pub(crate) async fn check(mut call: Call) -> Answer {
+pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
     let lock = call.query.path("lock")?.ok_or_else(|| Problem::bad("lock", "the lock that is to be held"))?;
     let token = call.query.take("token")?;
     std::mem::take(&mut call.query).finish()?;
@@ -34,7 +37,7 @@ pub(crate) async fn check(mut call: Call) -> Answer {
 /// else 403. The lock and the token are in headers; the path and the query are the other request's.
 pub(crate) async fn check_behind(State(door): State<Door>, mut request: Request) -> Answer {
     *request.uri_mut() = Uri::from_static("/v1/fence");
-    let call = Call::from_request(request, &door).await?;
+    let WithBody(call) = WithBody::from_request(request, &door).await?;
     let lock = header(call.headers(), headers::FENCE_LOCK)?;
     let lock = lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "the lock that is to be held"))?;
     let lock = ZPath::parse(lock).map_err(|_| Problem::bad(headers::FENCE_LOCK, "not a znode path"))?;

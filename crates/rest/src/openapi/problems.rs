@@ -94,6 +94,7 @@ const NO_FRACTION: &str = "invalid type: floating point";
 /// The same of one operation.
 fn own_rules(id: &str) -> &'static [&'static str] {
     match id {
+        "sessionsOpen" => &["control characters are not taken"],
         "sessionsClose" | "sessionsKeepAlive" => &["another session than that of the URL"],
         "locksList" => &["not a znode path", "not a cursor of this node"],
         "locksAcquire" => &[
@@ -111,7 +112,8 @@ fn own_rules(id: &str) -> &'static [&'static str] {
             "1 to limit",
             "permits and limit belong to mode=semaphore",
         ],
-        "locksRevoke" | "ticketsLook" | "electionsCampaign" | "multilocksLook" => &["at most", "no lock node"],
+        "locksRevoke" | "ticketsLook" | "multilocksLook" => &["at most", "no lock node"],
+        "electionsCampaign" => &["at most", "no lock node", "belongs to acquires without Idempotency-Key and owner"],
         "electionsObserve" | "barriersPass" | "groupsList" => &["at most"],
         "electionsProclaim" => {
             &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"]

@@ -89,6 +89,17 @@ async fn requests_are_served_one_after_another_on_one_connection() {
     assert!(read_to_end(close).await.ends_with(r#"{"live":true}"#));
 }
 
+/// nginx's `auth_request` asks so about a request with a body, and sends none: `proxy_pass_request_body off` leaves the length.
+#[tokio::test]
+async fn a_question_of_a_proxy_is_answered_without_the_body_that_it_tells_the_length_of() {
+    let server = Server::start(RestConfig::default()).await;
+    for question in ["GET /v1/fence?lock=/l&token=1", "PUT /v1/fence/invoices/7"] {
+        let head = format!("{question} HTTP/1.1\r\nhost: localhost\r\nzlock-lock: /l\r\ncontent-length: 4\r\n\r\n");
+        let answer = read_to_end(server.send(&head).await).await;
+        assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{question}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn a_full_house_says_so() {
     let server = Server::start(RestConfig { connections_max: 1, ..RestConfig::default() }).await;

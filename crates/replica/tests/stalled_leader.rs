@@ -3,12 +3,17 @@
 #![allow(clippy::unwrap_used)]
 
 mod ensemble;
+mod lines;
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 
 use ensemble::{Ensemble, create, eventually, open_session, read_data, set, soon, write};
+use lines::Lines;
 use replica::{Config, Consistency, Error, Readiness};
+
+const STALLS: &str = "the disk does not answer: this node is not ready, and takes no writes and no votes";
+const ANSWERS: &str = "the disk answers again";
 
 /// Which threads flush logs, in the order in which their nodes were started, and which of them hangs.
 #[derive(Default)]
@@ -58,7 +63,7 @@ fn short_bound(config: &mut Config) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
-    let disks = watched();
+    let (disks, lines) = (watched(), Lines::gather());
     let mut ensemble = Ensemble::started(3, short_bound).await;
     let _released = Released(Arc::clone(&disks));
     let leader = ensemble.leader().await;
@@ -66,6 +71,8 @@ async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     let stalled = ensemble.node(leader).clone();
     write(&stalled, create("/", "a", b"0")).await;
     let session = open_session(&stalled, 60_000).await;
+    let told = || lines.among(&[STALLS, ANSWERS]);
+    assert_eq!(told(), [""; 0]);
     hang(&disks, Some(leader));
     // The others have a quorum, and the first write is also what the leader's own disk does not take.
     write(&stalled, set("/a", b"1")).await;
@@ -87,8 +94,18 @@ async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     assert_eq!(stalled.touch(session, soon()).await.unwrap().session, session.session);
     assert!(stalled.status().disk_waits.as_millis() > 400 && stalled.status().disk_stalls);
     let term = ensemble.node(other).status().term;
+    // Once for the change, however often the disk was looked at since.
+    assert_eq!(told(), [STALLS]);
     hang(&disks, None);
     eventually("it is ready again", || stalled.status().ready == Readiness::Ready).await;
+    assert_eq!(told(), [STALLS, ANSWERS]);
+    hang(&disks, Some(leader));
+    // What hangs is a flush: it needs something to write, which comes from the new leader.
+    write(ensemble.node(other), set("/a", b"5")).await;
+    eventually("it is not ready once more", || stalled.status().ready == Readiness::DiskStalled).await;
+    hang(&disks, None);
+    eventually("and ready once more", || stalled.status().ready == Readiness::Ready).await;
+    assert_eq!(told(), [STALLS, ANSWERS, STALLS, ANSWERS]);
     write(&stalled, set("/a", b"4")).await;
     ensemble.assert_equal_states().await;
     assert_eq!(read_data(&stalled, "/a").await, Some(b"4".to_vec()));

@@ -98,36 +98,49 @@ impl Acceptor {
     /// # Errors
     /// When the client does not speak TLS, shows no good certificate, or takes too long.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
-        let addr = stream.peer_addr()?;
-        let accepted = self.shake_hands(stream, addr.ip()).await;
-        match &accepted {
-            // Closed without a word, which only `shake_hands` says without words: balancers see so whether a port is open.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && error.get_ref().is_none() => {}
-            Err(error) => self.failures.note(addr, error),
-            Ok(_) => {}
+        let Ok(addr) = stream.peer_addr() else {
+            // The system knows no address of one that was reset.
+            return Err(self.before_the_first_byte(io::ErrorKind::ConnectionReset.into()));
+        };
+        let handshake = async {
+            // Who says nothing keeps nobody from a place. Balancers see so whether a port is open.
+            match stream.peek(&mut [0]).await {
+                Ok(0) => return Err(self.before_the_first_byte(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => {}
+                Err(error) => return Err(self.before_the_first_byte(error)),
+            }
+            let shaken = self.shake_hands(stream, addr.ip()).await;
+            shaken.inspect_err(|error| self.failures.note(addr, error))
+        };
+        let late = || {
+            let error = io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long");
+            self.failures.note(addr, &error);
+            error
+        };
+        timeout(self.patience, handshake).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Of a connection that ends so there is no line.
+    fn before_the_first_byte(&self, error: io::Error) -> io::Error {
+        if error.kind() != io::ErrorKind::UnexpectedEof {
+            self.failures.note_reset();
         }
-        accepted
+        error
     }
 
     async fn shake_hands(&self, stream: TcpStream, addr: IpAddr) -> io::Result<Stream> {
-        let handshake = async {
-            // Who says nothing keeps nobody from a place.
-            if stream.peek(&mut [0]).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let source = (!self.exempt.contain(addr)).then(|| source(addr));
-            let _place = self.handshakes.enter(source).await;
-            tokio::select! {
-                accepted = self.acceptor.accept(stream) => accepted,
-                () = self.handshakes.wanted_by_others() => {
-                    Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake stalled, and others wait for its place"))
-                }
+        let source = (!self.exempt.contain(addr)).then(|| source(addr));
+        let _place = self.handshakes.enter(source).await;
+        let accepted = tokio::select! {
+            accepted = self.acceptor.accept(stream) => accepted?,
+            () = self.handshakes.wanted_by_others() => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the TLS handshake stalled, and others wait for its place",
+                ));
             }
         };
-        match timeout(self.patience, handshake).await {
-            Ok(accepted) => Ok(Stream::accepted(accepted?)),
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long")),
-        }
+        Ok(Stream::accepted(accepted))
     }
 }
 

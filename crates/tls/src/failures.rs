@@ -1,19 +1,25 @@
-//! Handshakes that failed: a line of the log for each address now and then, with how many there were.
+//! Handshakes that failed: a line of the log for each address now and then, few for one network and few in all, with how many
+//! failures there were besides.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::networks::source;
+use crate::networks::{site, source};
 
-/// Between two lines about one address.
+/// Between two lines about one address, and the time to which the other bounds belong.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Addresses that are remembered, each for [`PAUSE`]. Failures of others are counted together.
-const ADDRESSES_MAX: usize = 1_024;
+/// Lines in that time about addresses of one site: it has 65,536 networks of IPv6, each of which counts as an address.
+const SITE_LINES_MAX: usize = 5;
+/// Lines in that time in all.
+const LINES_MAX: usize = 20;
+/// Addresses that are remembered. Those with a line in the last [`PAUSE`] are always among them, and are at most [`LINES_MAX`].
+const ADDRESSES_MAX: usize = 256;
 
 /// What was told of failed handshakes.
 #[derive(Debug, Default)]
@@ -23,9 +29,14 @@ pub(crate) struct Failures {
 
 #[derive(Debug, Default)]
 struct Told {
+    /// Those that have had a line.
     addresses: HashMap<IpAddr, Address>,
-    /// Of addresses that there was no room for, since the last line.
+    /// The lines of the last [`PAUSE`], and the sites that they were about.
+    lines: VecDeque<(Instant, IpAddr)>,
+    /// Failures of other addresses since the last line.
     others: u64,
+    /// Connections that were reset before their first byte, since the last line.
+    resets: u64,
 }
 
 #[derive(Debug)]
@@ -40,78 +51,136 @@ struct Address {
 struct Line {
     times: u64,
     others: u64,
+    resets: u64,
 }
 
 impl Failures {
-    /// Tells why the handshake of a client failed, unless that was told just now of its address.
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells why the handshake of a client failed, unless there were enough lines just now.
     pub(crate) fn note(&self, addr: SocketAddr, error: &io::Error) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Line { times, others }) = told.note(source(addr.ip()), Instant::now()) {
-            drop(told);
+        let line = self.lock().note(addr.ip(), Instant::now());
+        if let Some(Line { times, others, resets }) = line {
             // A text, so that it is quoted: some of it is what the client said.
             let reason = error.to_string();
-            tracing::info!(%addr, reason, times, others, "a TLS handshake failed");
+            tracing::info!(%addr, reason, times, others, resets, "a TLS handshake failed");
         }
+    }
+
+    /// Counts a connection that was reset before its first byte. Some balancers look so whether a port is open, so the number
+    /// is told with the next line, and not with one of its own.
+    pub(crate) fn note_reset(&self) {
+        self.lock().resets += 1;
     }
 }
 
 impl Told {
-    fn note(&mut self, source: IpAddr, now: Instant) -> Option<Line> {
-        if let Some(address) = self.addresses.get_mut(&source) {
-            address.times += 1;
-            if now < address.at + PAUSE {
-                return None;
-            }
-            let times = std::mem::take(&mut address.times);
-            address.at = now;
-            return Some(Line { times, others: std::mem::take(&mut self.others) });
-        }
-        if self.addresses.len() >= ADDRESSES_MAX {
-            let mut forgotten = 0;
-            self.addresses.retain(|_, address| {
-                let stays = now < address.at + PAUSE;
-                forgotten += if stays { 0 } else { address.times };
-                stays
-            });
-            self.others += forgotten;
-        }
-        if self.addresses.len() >= ADDRESSES_MAX {
-            self.others += 1;
+    fn note(&mut self, addr: IpAddr, now: Instant) -> Option<Line> {
+        let (source, site) = (source(addr), site(addr));
+        let told_just_now = self.addresses.get(&source).is_some_and(|address| now < address.at + PAUSE);
+        if told_just_now || !self.has_room(site, now) {
+            // One that has had no line is not remembered: there is no end of addresses.
+            *self.addresses.get_mut(&source).map_or(&mut self.others, |address| &mut address.times) += 1;
             return None;
         }
-        self.addresses.insert(source, Address { at: now, times: 0 });
-        Some(Line { times: 1, others: std::mem::take(&mut self.others) })
+        if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&source) {
+            self.forget(now);
+        }
+        self.lines.push_back((now, site));
+        let before = self.addresses.insert(source, Address { at: now, times: 0 });
+        let times = before.map_or(0, |address| address.times) + 1;
+        Some(Line { times, others: mem::take(&mut self.others), resets: mem::take(&mut self.resets) })
+    }
+
+    /// Whether there may be one more line, about an address of this site.
+    fn has_room(&mut self, site: IpAddr, now: Instant) -> bool {
+        while self.lines.front().is_some_and(|(at, _)| now >= *at + PAUSE) {
+            self.lines.pop_front();
+        }
+        let of_site = self.lines.iter().filter(|(_, about)| *about == site).count();
+        of_site < SITE_LINES_MAX && self.lines.len() < LINES_MAX
+    }
+
+    /// Forgets the addresses without a line in the last [`PAUSE`].
+    fn forget(&mut self, now: Instant) {
+        self.addresses.retain(|_, address| {
+            let stays = now < address.at + PAUSE;
+            self.others += if stays { 0 } else { address.times };
+            stays
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
-    fn addr(number: u32) -> IpAddr {
-        std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()
+    /// One of many sites, and one address there.
+    fn addr(site: u32, number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(0x0a00_0000 + (site << 8) + number).into()
     }
 
     fn line(times: u64, others: u64) -> Option<Line> {
-        Some(Line { times, others })
+        Some(Line { times, others, resets: 0 })
     }
 
     #[test]
     fn each_address_has_a_line_now_and_then_with_a_count() {
         let (mut told, now) = (Told::default(), Instant::now());
-        assert_eq!([1, 1, 2, 1].map(|n| told.note(addr(n), now)), [line(1, 0), None, line(1, 0), None]);
-        assert_eq!([1, 2].map(|n| told.note(addr(n), now + PAUSE)), [line(3, 0), line(1, 0)]);
+        assert_eq!([1, 1, 2, 1].map(|n| told.note(addr(0, n), now)), [line(1, 0), None, line(1, 0), None]);
+        assert_eq!([1, 2].map(|n| told.note(addr(0, n), now + PAUSE)), [line(3, 0), line(1, 0)]);
     }
 
     #[test]
-    fn addresses_without_number_are_counted_together() {
+    fn a_site_has_few_lines_however_many_addresses_it_has_and_leaves_room_for_others() {
         let (mut told, now) = (Told::default(), Instant::now());
-        let max = ADDRESSES_MAX as u32;
-        assert!((0..max).all(|n| told.note(addr(n), now) == line(1, 0)));
-        assert!((max..max + 500).all(|n| told.note(addr(n), now).is_none()));
-        assert_eq!(told.addresses.len(), ADDRESSES_MAX);
-        assert_eq!(told.note(addr(0), now), None);
-        assert_eq!(told.note(addr(max), now + PAUSE), line(1, 501));
-        assert_eq!(told.addresses.len(), 1);
+        // One /48 of IPv6 has 65,536 networks, which count as an address each.
+        let of_site = |n: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 7, n, 0, 0, 0, 1));
+        let lines = (0..=u16::MAX).filter(|n| told.note(of_site(*n), now).is_some()).count();
+        assert_eq!((lines, told.addresses.len()), (SITE_LINES_MAX, SITE_LINES_MAX));
+        let suppressed = (1 << 16) - SITE_LINES_MAX as u64;
+        assert_eq!(told.note(addr(0, 1), now), line(1, suppressed), "all are counted");
+        // An address that has had a line keeps its own count while its site has none left.
+        assert_eq!([of_site(0), of_site(0)].map(|one| told.note(one, now)), [None, None]);
+        let rest = (100..).map(of_site).take(SITE_LINES_MAX);
+        assert!(rest.map(|one| told.note(one, now + PAUSE)).all(|told| told.is_some()));
+        assert_eq!(told.note(of_site(0), now + PAUSE), None);
+        assert_eq!(told.note(of_site(0), now + PAUSE * 2), line(4, 0));
+    }
+
+    #[test]
+    fn there_are_few_lines_in_all_and_little_is_remembered() {
+        let (mut told, start) = (Told::default(), Instant::now());
+        for turn in 0..100 {
+            let now = start + PAUSE * turn;
+            let lines: Vec<Line> = (0..1_000).filter_map(|site| told.note(addr(1_000 * turn + site, 1), now)).collect();
+            assert_eq!(lines.len(), LINES_MAX);
+            let others = if turn == 0 { 0 } else { 1_000 - LINES_MAX as u64 };
+            assert_eq!(lines[0], line(1, others).unwrap());
+            assert!(told.addresses.len() <= ADDRESSES_MAX && told.lines.len() == LINES_MAX);
+        }
+    }
+
+    #[test]
+    fn counts_of_an_address_that_is_forgotten_are_counted_with_the_others() {
+        let (mut told, start) = (Told::default(), Instant::now());
+        assert_eq!([1, 1, 1].map(|n| told.note(addr(0, n), start)), [line(1, 0), None, None]);
+        let mut others = 0;
+        for site in 1..=ADDRESSES_MAX as u32 {
+            others += told.note(addr(site, 1), start + PAUSE * site).unwrap().others;
+        }
+        assert_eq!((others, told.addresses.len()), (2, 1));
+    }
+
+    #[test]
+    fn resets_are_told_with_the_next_line() {
+        let (failures, now) = (Failures::default(), Instant::now());
+        (0..3).for_each(|_| failures.note_reset());
+        let told = [1, 2].map(|n| failures.lock().note(addr(0, n), now));
+        assert_eq!(told, [Some(Line { times: 1, others: 0, resets: 3 }), line(1, 0)]);
     }
 }

@@ -14,6 +14,14 @@ pub fn source(addr: IpAddr) -> IpAddr {
     }
 }
 
+/// What lines of the log are bounded by, beside single sources: a /24 network of IPv4, or a /48 of IPv6, of which one site has all.
+pub(crate) fn site(addr: IpAddr) -> IpAddr {
+    match addr.to_canonical() {
+        IpAddr::V4(addr) => std::net::Ipv4Addr::from_bits(addr.to_bits() & !0xff).into(),
+        IpAddr::V6(addr) => std::net::Ipv6Addr::from_bits(addr.to_bits() & !(u128::MAX >> 48)).into(),
+    }
+}
+
 /// A list of networks, as in `10.0.0.0/8,2001:db8::/32,192.0.2.7`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
@@ -127,5 +135,8 @@ mod tests {
         assert_eq!(source("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
         assert_eq!(source("::ffff:192.0.2.7"), "192.0.2.7");
         assert_eq!(source("192.0.2.7"), "192.0.2.7");
+        let site = |text: &str| site(text.parse().unwrap()).to_string();
+        assert_eq!(site("2001:db8:1:2:3:4:5:6"), "2001:db8:1::");
+        assert_eq!([site("::ffff:192.0.2.7"), site("192.0.2.9")], ["192.0.2.0", "192.0.2.0"]);
     }
 }

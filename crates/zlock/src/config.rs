@@ -11,11 +11,12 @@ pub mod value;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tls::{AcceptorConfig, Clients};
 
 pub use keys::{KEYS, Key};
-pub use load::{Given, Origin, flags, from_matches, load};
+pub use load::{Given, Origin, flags, from_matches, given, load};
 
 /// Everything that a node is told. The places that [`KEYS`] point to.
 #[derive(Clone, Debug)]
@@ -50,7 +51,7 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Where lines go; to stderr when empty.
     pub log_file: PathBuf,
-    /// How long a clean stop may take before it is cut short.
+    /// How long a clean stop may take before it is cut short, behind the HTTP door's `drain_time_ms`.
     pub stop_timeout_ms: u64,
     /// Threads that serve clients and peers; zero for as many as suit the machine.
     pub threads: usize,
@@ -112,6 +113,13 @@ impl TlsSettings {
             exempt: exempt.clone(),
             handshake_timeout_ms: self.handshake_timeout_ms,
         })
+    }
+}
+
+impl Settings {
+    /// The longest time from the signal to stop to the end of the program.
+    pub fn stop_time_max(&self) -> Duration {
+        Duration::from_millis(self.rest.drain_time_ms.saturating_add(self.stop_timeout_ms))
     }
 }
 

@@ -86,8 +86,8 @@ fn dispatch(matches: &ArgMatches) -> Exit {
     }
 }
 
-fn command() -> Command {
-    let serve = config::flags(Command::new("serve").about("Runs one node of a cluster"))
+fn serve_command() -> Command {
+    config::flags(Command::new("serve").about("Runs one node of a cluster"))
         .arg(
             Arg::new("print-config")
                 .long("print-config")
@@ -99,14 +99,17 @@ fn command() -> Command {
                 .long("until-stdin-ends")
                 .action(ArgAction::SetTrue)
                 .help("Stops cleanly when stdin ends: the node goes when the program that started it goes"),
-        );
+        )
+}
+
+fn command() -> Command {
     Command::new("zlock")
         .about("A lock service: a quorum of nodes replicates ZooKeeper's znode model and serves locks over HTTP")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(cli::options_before())
-        .subcommand(serve)
+        .subcommand(serve_command())
         .subcommand(dev_command())
         .subcommands(cli::commands())
         .subcommand(

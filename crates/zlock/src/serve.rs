@@ -168,7 +168,8 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
     let http = tokio::spawn(rest::serve(doors.http, replica.clone(), settings.rest.clone(), told(doors_stop.clone())));
     let zookeeper = match doors.zookeeper {
         Some(listeners) => {
-            let served = wire::serve(listeners, replica.clone(), settings.wire.clone(), told(doors_stop));
+            let drained = drained(doors_stop, settings.rest.drain_time_ms);
+            let served = wire::serve(listeners, replica.clone(), settings.wire.clone(), drained);
             Some(tokio::spawn(served))
         }
         None => {
@@ -184,7 +185,8 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
         reason = &mut failed => return Ok(give_up(&replica, &reason)),
         reason = stop.next() => {
             let (role, term, zxid) = standing(&replica);
-            info!(reason, role, term, zxid, "stopping");
+            let (drain_time_ms, stop_timeout_ms) = (settings.rest.drain_time_ms, settings.stop_timeout_ms);
+            info!(reason, role, term, zxid, drain_time_ms, stop_timeout_ms, "stopping");
         }
     }
     let began = Instant::now();
@@ -198,19 +200,20 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
         }
         replica.shutdown().await;
     };
-    let stop_timeout_ms = settings.stop_timeout_ms.saturating_add(settings.rest.drain_time_ms);
     let stopped = tokio::select! {
         biased;
         // Also while it stops: what its disk has is not to be trusted then either.
         reason = &mut failed => return Ok(give_up(&replica, &reason)),
-        stopped = tokio::time::timeout(Duration::from_millis(stop_timeout_ms), stopped) => stopped,
+        stopped = tokio::time::timeout(settings.stop_time_max(), stopped) => stopped,
     };
+    let took_ms = began.elapsed().as_millis() as u64;
     if stopped.is_err() {
-        warn!(stop_timeout_ms, "the clean stop took too long and was cut short");
+        let (drain_time_ms, stop_timeout_ms) = (settings.rest.drain_time_ms, settings.stop_timeout_ms);
+        warn!(took_ms, drain_time_ms, stop_timeout_ms, "the clean stop took too long and was cut short");
         return Ok(Exit::Failed);
     }
     let (_, term, zxid) = standing(&replica);
-    info!(took_ms = began.elapsed().as_millis() as u64, term, zxid, "stopped");
+    info!(took_ms, term, zxid, "stopped");
     Ok(Exit::Clean)
 }
 
@@ -234,6 +237,15 @@ fn standing(replica: &Replica) -> (&'static str, u64, u64) {
 async fn told(mut stop: watch::Receiver<bool>) {
     // The sender is dropped only when this node is done for.
     let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Resolves when a door is to close that does not drain by itself. A balancer may stand before ZooKeeper clients, too, and asks
+/// `/readyz`: until it has turned away, a client whose connection is closed would come back to this node.
+async fn drained(stop: watch::Receiver<bool>, drain_time_ms: u64) {
+    told(stop).await;
+    if drain_time_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(drain_time_ms)).await;
+    }
 }
 
 /// An address with TLS, when it is given.

@@ -47,5 +47,24 @@ async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_
     // One that is opened and closed again, as a balancer looks whether a port is open, has no line.
     drop(stream);
     drop(tokio::net::TcpStream::connect(&addr).await.unwrap());
+    // Nor has one that is reset. The next line tells how many there were.
+    let reset = TcpSocket::new_v4().unwrap();
+    reset.set_zero_linger().unwrap();
+    drop(reset.connect(addr.parse().unwrap()).await.unwrap());
     assert_eq!(cluster.log(1).matches("a TLS handshake failed").count(), 2, "{}", cluster.log(1));
+    let mut site = 0;
+    until("a line counts it", async || {
+        site += 1;
+        let from = format!("127.1.{site}.1");
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        let mut stream = socket.connect(addr.parse().unwrap()).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        until("it is told of", async || (lines(&from, "InvalidContentType") == 1).then_some(())).await;
+        let log = cluster.log(1);
+        let line = log.lines().find(|line| line.contains(&format!("addr={from}:")))?;
+        line.ends_with("times=1 others=0 resets=1").then_some(())
+    })
+    .await;
+    assert_eq!(lines("127.0.0.1", ""), 1, "the reset has no line of its own: {}", cluster.log(1));
 }

@@ -60,7 +60,7 @@ keys! {
         log: filter = log, "What is logged: error, warn, info, debug, trace or off, or a list such as `info,rest=debug`. SIGHUP reloads it.";
         log_format: log_format = log_format, "How: `text` for people, or `json`, an object in each line.";
         log_file: file = log_file, "Where to; stderr unless given. SIGHUP opens the file anew, behind logrotate for example.";
-        stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short.";
+        stop_timeout: duration = stop_timeout_ms, "How long a clean stop may take before it is cut short, when drain_time is over: the two together bound the whole stop.";
         threads: count = threads, "Threads that serve clients and peers, beside those of the disk; 0 is one for every two cores.";
     }
     "TLS and identities" {
@@ -121,7 +121,7 @@ keys! {
         read_timeout: duration = rest.read_timeout_ms, "How long a read may take.";
         page_max: count = rest.page_max, "Children, sessions, waiters or locks in one answer.";
         withdraw_timeout: duration = rest.withdraw_timeout_ms, "How long the node tries to take a waiter out of the queue whose client has gone.";
-        drain_time: duration = rest.drain_time_ms, "At a clean stop: for so long the HTTP door serves on, the node is not ready, and the door ends each connection with its next answer, so that balancers turn to others.";
+        drain_time: duration = rest.drain_time_ms, "At a clean stop: for so long both doors serve on, the node is not ready, and the HTTP door ends each connection with its next answer, so that balancers turn to others. stop_timeout begins when it is over.";
         shutdown_timeout: duration = rest.shutdown_timeout_ms, "How long open requests may take to end at a clean stop.";
         session_timeout_default: duration = rest.session_timeout_default_ms, "The timeout of a session whose client named none.";
     }

@@ -70,6 +70,11 @@ fn flag(key: &Key, defaults: &Settings) -> Arg {
 /// See [`ConfigError`].
 pub fn from_matches(matches: &ArgMatches) -> Result<Settings, ConfigError> {
     let file: Option<&PathBuf> = matches.get_one("config");
+    load(file.map(PathBuf::as_path), given(matches))
+}
+
+/// What was given as flags and variables.
+pub fn given(matches: &ArgMatches) -> Vec<Given> {
     let given = KEYS.iter().filter_map(|key| {
         let text = matches.get_one::<String>(key.name)?.clone();
         let origin = match matches.value_source(key.name)? {
@@ -78,7 +83,7 @@ pub fn from_matches(matches: &ArgMatches) -> Result<Settings, ConfigError> {
         };
         Some(Given { key: key.name.to_owned(), text, origin })
     });
-    load(file.map(PathBuf::as_path), given)
+    given.collect()
 }
 
 /// Puts a configuration together: defaults, then the file, then what was given besides, then the checks.

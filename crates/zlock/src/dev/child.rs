@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::future::poll_fn;
 use std::io::Write as _;
+use std::path::Path;
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::task::Poll;
@@ -12,9 +13,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{ChildStdin, Command};
 
 use super::layout::Node;
+use crate::config;
 
-/// A node's own bound on a clean stop is shorter than this.
-const STOP_WAIT: Duration = Duration::from_secs(15);
+/// How long a node may take to end, beyond its own bound on a clean stop.
+const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
+/// The keys that bound a clean stop.
+const STOP_KEYS: [&str; 2] = ["stop_timeout", "drain_time"];
 
 /// Variables that are about one node, and so are not passed on to all of them.
 const OWN_VARIABLES: [&str; 8] = [
@@ -35,6 +39,7 @@ pub(super) struct Child {
     process: tokio::process::Child,
     stdin: Option<ChildStdin>,
     reported: bool,
+    stop_wait: Duration,
 }
 
 impl Child {
@@ -53,7 +58,8 @@ impl Child {
         tokio::spawn(copy_lines(node.id, process.stdout.take().expect("it is piped")));
         tokio::spawn(copy_lines(node.id, process.stderr.take().expect("it is piped")));
         let pid = process.id().expect("nobody has waited for it");
-        Ok(Child { id: node.id, pid, process, stdin, reported: false })
+        let stop_wait = stop_time_max(&node.config, serve_args) + STOP_WAIT_MORE;
+        Ok(Child { id: node.id, pid, process, stdin, reported: false, stop_wait })
     }
 
     /// Its process id.
@@ -68,7 +74,7 @@ impl Child {
 
     /// Waits for its end; one that does not end is killed.
     pub(super) async fn ended_cleanly(&mut self) -> bool {
-        match tokio::time::timeout(STOP_WAIT, self.process.wait()).await {
+        match tokio::time::timeout(self.stop_wait, self.process.wait()).await {
             // One that ended before was reported then.
             Ok(status) => self.reported || status.is_ok_and(|status| status.success()),
             Err(_) => {
@@ -77,6 +83,15 @@ impl Child {
             }
         }
     }
+}
+
+/// How long a node with these settings stops at most. One whose settings are refused does not start, and has nothing to stop.
+fn stop_time_max(config: &Path, serve_args: &[OsString]) -> Duration {
+    let matches = crate::serve_command().no_binary_name(true).try_get_matches_from(serve_args);
+    // Of the variables, those about one node are not passed on, so only what is asked for is looked at.
+    let given = matches.map(|matches| config::given(&matches)).unwrap_or_default();
+    let given = given.into_iter().filter(|given| STOP_KEYS.contains(&given.key.as_str()));
+    config::load(Some(config), given).unwrap_or_default().stop_time_max()
 }
 
 /// The next node that ends and was not reported yet.
@@ -98,5 +113,28 @@ async fn copy_lines(id: u64, from: impl AsyncRead + Unpin) {
     let mut lines = BufReader::new(from).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let _ = writeln!(std::io::stderr(), "node {id} | {line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_the_time_for_its_stop_that_its_settings_give_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("node1.toml");
+        let check = |more: &str, args: &[&str], seconds: u64| {
+            let own = "node_id = 1\nmembers = \"1=127.0.0.1:7101/127.0.0.1:7001\"\n";
+            std::fs::write(&config, [own, more].concat()).unwrap();
+            let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+            assert_eq!(stop_time_max(&config, &args), Duration::from_secs(seconds), "{more} {args:?}");
+        };
+        check("", &[], 10);
+        check("drain_time = \"30s\"\n", &[], 40);
+        check("drain_time = \"30s\"\nstop_timeout = \"20s\"\n", &["--drain-time", "1m"], 80);
+        check("", &["--stop-timeout=25s", "--log", "debug"], 25);
+        // These are refused, so the node does not start.
+        check("", &["--no-such-flag"], 10);
     }
 }

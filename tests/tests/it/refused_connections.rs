@@ -1,0 +1,77 @@
+//! Connections beyond a bound: the node's log names the bound, once in a while and with their number.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::harness::{Cluster, Options, until};
+
+const LOOK: &[u8] = b"HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+/// Answered at once by one that takes the body, which does not come.
+const WAIT: &[u8] =
+    b"POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
+
+async fn one_node(settings: &'static str) -> Cluster {
+    Cluster::start_with(Options { nodes: 1, zookeeper: true, settings, ..Options::default() }).await
+}
+
+/// What comes next, as far as it is of this length.
+async fn hear(stream: &mut TcpStream, length: usize) -> Vec<u8> {
+    let mut heard = Vec::new();
+    // A reset is an end, too.
+    let _ = stream.take(length as u64).read_to_end(&mut heard).await;
+    heard
+}
+
+/// The only place is taken: clients come and are turned away until the log has a second line.
+async fn check(cluster: &Cluster, addr: &str, fields: [&str; 2], refusal: &[u8]) {
+    let [door, bound] = fields;
+    let lines = || -> Vec<String> {
+        let of_door = format!("a connection is refused: there are too many door=\"{door}\"");
+        cluster.log(1).lines().filter(|line| line.contains(&of_door)).map(str::to_owned).collect()
+    };
+    assert!(lines().is_empty(), "{}", cluster.log(1));
+    let mut refused = 0;
+    let told = until("there is a second line", async || {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        assert_eq!(hear(&mut stream, refusal.len().max(1)).await, refusal);
+        refused += 1;
+        let told = lines();
+        assert!(!told.is_empty(), "the first one is told at once");
+        (told.len() > 1).then_some(told)
+    })
+    .await;
+    let fields = |times: u64| format!(" addr=127.0.0.1 bound=\"{bound}\" times={times}");
+    assert!(told[0].ends_with(&fields(1)), "{}", told[0]);
+    assert!(told[1].ends_with(&fields(refused - 1)), "{refused} were refused: {}", told[1]);
+}
+
+#[tokio::test]
+async fn refused_http_connections_have_a_line_now_and_then_that_counts_them() {
+    // The bound on all is what counts for an address that stands for many clients.
+    let settings = "connections_max = 1\nexempt_addresses = \"127.0.0.1\"\nbody_read_timeout = \"5m\"";
+    let cluster = one_node(settings).await;
+    let addr = cluster.endpoint(1);
+    // One that has asked, and does so again, gives no way.
+    let mut inside = TcpStream::connect(addr).await.unwrap();
+    inside.write_all(LOOK).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(inside.read_u8().await.unwrap());
+    }
+    inside.write_all(WAIT).await.unwrap();
+    assert_eq!(hear(&mut inside, 12).await, b"HTTP/1.1 100");
+    check(&cluster, addr, ["http", "connections_max"], b"HTTP/1.1 503").await;
+}
+
+#[tokio::test]
+async fn refused_zookeeper_connections_have_a_line_now_and_then_that_counts_them() {
+    let cluster = one_node("zookeeper_connections_per_address_max = 1").await;
+    let addr = cluster.zookeeper_endpoint(1);
+    // One that has a session gives no way.
+    let mut inside = TcpStream::connect(addr).await.unwrap();
+    let asked: [&[u8]; 7] =
+        [&44_u32.to_be_bytes(), &[0; 4], &[0; 8], &300_000_i32.to_be_bytes(), &[0; 8], &[0, 0, 0, 16], &[0; 16]];
+    inside.write_all(&asked.concat()).await.unwrap();
+    assert_eq!(hear(&mut inside, 4).await.len(), 4, "a session");
+    check(&cluster, addr, ["zookeeper", "zookeeper_connections_per_address_max"], b"").await;
+}

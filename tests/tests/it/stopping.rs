@@ -1,0 +1,118 @@
+//! How long a stop takes, what goes on meanwhile, and what may go wrong.
+
+use rustix::process::{Resource, Rlimit, Signal, kill_process, prlimit};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::harness::{Call, Cluster, Options, until};
+
+const FAILED: i32 = 3;
+const FILE_MAX: u64 = 1 << 20;
+
+async fn one_node(settings: &'static str) -> Cluster {
+    Cluster::start_with(Options { nodes: 1, zookeeper: true, settings, ..Options::default() }).await
+}
+
+/// SIGTERM.
+async fn tell_to_stop(cluster: &Cluster) {
+    kill_process(cluster.pid(1), Signal::TERM).unwrap();
+    until("it stops", async || cluster.log(1).contains(": stopping ").then_some(())).await;
+}
+
+/// The exit code of the node, once it has ended.
+async fn code(cluster: &mut Cluster) -> Option<i32> {
+    until("the node has ended", async || cluster.ended(1)).await.code()
+}
+
+/// The line with a message, of which there is one.
+fn line(cluster: &Cluster, message: &str) -> String {
+    let log = cluster.log(1);
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(message)).collect();
+    let [line] = lines[..] else { panic!("{message}: {log}") };
+    line.to_owned()
+}
+
+fn took_ms(line: &str) -> u64 {
+    let (_, took) = line.split_once("took_ms=").unwrap();
+    took.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// A ZooKeeper client's session.
+async fn zookeeper_client(addr: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let asked: [&[u8]; 6] = [&[0; 4], &[0; 8], &20_000_i32.to_be_bytes(), &[0; 8], &16_i32.to_be_bytes(), &[0; 16]];
+    let asked = asked.concat();
+    stream.write_all(&[&(asked.len() as i32).to_be_bytes()[..], &asked].concat()).await.unwrap();
+    packet(&mut stream).await.expect("a session");
+    stream
+}
+
+async fn packet(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut packet = vec![0; stream.read_u32().await.ok()? as usize];
+    stream.read_exact(&mut packet).await.ok()?;
+    Some(packet)
+}
+
+#[tokio::test]
+async fn a_node_whose_disk_fails_while_it_stops_says_so_and_ends_with_the_code_of_a_failure() {
+    let mut cluster = one_node("drain_time = \"5m\"").await;
+    tell_to_stop(&cluster).await;
+    let limit = Rlimit { current: Some(FILE_MAX), maximum: Some(FILE_MAX) };
+    prlimit(Some(cluster.pid(1)), Resource::Fsize, limit).unwrap();
+    // While it drains it writes as before.
+    let (mut client, data) = (cluster.client(1), "x".repeat(100_000));
+    let code = until("the node has ended", async || {
+        let _ = client.send(Call::post("/v1/znodes/n-?mode=persistent-sequential").body(data.clone()).once()).await;
+        cluster.ended(1)
+    })
+    .await
+    .code();
+    assert_eq!(code, Some(FAILED), "{}", cluster.log(1));
+    let (log, told) = (cluster.log(1), line(&cluster, "this node cannot go on"));
+    assert!(told.contains(" exit_code=3 ") && told.contains("reason="), "{told}");
+    assert!(log.find("stopping").unwrap() < log.find(&told).unwrap(), "{log}");
+    assert!(!log.contains(": stopped "), "{log}");
+}
+
+#[tokio::test]
+async fn a_stop_takes_the_drain_time_and_then_no_longer_than_its_own_and_says_which_was_short() {
+    let mut cluster = one_node("drain_time = \"1s\"\nstop_timeout = \"100ms\"").await;
+    // A request that is never whole is waited for. That its server has seen it, it says itself.
+    let mut open = TcpStream::connect(cluster.endpoint(1)).await.unwrap();
+    let half = "POST /v1/znodes/half HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
+    open.write_all(half.as_bytes()).await.unwrap();
+    open.read_exact(&mut [0; "HTTP/1.1 100 Continue\r\n\r\n".len()]).await.unwrap();
+    tell_to_stop(&cluster).await;
+    assert_eq!(code(&mut cluster).await, Some(FAILED), "{}", cluster.log(1));
+    let begun = line(&cluster, ": stopping ");
+    let told = line(&cluster, "the clean stop took too long and was cut short");
+    for line in [&begun, &told] {
+        assert!(line.contains("drain_time_ms=1000") && line.contains("stop_timeout_ms=100"), "{line}");
+    }
+    assert!(took_ms(&told) >= 1_100, "{told}");
+}
+
+#[tokio::test]
+async fn zookeeper_clients_are_served_while_the_node_drains() {
+    let cluster = one_node("drain_time = \"5m\"").await;
+    let addr = cluster.zookeeper_endpoint(1).to_owned();
+    let mut before = zookeeper_client(&addr).await;
+    tell_to_stop(&cluster).await;
+    // A new one is let in, and one that was there is answered: a ping.
+    let mut meanwhile = zookeeper_client(&addr).await;
+    for client in [&mut before, &mut meanwhile] {
+        client.write_all(&[&[0, 0, 0, 8][..], &(-2_i32).to_be_bytes(), &11_i32.to_be_bytes()].concat()).await.unwrap();
+        assert_eq!(packet(client).await.expect("a pong")[..4], (-2_i32).to_be_bytes());
+    }
+}
+
+#[tokio::test]
+async fn zookeeper_clients_are_sent_away_when_the_drain_time_is_over() {
+    let mut cluster = one_node("drain_time = \"1s\"").await;
+    let mut client = zookeeper_client(cluster.zookeeper_endpoint(1)).await;
+    tell_to_stop(&cluster).await;
+    assert_eq!(packet(&mut client).await, None, "the connection is closed");
+    assert_eq!(code(&mut cluster).await, Some(0), "{}", cluster.log(1));
+    let told = line(&cluster, ": stopped ");
+    assert!(took_ms(&told) >= 1_000, "{told}");
+}

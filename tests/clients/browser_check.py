@@ -9,20 +9,20 @@ credentials, a form, a picture, and the node's own URLs under a foreign name, wh
 whether anything was written, and what the pages could read is looked at.
 """
 
+import sys
+
+sys.dont_write_bytecode = True
+
 import http.server
 import json
 import pathlib
 import shutil
-import socket
 import subprocess
-import sys
 import tempfile
 import threading
-import time
 import urllib.request
 
-# As sysexits.h has it: try again when what is missing is there.
-NOT_RUN = 75
+from scene import Cluster, not_run
 
 PAGE = """<!doctype html><title>page</title><pre id=heard></pre>
 <iframe name=sink></iframe>
@@ -54,31 +54,10 @@ const tries = [
 </script>"""
 
 
-def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
-
-
 def call(node, method, path, body=None, headers=None):
     request = urllib.request.Request(node + path, data=body, method=method, headers=headers or {})
     with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)
-
-
-def start(zlock, directory, port, peer):
-    member = f"1=127.0.0.1:{peer}/127.0.0.1:{port}"
-    arguments = [zlock, "serve", "--node-id=1", f"--members={member}", f"--data-dir={directory}/data"]
-    process = subprocess.Popen(arguments + ["--free-disk-min=0"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    node = f"http://127.0.0.1:{port}"
-    for _ in range(300):
-        try:
-            call(node, "GET", "/readyz")
-            return process, node
-        except OSError:
-            time.sleep(0.1)
-    process.kill()
-    sys.exit("the node does not come up")
 
 
 def serve_page(node):
@@ -114,40 +93,36 @@ def browse(chromium, directory, url):
 def main():
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        print("NOT RUN: chromium is missing (apt-get install chromium)")
-        sys.exit(NOT_RUN)
+        sys.exit(not_run("chromium is missing (apt-get install chromium)"))
     failures = []
-    with tempfile.TemporaryDirectory() as directory:
-        port = free_port()
-        process, node = start(str(pathlib.Path(sys.argv[1]).resolve()), directory, port, free_port())
-        try:
-            session = call(node, "POST", "/v1/sessions", b'{"timeout_ms":300000}')["session"]
-            call(node, "POST", "/v1/locks/held", headers={"Zlock-Session": session})
-            before = call(node, "GET", "/v1/cluster")
-            sites = [
-                ("another port", f"http://localhost:{serve_page(node)}/", True),
-                ("a foreign name", f"http://evil.example:{serve_page(node)}/", True),
-                ("a foreign name for both", f"http://evil.example:{serve_page(f'http://evil.example:{port}')}/", True),
-                ("the node under a foreign name", f"http://rebound.example:{port}/v1/cluster", False),
-            ]
-            for name, url, is_page in sites:
-                heard = browse(chromium, directory, url)
-                shown = heard[heard.find('id="heard"'):].split("</pre>")[0] if is_page else heard
-                print(f"{name}: {shown.strip()[:400]}")
-                if is_page and "|end" not in heard:
-                    failures.append(f"{name}: the page did not run to its end")
-                if "cluster_id" in heard:
-                    failures.append(f"{name}: the page read the node's answer")
-            after = call(node, "GET", "/v1/cluster")
-            for field in ("sessions", "znodes", "applied_zxid"):
-                if before[field] != after[field]:
-                    failures.append(f"{field} was {before[field]} and is {after[field]}")
-            queue = call(node, "GET", "/v1/locks/held")
-            if queue["contenders"] != 1:
-                failures.append("the lock was taken away")
-        finally:
-            process.kill()
-            process.wait()
+    program = pathlib.Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory() as directory, Cluster(program, pathlib.Path(directory), nodes=1) as cluster:
+        cluster.wait_ready()
+        node, port = "http://" + cluster.http[0], cluster.http[0].rsplit(":")[-1]
+        session = call(node, "POST", "/v1/sessions", b'{"timeout_ms":300000}')["session"]
+        call(node, "POST", "/v1/locks/held", headers={"Zlock-Session": session})
+        before = call(node, "GET", "/v1/cluster")
+        sites = [
+            ("another port", f"http://localhost:{serve_page(node)}/", True),
+            ("a foreign name", f"http://evil.example:{serve_page(node)}/", True),
+            ("a foreign name for both", f"http://evil.example:{serve_page(f'http://evil.example:{port}')}/", True),
+            ("the node under a foreign name", f"http://rebound.example:{port}/v1/cluster", False),
+        ]
+        for name, url, is_page in sites:
+            heard = browse(chromium, directory, url)
+            shown = heard[heard.find('id="heard"'):].split("</pre>")[0] if is_page else heard
+            print(f"{name}: {shown.strip()[:400]}")
+            if is_page and "|end" not in heard:
+                failures.append(f"{name}: the page did not run to its end")
+            if "cluster_id" in heard:
+                failures.append(f"{name}: the page read the node's answer")
+        after = call(node, "GET", "/v1/cluster")
+        for field in ("sessions", "znodes", "applied_zxid"):
+            if before[field] != after[field]:
+                failures.append(f"{field} was {before[field]} and is {after[field]}")
+        queue = call(node, "GET", "/v1/locks/held")
+        if queue["contenders"] != 1:
+            failures.append("the lock was taken away")
     for failure in failures:
         print(f"FAILED: {failure}", file=sys.stderr)
     if failures:

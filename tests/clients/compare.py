@@ -9,26 +9,26 @@ Starts three servers of each on loopback, and again each without a quorum. ZooKe
 ZooKeeper cannot be had: the last line says so, "NOT RUN: ...".
 """
 
-import argparse
+import sys
+
+sys.dont_write_bytecode = True
+
 import contextlib
-import os
 import re
 import shutil
 import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from scene import PATIENCE_S, Cluster, Debian, Missing, arguments, built, free_ports, not_run, say, wait_until
+
 INSTALLED = Path("/usr/share/java")
 PACKAGES = "libzookeeper-java libslf4j-java libnetty-java libsnappy-java libdropwizard-metrics-java libcommons-cli-java libcommons-io-java".split()
 JARS = re.compile(r"(zookeeper|zookeeper-jute|slf4j-api|slf4j-nop|netty-[a-z-]+|snappy-java|metrics-core|commons-cli|commons-io)\.jar")
-NOT_RUN = 75
-PATIENCE_S = 60
 # How long an answer about null may take.
 ANSWER_S = 3
 WORDS = "conf cons crst dirs dump envi gtmk hash isro mntr ruok srst srvr stat stmk wchc wchp wchs".split()
@@ -58,25 +58,6 @@ OTHER_NULLS = {
     **{"setWatches.%s" % name: (-5, 0) for name in ("data", "exist", "child")},
     **{"setWatches2.%s" % name: (-5, 0) for name in ("data", "exist", "child", "persistent", "persistentRecursive")},
 }
-
-
-def say(*words):
-    print("==", *words, flush=True)
-
-
-def free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
-def until(condition, what):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def ask(port, word):
@@ -116,15 +97,15 @@ class Servers:
         return None
 
     def wait(self):
-        until(lambda: self.mode("leader") and self.mode("follower"), self.name + " has no leader")
+        wait_until(self.name + " has a leader", lambda: self.mode("leader") and self.mode("follower"))
         # A leader counts its followers when they have been fed.
-        until(lambda: "zk_synced_followers\t2\n" in ask(self.mode("leader") or 0, "mntr").replace(".0\n", "\n"), self.name + " has no followers")
+        wait_until(self.name + " has followers", lambda: "zk_synced_followers\t2\n" in ask(self.mode("leader") or 0, "mntr").replace(".0\n", "\n"))
 
     def leave_one(self):
         for process in self.processes[1:]:
             process.send_signal(signal.SIGKILL)
             process.wait()
-        until(lambda: ask(self.ports[0], "isro") == "null", self.name + " says that it has a quorum")
+        wait_until(self.name + " has no quorum", lambda: ask(self.ports[0], "isro") == "null")
 
     def stop(self):
         for process in self.processes:
@@ -135,11 +116,8 @@ class Servers:
 def classpath(cache):
     found = [jar for jar in INSTALLED.glob("*.jar") if JARS.fullmatch(jar.name)] if INSTALLED.is_dir() else []
     if not any(jar.name == "zookeeper.jar" for jar in found):
-        cache.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["apt-get", "download", "-q", *PACKAGES], cwd=cache, check=True, timeout=300, stdout=subprocess.DEVNULL)
-        for package in cache.glob("*.deb"):
-            subprocess.run(["dpkg", "-x", package, cache / "x"], check=True)
-        found = [jar for jar in (cache / "x/usr/share/java").glob("*.jar") if JARS.fullmatch(jar.name)]
+        found = Debian(cache, PACKAGES).root / "usr/share/java"
+        found = [jar for jar in found.glob("*.jar") if JARS.fullmatch(jar.name)]
     return ":".join(map(str, found))
 
 
@@ -159,14 +137,9 @@ def zookeeper(jars, data):
 
 
 def zlock(program, data):
-    ports = free_ports(9)
-    members = ",".join("%d=127.0.0.1:%d/127.0.0.1:%d" % (one + 1, ports[3 + one], ports[6 + one]) for one in range(3))
-    commands = [
-        [program, "serve", "--node-id", str(at + 1), "--members", members, "--data-dir", str(data / ("n%d" % at)),
-         "--zookeeper-listen", "127.0.0.1:%d" % ports[at], "--zookeeper-words", "*", "--free-disk-min", "1"]
-        for at in range(3)
-    ]
-    return Servers("zlock", commands, ports[:3], data)
+    cluster = Cluster(program, data, "--zookeeper-words", "*", zookeeper=True)
+    ports = [int(addr.rsplit(":")[-1]) for addr in cluster.zookeeper]
+    return Servers("zlock", [cluster.command(at) for at in range(3)], ports, data)
 
 
 # ---- words
@@ -438,24 +411,17 @@ BASE_FIELDS = """zk_version zk_server_state zk_peer_state zk_ephemerals_count zk
 
 
 def main():
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--cache", type=Path, default=Path("target/clients"))
-    words.add_argument("--zlock", type=Path, help="the program; built when not given")
-    words = words.parse_args()
-    program = words.zlock
-    if program is None:
-        subprocess.run(["cargo", "build", "--bin", "zlock"], check=True, cwd=HERE.parent.parent)
-        program = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug/zlock"
+    words = arguments(__doc__).parse_args()
     try:
         jars = classpath(words.cache.resolve() / "zookeeper")
         subprocess.run(["java", "-version"], check=True, stderr=subprocess.DEVNULL)
-    except (OSError, subprocess.SubprocessError) as error:
-        print("NOT RUN: ZooKeeper cannot be had: " + str(error).splitlines()[0], flush=True)
-        return NOT_RUN
+    except (Missing, OSError, subprocess.SubprocessError) as error:
+        return not_run("ZooKeeper cannot be had: " + str(error).splitlines()[0])
+    program = built(words.zlock)
     wrong = []
     with tempfile.TemporaryDirectory() as data, contextlib.ExitStack() as stack:
         both = []
-        for start in (lambda: zookeeper(jars, Path(data)), lambda: zlock(program.resolve(), Path(data))):
+        for start in (lambda: zookeeper(jars, Path(data)), lambda: zlock(program, Path(data))):
             both.append(start())
             stack.callback(both[-1].stop)
         for servers in both:

@@ -10,8 +10,10 @@ loopback. Exit code: 0 when all passed, 1 when something failed, 75 when all tha
 line says which: "NOT RUN: ...".
 """
 
-import argparse
-import contextlib
+import sys
+
+sys.dont_write_bytecode = True
+
 import http.server
 import json
 import os
@@ -19,33 +21,19 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from scene import ROOT, Cluster, Debian, Missing, arguments, built, free_port, not_run, say, started, wait_until
+
 PAGE = ROOT / "docs/fencing.md"
 PACKAGES = ["nginx", "nginx-common"]
 LOCK = "/team/invoices"
-# How long a fetch from a registry, and the start of a server, may take.
-FETCH_S, START_S = 120, 60
-# As sysexits.h has it: try again when what is missing is there.
-NOT_RUN = 75
-
-
-class Missing(Exception):
-    """What cannot be run here, and why."""
-
-
-def say(*words):
-    print("==", *words, flush=True)
 
 
 def blocks(heading, kind):
@@ -54,38 +42,6 @@ def blocks(heading, kind):
     found = re.findall(r"^```%s\n(.*?)^```$" % kind, section, re.M | re.S)
     assert found, "no %s in %s" % (kind, heading)
     return found
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return held.getsockname()[1]
-
-
-@contextlib.contextmanager
-def started(command, log, end=signal.SIGTERM, **more):
-    """A server. However this ends, it is gone afterwards."""
-    with open(log, "ab") as out:
-        process = subprocess.Popen([str(word) for word in command], stdout=out, stderr=out, **more)
-    try:
-        yield process
-    except BaseException:
-        print(Path(log).read_text()[-3000:], file=sys.stderr)
-        raise
-    finally:
-        process.send_signal(end)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def wait_until(what, is_so, process):
-    deadline = time.monotonic() + START_S
-    while not is_so():
-        assert process.poll() is None, "%s has ended" % what
-        assert time.monotonic() < deadline, "%s does not come" % what
-        time.sleep(0.05)
 
 
 def ask(method, url, headers=None, body=None):
@@ -142,21 +98,13 @@ class Resource(http.server.BaseHTTPRequestHandler):
 
 
 def find_nginx(cache):
-    program = shutil.which("nginx") or next(iter(cache.glob("nginx/x/usr/sbin/nginx")), None)
+    """The program, its environment and its version."""
+    program, env = shutil.which("nginx"), None
     if program is None:
-        (cache / "nginx/x").mkdir(parents=True, exist_ok=True)
-        try:
-            command = ["apt-get", "download", "-q", *PACKAGES]
-            subprocess.run(command, cwd=cache / "nginx", check=True, timeout=FETCH_S, stdout=subprocess.DEVNULL)
-            for package in (cache / "nginx").glob("*.deb"):
-                subprocess.run(["dpkg", "-x", package, cache / "nginx/x"], check=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise Missing("nginx cannot be fetched: %s" % str(error).splitlines()[0]) from error
-        program = cache / "nginx/x/usr/sbin/nginx"
-    done = subprocess.run([program, "-v"], capture_output=True, text=True)
-    if done.returncode:
-        raise Missing("nginx does not start here: %s" % done.stderr.strip())
-    return program, done.stderr.strip()
+        debian = Debian(cache / "nginx", PACKAGES)
+        program, env = debian.program("usr/sbin/nginx", "-v"), debian.env
+    done = subprocess.run([program, "-v"], env=env, capture_output=True, text=True, check=True)
+    return program, env, done.stderr.strip()
 
 
 def nginx_config(directory, ports):
@@ -174,7 +122,7 @@ def nginx_config(directory, ports):
 
 
 def behind_nginx(cache, node, http, directory):
-    program, version = find_nginx(cache)
+    program, env, version = find_nginx(cache)
     resource = http_server()
     ports = {7001: int(http.rsplit(":", 1)[1]), 8080: free_port(), 9000: resource.server_port}
     config = nginx_config(directory, ports)
@@ -186,8 +134,8 @@ def behind_nginx(cache, node, http, directory):
         headers.update({} if token is None else {"Zlock-Token": token})
         return ask("PUT", front + path, headers, b"paid")[0]
 
-    with started([program, "-e", "stderr", "-p", directory, "-c", config], directory / "log") as process:
-        wait_until("nginx", lambda: put("0") == 403, process)
+    with started([program, "-e", "stderr", "-p", directory, "-c", config], directory / "log", env=env) as process:
+        wait_until("nginx serves", lambda: put("0") == 403, process)
         first, second = node.session(), node.session()
         old = node.acquire(first)
         assert put(str(old)) == 200, "the holder passes"
@@ -295,7 +243,7 @@ def in_postgres(tokens, directory):
     postgres = Postgres(directory)
     define, write = blocks("PostgreSQL", "sql")
     with started(postgres.command, directory / "log", end=signal.SIGINT, cwd=directory, **postgres.more) as process:
-        wait_until("PostgreSQL", postgres.is_up, process)
+        wait_until("PostgreSQL serves", postgres.is_up, process)
         made = postgres.psql(define + "CREATE TABLE invoices (number int PRIMARY KEY, paid boolean); INSERT INTO invoices VALUES (7, false);")
         assert made.returncode == 0, made.stderr
 
@@ -337,7 +285,7 @@ def overtaken(postgres, write, newest, paid):
         waiting = threading.Thread(target=lambda: late.update(done=postgres.psql(with_token(write, older))))
         waiting.start()
         blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock';"
-        wait_until("the older holder", lambda: postgres.psql(blocked).stdout.strip() == "1", open_one)
+        wait_until("the older holder waits", lambda: postgres.psql(blocked).stdout.strip() == "1", open_one)
         open_one.stdin.write("%s" % rest)
         open_one.stdin.close()
         waiting.join(60)
@@ -346,14 +294,7 @@ def overtaken(postgres, write, newest, paid):
 
 
 def main():
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--cache", type=Path, default=Path("target/clients"))
-    words.add_argument("--zlock", type=Path, help="the program; built when not given")
-    words = words.parse_args()
-    program = words.zlock
-    if program is None:
-        subprocess.run(["cargo", "build", "--bin", "zlock"], check=True, cwd=ROOT)
-        program = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/zlock"
+    words = arguments(__doc__).parse_args()
     missing = []
     with tempfile.TemporaryDirectory() as parent:
         # The user that PostgreSQL runs as must get through.
@@ -361,19 +302,16 @@ def main():
         of = {name: Path(parent) / name for name in ["zlock", "nginx", "sqlite", "postgres"]}
         for directory in of.values():
             directory.mkdir()
-        http = "127.0.0.1:%d" % free_port()
-        members = "1=127.0.0.1:%d/%s" % (free_port(), http)
-        command = [program.resolve(), "serve", "--node-id", "1", "--members", members, "--data-dir", of["zlock"] / "data", "--free-disk-min", "1"]
-        with started(command, of["zlock"] / "log") as process:
-            node = Node(http)
-            wait_until("zlock", lambda: ask("GET", node.url + "/readyz")[0] == 200, process)
+        with Cluster(built(words.zlock), of["zlock"], nodes=1) as cluster:
+            cluster.wait_ready()
+            node = Node(cluster.http[0])
             first, second = node.session(), node.session()
             old = node.acquire(first)
             node.take_away()
             tokens = (old, node.acquire(second))
             node.take_away()
             checks = [
-                lambda: behind_nginx(words.cache.resolve(), node, http, of["nginx"]),
+                lambda: behind_nginx(words.cache.resolve(), node, cluster.http[0], of["nginx"]),
                 lambda: in_sqlite(tokens, of["sqlite"]),
                 lambda: in_postgres(tokens, of["postgres"]),
             ]
@@ -384,8 +322,7 @@ def main():
                     say("NOT RUN:", reason)
                     missing.append(str(reason))
     if missing:
-        print("NOT RUN: " + "; ".join(missing), flush=True)
-        return NOT_RUN
+        return not_run(*missing)
     say("every fence passed")
     return 0
 

@@ -8,27 +8,23 @@ Needs python3 with venv and PyPI, and node with npm; nothing is installed outsid
 something failed, 75 when all that could be run passed and a tool could not be fetched. The last line says which: "NOT RUN: ...".
 """
 
-import argparse
+import sys
+
+sys.dont_write_bytecode = True
+
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from scene import FETCH_S, HERE, Cluster, Fetched, arguments, built, get, say
+
 PYTHON = ["openapi-spec-validator==0.9.0", "openapi-python-client==0.29.1"]
 SCHEMATHESIS = ["schemathesis==4.32.5"]
 NODE = ["openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3", "@types/node@20.19.43"]
-# How long one fetch from a registry may take.
-FETCH_S = 300
-# As sysexits.h has it: try again when what is missing is there.
-NOT_RUN = 75
 EXAMPLES = """
 import json, sys
 from openapi_schema_validator import OAS31Validator
@@ -51,31 +47,18 @@ print("== %d examples are what their schemas say" % count)
 """
 
 
-def say(*words):
-    print("==", *words, flush=True)
-
-
 def run(command, **more):
     subprocess.run(list(map(str, command)), check=True, **more)
 
 
-class Tools:
-    """The tools, fetched once into the cache. What cannot be fetched is in `missing`, with the reason."""
-
+class Tools(Fetched):
     def __init__(self, cache):
-        self.cache, self.missing = cache, {}
-        cache.mkdir(parents=True, exist_ok=True)
-        fetches = {
+        self.cache = cache
+        super().__init__(cache, {
             "openapi-python-client": lambda: self.make_venv("openapi", PYTHON),
             "schemathesis": lambda: self.make_venv("schemathesis", SCHEMATHESIS),
             "openapi-typescript": self.make_node,
-        }
-        for name, make in fetches.items():
-            try:
-                make()
-            except (OSError, subprocess.SubprocessError) as error:
-                self.missing[name] = str(error).splitlines()[0]
-                say("%s CANNOT BE FETCHED: %s" % (name, self.missing[name]))
+        })
 
     def make_venv(self, name, packages):
         venv = self.cache / name
@@ -98,65 +81,6 @@ class Tools:
 
     def program(self, venv, name):
         return self.cache / venv / "bin" / name
-
-    def has(self, name):
-        return name not in self.missing
-
-
-def free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
-class Cluster:
-    """Three nodes."""
-
-    def __init__(self, program, data):
-        ports = free_ports(6)
-        self.data = data
-        self.http = ["127.0.0.1:%d" % port for port in ports[0:3]]
-        members = ",".join("%d=127.0.0.1:%d/%s" % (at + 1, ports[3 + at], self.http[at]) for at in range(3))
-        self.nodes = []
-        for at in range(3):
-            flags = ["--node-id", str(at + 1), "--members", members, "--data-dir", str(data / ("n%d" % at)), "--free-disk-min", "1"]
-            log = open(data / ("n%d.log" % at), "ab")
-            self.nodes.append(subprocess.Popen([program, "serve", *flags], stdout=log, stderr=log))
-
-    def wait(self):
-        deadline = time.monotonic() + 60
-        for address in self.http:
-            while True:
-                try:
-                    with urllib.request.urlopen("http://%s/readyz" % address, timeout=5) as answer:
-                        if answer.status == 200:
-                            break
-                except OSError:
-                    pass
-                assert time.monotonic() < deadline, "no node is ready"
-                time.sleep(0.1)
-
-    def document(self):
-        with urllib.request.urlopen("http://%s/openapi.json" % self.http[0], timeout=10) as answer:
-            return json.load(answer)
-
-    def stop(self):
-        """Ends the nodes. They must have lived until now."""
-        lived = [node.poll() for node in self.nodes]
-        for node in self.nodes:
-            if node.poll() is None:
-                node.send_signal(signal.SIGTERM)
-        for node in self.nodes:
-            try:
-                node.wait(30)
-            except subprocess.TimeoutExpired:
-                node.kill()
-        assert lived == [None] * 3, "a node ended by itself: %s" % lived
-
-    def logs(self):
-        return "".join(open(self.data / ("n%d.log" % at)).read()[-4000:] for at in range(3))
 
 
 def validate(tools, document):
@@ -200,24 +124,19 @@ def schemathesis(tools, document, cluster, seconds, seed):
 
 
 def main():
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words = arguments(__doc__)
     words.add_argument("--seconds", type=int, default=120, help="of schemathesis")
     words.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000, help="of schemathesis")
-    words.add_argument("--cache", type=Path, default=Path("target/clients"))
-    words.add_argument("--zlock", type=Path, help="the program; built when not given")
     words = words.parse_args()
     tools = Tools(words.cache.resolve())
-    program = words.zlock
-    if program is None:
-        run(["cargo", "build", "--bin", "zlock"], cwd=HERE.parent.parent)
-        program = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug/zlock"
     with tempfile.TemporaryDirectory() as work:
         work = Path(work)
-        cluster = Cluster(program.resolve(), work)
-        try:
-            cluster.wait()
+        with Cluster(built(words.zlock), work) as cluster:
+            cluster.wait_ready()
             document = work / "openapi.json"
-            document.write_text(json.dumps(cluster.document()))
+            status, text = get(cluster.http[0], "/openapi.json")
+            assert status == 200, text
+            document.write_bytes(text)
             say("the document")
             validate(tools, document)
             say("a client for Python")
@@ -226,15 +145,9 @@ def main():
             typescript_client(tools, document, cluster)
             say("schemathesis for %d s, seed %d" % (words.seconds, words.seed))
             schemathesis(tools, document, cluster, words.seconds, words.seed)
-        except BaseException:
-            print(cluster.logs(), file=sys.stderr)
-            raise
-        finally:
-            cluster.stop()
+            cluster.assert_all_lived()
     if tools.missing:
-        reasons = "; ".join("%s cannot be fetched: %s" % missing for missing in tools.missing.items())
-        print("NOT RUN: " + reasons, flush=True)
-        return NOT_RUN
+        return tools.not_run()
     say("the document holds")
     return 0
 

@@ -12,18 +12,16 @@ import sys
 
 sys.dont_write_bytecode = True
 
-import argparse
 import json
 import re
-import subprocess
 import tempfile
 import time
 import urllib.parse
 from pathlib import Path
 
-from scene import HERE, NOT_RUN, Cluster, Debian, Missing, built, free_ports, get, say, wait_until
+from scene import ROOT, Cluster, Debian, Missing, arguments, built, free_port, get, not_run, say, started, wait_until
 
-PAGE = HERE.parent.parent / "docs/operating.md"
+PAGE = ROOT / "docs/operating.md"
 # The last comparison of an alert, outside of brackets.
 COMPARISON = re.compile(r"\s(==|!=|>=|<=|>|<)\s[^()\[\]{}]*$")
 
@@ -70,8 +68,7 @@ def check(prometheus, page):
 
 def fires(prometheus, cluster):
     """Not only in theory: a node that is gone is told, and so is the lag of one that is frozen."""
-    cluster.nodes[2].kill()
-    cluster.nodes[2].wait()
+    cluster.kill(2)
     wait_until("the lost node is told", lambda: ask(prometheus, 'up{job="zlock"} == 0'))
     cluster.start(2)
     cluster.wait_ready()
@@ -83,42 +80,30 @@ def run(program, prometheus, env):
         data = Path(data)
         with Cluster(program, data) as cluster:
             cluster.wait_ready()
-            (port,) = free_ports(1)
             targets = json.dumps(cluster.http)
             jobs = '[{"job_name": "zlock", "static_configs": [{"targets": %s}]}]' % targets
             (data / "prometheus.yml").write_text('{"global": {"scrape_interval": "1s"}, "scrape_configs": %s}' % jobs)
+            addr = "127.0.0.1:%d" % free_port()
             flags = ["--config.file=%s" % (data / "prometheus.yml"), "--storage.tsdb.path=%s" % (data / "tsdb")]
-            addr = "127.0.0.1:%d" % port
-            log = open(data / "prometheus.log", "wb")
-            server = subprocess.Popen([prometheus, *flags, "--web.listen-address=" + addr], env=env, stdout=log, stderr=log)
-            try:
-                wait_until("prometheus is ready", lambda: (get(addr, "/-/ready") or (0,))[0] == 200)
+            command = [prometheus, *flags, "--web.listen-address=" + addr]
+            with started(command, data / "prometheus.log", env=env) as server:
+                wait_until("prometheus is ready", lambda: (get(addr, "/-/ready") or (0,))[0] == 200, server)
                 wait_until("all nodes are scraped", lambda: len(ask(addr, 'up{job="zlock"} == 1')) == 3)
                 # Rates need two samples.
                 wait_until("there are rates", lambda: len(ask(addr, "rate(zlock_sessions_expired_total[5m])")) == 3)
                 count = check(addr, PAGE.read_text())
                 fires(addr, cluster)
-            except BaseException:
-                print(open(data / "prometheus.log").read()[-2000:], file=sys.stderr)
-                raise
-            finally:
-                server.terminate()
-                server.wait(20)
     say("%d expressions of docs/operating.md passed" % count)
 
 
 def main():
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--cache", type=Path, default=Path("target/clients/prometheus"))
-    words.add_argument("--zlock", type=Path, help="the program; built when not given")
-    words = words.parse_args()
+    words = arguments(__doc__, "prometheus").parse_args()
     began = time.monotonic()
     try:
         debian = Debian(words.cache.resolve(), ["prometheus"])
         prometheus = debian.program("usr/bin/prometheus", "--version")
     except Missing as missing:
-        print("NOT RUN: %s" % missing, flush=True)
-        return NOT_RUN
+        return not_run(missing)
     run(built(words.zlock), prometheus, debian.env)
     say("took %.0f s" % (time.monotonic() - began))
     return 0

@@ -10,35 +10,28 @@ outside of the cache. Exit code: 0 when all passed, 1 when something failed, 75 
 fetched. The last line says which: "NOT RUN: ...".
 """
 
-import argparse
+import sys
+
+sys.dont_write_bytecode = True
+
 import contextlib
-import os
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from scene import FETCH_S, HERE, Cluster, Debian, Fetched, arguments, built, say, wait_until
+
 PACKAGES = """libzookeeper-java libcurator-client-java libcurator-framework-java libcurator-recipes-java libslf4j-java
     libnetty-java libguava-java libsnappy-java libdropwizard-metrics-java libcommons-cli-java""".split()
 JARS = ("zookeeper", "curator-", "slf4j-api.jar", "slf4j-nop.jar", "netty-", "guava.jar", "failureaccess", "snappy-java", "metrics-core", "commons-cli")
 KAZOO = "kazoo==2.11.0"
 NODE = "node-zookeeper-client@1.1.3"
 LOCK = "/contended"
-# How long one fetch from a registry may take.
-FETCH_S = 120
-# As sysexits.h has it: try again when what is missing is there.
-NOT_RUN = 75
-
-
-def say(*words):
-    print("==", *words, flush=True)
 
 
 def fetch(command, **more):
@@ -46,18 +39,10 @@ def fetch(command, **more):
     subprocess.run(list(map(str, command)), check=True, timeout=FETCH_S, stdout=subprocess.DEVNULL, **more)
 
 
-class Clients:
-    """The clients, fetched once into the cache. What cannot be fetched is in `missing`, with the reason."""
-
+class Clients(Fetched):
     def __init__(self, cache):
-        self.cache, self.missing = cache, {}
-        cache.mkdir(parents=True, exist_ok=True)
-        for name, make in [("kazoo", self.make_kazoo), ("curator", self.make_curator), ("node", self.make_node)]:
-            try:
-                make()
-            except (OSError, subprocess.SubprocessError) as error:
-                self.missing[name] = str(error).splitlines()[0]
-                say("%s CANNOT BE FETCHED: %s" % (name, self.missing[name]))
+        self.cache = cache
+        super().__init__(cache, {"kazoo": self.make_kazoo, "curator": self.make_curator, "node": self.make_node})
 
     def make_kazoo(self):
         self.python = self.cache / "venv/bin/python"
@@ -67,13 +52,8 @@ class Clients:
 
     def make_curator(self):
         java = self.cache / "java"
-        if not (java / "done").exists():
-            (java / "x").mkdir(parents=True, exist_ok=True)
-            fetch(["apt-get", "download", "-q", *PACKAGES], cwd=java)
-            for package in java.glob("*.deb"):
-                subprocess.run(["dpkg", "-x", package, java / "x"], check=True)
-            (java / "done").touch()
-        found = sorted(jar for jar in (java / "x/usr/share/java").glob("*.jar") if jar.name.startswith(JARS))
+        found = Debian(java, PACKAGES).root / "usr/share/java"
+        found = sorted(jar for jar in found.glob("*.jar") if jar.name.startswith(JARS))
         self.classpath = ":".join(map(str, [java, *found]))
         # A broken check is no missing client.
         if subprocess.run(["javac", "-cp", self.classpath, "-d", java, HERE / "CuratorCheck.java"]).returncode:
@@ -105,40 +85,14 @@ class Clients:
             "curator": lambda: self.curator(mode, hosts),
             "node": lambda: self.node(mode, hosts),
         }
-        return {name: command() for name, command in all_of_them.items() if name not in self.missing}
+        return {name: command() for name, command in all_of_them.items() if self.has(name)}
 
 
-def free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
-class Cluster:
-    """Three nodes."""
+class Ensemble(Cluster):
+    """Three nodes that take ZooKeeper clients."""
 
     def __init__(self, program, data):
-        ports = free_ports(9)
-        self.program, self.data = program, data
-        self.http = ["127.0.0.1:%d" % port for port in ports[0:3]]
-        self.peers = ["127.0.0.1:%d" % port for port in ports[3:6]]
-        self.zookeeper = ["127.0.0.1:%d" % port for port in ports[6:9]]
-        self.nodes = [None] * 3
-        for at in range(3):
-            self.start(at)
-
-    def start(self, at):
-        members = ",".join("%d=%s/%s" % (one + 1, self.peers[one], self.http[one]) for one in range(3))
-        flags = ["--node-id", str(at + 1), "--members", members, "--data-dir", str(self.data / ("n%d" % at)),
-                 "--zookeeper-listen", self.zookeeper[at], "--zookeeper-words", "*", "--free-disk-min", "1"]
-        log = open(self.data / ("n%d.log" % at), "ab")
-        self.nodes[at] = subprocess.Popen([self.program, "serve", *flags], stdout=log, stderr=log)
-
-    def kill(self, at):
-        self.nodes[at].send_signal(signal.SIGKILL)
-        self.nodes[at].wait()
+        super().__init__(program, data, "--zookeeper-words", "*", zookeeper=True)
 
     def leader(self):
         for at in range(3):
@@ -174,16 +128,7 @@ class Cluster:
         return self.ask("GET", "/v1/znodes" + path) == 200
 
     def wait_for_leader(self):
-        deadline = time.monotonic() + 60
-        while (leader := self.leader()) is None:
-            assert time.monotonic() < deadline, "no leader"
-            time.sleep(0.1)
-        return leader
-
-    def stop(self):
-        for node in self.nodes:
-            node.terminate()
-        return [node.wait(30) for node in self.nodes]
+        return wait_until("there is a leader", lambda: [at] if (at := self.leader()) is not None else None)[0]
 
 
 @contextlib.contextmanager
@@ -224,7 +169,7 @@ def kill_what_they_are_attached_to(clients, cluster):
 
 def expire(clients, cluster):
     """A client that is killed says nothing more: its ephemeral znode goes with its session, and not before its timeout."""
-    if "kazoo" in clients.missing:
+    if not clients.has("kazoo"):
         return
     with started(clients.kazoo("kazoo_check.py", "silent", ",".join(cluster.zookeeper)), stdin=subprocess.PIPE) as process:
         # It is killed on the way out.
@@ -242,7 +187,7 @@ def expire(clients, cluster):
 
 def zkcli(clients, cluster):
     """ZooKeeper's own shell, from its standard input."""
-    if "curator" in clients.missing:
+    if not clients.has("curator"):
         return
     script = "create /cli hello\nset /cli world\nget -s /cli\nls /\ncreate -e -s /cli/e- x\nls /cli\ndeleteall /cli\nquit\n"
     done = subprocess.run(
@@ -258,9 +203,9 @@ def contend(clients, cluster, seconds, each):
     """Everybody on one lock, leaders killed now and then. Grants must not overlap, and their tokens must rise."""
     hosts = ",".join(cluster.zookeeper)
     commands = {"http": [sys.executable, HERE / "http_contend.py", ",".join(cluster.http), LOCK, str(seconds), str(each)]}
-    if "curator" not in clients.missing:
+    if clients.has("curator"):
         commands["curator"] = clients.curator("contend", hosts, LOCK, seconds, each)
-    if "kazoo" not in clients.missing:
+    if clients.has("kazoo"):
         commands["kazoo"] = clients.kazoo("kazoo_contend.py", hosts, LOCK, seconds, each)
     grants, kills = [], 0
     with contextlib.ExitStack() as stack:
@@ -287,39 +232,23 @@ def contend(clients, cluster, seconds, each):
 
 
 def main():
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words = arguments(__doc__)
     words.add_argument("--seconds", type=int, default=20, help="of contention")
     words.add_argument("--each", type=int, default=8, help="clients of each kind")
-    words.add_argument("--cache", type=Path, default=Path("target/clients"))
-    words.add_argument("--zlock", type=Path, help="the program; built when not given")
     words = words.parse_args()
     clients = Clients(words.cache.resolve())
-    program = words.zlock
-    if program is None:
-        subprocess.run(["cargo", "build", "--bin", "zlock"], check=True, cwd=HERE.parent.parent)
-        program = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug/zlock"
-    with tempfile.TemporaryDirectory() as data:
-        cluster = Cluster(program, Path(data))
-        try:
-            cluster.wait_for_leader()
-            for name, command in clients.commands("check", ",".join(cluster.zookeeper)).items():
-                say(name)
-                subprocess.run(command, check=True, timeout=300)
-            zkcli(clients, cluster)
-            kill_what_they_are_attached_to(clients, cluster)
-            expire(clients, cluster)
-            say("contention")
-            contend(clients, cluster, words.seconds, words.each)
-        except BaseException:
-            for at in range(3):
-                print(open(Path(data) / ("n%d.log" % at)).read()[-4000:], file=sys.stderr)
-            raise
-        finally:
-            cluster.stop()
+    with tempfile.TemporaryDirectory() as data, Ensemble(built(words.zlock), Path(data)) as cluster:
+        cluster.wait_for_leader()
+        for name, command in clients.commands("check", ",".join(cluster.zookeeper)).items():
+            say(name)
+            subprocess.run(command, check=True, timeout=300)
+        zkcli(clients, cluster)
+        kill_what_they_are_attached_to(clients, cluster)
+        expire(clients, cluster)
+        say("contention")
+        contend(clients, cluster, words.seconds, words.each)
     if clients.missing:
-        reasons = "; ".join("%s cannot be fetched: %s" % missing for missing in clients.missing.items())
-        print("NOT RUN: " + reasons, flush=True)
-        return NOT_RUN
+        return clients.not_run()
     say("all real clients passed")
     return 0
 

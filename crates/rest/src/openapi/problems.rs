@@ -94,7 +94,7 @@ const NO_FRACTION: &str = "invalid type: floating point";
 /// The same of one operation.
 fn own_rules(id: &str) -> &'static [&'static str] {
     match id {
-        "sessionsOpen" => &["control characters are not taken"],
+        "sessionsOpen" => &[NO_FRACTION, "control characters are not taken"],
         "sessionsClose" | "sessionsKeepAlive" => &["another session than that of the URL"],
         "locksList" => &["not a znode path", "not a cursor of this node"],
         "locksAcquire" => &[

@@ -22,6 +22,10 @@ fn complete_schema(name: &str, schema: &mut Value) {
         if let Some(title) = tag.map(|tag| format!("{name}{}{}", tag[..1].to_uppercase(), &tag[1..])) {
             variant["title"] = title.into();
         }
+        // What is sent has no other fields. The derive says so of structs alone.
+        if name == "TxnOp" {
+            variant["additionalProperties"] = false.into();
+        }
         complete_schema(name, variant);
     }
     for (field, schema) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {

@@ -221,6 +221,8 @@ fn fields_have_formats_and_patterns() {
     assert_eq!(field("LockQueue", "lock")["pattern"], "^/");
     assert_eq!(field("OpenSession", "timeout_ms")["type"], json!(["integer", "null"]));
     assert_eq!(schema("OpenSession")["additionalProperties"], false);
+    let ops = schema("TxnOp")["oneOf"].clone();
+    assert!(ops.as_array().unwrap().iter().all(|op| op["additionalProperties"] == false), "{ops}");
     assert!(schema("Millis")["pattern"].is_string());
 }
 

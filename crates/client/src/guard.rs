@@ -88,8 +88,9 @@ impl Guard {
         self.holding().lost().await
     }
 
-    /// Returns when the lock is held no more. Why is not asked.
-    async fn gone(&self) {
+    /// Returns when [`Guard::lost`] does, without asking why, which takes a request: for what is to be stopped at once.
+    /// Dropping the future loses nothing.
+    pub async fn gone(&self) {
         self.holding().gone().await;
     }
 

@@ -189,8 +189,8 @@ impl MultiGuard {
         }
     }
 
-    /// Returns when they are held no more. Why is not asked.
-    async fn gone(&self) {
+    /// As [`crate::Guard::gone`]: returns when they are held no more, and asks nothing.
+    pub async fn gone(&self) {
         match self.parts.first() {
             Some(part) => self.holding(part).gone().await,
             None => _ = self.claim.session.ended().await,

@@ -12,6 +12,7 @@ mod cli;
 mod cli_closed_locks;
 mod cli_contract;
 mod cli_exit_codes;
+mod cli_losses;
 mod cli_watchdog;
 mod client;
 mod client_recipes;

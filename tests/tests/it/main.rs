@@ -19,6 +19,7 @@ mod client_recipes;
 mod copies_put_back;
 mod dev_starts_and_stops;
 mod documented_lines;
+mod documented_rust;
 mod examples;
 mod failing_disk;
 mod hand_over_on_three_nodes;

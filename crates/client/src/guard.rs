@@ -7,7 +7,7 @@ use crate::api::{RevokeRequest, Ticket};
 
 use crate::call::Target;
 use crate::claim::{Claim, Grant};
-use crate::holding::Holding;
+use crate::holding::{Holding, while_held};
 use crate::lock::acquire;
 use crate::{Error, Loss, SessionState};
 
@@ -108,14 +108,9 @@ impl Guard {
     /// Why the lock was lost; also when only the clock or the release tells of it: then the work has ended, and not under the
     /// lock to its end.
     pub async fn run<T>(mut self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
-        let done = tokio::select! {
-            biased;
+        match while_held(self.gone(), work(&self)).await {
+            Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
             // Why is asked when the work is dropped.
-            () = self.gone() => None,
-            done = work(&self) => Some(done),
-        };
-        match done {
-            Some(done) if self.is_safe() && self.claim.was_held_to_the_end().await => Ok(done),
             _ => Err(self.lost().await),
         }
     }

@@ -14,6 +14,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long to ask why a lock is gone. The loss itself is known then, and to be told soon matters more.
 const WHY_MAX: Duration = Duration::from_millis(500);
 
+/// Does the work until it ends, or until what it needs is gone: then it is dropped where it waits.
+pub(crate) async fn while_held<T>(gone: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = gone => None,
+        done = work => Some(done),
+    }
+}
+
 /// A lock node of a claim that was granted.
 pub(crate) struct Holding<'a> {
     pub(crate) claim: &'a Claim,

@@ -12,7 +12,7 @@ use crate::call::{Call, Target};
 use crate::claim::Claim;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::holding::Holding;
+use crate::holding::{Holding, while_held};
 use crate::{Error, Loss, WithError};
 
 impl Client {
@@ -202,14 +202,9 @@ impl MultiGuard {
     /// # Errors
     /// As [`crate::Guard::run`].
     pub async fn run<T>(mut self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Loss> {
-        let done = tokio::select! {
-            biased;
+        match while_held(self.gone(), work(&self)).await {
+            Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
             // Why is asked when the work is dropped.
-            () = self.gone() => None,
-            done = work(&self) => Some(done),
-        };
-        match done {
-            Some(done) if self.is_safe() && self.claim.was_held_to_the_end().await => Ok(done),
             _ => Err(self.lost().await),
         }
     }

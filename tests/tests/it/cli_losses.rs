@@ -10,7 +10,7 @@ use zlock_client::{Client, ProblemType};
 use crate::cli::{LONG, Locked, SHORT, WITH_CHILD, done, run, zlock};
 use crate::harness::{Cluster, Options, PROGRAM, kill, until};
 
-#[path = "../../../crates/client/src/fake_node.rs"]
+#[path = "../../../crates/client/src/client/fake_node.rs"]
 mod fake_node;
 
 use fake_node::fake_node;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::api::{RevokeRequest, Ticket};
 
-use crate::call::Target;
-use crate::claim::{Claim, Grant};
-use crate::holding::{Holding, while_held};
-use crate::lock::acquire;
+use crate::client::call::Target;
+use crate::client::claim::{Claim, Grant};
+use crate::client::holding::{Holding, while_held};
+use crate::client::lock::acquire;
 use crate::{Error, Loss, SessionState};
 
 /// A lock that is held, until it is released, dropped, or lost with its session.

@@ -8,11 +8,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use hyper::Method;
 
-use crate::call::{Call, Target};
-use crate::claim::Claim;
 use crate::client::Client;
-use crate::clock::Moment;
-use crate::holding::{Holding, while_held};
+use crate::client::call::{Call, Target};
+use crate::client::claim::Claim;
+use crate::client::clock::Moment;
+use crate::client::holding::{Holding, while_held};
 use crate::{Error, Loss, WithError};
 
 impl Client {

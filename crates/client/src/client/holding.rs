@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::api::{Actor, Millis, PastTicket, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
 
-use crate::call::{Call, Target};
-use crate::claim::{Claim, Kind, SIMPLE_LOCKS};
-use crate::watch::{WatchKind, Watcher};
+use crate::client::call::{Call, Target};
+use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS};
+use crate::client::watch::{WatchKind, Watcher};
 use crate::{Error, EventKind, Loss};
 
 /// After a look that failed.

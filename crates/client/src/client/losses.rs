@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
-use crate::fake_node::fake_node;
+use crate::client::fake_node::fake_node;
 use crate::{Actor, Client, ClientInfo, Guard, LockMode, Loss, ProblemType, WithError};
 
 const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;

@@ -12,12 +12,12 @@ use crate::api::{HeldPart, Millis, MultiTicket, ProblemType, Released, Ticket};
 use hyper::Method;
 use serde::de::DeserializeOwned;
 
-use crate::call::{Call, Target};
 use crate::client::Client;
-use crate::clock::Moment;
-use crate::fate::Fate;
-use crate::session::Session;
-use crate::window::Slot;
+use crate::client::call::{Call, Target};
+use crate::client::clock::Moment;
+use crate::client::fate::Fate;
+use crate::client::session::Session;
+use crate::client::window::Slot;
 use crate::{Error, Loss};
 
 /// Where simple locks are.

@@ -3,7 +3,7 @@
 use std::env::VarError;
 use std::path::PathBuf;
 
-use crate::builder::{ClientBuilder, bad};
+use crate::client::builder::{ClientBuilder, bad};
 use crate::{Client, Error};
 
 impl ClientBuilder {

@@ -14,11 +14,11 @@ use hyper::Method;
 use hyper::header::HeaderValue;
 use tokio::sync::{broadcast, watch};
 
-use crate::call::{Call, Prefer};
-use crate::clock::Moment;
-use crate::life::{Life, SessionState};
-use crate::transport::Transport;
-use crate::window::Window;
+use crate::client::call::{Call, Prefer};
+use crate::client::clock::Moment;
+use crate::client::life::{Life, SessionState};
+use crate::client::transport::Transport;
+use crate::client::window::Window;
 use crate::{Error, Loss};
 
 /// A change of a session's state.
@@ -342,7 +342,7 @@ async fn beat(session: &Session, transport: &Transport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_node::fake_node;
+    use crate::client::fake_node::fake_node;
 
     const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
 

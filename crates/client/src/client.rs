@@ -1,4 +1,41 @@
-//! One client over many nodes.
+//! One client over many nodes, and all that it is made of.
+
+mod backoff;
+mod builder;
+mod call;
+mod claim;
+mod clock;
+mod connection;
+mod election;
+mod endpoints;
+mod environment;
+mod error;
+#[cfg(test)]
+mod fake_node;
+mod fate;
+mod gathering;
+mod guard;
+mod holding;
+mod life;
+mod lock;
+#[cfg(test)]
+mod losses;
+mod multi_lock;
+mod own_details;
+#[cfg(test)]
+mod secrets;
+mod secure;
+mod semaphore;
+mod session;
+mod simple_lock;
+mod transport;
+mod tries;
+mod txn;
+mod verdict;
+mod views;
+mod watch;
+mod window;
+mod znodes;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,14 +47,27 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 
-use crate::builder::ClientBuilder;
-use crate::call::{Answer, Call, Target};
-use crate::clock::Moment;
-use crate::connection::Approach;
-use crate::lock::{Lock, RwLock};
-use crate::session::{OpenedSession, Session, SessionEvent};
-use crate::transport::{Timeouts, Transport};
-use crate::{Error, SessionState};
+use crate::client::call::{Answer, Call, Target};
+use crate::client::clock::Moment;
+use crate::client::connection::Approach;
+use crate::client::session::Session;
+use crate::client::transport::{Timeouts, Transport};
+
+pub use builder::ClientBuilder;
+pub use election::{Election, Leadership, Observer};
+pub use error::Error;
+pub use fate::Loss;
+pub use gathering::{Barrier, DoubleBarrier, Group};
+pub use guard::Guard;
+pub use life::SessionState;
+pub use lock::{Lock, RwLock, WithError};
+pub use multi_lock::{MultiGuard, MultiLock};
+pub use semaphore::Semaphore;
+pub use session::{OpenedSession, SessionEvent};
+pub use simple_lock::SimpleLock;
+pub use txn::Transaction;
+pub use watch::{WatchKind, Watcher};
+pub use znodes::{Create, Delete, Set, Znode};
 
 /// Changes of session states that a slow listener may be behind.
 const EVENTS_MAX: usize = 64;

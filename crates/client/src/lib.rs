@@ -29,6 +29,9 @@
 //! **Dropping is safe.** A dropped acquire leaves the queue, a dropped guard releases, a dropped client closes its session,
 //! all in the background; a dropped watch continues where it was.
 //!
+//! `api.rs` and `api/` have the words of the HTTP API; `client.rs` and `client/` are the client, which the feature `client`
+//! turns on:
+//!
 //! | file | has |
 //! |---|---|
 //! | `client.rs`, `builder.rs`, `environment.rs` | [`Client`], its session, its settings |
@@ -42,76 +45,7 @@
 
 pub mod api;
 #[cfg(feature = "client")]
-mod backoff;
-#[cfg(feature = "client")]
-mod builder;
-#[cfg(feature = "client")]
-mod call;
-#[cfg(feature = "client")]
-mod claim;
-#[cfg(feature = "client")]
 mod client;
-#[cfg(feature = "client")]
-mod clock;
-#[cfg(feature = "client")]
-mod connection;
-#[cfg(feature = "client")]
-mod election;
-#[cfg(feature = "client")]
-mod endpoints;
-#[cfg(feature = "client")]
-mod environment;
-#[cfg(feature = "client")]
-mod error;
-#[cfg(test)]
-#[cfg(feature = "client")]
-mod fake_node;
-#[cfg(feature = "client")]
-mod fate;
-#[cfg(feature = "client")]
-mod gathering;
-#[cfg(feature = "client")]
-mod guard;
-#[cfg(feature = "client")]
-mod holding;
-#[cfg(feature = "client")]
-mod life;
-#[cfg(feature = "client")]
-mod lock;
-#[cfg(test)]
-#[cfg(feature = "client")]
-mod losses;
-#[cfg(feature = "client")]
-mod multi_lock;
-#[cfg(feature = "client")]
-mod own_details;
-#[cfg(test)]
-#[cfg(feature = "client")]
-mod secrets;
-#[cfg(feature = "client")]
-mod secure;
-#[cfg(feature = "client")]
-mod semaphore;
-#[cfg(feature = "client")]
-mod session;
-#[cfg(feature = "client")]
-mod simple_lock;
-#[cfg(feature = "client")]
-mod transport;
-#[cfg(feature = "client")]
-mod tries;
-#[cfg(feature = "client")]
-mod txn;
-#[cfg(feature = "client")]
-mod verdict;
-#[cfg(feature = "client")]
-mod views;
-#[cfg(feature = "client")]
-mod watch;
-#[cfg(feature = "client")]
-mod window;
-#[cfg(feature = "client")]
-mod znodes;
 
 pub use crate::api::{
     AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, GroupMember,
@@ -120,34 +54,8 @@ pub use crate::api::{
     TxnDone, TxnOp, TxnResult,
 };
 #[cfg(feature = "client")]
-pub use builder::ClientBuilder;
-#[cfg(feature = "client")]
-pub use client::{Client, SessionEvents};
-#[cfg(feature = "client")]
-pub use election::{Election, Leadership, Observer};
-#[cfg(feature = "client")]
-pub use error::Error;
-#[cfg(feature = "client")]
-pub use fate::Loss;
-#[cfg(feature = "client")]
-pub use gathering::{Barrier, DoubleBarrier, Group};
-#[cfg(feature = "client")]
-pub use guard::Guard;
-#[cfg(feature = "client")]
-pub use life::SessionState;
-#[cfg(feature = "client")]
-pub use lock::{Lock, RwLock, WithError};
-#[cfg(feature = "client")]
-pub use multi_lock::{MultiGuard, MultiLock};
-#[cfg(feature = "client")]
-pub use semaphore::Semaphore;
-#[cfg(feature = "client")]
-pub use session::{OpenedSession, SessionEvent};
-#[cfg(feature = "client")]
-pub use simple_lock::SimpleLock;
-#[cfg(feature = "client")]
-pub use txn::Transaction;
-#[cfg(feature = "client")]
-pub use watch::{WatchKind, Watcher};
-#[cfg(feature = "client")]
-pub use znodes::{Create, Delete, Set, Znode};
+pub use client::{
+    Barrier, Client, ClientBuilder, Create, Delete, DoubleBarrier, Election, Error, Group, Guard, Leadership, Lock,
+    Loss, MultiGuard, MultiLock, Observer, OpenedSession, RwLock, Semaphore, SessionEvent, SessionEvents, SessionState,
+    Set, SimpleLock, Transaction, WatchKind, Watcher, WithError, Znode,
+};

@@ -35,6 +35,9 @@ pub(crate) async fn done(cluster: &Cluster, args: &[&str]) -> String {
     stdout
 }
 
+/// A command with a child of its own, which tells both.
+pub(crate) const WITH_CHILD: &str = "sleep 1000 & echo $$ $! > \"$0.new\"; mv \"$0.new\" \"$0\"; wait";
+
 /// `zlock lock` with a command that has a child of its own and ends by itself in no time that a test lasts.
 pub(crate) struct Locked {
     pub(crate) cli: Child,
@@ -46,18 +49,22 @@ pub(crate) struct Locked {
 
 impl Locked {
     pub(crate) async fn start(cluster: &Cluster, session_timeout: &str, args: &[&str]) -> Locked {
-        let script = "sleep 1000 & echo $$ $! > \"$0.new\"; mv \"$0.new\" \"$0\"; wait";
-        Locked::start_script(cluster, session_timeout, args, script).await
+        Locked::start_script(cluster, session_timeout, args, WITH_CHILD).await
     }
 
     /// The same with a script of its own, which tells its processes, itself first, in the file that `$0` names.
     pub(crate) async fn start_script(cluster: &Cluster, session_timeout: &str, args: &[&str], script: &str) -> Locked {
+        let mut lock = vec!["lock", "/l", "--session-timeout", session_timeout];
+        lock.extend(args);
+        Locked::start_as(zlock(cluster, &lock), script).await
+    }
+
+    /// The same of a command line without the command.
+    pub(crate) async fn start_as(mut zlock: Command, script: &str) -> Locked {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pids");
-        let mut all = vec!["lock", "/l", "--session-timeout", session_timeout];
-        all.extend(args);
-        all.extend(["--", "sh", "-c", script, file.to_str().unwrap()]);
-        let cli = zlock(cluster, &all).stderr(Stdio::piped()).spawn().unwrap();
+        zlock.args(["--", "sh", "-c", script, file.to_str().unwrap()]);
+        let cli = zlock.stderr(Stdio::piped()).spawn().unwrap();
         let command = until("the command runs", async || pids(&file)).await;
         let watchdog = parent(command[0]).unwrap();
         assert_eq!(parent(watchdog), Some(cli.id()));

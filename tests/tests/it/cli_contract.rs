@@ -74,7 +74,10 @@ async fn what_is_wrong_is_said_in_words_that_help() {
     let (code, stderr) = refused(&cluster, &["lock", "l", "--wait", "100ms", "--", "true"]).await;
     assert_eq!(code, 124);
     assert!(stderr.starts_with("zlock: /l was not free within 100ms: held by session "), "{stderr}");
-    assert!(stderr.contains(" (nightly) for ") && stderr.contains("`zlock locks /l`"), "{stderr}");
+    assert!(
+        stderr.contains(" (nightly; ") && stderr.contains("127.0.0.1) for ") && stderr.contains("`zlock locks /l`"),
+        "{stderr}"
+    );
     let (_, stderr) = refused(&cluster, &["lock", "l", "--wait", "0", "--", "true"]).await;
     assert!(stderr.starts_with("zlock: /l is not free: held by session "), "{stderr}");
     drop(held);

@@ -245,7 +245,8 @@ async fn a_guard_hears_that_it_shall_give_up_and_that_it_was_taken_away() {
     assert!(guard.lost().now_or_never().is_none());
     let ticket = guard.ticket().to_owned();
     let (lost, deleted) = tokio::join!(guard.lost(), async { two.delete(ticket).await });
-    assert_eq!((lost, deleted.is_ok()), (Loss::Deleted, true));
+    let Loss::Deleted { by: Some(by) } = &lost else { panic!("{lost:?}") };
+    assert_eq!((by.session, deleted.is_ok()), (Some(two.session_id().await.unwrap()), true));
     assert!(!guard.is_safe(), "another may hold it");
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error.code(), Some(ProblemType::NoNode | ProblemType::TicketGone)), "{error}");
@@ -253,7 +254,8 @@ async fn a_guard_hears_that_it_shall_give_up_and_that_it_was_taken_away() {
     let guard = one.lock("/l").acquire().await.unwrap();
     let (asked, revoked) = tokio::join!(guard.revoked(), two.revoke("/l", Some(Duration::from_millis(100))));
     assert_eq!((asked.by, revoked.is_ok()), (Some(two.session_id().await.unwrap()), true));
-    assert_eq!(guard.lost().await, Loss::Revoked { by: asked.by });
+    let Loss::Revoked { by: Some(by) } = guard.lost().await else { panic!("the past of the lock tells who asked") };
+    assert_eq!((by.session, by.client.unwrap().pid), (asked.by, Some(std::process::id())));
 
     let reader = one.rw_lock("/book").read().acquire().await.unwrap();
     let other = two.rw_lock("/book").read().acquire().await.unwrap();
@@ -283,7 +285,7 @@ async fn work_is_dropped_when_its_lock_is_taken_away_or_cut_off() {
         std::future::pending::<()>().await;
     };
     let ended = one.lock("/l").with(async |guard| work(guard, Some(&two)).await).await;
-    assert!(matches!(ended, Err(WithError::Lost(Loss::Deleted))), "{ended:?}");
+    assert!(matches!(ended, Err(WithError::Lost(Loss::Deleted { .. }))), "{ended:?}");
     assert_eq!(one.lock("/l").with(async |guard| guard.lock().to_owned()).await.unwrap(), "/l");
     queue_becomes(&two, "/l", (0, 0)).await;
     let ended = one.lock("/l").with(async |guard| work(guard, None).await).await;

@@ -70,6 +70,21 @@ impl std::fmt::Display for ClientInfo {
     }
 }
 
+/// `session 7 digest:bob (web-1, pid 71)`: in one line, without what is not known.
+impl std::fmt::Display for Actor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let session = self.session.map(|session| format!("session {session}"));
+        let identity = Some(self.identity.clone()).filter(|identity| !identity.is_empty());
+        let who = [session, identity].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let client = self.client.as_ref().map(ToString::to_string).unwrap_or_default();
+        match (who.is_empty(), client.is_empty()) {
+            (false, false) => write!(f, "{who} ({client})"),
+            // Of a request without a session there may be no more than its address.
+            _ => write!(f, "{who}{client}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +96,18 @@ mod tests {
         (client.program, client.address) = ("backup".into(), Some("10.0.0.7".into()));
         assert_eq!(client.to_string(), "web-1, pid 71, backup, 10.0.0.7");
         assert_eq!(ClientInfo::default().to_string(), "");
+    }
+
+    #[test]
+    fn an_actor_is_told_in_one_line() {
+        let client = ClientInfo { host: "web-1".into(), pid: Some(71), ..ClientInfo::default() };
+        let mut actor = Actor { session: Some(7), client: Some(client), ..Actor::default() };
+        assert_eq!(actor.to_string(), "session 7 (web-1, pid 71)");
+        (actor.session, actor.identity) = (None, "digest:bob".into());
+        assert_eq!(actor.to_string(), "digest:bob (web-1, pid 71)");
+        assert_eq!(Actor { identity: String::new(), ..actor.clone() }.to_string(), "web-1, pid 71");
+        actor.client = Some(ClientInfo::default());
+        assert_eq!(actor.to_string(), "digest:bob");
+        assert_eq!(Actor::default().to_string(), "");
     }
 }

@@ -31,7 +31,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 use zlock_client::api::Millis;
-use zlock_client::{Client, Error, Guard, Lock, Loss, OpenedSession, SessionState};
+use zlock_client::{Client, ClientInfo, Error, Guard, Lock, Loss, OpenedSession};
 
 use super::context::{Context, path};
 use super::failure::Failure;
@@ -264,7 +264,8 @@ pub(crate) async fn run_under(
     match give_back(&context.client, guard, matches).await {
         Ok(()) => Ok(ended.code),
         Err(error @ Error::Refused { .. }) => {
-            say(&format!("zlock: the lock {path} was lost before the command had ended: {error}"));
+            let why = ended.loss.map_or_else(|| error.to_string(), |loss| plain(&loss.to_string()));
+            say(&format!("zlock: the lock {path} was lost before the command had ended: {why}"));
             // With `warn` it went on, and how it ended is what counts.
             Ok(if plan.on_loss == deadline::OnLoss::Warn { ended.code } else { LOST })
         }
@@ -275,19 +276,22 @@ pub(crate) async fn run_under(
     }
 }
 
-/// What is said of a command whose lock or session was lost.
+/// What is said of a command that was ended because its lock or session was lost.
 fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
-    // By the clock alone it is ended a little before.
-    let why = loss.map_or(", or was about to be".to_owned(), |loss| format!(" ({loss})"));
-    match plan.on_loss {
-        deadline::OnLoss::Warn => {
+    match (plan.on_loss, loss) {
+        (deadline::OnLoss::Warn, _) => {
             format!("zlock: the watchdog has ended, and the command goes on without {what}, as --on-loss warn says")
         }
-        _ => format!("zlock: {what} was lost{why}, and the command was ended"),
+        (_, Some(loss)) => {
+            format!("zlock: {what} was lost, and the command was ended: {}", plain(&loss.to_string()))
+        }
+        // By the clock alone it is ended a little before.
+        (_, None) => format!("zlock: {what} was lost, or was about to be, and the command was ended"),
     }
 }
 
-/// Runs the command while a session lives, which others use.
+/// Runs the command while a session lives, which others use, and closes the session. Answers the exit code, and whether the
+/// session was lost.
 pub(crate) async fn run_in(
     session: &OpenedSession,
     environment: Vec<(&'static str, String)>,
@@ -298,13 +302,24 @@ pub(crate) async fn run_in(
     let command: Vec<&OsString> = matches.get_many("command").expect("it is required").collect();
     let held = Held::Session { session, environment };
     let ended = supervisor::supervise(&held, plan, &command, &mut signals).await?;
-    // A command may end by itself before the watchdog knows.
-    let lost = ended.lost || ended.loss.is_some() || session.state() == SessionState::Lost;
-    if lost {
+    if ended.lost {
         say(&after_loss(plan, &held.to_string(), ended.loss.as_ref()));
+        return Ok((LOST, true));
     }
-    let goes_on = !ended.lost && matches!(plan.on_loss, deadline::OnLoss::Warn);
-    Ok((if lost && !goes_on { LOST } else { ended.code }, lost))
+    // A command may end by itself before a heartbeat tells of the loss.
+    match session.close().await {
+        Ok(()) => return Ok((ended.code, false)),
+        Err(Error::Refused { message, .. }) => {
+            let why = ended.loss.map_or(message, |loss| loss.to_string());
+            say(&format!("zlock: {held} was lost before the command had ended: {}", plain(&why)));
+        }
+        Err(error) => {
+            say(&format!("zlock: the command has ended, but not {held}: {error}; it ends by its timeout"));
+            return Ok((ended.code, false));
+        }
+    }
+    // With `warn` it went on, and how it ended is what counts.
+    Ok((if plan.on_loss == deadline::OnLoss::Warn { ended.code } else { LOST }, true))
 }
 
 fn listen() -> Result<Signals, Failure> {
@@ -323,9 +338,10 @@ async fn acquire(
     signals: &mut Signals,
 ) -> Result<Guard, Failure> {
     let path = path_of(matches);
+    let simple = matches.try_get_one::<bool>("simple").ok().flatten().is_some_and(|simple| *simple);
     let acquired = tokio::select! {
         acquired = acquired => acquired,
-        () = say_what_it_waits_for(&context.client, &path) => unreachable!("it never returns"),
+        () = say_what_it_waits_for(&context.client, &path, simple) => unreachable!("it never returns"),
         signal = signals.next() => {
             return Err(Failure::silent(128 + u8::try_from(signal).unwrap_or(0)));
         }
@@ -333,7 +349,6 @@ async fn acquire(
     if let Some(guard) = acquired? {
         return Ok(guard);
     }
-    let simple = matches.try_get_one::<bool>("simple").ok().flatten().is_some_and(|simple| *simple);
     let when = match matches.get_one::<Duration>("wait") {
         Some(wait) if !wait.is_zero() => format!("was not free within {}", words_of(*wait)),
         _ => "is not free".to_owned(),
@@ -352,25 +367,30 @@ fn words_of(time: Duration) -> String {
 
 /// Who holds a lock, and since when. `None` when that is not known, or it is free by now.
 async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
-    let of = |session: Option<u64>, label: &str, since_ms: u64| {
-        let session = session.map_or("a persistent znode".into(), |id| format!("session {id}"));
-        let label = if label.is_empty() { String::new() } else { format!(" ({})", plain(label)) };
-        format!("{session}{label} for {}", since(since_ms))
-    };
     if simple {
         let holder = client.simple_lock(path).holder().await.ok()??;
-        return Some(of(holder.session, &holder.owner, holder.since_ms));
+        return Some(words_of_holder(holder.session, &holder.owner, holder.client.as_ref(), holder.since_ms));
     }
     let queue = client.lock_queue(path).await.ok()?;
     let holder = queue.holders.first().or(queue.lingering.first())?;
-    Some(of(holder.session, &holder.label, holder.held_since_ms.unwrap_or(holder.since_ms)))
+    let since_ms = holder.held_since_ms.unwrap_or(holder.since_ms);
+    Some(words_of_holder(holder.session, &holder.label, holder.client.as_ref(), since_ms))
+}
+
+/// `session 7 (backup; web-1, pid 71, zlock) for 3s`, without what is not known.
+fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo>, since_ms: u64) -> String {
+    let session = session.map_or("a persistent znode".into(), |id| format!("session {id}"));
+    let known = [label.to_owned(), client.map(ToString::to_string).unwrap_or_default()];
+    let known = known.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
+    let known = if known.is_empty() { known } else { format!(" ({})", plain(&known)) };
+    format!("{session}{known} for {}", since(since_ms))
 }
 
 /// Tells a person, once.
-async fn say_what_it_waits_for(client: &Client, path: &str) {
+async fn say_what_it_waits_for(client: &Client, path: &str, simple: bool) {
     if std::io::stderr().is_terminal() {
         tokio::time::sleep(QUIET).await;
-        if let Some(holder) = holder(client, path, false).await {
+        if let Some(holder) = holder(client, path, simple).await {
             say(&format!("zlock: waiting for {path}, held by {holder}"));
         }
     }

@@ -186,11 +186,8 @@ fn label(ticket: &str, session: &str) -> String {
 
 /// ` by session 7 (web-1, pid 71)`: who took a ticket away.
 fn by(actor: &Actor) -> String {
-    let session = actor.session.map(|session| format!("session {session}"));
-    let identity = Some(plain(&actor.identity)).filter(|identity| !identity.is_empty());
-    let client = actor.client.as_ref().map(|one| format!("({})", client(Some(one))));
-    let words: Vec<String> = [session, identity, client].into_iter().flatten().collect();
-    format!(" by {}", words.join(" "))
+    let actor = plain(&actor.to_string());
+    if actor.is_empty() { actor } else { format!(" by {actor}") }
 }
 
 fn rows(out: Output, queue: &LockQueue) -> Vec<Vec<String>> {

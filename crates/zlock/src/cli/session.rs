@@ -32,7 +32,7 @@ struct Opened<'a> {
 
 pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let session = context.client.open_session().await?;
-    let endpoint = url(context);
+    let endpoint = url(&context.endpoints, context.client.live_endpoint().as_deref());
     if context.out.json {
         let opened = Opened { session: session.id(), timeout_ms: session.timeout().as_millis(), endpoint: &endpoint };
         say(&serde_json::to_string(&opened).unwrap_or_default());
@@ -46,23 +46,35 @@ pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, 
     if lost {
         // A lock with a delay may have been asked for in it. Closed, the session would let others in at once.
         context.leaves_session.set(true);
-        return Ok(code);
-    }
-    if let Err(error) = context.client.close().await {
-        say(&format!(
-            "zlock: the command has ended, but not session {}: {error}; it ends by its timeout",
-            session.id()
-        ));
     }
     Ok(code)
 }
 
-/// A node that has answered, as a URL to put a path behind.
-fn url(context: &Context) -> String {
-    let live = context.client.live_endpoint();
-    let bare = |text: &str| text.trim().trim_end_matches('/').to_owned();
-    let texts: Vec<String> = context.endpoints.iter().map(|text| bare(text)).collect();
-    let is_live = |text: &&String| live.as_ref().is_some_and(|live| text.ends_with(live.as_str()));
-    let chosen = texts.iter().find(is_live).or(texts.first()).cloned().unwrap_or_default();
-    if chosen.contains("://") { chosen } else { format!("http://{chosen}") }
+/// A node that has answered, as a URL to put a path behind; the first one when none has. `live` is that node's `host:port`.
+fn url(endpoints: &[String], live: Option<&str>) -> String {
+    let texts: Vec<&str> = endpoints.iter().map(|text| text.trim().trim_end_matches('/')).collect();
+    let addr = |text: &str| text.split_once("://").map_or(text, |(_, addr)| addr).to_owned();
+    let chosen = texts.iter().find(|text| live.is_some_and(|live| addr(text) == live)).or(texts.first());
+    let chosen = chosen.copied().unwrap_or_default();
+    if chosen.contains("://") { chosen.to_owned() } else { format!("http://{chosen}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(endpoints: &[&str], live: Option<&str>, expected: &str) {
+        let endpoints: Vec<String> = endpoints.iter().map(|text| (*text).to_owned()).collect();
+        assert_eq!(url(&endpoints, live), expected, "{endpoints:?}, {live:?}");
+    }
+
+    #[test]
+    fn the_url_is_that_of_the_node_that_answered_and_of_no_other_whose_name_ends_alike() {
+        check(&["anode:7001", "node:7001"], Some("node:7001"), "http://node:7001");
+        check(&["https://anode:7001", " https://node:7001/ "], Some("node:7001"), "https://node:7001");
+        check(&["127.0.0.1:1", "27.0.0.1:1"], Some("27.0.0.1:1"), "http://27.0.0.1:1");
+        check(&["http://a:1/", "b:2"], None, "http://a:1");
+        check(&["a:1"], Some("c:3"), "http://a:1");
+    }
 }

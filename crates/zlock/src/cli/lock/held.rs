@@ -24,7 +24,16 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when it is lost, and says why.
+    /// Returns when it is lost. Why is not asked.
+    pub(super) async fn gone(&self) {
+        match self {
+            Held::Lock(guard) => guard.gone().await,
+            // It asks nobody.
+            Held::Session { session, .. } => drop(session.lost().await),
+        }
+    }
+
+    /// Returns when it is lost, and says why, which may take a request.
     pub(super) async fn lost(&self) -> Loss {
         match self {
             Held::Lock(guard) => guard.lost().await,

@@ -33,7 +33,7 @@ pub(super) struct Outcome {
     pub(super) code: u8,
     /// Whether the command was ended because of a loss.
     pub(super) lost: bool,
-    /// What was lost, in words of the client; `None` when only the clock said so.
+    /// Why it was lost; `None` when only the clock said so.
     pub(super) loss: Option<Loss>,
 }
 
@@ -54,12 +54,18 @@ pub(super) async fn supervise(
     let (mut watchdog, socket) = start(held, until, plan, command, shares_group)
         .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")))?;
     let watched = watchdog.id().unwrap_or(0);
-    let mut supervisor = Supervisor { held, plan, socket, watchdog: watched, spared, told: until, loss: None };
+    let mut supervisor =
+        Supervisor { held, plan, socket, watchdog: watched, spared, told: until, is_gone: false, loss: None };
     let Ended { code, lost } = supervisor.run(signals, shares_group).await;
     // Killed when it still runs: it is told nothing any more.
     let _ = watchdog.start_kill();
     let _ = watchdog.wait().await;
-    Ok(Outcome { code, lost, loss: supervisor.loss })
+    let loss = match supervisor.loss {
+        // The command has ended: now there is time to ask.
+        None if supervisor.is_gone => Some(held.lost().await),
+        loss => loss,
+    };
+    Ok(Outcome { code, lost, loss })
 }
 
 fn start(
@@ -97,13 +103,16 @@ struct Supervisor<'a> {
     spared: Vec<u32>,
     /// The deadline that the watchdog knows.
     told: Duration,
-    /// The loss, once it is told.
+    /// Whether anything has told of the loss.
+    is_gone: bool,
+    /// Why, once that was asked.
     loss: Option<Loss>,
 }
 
 impl Supervisor<'_> {
     async fn run(&mut self, signals: &mut Signals, shares_group: bool) -> Ended {
         let held = self.held;
+        let mut gone = Box::pin(held.gone());
         let mut lost = Box::pin(held.lost());
         let mut revoked = Box::pin(held.revoked());
         let mut is_revoked = false;
@@ -115,9 +124,13 @@ impl Supervisor<'_> {
                 heard = self.hear() => {
                     return heard.unwrap_or_else(|| self.end());
                 }
-                loss = &mut lost, if self.loss.is_none() => {
-                    self.loss = Some(loss);
+                () = &mut gone, if !self.is_gone => {
+                    self.is_gone = true;
                     self.order(Order::Lost);
+                }
+                // A command that is not ended may go on for longer than the lock remembers why.
+                loss = &mut lost, if self.is_gone && self.loss.is_none() && self.plan.on_loss == OnLoss::Warn => {
+                    self.loss = Some(loss);
                 }
                 request = &mut revoked, if !is_revoked => {
                     is_revoked = true;

@@ -8,11 +8,11 @@ use crate::api::{Election as View, Leader, Millis, NodeSet, ProblemType, Ticket}
 use bytes::Bytes;
 use hyper::Method;
 
-use crate::call::{Call, Target};
-use crate::claim::{Claim, Grant};
 use crate::client::Client;
-use crate::clock::Moment;
-use crate::lock::acquire;
+use crate::client::call::{Call, Target};
+use crate::client::claim::{Claim, Grant};
+use crate::client::clock::Moment;
+use crate::client::lock::acquire;
 use crate::{Error, Guard};
 
 const ROUTE: &str = "/v1/elections";

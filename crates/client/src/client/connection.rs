@@ -13,9 +13,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::call::Call;
-use crate::clock::Moment;
-use crate::secure::{Connector, Stream, refusal, words};
+use crate::client::call::Call;
+use crate::client::clock::Moment;
+use crate::client::secure::{Connector, Stream, refusal, words};
 
 /// A node or a balancer may close idle connections at any time; one that has rested this long is not used again.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -205,7 +205,7 @@ fn failed(error: &hyper::Error, ending: fn(String) -> Ending) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Target;
+    use crate::client::call::Target;
 
     #[tokio::test]
     async fn what_is_too_long_for_a_url_is_not_sent() {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::api::{RevokeRequest, Ticket};
 
-use crate::call::Target;
-use crate::claim::{Claim, Grant};
-use crate::holding::Holding;
-use crate::lock::acquire;
+use crate::client::call::Target;
+use crate::client::claim::{Claim, Grant};
+use crate::client::holding::{Holding, while_held};
+use crate::client::lock::acquire;
 use crate::{Error, Loss, SessionState};
 
 /// A lock that is held, until it is released, dropped, or lost with its session.
@@ -88,8 +88,9 @@ impl Guard {
         self.holding().lost().await
     }
 
-    /// Returns when the lock is held no more. Why is not asked.
-    async fn gone(&self) {
+    /// Returns when [`Guard::lost`] does, without asking why, which takes a request: for what is to be stopped at once.
+    /// Dropping the future loses nothing.
+    pub async fn gone(&self) {
         self.holding().gone().await;
     }
 
@@ -107,14 +108,9 @@ impl Guard {
     /// Why the lock was lost; also when only the clock or the release tells of it: then the work has ended, and not under the
     /// lock to its end.
     pub async fn run<T>(mut self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
-        let done = tokio::select! {
-            biased;
+        match while_held(self.gone(), work(&self)).await {
+            Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
             // Why is asked when the work is dropped.
-            () = self.gone() => None,
-            done = work(&self) => Some(done),
-        };
-        match done {
-            Some(done) if self.is_safe() && self.claim.was_held_to_the_end().await => Ok(done),
             _ => Err(self.lost().await),
         }
     }

@@ -8,11 +8,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use hyper::Method;
 
-use crate::call::{Call, Target};
-use crate::claim::Claim;
 use crate::client::Client;
-use crate::clock::Moment;
-use crate::holding::Holding;
+use crate::client::call::{Call, Target};
+use crate::client::claim::Claim;
+use crate::client::clock::Moment;
+use crate::client::holding::{Holding, while_held};
 use crate::{Error, Loss, WithError};
 
 impl Client {
@@ -189,8 +189,8 @@ impl MultiGuard {
         }
     }
 
-    /// Returns when they are held no more. Why is not asked.
-    async fn gone(&self) {
+    /// As [`crate::Guard::gone`]: returns when they are held no more, and asks nothing.
+    pub async fn gone(&self) {
         match self.parts.first() {
             Some(part) => self.holding(part).gone().await,
             None => _ = self.claim.session.ended().await,
@@ -202,14 +202,9 @@ impl MultiGuard {
     /// # Errors
     /// As [`crate::Guard::run`].
     pub async fn run<T>(mut self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Loss> {
-        let done = tokio::select! {
-            biased;
+        match while_held(self.gone(), work(&self)).await {
+            Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
             // Why is asked when the work is dropped.
-            () = self.gone() => None,
-            done = work(&self) => Some(done),
-        };
-        match done {
-            Some(done) if self.is_safe() && self.claim.was_held_to_the_end().await => Ok(done),
             _ => Err(self.lost().await),
         }
     }

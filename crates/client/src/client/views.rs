@@ -9,8 +9,8 @@ use crate::api::{
 use hyper::Method;
 
 use crate::Error;
-use crate::call::{Call, Target};
 use crate::client::Client;
+use crate::client::call::{Call, Target};
 
 impl Client {
     /// What every endpoint says about itself and the cluster, in the order in which the endpoints were given. Each is asked
@@ -109,7 +109,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::fake_node::fake_node;
+    use crate::client::fake_node::fake_node;
 
     #[tokio::test]
     async fn a_node_that_does_not_answer_is_waited_for_no_longer_than_an_operation_may_take() {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::call::Prefer;
-use crate::clock::Moment;
+use crate::client::call::Prefer;
+use crate::client::clock::Moment;
 
 /// After its first failure an endpoint is passed over for this long; twice as long after each further one.
 const COOL_FIRST: Duration = Duration::from_millis(100);

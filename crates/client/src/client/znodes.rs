@@ -13,9 +13,9 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::Method;
 
-use crate::call::{Call, Target, ZNODES};
 use crate::client::Client;
-use crate::fate::Fate;
+use crate::client::call::{Call, Target, ZNODES};
+use crate::client::fate::Fate;
 use crate::{Error, Guard};
 
 /// A znode as it was read.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::api::{ProblemType, SimpleHolder, SimpleLock as View, Ticket};
 use hyper::Method;
 
-use crate::call::{Call, Target};
-use crate::claim::{Claim, Kind, SIMPLE_LOCKS};
 use crate::client::Client;
-use crate::clock::Moment;
+use crate::client::call::{Call, Target};
+use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS};
+use crate::client::clock::Moment;
 use crate::{Error, Guard, WatchKind, WithError};
 
 /// After a look that failed.

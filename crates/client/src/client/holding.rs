@@ -2,17 +2,26 @@
 
 use std::time::Duration;
 
-use crate::api::{Millis, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
+use crate::api::{Actor, Millis, PastTicket, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
 
-use crate::call::{Call, Target};
-use crate::claim::{Claim, Kind, SIMPLE_LOCKS};
-use crate::watch::{WatchKind, Watcher};
+use crate::client::call::{Call, Target};
+use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS};
+use crate::client::watch::{WatchKind, Watcher};
 use crate::{Error, EventKind, Loss};
 
 /// After a look that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long to ask why a lock is gone. The loss itself is known then, and to be told soon matters more.
 const WHY_MAX: Duration = Duration::from_millis(500);
+
+/// Does the work until it ends, or until what it needs is gone: then it is dropped where it waits.
+pub(crate) async fn while_held<T>(gone: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = gone => None,
+        done = work => Some(done),
+    }
+}
 
 /// A lock node of a claim that was granted.
 pub(crate) struct Holding<'a> {
@@ -64,22 +73,31 @@ impl Holding<'_> {
     async fn why(&self) -> Loss {
         if self.claim.kind() == Kind::Simple {
             // Its end is not remembered. The session lives, so there is one other way.
-            return Loss::Deleted;
+            return Loss::Deleted { by: None };
         }
-        match tokio::time::timeout(WHY_MAX, self.end()).await.ok().flatten() {
-            Some(TicketEnd::Released) => Loss::Released,
-            Some(TicketEnd::Closed) => Loss::Closed,
-            Some(TicketEnd::Expired) => Loss::Expired,
-            Some(TicketEnd::Revoked) => Loss::Revoked { by: self.claim.fate().asked_by() },
-            Some(TicketEnd::Admin) => Loss::Deleted,
-            _ => Loss::Unknown,
+        let Some(past) = tokio::time::timeout(WHY_MAX, self.past()).await.ok().flatten() else { return Loss::Unknown };
+        let by = past.by.map(Box::new);
+        match past.end {
+            TicketEnd::Released => Loss::Released,
+            TicketEnd::Closed => Loss::Closed,
+            TicketEnd::Expired => Loss::Expired,
+            TicketEnd::Revoked => Loss::Revoked { by: by.or_else(|| self.asker()) },
+            TicketEnd::Admin => Loss::Deleted { by },
+            TicketEnd::Withdrawn | TicketEnd::Deadlock => Loss::Unknown,
         }
     }
 
-    async fn end(&self) -> Option<TicketEnd> {
+    /// What the lock remembers of the ticket.
+    async fn past(&self) -> Option<PastTicket> {
         let (lock, _) = self.node.rsplit_once('/')?;
         let past = self.claim.client().lock_history(lock).await.ok()?.history;
-        past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node)).map(|past| past.end)
+        past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node))
+    }
+
+    /// The session that asked for the lock, when that was told.
+    fn asker(&self) -> Option<Box<Actor>> {
+        let session = self.claim.fate().asked_by()?;
+        Some(Box::new(Actor { session: Some(session), ..Actor::default() }))
     }
 
     /// Returns when the lock node is gone.

@@ -6,8 +6,8 @@ use crate::api::{Outcome, Problem, ProblemType};
 use hyper::header::RETRY_AFTER;
 
 use crate::Error;
-use crate::call::{Answer, Repeat};
-use crate::connection::{Ending, Reply};
+use crate::client::call::{Answer, Repeat};
+use crate::client::connection::{Ending, Reply};
 
 /// What to do after a try.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ mod tests {
     use hyper::HeaderMap;
 
     use super::*;
-    use crate::clock::Moment;
+    use crate::client::clock::Moment;
 
     fn answer(status: u16, body: String) -> Ending {
         let mut headers = HeaderMap::new();

@@ -5,9 +5,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 
-use crate::call::Target;
 use crate::client::Client;
-use crate::znodes::LockCheck;
+use crate::client::call::Target;
+use crate::client::znodes::LockCheck;
 use crate::{Error, Guard};
 
 /// Any version will do.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Error;
-use crate::clock::Moment;
+use crate::client::clock::Moment;
 
 /// Where znodes are.
 pub(crate) const ZNODES: &str = "/v1/znodes";

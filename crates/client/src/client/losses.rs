@@ -2,23 +2,34 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
-use crate::fake_node::fake_node;
-use crate::{Client, Guard, Loss, ProblemType, WithError};
+use crate::client::fake_node::fake_node;
+use crate::{Actor, Client, ClientInfo, Guard, LockMode, Loss, ProblemType, WithError};
 
 const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
 const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","lock":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+const ALL_HELD: &str = r#"{"state":"held","ticket":"/zlock/multi/7","locks":[{"lock":"/l","ticket":"/l/_c_x-lock-0000000000","fencing_token":7}],"holds":1,"safe_for_ms":58800}"#;
 const DELETED: &str = r#"{"events":[{"zxid":9,"kind":"deleted","path":"/l/_c_x-lock-0000000000"}],"upto":9}"#;
 
 /// What the lock remembers of the ticket.
 fn history(end: &str) -> String {
+    let by = match end {
+        "admin" | "revoked" => r#","by":{"session":8,"client":{"host":"web-1","pid":71}}"#,
+        _ => "",
+    };
     format!(
-        r#"{{"lock":"/l","history":[{{"ticket":"/l/_c_x-lock-0000000000","mode":"exclusive","session":5,"enqueued_zxid":7,"enqueued_ms":1,"ended_zxid":9,"ended_ms":2,"end":"{end}"}}]}}"#
+        r#"{{"lock":"/l","history":[{{"ticket":"/l/_c_x-lock-0000000000","mode":"exclusive","session":5,"enqueued_zxid":7,"enqueued_ms":1,"ended_zxid":9,"ended_ms":2,"end":"{end}"{by}}}]}}"#
     )
+}
+
+/// Who takes the lock away, as the lock remembers it.
+fn actor() -> Option<Box<Actor>> {
+    let client = ClientInfo { host: "web-1".into(), pid: Some(71), ..ClientInfo::default() };
+    Some(Box::new(Actor { session: Some(8), client: Some(client), ..Actor::default() }))
 }
 
 fn problem(kind: ProblemType, status: u16, path: &str) -> String {
@@ -82,8 +93,8 @@ async fn check_end(end: &'static str, expected: Loss) {
 
 #[tokio::test]
 async fn lost_says_why() {
-    check_end("admin", Loss::Deleted).await;
-    check_end("revoked", Loss::Revoked { by: None }).await;
+    check_end("admin", Loss::Deleted { by: actor() }).await;
+    check_end("revoked", Loss::Revoked { by: actor() }).await;
     check_end("released", Loss::Released).await;
     check_end("closed", Loss::Closed).await;
     check_end("expired", Loss::Expired).await;
@@ -121,7 +132,7 @@ async fn a_guard_is_not_safe_once_anything_has_told_of_the_loss() {
     let refused = client.set("/state", "late").if_lock(&guard).await.unwrap_err();
     assert_eq!(refused.code(), Some(ProblemType::LockNotHeld));
     assert!(!guard.is_safe(), "a guarded write was refused");
-    assert_eq!(guard.lost().await, Loss::Deleted);
+    assert_eq!(guard.lost().await, Loss::Deleted { by: actor() });
 
     let (_client, guard, taken) = held("admin").await;
     taken.send_replace(true);
@@ -173,7 +184,7 @@ async fn work_under_a_lock_is_dropped_when_the_lock_is_lost() {
             .await
     });
     let ended = working.await.unwrap();
-    assert!(matches!(ended, Err(WithError::Lost(Loss::Deleted))), "{ended:?}");
+    assert!(matches!(ended, Err(WithError::Lost(Loss::Deleted { .. }))), "{ended:?}");
     assert!(dropped.load(Ordering::Relaxed));
 }
 
@@ -187,5 +198,44 @@ async fn work_that_ends_under_its_lock_answers_and_releases() {
     let late = lock.with(async |_| {
         taken.send_replace(true);
     });
-    assert!(matches!(late.await, Err(WithError::Lost(Loss::Deleted))));
+    assert!(matches!(late.await, Err(WithError::Lost(Loss::Deleted { .. }))));
+}
+
+/// A node whose sessions are safe for a short time only, and that knows nothing of the client's clock: it gives everything
+/// back as if it were held.
+async fn short_lived() -> Client {
+    let (addr, _requests) = fake_node(async |request: String| {
+        let answer = match request.as_str() {
+            "POST /v1/sessions" => SESSION,
+            _ if request.contains("watch=exists") => std::future::pending().await,
+            _ if request.starts_with("DELETE") => r#"{"holds":0,"zxid":8}"#,
+            _ if request.starts_with("POST /v1/multilocks") => ALL_HELD,
+            _ => HELD,
+        };
+        answer.replace("58800", "2000")
+    })
+    .await;
+    Client::builder([addr]).build().unwrap()
+}
+
+/// Work that does not wait, until the session may be gone.
+fn work_past(deadline: Instant) {
+    while Instant::now() < deadline {
+        std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+#[tokio::test]
+async fn work_that_ends_past_the_clients_own_deadline_is_no_success_whatever_the_release_answers() {
+    let client = short_lived().await;
+    let late = client.lock("/l").with(async |guard| work_past(guard.safe_until())).await;
+    assert!(matches!(late, Err(WithError::Lost(Loss::Expired))), "{late:?}");
+}
+
+#[tokio::test]
+async fn work_under_several_locks_that_ends_past_the_deadline_is_no_success_either() {
+    let client = short_lived().await;
+    let both = client.multi_lock().and("/l", LockMode::Exclusive);
+    let late = both.with(async |guard| work_past(Instant::now() + guard.safe_for())).await;
+    assert!(matches!(late, Err(WithError::Lost(Loss::Expired))), "{late:?}");
 }

@@ -12,12 +12,12 @@ use crate::api::{HeldPart, Millis, MultiTicket, ProblemType, Released, Ticket};
 use hyper::Method;
 use serde::de::DeserializeOwned;
 
-use crate::call::{Call, Target};
 use crate::client::Client;
-use crate::clock::Moment;
-use crate::fate::Fate;
-use crate::session::Session;
-use crate::window::Slot;
+use crate::client::call::{Call, Target};
+use crate::client::clock::Moment;
+use crate::client::fate::Fate;
+use crate::client::session::Session;
+use crate::client::window::Slot;
 use crate::{Error, Loss};
 
 /// Where simple locks are.
@@ -273,10 +273,13 @@ impl Claim {
         Ok(answer?.json::<Released>()?.holds)
     }
 
-    /// Gives the place back after work that needed it: false when it was gone before.
+    /// Gives the place back after work that needed it: false when it was gone before, or may have been by the clock.
     ///
     /// After an error that does not tell, giving it back goes on in the background.
     pub(crate) async fn was_held_to_the_end(&mut self) -> bool {
+        if self.safe_for().is_zero() {
+            return false;
+        }
         let is_gone = matches!(self.give_back().await, Err(Error::Refused { .. }));
         if is_gone {
             self.fate().tell_gone();

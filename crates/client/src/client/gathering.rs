@@ -7,8 +7,8 @@ use hyper::Method;
 use serde::de::DeserializeOwned;
 
 use crate::Error;
-use crate::call::{Call, Target};
 use crate::client::Client;
+use crate::client::call::{Call, Target};
 
 const BARRIERS: &str = "/v1/barriers";
 const DOUBLE_BARRIERS: &str = "/v1/double-barriers";
@@ -193,7 +193,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_node::fake_node;
+    use crate::client::fake_node::fake_node;
 
     // Continued from the last page's zxid, what changed between the pages would be missed.
     #[tokio::test]

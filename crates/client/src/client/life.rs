@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::client::clock::Moment;
 
 /// How a session is, as far as its client can know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use crate::api::LockMode;
 
 use crate::Client;
-use crate::fake_node::fake_node;
+use crate::client::fake_node::fake_node;
 
 /// The session's secret, a password and a private key. The password too as the header has it, in base64.
 const SECRETS: [&str; 4] =

@@ -8,8 +8,8 @@ use crate::api::{EventInfo, Events, Millis};
 use futures_util::Stream;
 
 use crate::Error;
-use crate::call::{Call, Target, ZNODES};
 use crate::client::Client;
+use crate::client::call::{Call, Target, ZNODES};
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,8 @@ use std::future::Future;
 
 use tokio::sync::watch;
 
+use crate::api::Actor;
+
 /// Why a lock is held no more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -17,14 +19,17 @@ pub enum Loss {
     #[error("the session was closed")]
     Closed,
     /// It was asked for with a deadline ([`crate::Client::revoke`]), and taken away then.
-    #[error("it was revoked{}", Asker(*by))]
+    #[error("it was revoked{}", By(by.as_deref(), ""))]
     Revoked {
-        /// The session that asked, when [`crate::Guard::revoked`] has told of one.
-        by: Option<u64>,
+        /// Who asked, as far as the lock's past tells, or [`crate::Guard::revoked`] has told of a session.
+        by: Option<Box<Actor>>,
     },
     /// Another client deleted the lock node, as `zlock release` does.
-    #[error("its lock node was deleted by another client")]
-    Deleted,
+    #[error("its lock node was deleted{}", By(by.as_deref(), " by another client"))]
+    Deleted {
+        /// Who did it, as far as the lock's past tells.
+        by: Option<Box<Actor>>,
+    },
     /// It was given back in its own session, by another guard of the same owner for example.
     #[error("it was released in its own session")]
     Released,
@@ -36,12 +41,15 @@ pub enum Loss {
     Unknown,
 }
 
-/// ` by session 7`, or nothing.
-struct Asker(Option<u64>);
+/// ` by session 7 (web-1, pid 71)`, or other words when nothing is known of the client.
+struct By<'a>(Option<&'a Actor>, &'static str);
 
-impl fmt::Display for Asker {
+impl fmt::Display for By<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |id| write!(f, " by session {id}"))
+        match self.0.map(ToString::to_string).filter(|actor| !actor.is_empty()) {
+            Some(actor) => write!(f, " by {actor}"),
+            None => f.write_str(self.1),
+        }
     }
 }
 
@@ -123,8 +131,18 @@ mod tests {
         fate.tell_gone();
         assert!(fate.is_gone() && gone.as_mut().now_or_never().is_some());
         assert_eq!(fate.loss(), None);
-        assert_eq!(fate.tell(Loss::Revoked { by: Some(7) }), Loss::Revoked { by: Some(7) });
+        let by = Some(Box::new(Actor { session: Some(7), ..Actor::default() }));
+        assert_eq!(fate.tell(Loss::Revoked { by: by.clone() }), Loss::Revoked { by });
         assert_eq!(fate.tell(Loss::Expired).to_string(), "it was revoked by session 7");
-        assert_eq!(Loss::Revoked { by: None }.to_string(), "it was revoked");
+    }
+
+    #[test]
+    fn a_loss_names_the_one_who_did_it() {
+        let by = Some(Box::new(Actor { session: Some(7), ..Actor::default() }));
+        assert_eq!(Loss::Deleted { by }.to_string(), "its lock node was deleted by session 7");
+        for by in [None, Some(Box::default())] {
+            assert_eq!(Loss::Deleted { by: by.clone() }.to_string(), "its lock node was deleted by another client");
+            assert_eq!(Loss::Revoked { by }.to_string(), "it was revoked");
+        }
     }
 }

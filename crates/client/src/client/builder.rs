@@ -11,10 +11,10 @@ use hyper::header::HeaderValue;
 
 use crate::Error;
 use crate::client::Client;
-use crate::connection::Approach;
-use crate::own_details::{own_details, plain};
-use crate::secure::{Connector, Pem, Trust};
-use crate::transport::Timeouts;
+use crate::client::connection::Approach;
+use crate::client::own_details::{own_details, plain};
+use crate::client::secure::{Connector, Pem, Trust};
+use crate::client::transport::Timeouts;
 
 /// Builds a [`Client`]. Made by [`Client::builder`] and [`ClientBuilder::from_env`].
 #[derive(Clone)]

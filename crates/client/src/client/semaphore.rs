@@ -1,7 +1,7 @@
 //! Semaphores: so many at once.
 
 use crate::client::Client;
-use crate::lock::Lock;
+use crate::client::lock::Lock;
 use crate::{Error, Guard};
 
 impl Client {

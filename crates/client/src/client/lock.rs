@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::api::{LockQueue, Millis, ProblemType, Ticket, TokenCheck};
 use hyper::Method;
 
-use crate::call::{Call, Target};
-use crate::claim::Claim;
 use crate::client::Client;
-use crate::clock::Moment;
-use crate::guard::Guard;
+use crate::client::call::{Call, Target};
+use crate::client::claim::Claim;
+use crate::client::clock::Moment;
+use crate::client::guard::Guard;
 use crate::{Error, Loss};
 
 /// Why work under a lock did not run to its end, from [`Lock::with`].

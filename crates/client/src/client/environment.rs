@@ -3,7 +3,7 @@
 use std::env::VarError;
 use std::path::PathBuf;
 
-use crate::builder::{ClientBuilder, bad};
+use crate::client::builder::{ClientBuilder, bad};
 use crate::{Client, Error};
 
 impl ClientBuilder {
@@ -20,21 +20,23 @@ impl ClientBuilder {
     /// An empty variable counts as one that is not set. What is said later with the builder's methods wins.
     ///
     /// # Errors
-    /// `Refused` when `ZLOCK_ENDPOINTS` is not set, half of a pair is missing, or the file cannot be read.
+    /// `Refused` when `ZLOCK_ENDPOINTS` is not set, half of a pair is missing, the file cannot be read, or a variable is
+    /// not UTF-8.
     pub fn from_env() -> Result<ClientBuilder, Error> {
-        const NAMES: [&str; 6] =
-            ["ZLOCK_ENDPOINTS", "ZLOCK_CA", "ZLOCK_CERTIFICATE", "ZLOCK_KEY", "ZLOCK_USER", "ZLOCK_USER_FILE"];
-        // Not one that is not set: with another authority than the one that is meant nodes would be trusted.
-        let is_unread = |name: &str| matches!(std::env::var(name), Err(VarError::NotUnicode(_)));
-        if let Some(name) = NAMES.into_iter().find(|name| is_unread(name)) {
-            return Err(bad(format!("{name} is not UTF-8")));
-        }
-        from_variables(|name| std::env::var(name).ok())
+        from_variables(|name| std::env::var(name))
     }
 }
 
-fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<ClientBuilder, Error> {
-    let get = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+/// The variables that are read.
+const NAMES: [&str; 6] =
+    ["ZLOCK_ENDPOINTS", "ZLOCK_CA", "ZLOCK_CERTIFICATE", "ZLOCK_KEY", "ZLOCK_USER", "ZLOCK_USER_FILE"];
+
+fn from_variables(variable: impl Fn(&str) -> Result<String, VarError>) -> Result<ClientBuilder, Error> {
+    // Not one that is not set: with another authority than the one that is meant nodes would be trusted.
+    if let Some(name) = NAMES.into_iter().find(|name| matches!(variable(name), Err(VarError::NotUnicode(_)))) {
+        return Err(bad(format!("{name} is not UTF-8")));
+    }
+    let get = |name: &str| variable(name).ok().filter(|value| !value.trim().is_empty());
     let endpoints = get("ZLOCK_ENDPOINTS").ok_or_else(|| {
         bad("ZLOCK_ENDPOINTS is not set: name the nodes in it, as in localhost:7001,localhost:7002,localhost:7003")
     })?;
@@ -69,11 +71,16 @@ fn with_user(builder: ClientBuilder, text: &str, place: &str) -> Result<ClientBu
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<String, String> {
-        let get = |name: &str| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
-        from_variables(get).map(|builder| format!("{builder:?}")).map_err(|error| error.to_string())
+        let value = |name: &str| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
+        from_variables(|name| value(name).ok_or(VarError::NotPresent))
+            .map(|builder| format!("{builder:?}"))
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -99,6 +106,19 @@ mod tests {
         ] {
             let refused = read(variables).unwrap_err();
             assert!(refused.contains(part) && !refused.contains("hidden"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_not_unicode_is_named_and_not_passed_over() {
+        for bad in NAMES {
+            let get = |name: &str| match name {
+                _ if name == bad => Err(VarError::NotUnicode(OsStr::from_bytes(b"hid\xffden").to_owned())),
+                "ZLOCK_ENDPOINTS" => Ok("a:1".to_owned()),
+                _ => Err(VarError::NotPresent),
+            };
+            let refused = from_variables(get).unwrap_err().to_string();
+            assert!(refused.contains(&format!("{bad} is not UTF-8")) && !refused.contains("hid"), "{refused}");
         }
     }
 }

@@ -8,13 +8,13 @@ use crate::api::headers;
 use tokio::sync::Semaphore;
 
 use crate::Error;
-use crate::backoff::Backoff;
-use crate::call::{Answer, Call};
-use crate::clock::Moment;
-use crate::connection::{Approach, Ending, Pool};
-use crate::endpoints::Endpoints;
-use crate::tries::Tries;
-use crate::verdict::{Verdict, judge};
+use crate::client::backoff::Backoff;
+use crate::client::call::{Answer, Call};
+use crate::client::clock::Moment;
+use crate::client::connection::{Approach, Ending, Pool};
+use crate::client::endpoints::Endpoints;
+use crate::client::tries::Tries;
+use crate::client::verdict::{Verdict, judge};
 
 /// How long things may take.
 #[derive(Clone, Debug)]

@@ -14,11 +14,11 @@ use hyper::Method;
 use hyper::header::HeaderValue;
 use tokio::sync::{broadcast, watch};
 
-use crate::call::{Call, Prefer};
-use crate::clock::Moment;
-use crate::life::{Life, SessionState};
-use crate::transport::Transport;
-use crate::window::Window;
+use crate::client::call::{Call, Prefer};
+use crate::client::clock::Moment;
+use crate::client::life::{Life, SessionState};
+use crate::client::transport::Transport;
+use crate::client::window::Window;
 use crate::{Error, Loss};
 
 /// A change of a session's state.
@@ -141,6 +141,17 @@ impl Session {
         self.set(SessionState::Lost);
     }
 
+    /// One heartbeat, which is tried until the deadline. What its answer says of the session is noted.
+    async fn heartbeat(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
+        let attempt = (self.timeout / 6).min(transport.timeouts.attempt);
+        let call = Call::write(Method::POST, format!("/v1/sessions/{}/keepalive", self.id));
+        // Through any node: followers pass heartbeats on together, and the leader need not know every client.
+        let call = call.session(&self.key).repeatable().prefer(Prefer::Any).attempt_timeout(attempt);
+        let answer = transport.send_now(&call, deadline).await.inspect_err(|error| self.notice(error))?;
+        self.heard(answer.sent, answer.json::<KeptAlive>()?.safe_for_ms);
+        Ok(())
+    }
+
     /// Notes what an error says about the session.
     pub(crate) fn notice(&self, error: &Error) {
         if matches!(error.code(), Some(ProblemType::SessionExpired | ProblemType::AuthFailed)) {
@@ -228,12 +239,12 @@ impl fmt::Debug for Session {
 pub struct OpenedSession {
     session: Arc<Session>,
     /// Closes it when the last clone is gone.
-    _client: crate::Client,
+    client: crate::Client,
 }
 
 impl OpenedSession {
     pub(crate) fn new(session: Arc<Session>, client: crate::Client) -> OpenedSession {
-        OpenedSession { session, _client: client }
+        OpenedSession { session, client }
     }
 
     /// Its id.
@@ -267,6 +278,31 @@ impl OpenedSession {
     pub async fn lost(&self) -> Loss {
         self.session.ended().await
     }
+
+    /// Closes it, as [`crate::Client::close`] does, when it still lives: for a program that must know whether the session was
+    /// there to the end. A heartbeat asks for that first.
+    ///
+    /// # Errors
+    /// `Refused` with `SessionExpired` when it had ended before: it is lost then. Else as
+    /// [`crate::Client::close`].
+    pub async fn close(&self) -> Result<(), Error> {
+        self.confirm().await?;
+        self.client.close().await
+    }
+
+    async fn confirm(&self) -> Result<(), Error> {
+        if self.session.state().is_final() {
+            return Err(Error::session_lost("the session had ended before it was closed"));
+        }
+        let deadline = self.client.deadline().min(self.session.safe_until());
+        match self.session.heartbeat(&self.client.inner.transport, deadline).await {
+            // An answer was lost before the one that told, and of such a call not even a refusal is believed.
+            Err(Error::Unknown { .. }) if !deadline.is_past() => {
+                self.session.heartbeat(&self.client.inner.transport, deadline).await
+            }
+            answered => answered,
+        }
+    }
 }
 
 /// Keeps a session alive until it ends, and tells that it has.
@@ -295,32 +331,20 @@ async fn fence(session: &Session) {
 
 /// Sends heartbeats until the session has ended, by the cluster's word or by the clock.
 async fn beat(session: &Session, transport: &Transport) {
-    let attempt = (session.timeout / 6).min(transport.timeouts.attempt);
-    let call = Call::write(Method::POST, format!("/v1/sessions/{}/keepalive", session.id));
-    // Through any node: followers pass heartbeats on together, and the leader need not know every client.
-    let call = call.session(&session.key).repeatable().prefer(Prefer::Any).attempt_timeout(attempt);
-    loop {
+    while !session.state().is_final() {
         // Clients that opened their sessions together shall not beat together.
         tokio::time::sleep(session.timeout.mul_f64(0.2 + 0.05 * fastrand::f64())).await;
-        let answer = match transport.send_now(&call, session.safe_until()).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                session.notice(&error);
-                if session.state().is_final() {
-                    return;
-                }
-                continue;
-            }
-        };
-        if let Ok(kept) = answer.json::<KeptAlive>() {
-            session.heard(answer.sent, kept.safe_for_ms);
-        }
+        // What it says of the session is noted.
+        let _ = session.heartbeat(transport, session.safe_until()).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::fake_node::fake_node;
+
+    const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
 
     #[tokio::test]
     async fn a_session_that_was_called_lost_stays_lost() {
@@ -340,5 +364,39 @@ mod tests {
         session.heard(Moment::now(), 10_000);
         assert_eq!(session.state(), SessionState::Lost);
         assert_eq!(session.ended().await, Loss::Expired);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_the_cluster_has_ended_is_not_called_closed() {
+        let gone = ProblemType::SessionExpired.uri();
+        let (end, ended) = watch::channel(false);
+        let (addr, mut requests) = fake_node(move |request: String| {
+            let is_ended = *ended.borrow();
+            let problem =
+                format!(r#"{{"type":"{gone}","title":"T","status":410,"detail":"d","outcome":"refused","zxid":9}}"#);
+            async move {
+                match request.as_str() {
+                    "POST /v1/sessions" => SESSION.to_owned(),
+                    _ if is_ended => problem,
+                    _ => r#"{"id":5,"timeout_ms":60000,"safe_for_ms":58800}"#.to_owned(),
+                }
+            }
+        })
+        .await;
+        let client = crate::Client::connect([addr]).await.unwrap();
+        let session = client.open_session().await.unwrap();
+        session.close().await.unwrap();
+        assert_eq!(session.state(), SessionState::Closed);
+        assert_eq!(session.close().await.unwrap_err().code(), Some(ProblemType::SessionExpired));
+
+        let session = client.open_session().await.unwrap();
+        end.send_replace(true);
+        assert_eq!(session.state(), SessionState::Connected, "nothing has told of its end yet");
+        assert_eq!(session.close().await.unwrap_err().code(), Some(ProblemType::SessionExpired));
+        assert_eq!((session.state(), session.lost().await), (SessionState::Lost, Loss::Expired));
+        let kept = "POST /v1/sessions/5/keepalive";
+        for expected in ["POST /v1/sessions", kept, "DELETE /v1/sessions/5", "POST /v1/sessions", kept] {
+            assert_eq!(requests.recv().await.unwrap(), expected);
+        }
     }
 }

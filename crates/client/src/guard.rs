@@ -89,7 +89,7 @@ impl Guard {
     }
 
     /// Returns when the lock is held no more. Why is not asked.
-    async fn gone(&self) {
+    pub(crate) async fn gone(&self) {
         self.holding().gone().await;
     }
 
@@ -106,13 +106,18 @@ impl Guard {
     /// # Errors
     /// Why the lock was lost; also when only the clock or the release tells of it: then the work has ended, and not under the
     /// lock to its end.
-    pub async fn run<T>(mut self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
         let done = tokio::select! {
             biased;
             // Why is asked when the work is dropped.
             () = self.gone() => None,
             done = work(&self) => Some(done),
         };
+        self.end(done).await
+    }
+
+    /// Ends work under the lock: releases it after work that is done, and says why the lock was lost otherwise.
+    pub(crate) async fn end<T>(mut self, done: Option<T>) -> Result<T, Loss> {
         match done {
             Some(done) if self.is_safe() && self.claim.was_held_to_the_end().await => Ok(done),
             _ => Err(self.lost().await),

@@ -196,7 +196,8 @@ impl Node {
     async fn fulfil(self: Arc<Self>, duty: Duty) -> Duty {
         match &duty {
             Duty::Expire { sessions, term } => {
-                tracing::info!(?sessions, term = term.0, "sessions were silent for their whole timeout");
+                let ids: Vec<u64> = sessions.iter().map(|session| session.0).collect();
+                tracing::info!(sessions = ?ids, term = term.0, "sessions were silent for their whole timeout");
                 let sessions = sessions.clone();
                 if planted::is(Planted::DeposedExpiry) {
                     let term = self.view.state().last_term();

@@ -274,7 +274,17 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::bad("body", "an object is expected, not a list"));
     }
-    serde_json::from_slice(body).map_err(|error| Problem::bad("body", error))
+    serde_json::from_slice(body).map_err(|error| unreadable(body, &error))
+}
+
+/// 400 about a body that is no JSON object, with an example where it does not even begin as JSON does.
+pub(crate) fn unreadable(body: &[u8], error: &serde_json::Error) -> Problem {
+    let begins = body.trim_ascii_start().first();
+    match begins {
+        Some(b'{') => Problem::bad("body", error),
+        None => Problem::bad("body", "it is empty, and a JSON object is expected"),
+        Some(_) => Problem::bad("body", format!("a JSON object is expected, such as {{\"label\":\"me\"}}: {error}")),
+    }
 }
 
 fn too_large(max: usize) -> Problem {

@@ -30,6 +30,9 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
     let path = call.path("/v1/locks")?;
     let token: Option<u64> = call.query.get("fencing_token")?;
     let wants_history = call.query.flag("history")?;
+    if call.query.has("wait") {
+        return Err(Problem::bad("wait", "unknown parameter of a look at a lock: GET takes no lock, POST does"));
+    }
     let state = call.read().await?;
     if let Some(token) = token {
         call.query.finish()?;

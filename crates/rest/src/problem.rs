@@ -316,8 +316,25 @@ impl From<znode::Error> for Problem {
         Problem {
             error: Some(error),
             retry_after_ms: retry.then_some(RETRY_AFTER_MS),
-            ..Problem::new(kind, status, error.to_string())
+            ..Problem::new(kind, status, words(error))
         }
+    }
+}
+
+/// What is said of a refusal where the state's own words do not tell what to do.
+fn words(error: znode::Error) -> String {
+    match error {
+        znode::Error::SessionRequired => {
+            "the operation needs a session: open one with POST /v1/sessions, and send the \
+            `session` of its answer in the header Zlock-Session"
+                .to_owned()
+        }
+        znode::Error::SessionExpired => {
+            "the session was closed, has expired or never was: open another one; the locks and \
+            ephemeral znodes of this one are lost"
+                .to_owned()
+        }
+        error => error.to_string(),
     }
 }
 

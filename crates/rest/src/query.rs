@@ -9,6 +9,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use zlock_client::api::Millis;
 use znode::ZPath;
 
+use crate::call::unreadable;
 use crate::problem::Problem;
 
 /// The parameters of a request. Handlers take what they know; [`Query::finish`] refuses the rest.
@@ -60,7 +61,7 @@ impl Query {
         let read = reader.deserialize_any(Members { query: self, twice: &mut twice }).and_then(|()| reader.end());
         match twice {
             Some(name) => Err(Problem::bad(&name, "given twice, in the query and the body or in one of them")),
-            None => read.map_err(|error| Problem::bad("body", error)),
+            None => read.map_err(|error| unreadable(json, &error)),
         }
     }
 
@@ -91,13 +92,17 @@ impl Query {
             Some(Value::Written(text) | Value::Number(text)) => text,
             Some(Value::Text(_) | Value::Flag(_)) => return Err(Problem::bad(name, "a JSON number is expected")),
         };
-        text.parse().map(Some).map_err(|error| Problem::bad(name, error))
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().map(Some).map_err(|error| match is_number {
+            true => Problem::bad(name, error),
+            false => Problem::bad(name, "a number is expected"),
+        })
     }
 
     /// Takes a znode path, as it is.
     pub(crate) fn path(&mut self, name: &str) -> Result<Option<ZPath>, Problem> {
         let path = self.take(name)?.map(|text| ZPath::parse(&text));
-        path.transpose().map_err(|_| Problem::bad(name, "not a znode path"))
+        path.transpose().map_err(|_| Problem::bad(name, "not a znode path, which begins with a slash"))
     }
 
     /// Takes a duration that has a longest value.

@@ -30,6 +30,10 @@ pub(crate) async fn release(mut call: Call) -> Answer {
         Some(lock) if problem.is(Error::NotOwner) && shows(&call.identities, state, &lock) => {
             holders::not_owner(problem, owner(state, &ticket))
         }
+        _ if problem.is(Error::NoNode) => problem.because(
+            "there is no such ticket: it was given back or taken away before, or its session has ended; GET of the \
+             ticket says which, for some time",
+        ),
         _ => problem,
     };
     propose(&call, op, explained).await

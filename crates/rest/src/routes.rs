@@ -1,7 +1,7 @@
 //! Which handler answers what.
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
 use replica::Replica;
@@ -71,11 +71,28 @@ pub(crate) fn routes(door: Door) -> Router {
         .with_state(door)
 }
 
-async fn no_route() -> Problem {
-    Problem::new(ProblemType::NoRoute, StatusCode::NOT_FOUND, "see /openapi.json for what there is")
+async fn no_route(uri: Uri) -> Problem {
+    let detail = match (missing(&uri), uri.path()) {
+        (Some(noun), _) => format!("the path of a {noun} is missing at the end of the URL"),
+        (None, path) if path.len() > 1 && path.ends_with('/') => "leave out the slash at the end of the URL".to_owned(),
+        (None, _) => "see /openapi.json for what there is".to_owned(),
+    };
+    Problem::new(ProblemType::NoRoute, StatusCode::NOT_FOUND, detail)
 }
 
-async fn no_method() -> Problem {
-    let detail = "see the header Allow, and /openapi.json";
+async fn no_method(method: Method, uri: Uri) -> Problem {
+    let detail = match missing(&uri) {
+        Some(noun) => format!("{method} needs the path of a {noun} at the end of the URL"),
+        None => format!("no {method} here: see the header Allow (curl -i shows it), and /openapi.json"),
+    };
     Problem::new(ProblemType::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED, detail)
+}
+
+/// What an URL ought to have named, when it ends before: the variable of a script was empty.
+fn missing(uri: &Uri) -> Option<&'static str> {
+    match uri.path().trim_end_matches('/') {
+        "/v1/locks" => Some("lock"),
+        "/v1/tickets" => Some("ticket"),
+        _ => None,
+    }
 }

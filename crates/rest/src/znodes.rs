@@ -40,7 +40,11 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     let place = paths::decode_new(call.raw_path(ROUTE), mode)?;
     let (data, _permit) = data(&mut call).await?;
     let op = Op::Znode(ZnodeOp::Create(paths::create(place, data.into(), mode, acl)));
-    let (zxid, Reply::Created { path, stat }) = call.propose(op).await? else {
+    let created = call.propose(op).await.map_err(|problem| match problem.is(Error::NoNode) {
+        true => problem.because("no such node to create another one under: create it first"),
+        false => problem,
+    });
+    let (zxid, Reply::Created { path, stat }) = created? else {
         return Err(Problem::internal("a create was not answered as one"));
     };
     let created = Created { path: path.as_str().into(), stat: words::stat(stat), zxid: zxid.0 };
@@ -154,7 +158,11 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
         let (data, permit) = data(&mut call).await?;
         (Op::Znode(ZnodeOp::SetData { path: path.clone(), data: data.into(), version }), permit)
     };
-    let (zxid, Reply::Set { stat }) = call.propose(op).await? else {
+    let set = call.propose(op).await.map_err(|problem| match problem.is(Error::NoNode) {
+        true => problem.because("no such node: what is set must have been created before"),
+        false => problem,
+    });
+    let (zxid, Reply::Set { stat }) = set? else {
         return Err(Problem::internal("a set was not answered as one"));
     };
     let set = NodeSet { path: path.as_str().into(), stat: words::stat(stat), zxid: zxid.0 };

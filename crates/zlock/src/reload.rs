@@ -1,5 +1,8 @@
 //! SIGHUP: the log's file is opened anew, and the configuration is read again for what can change while a node runs.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+
 use tokio::signal::unix::Signal;
 use tracing::{error, info};
 
@@ -18,11 +21,13 @@ pub(crate) struct Reload {
     logs: Logs,
     /// With which the node runs.
     running: Settings,
+    tls_files: TlsFiles,
 }
 
 impl Reload {
     pub(crate) fn new(read: ReadSettings, logs: Logs, running: Settings) -> Reload {
-        Reload { read, logs, running }
+        let tls_files = TlsFiles::read(&running);
+        Reload { read, logs, running, tls_files }
     }
 
     /// Reloads each time the signal comes.
@@ -44,11 +49,45 @@ impl Reload {
         match changed {
             Err(error) => error!(error, "the configuration was not reloaded: the running one stays"),
             Ok(settings) => {
-                let needs_restart = waiting(&self.running, &settings).join(",");
+                let mut needs_restart = waiting(&self.running, &settings);
+                needs_restart.extend(self.tls_files.changed(&settings));
+                let needs_restart = needs_restart.join(",");
                 info!(log = settings.log, needs_restart, "the configuration was reloaded");
             }
         }
     }
+}
+
+/// The files of TLS as they were when the node started. They are read at start only, so other contents need a restart, too.
+struct TlsFiles([(&'static str, PathBuf, Contents); 3]);
+
+/// A hash of what a file has; `None` when it cannot be read. It is no secret's protection: it never leaves the process.
+type Contents = Option<u64>;
+
+impl TlsFiles {
+    fn read(settings: &Settings) -> TlsFiles {
+        TlsFiles(tls_files(settings).map(|(key, file)| (key, file.to_owned(), contents(file))))
+    }
+
+    /// Keys that name the same file as before, with other contents.
+    fn changed(&self, settings: &Settings) -> Vec<&'static str> {
+        let now = tls_files(settings);
+        let both = self.0.iter().zip(now);
+        let changed = both.filter(|((_, file, before), (_, named))| file == named && contents(named) != *before);
+        changed.map(|((key, ..), _)| *key).collect()
+    }
+}
+
+fn tls_files(settings: &Settings) -> [(&'static str, &Path); 3] {
+    let tls = &settings.tls;
+    [("tls_certificate", &tls.certificate), ("tls_key", &tls.key), ("tls_client_ca", &tls.client_ca)]
+        .map(|(key, file)| (key, file.as_path()))
+}
+
+fn contents(file: &Path) -> Contents {
+    let mut hasher = DefaultHasher::new();
+    std::fs::read(file).ok()?.hash(&mut hasher);
+    Some(hasher.finish())
 }
 
 /// Keys that a reload does not change, and that differ.
@@ -60,6 +99,28 @@ fn waiting(running: &Settings, read: &Settings) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tls_file_that_was_replaced_needs_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let mut settings = Settings::default();
+        settings.tls.certificate = file("server.pem");
+        settings.tls.key = file("server-key.pem");
+        for file in [&settings.tls.certificate, &settings.tls.key] {
+            std::fs::write(file, "old").unwrap();
+        }
+        let running = TlsFiles::read(&settings);
+        assert!(running.changed(&settings).is_empty());
+        std::fs::write(&settings.tls.certificate, "new").unwrap();
+        assert_eq!(running.changed(&settings), ["tls_certificate"]);
+        std::fs::remove_file(&settings.tls.key).unwrap();
+        assert_eq!(running.changed(&settings), ["tls_certificate", "tls_key"], "a file that has gone is told, too");
+        // A key that names another file is found as every other key is.
+        settings.tls.certificate = file("other.pem");
+        settings.tls.key = file("other-key.pem");
+        assert!(running.changed(&settings).is_empty());
+    }
 
     #[test]
     fn keys_that_need_a_restart_are_named() {

@@ -198,6 +198,8 @@ async fn a_command_finds_its_token_and_its_exit_code_and_signals_pass_through() 
         assert!(code == 1 && stderr.contains("nobody holds /none"), "{code}: {stderr}");
         assert!(stdout.starts_with(said) && stdout.is_empty() == json.is_empty(), "{stdout}");
     }
+    let (code, _, stderr) = run(zlock(&cluster, &["revoke", "never"])).await;
+    assert!(code == 1 && stderr.starts_with("zlock: nobody holds /never"), "no znode is there: {code}: {stderr}");
     assert!(done(&cluster, &["locks", "l", "--history"]).await.contains("exclusive"));
     // Who is told to end while waiting leaves the queue.
     let mut waiting = zlock(&cluster, &["lock", "l", "--", "true"]).spawn().unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use zlock_client::{Client, LockMode, LockSettings, ProblemType};
+use zlock_client::{Client, LockMode, LockSettings, Loss, ProblemType};
 
 use crate::harness::{Cluster, Options, Proxy, Rule, until};
 
@@ -52,6 +52,27 @@ async fn an_election_passes_on_when_its_leader_resigns_or_dies_and_observers_see
     let seen = until("the observer sees it", async || observer.next().await.ok().flatten()).await;
     assert_eq!(seen.fencing_token, leads.fencing_token());
     assert_eq!(watching.election("/e").leader().await.unwrap().unwrap().data.as_deref(), Some("two"));
+}
+
+#[tokio::test]
+async fn a_leader_works_until_its_work_is_done_or_the_leadership_is_taken_away() {
+    let cluster = Cluster::start().await;
+    let (one, two) = (client(&cluster), client(&cluster));
+    let leadership = one.election("/e").campaign("one").await.unwrap();
+    let said = leadership.run(async |leadership| leadership.proclaim("works").await).await;
+    said.expect("nobody took it away").expect("the leader may speak");
+    assert!(two.election("/e").leader().await.unwrap().is_none(), "it has resigned");
+
+    let leadership = one.election("/e").campaign("one").await.unwrap();
+    let ticket = leadership.ticket().to_owned();
+    let (began, begun) = tokio::sync::oneshot::channel();
+    let work = tokio::spawn(leadership.run(async |_| {
+        began.send(()).unwrap();
+        std::future::pending::<()>().await
+    }));
+    begun.await.unwrap();
+    two.delete(ticket.as_str()).await.unwrap();
+    assert_eq!(work.await.unwrap(), Err(Loss::Deleted));
 }
 
 #[tokio::test]

@@ -44,6 +44,7 @@ struct Connection {
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<hyper::Result<()>>,
     rests_since: Moment,
+    with_tls: bool,
 }
 
 impl Drop for Connection {
@@ -150,8 +151,9 @@ impl Pool {
                 connector.connect(host, stream).await?
             }
         };
+        let with_tls = self.approach.connector.is_some();
         let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
-        Ok(Connection { sender, driver: tokio::spawn(driver), rests_since: Moment::now() })
+        Ok(Connection { sender, driver: tokio::spawn(driver), rests_since: Moment::now(), with_tls })
     }
 
     fn keep(&self, mut connection: Connection) {
@@ -168,8 +170,8 @@ impl Connection {
         if let Err(error) = self.sender.ready().await {
             // It says no more than that the connection has ended. Why, its driver knows.
             return match (&mut self.driver).await {
-                Ok(Err(why)) => failed(&why, Ending::NotSent),
-                Ok(Ok(())) | Err(_) => failed(&error, Ending::NotSent),
+                Ok(Err(why)) => self.failed(&why, Ending::NotSent),
+                Ok(Ok(())) | Err(_) => self.failed(&error, Ending::NotSent),
             };
         }
         let response = match self.sender.try_send_request(request).await {
@@ -177,7 +179,7 @@ impl Connection {
             Err(mut error) => {
                 // hyper gives the request back when it has not begun to write it.
                 let ending = if error.take_message().is_some() { Ending::NotSent } else { Ending::Lost };
-                return failed(error.error(), ending);
+                return self.failed(error.error(), ending);
             }
         };
         let (head, body) = response.into_parts();
@@ -191,19 +193,25 @@ impl Connection {
             Err(error) => Ending::Lost(words(&*error)),
         }
     }
-}
 
-/// How a try ended that a connection failed under.
-fn failed(error: &hyper::Error, ending: fn(String) -> Ending) -> Ending {
-    match refusal(error) {
-        // The node reads no request before it has ended the handshake.
-        Some(why) => Ending::Unreachable(why),
-        None => ending(words(error)),
+    /// How a try ended that the connection failed under.
+    fn failed(&self, error: &hyper::Error, ending: fn(String) -> Ending) -> Ending {
+        match refusal(error) {
+            // The node reads no request before it has ended the handshake.
+            Some(why) => Ending::Unreachable(why),
+            None if error.is_parse() && !self.with_tls => {
+                let advice = "the answer is no HTTP; an address with TLS is written https://HOST:PORT";
+                ending(format!("{}: {advice}", words(error)))
+            }
+            None => ending(words(error)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
     use crate::client::call::Target;
 
@@ -213,5 +221,28 @@ mod tests {
         let (pool, patience) = (Pool::new("127.0.0.1:1".into(), Approach::default()), Duration::from_secs(30));
         let ending = pool.exchange(&Call::get(long.finish()), patience, patience).await;
         assert!(matches!(ending, Ending::Unsendable(_)), "{ending:?}");
+    }
+
+    /// One call to a listener that answers every connection with the given bytes.
+    async fn call_answered_with(answer: &'static [u8]) -> Ending {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pool = Pool::new(listener.local_addr().unwrap().to_string(), Approach::default());
+        let answering = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_buf(&mut Vec::new()).await.unwrap();
+            stream.write_all(answer).await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+        let patience = Duration::from_secs(30);
+        let ending = pool.exchange(&Call::get(Target::route("/livez").finish()), patience, patience).await;
+        answering.abort();
+        ending
+    }
+
+    #[tokio::test]
+    async fn a_call_without_tls_to_an_address_with_tls_says_how_that_is_written() {
+        // The alert that rustls answers to an HTTP request.
+        let ending = call_answered_with(b"\x15\x03\x03\x00\x02\x02\x32").await;
+        assert!(matches!(&ending, Ending::Lost(why) if why.contains("is written https://HOST:PORT")), "{ending:?}");
     }
 }

@@ -13,7 +13,7 @@ use crate::client::call::{Call, Target};
 use crate::client::claim::{Claim, Grant};
 use crate::client::clock::Moment;
 use crate::client::lock::acquire;
-use crate::{Error, Guard};
+use crate::{Error, Guard, Loss};
 
 const ROUTE: &str = "/v1/elections";
 
@@ -139,6 +139,33 @@ impl Leadership {
                 self.guard.claim().fate().tell_gone();
             }
         })
+    }
+
+    /// Works as the leader, then resigns. When the leadership is lost first, the work is dropped where it waits, as by
+    /// [`Guard::run`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: zlock_client::Client) -> Result<(), zlock_client::Error> {
+    /// loop {
+    ///     let leadership = client.election("/leader").campaign("node 7").await?;
+    ///     let led = leadership.run(async |leadership| leadership.proclaim("10.0.0.7:80").await).await;
+    ///     match led {
+    ///         Ok(said) => return said.map(drop),
+    ///         Err(loss) => println!("leads no more: {loss}"), // stands again
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Guard::run`].
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Leadership) -> T) -> Result<T, Loss> {
+        let done = tokio::select! {
+            biased;
+            () = self.gone() => None,
+            done = work(&self) => Some(done),
+        };
+        self.guard.end(done).await
     }
 
     /// Gives the leadership up: the next candidate leads.

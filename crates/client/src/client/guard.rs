@@ -107,10 +107,16 @@ impl Guard {
     /// # Errors
     /// Why the lock was lost; also when only the clock or the release tells of it: then the work has ended, and not under the
     /// lock to its end.
-    pub async fn run<T>(mut self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
-        match while_held(self.gone(), work(&self)).await {
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
+        // Why is asked when the work is dropped.
+        let done = while_held(self.gone(), work(&self)).await;
+        self.end(done).await
+    }
+
+    /// Ends work under the lock: releases it after work that is done, and says why the lock was lost otherwise.
+    pub(crate) async fn end<T>(mut self, done: Option<T>) -> Result<T, Loss> {
+        match done {
             Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
-            // Why is asked when the work is dropped.
             _ => Err(self.lost().await),
         }
     }

@@ -17,7 +17,9 @@ use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error as TlsError, RootCertStore};
+use tokio_rustls::rustls::{
+    AlertDescription, CertificateError, ClientConfig, Error as TlsError, InvalidMessage, RootCertStore,
+};
 
 /// PEM text, or the file that has it.
 #[derive(Clone)]
@@ -131,7 +133,7 @@ impl Connector {
         let name = ServerName::try_from(bare.to_owned()).map_err(|error| format!("{host}: {error}"))?;
         match self.0.connect(name, stream).await {
             Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
-            Err(error) => Err(refusal(&error).unwrap_or_else(|| format!("TLS: {}", words(&error)))),
+            Err(error) => Err(refusal(&error).unwrap_or_else(|| unfinished(&error))),
         }
     }
 }
@@ -175,6 +177,21 @@ pub(crate) fn words(error: &(dyn StdError + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// What is to be said of a handshake that this client has given up, with what to do where that is known.
+fn unfinished(error: &io::Error) -> String {
+    let tls = error.get_ref().and_then(|inside| inside.downcast_ref::<TlsError>());
+    let advice = match tls {
+        Some(TlsError::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            ": name the authority that has signed the node's certificate (ca)"
+        }
+        Some(TlsError::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            ": the node speaks no TLS there: leave https:// out, or name its address with TLS"
+        }
+        _ => "",
+    };
+    format!("TLS: {}{advice}", words(error))
 }
 
 /// What is to be said when the node has ended the handshake because of this client's certificate. In TLS 1.3 a client
@@ -271,6 +288,16 @@ mod tests {
         assert!(unknown.contains("does not take this client's certificate (alert UnknownCA)"), "{unknown}");
         assert_eq!(refusal(&alert(AlertDescription::InternalError)), None);
         assert_eq!(refusal(&io::Error::other("no alert")), None);
+    }
+
+    #[test]
+    fn a_handshake_that_this_client_gives_up_says_what_to_do() {
+        let said = |error| unfinished(&io::Error::new(io::ErrorKind::InvalidData, error));
+        let unknown = said(TlsError::InvalidCertificate(CertificateError::UnknownIssuer));
+        assert!(unknown.contains("UnknownIssuer: name the authority"), "{unknown}");
+        let plain = said(TlsError::InvalidMessage(InvalidMessage::InvalidContentType));
+        assert!(plain.contains("leave https:// out"), "{plain}");
+        assert_eq!(unfinished(&io::Error::other("cut off")), "TLS: cut off");
     }
 
     #[test]

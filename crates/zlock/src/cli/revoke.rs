@@ -23,14 +23,20 @@ pub(crate) fn command() -> Command {
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
-    let revoked = context.client.revoke(&path, matches.get_one::<Duration>("deadline").copied()).await?;
+    let nobody = || Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"));
+    let revoked = context.client.revoke(&path, matches.get_one::<Duration>("deadline").copied()).await;
+    // A lock that no client has asked for has no znode.
+    let revoked = match revoked {
+        Err(error) if error.is_no_node() => return Err(nobody()),
+        revoked => revoked?,
+    };
     if context.out.json {
         context.out.document(&revoked)?;
     } else {
         revoked.tickets.iter().try_for_each(|ticket| context.out.line(&format!("asked {ticket}")))?;
     }
     if revoked.tickets.is_empty() {
-        return Err(Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what")));
+        return Err(nobody());
     }
     Ok(0)
 }

@@ -202,6 +202,7 @@ impl Nemesis {
             faults.dedup();
         }
         for fault in faults {
+            self.recorder.nemesis(&format!("begin-{}", fault.name()), Value::Null);
             let done = self.inject(fault).await.map_err(Trouble::Harness)?;
             *self.injected.entry(fault.name()).or_default() += 1;
             self.recorder.nemesis(&format!("start-{}", fault.name()), done);
@@ -344,16 +345,18 @@ impl Nemesis {
         let ended: Vec<Value> =
             cluster.ends().into_iter().map(|end| json!({"node": end.node, "how": end.how})).collect();
         let (_, ended) = ended.split_at(std::mem::replace(&mut self.ends_told, ended.len()));
-        self.recorder.nemesis(f, json!({"ended_by_themselves": ended}));
-        for id in 1..=cluster.nodes.len() as u64 {
-            cluster.restart(id).map_err(|error| Trouble::Harness(format!("start of node {id}: {error}")))?;
-        }
         // A second disk must not be lost before the first node has its data back.
         let careful = self.faults.iter().any(|fault| matches!(fault, Fault::Wipe | Fault::Fsync | Fault::DiskFull));
         // Now and then the power goes again while a node still recovers.
         let patient = self.faults.contains(&Fault::PowerLoss) && self.rng.u8(..4) > 0;
-        if careful || patient || f == "final-heal" {
+        let waits = careful || patient || f == "final-heal";
+        self.recorder.nemesis(f, json!({"ended_by_themselves": ended, "waits_for_nodes": waits}));
+        for id in 1..=cluster.nodes.len() as u64 {
+            cluster.restart(id).map_err(|error| Trouble::Harness(format!("start of node {id}: {error}")))?;
+        }
+        if waits {
             cluster.recover().await.map_err(|error| Trouble::NotRecovered(error.to_string()))?;
+            self.recorder.nemesis("recovered", Value::Null);
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ struct Proof {
 /// Runs without the bug until one of them can be judged.
 const CONTROLS_MAX: u64 = 3;
 
-const PROOFS: [Proof; 9] = [
+const PROOFS: [Proof; 11] = [
     // What was acknowledged must be read after the power comes back.
     Proof { bug: "ack-before-fsync", workload: "register", nemesis: "power-loss", rate: "100" },
     // A leader that is cut off goes on answering, while the others elect and write.
@@ -47,6 +47,9 @@ const PROOFS: [Proof; 9] = [
     Proof { bug: "upgrade-reads", workload: "upgrade", nemesis: "none", rate: "100" },
     // A holder that does not listen goes on for longer than it may.
     Proof { bug: "late-deadline", workload: "revoke", nemesis: "none", rate: "100" },
+    // A client that waits holds, and is not told; nobody else gets the lock.
+    Proof { bug: "lost-grant", workload: "lock", nemesis: "none", rate: "100" },
+    Proof { bug: "lost-grant", workload: "queue", nemesis: "none", rate: "100" },
 ];
 
 /// What came of one run.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::history::{Entry, Kind, NemesisTag, Process};
+use crate::pulse::PULSE;
 
 /// How many operations ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl Recorder {
         let mut tape = self.tape();
         entry.index = tape.entries.len() as u64;
         entry.time = self.now_ns();
-        if matches!(entry.process, Process::Client(_)) {
+        if matches!(entry.process, Process::Client(_)) && entry.f != PULSE {
             match entry.kind {
                 Kind::Ok => tape.counts.ok += 1,
                 Kind::Fail => tape.counts.fail += 1,

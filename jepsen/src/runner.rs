@@ -1,12 +1,10 @@
 //! One run: start, break, mend, read what is left, judge, write it down.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use power_disk::Cut;
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
@@ -14,12 +12,14 @@ use tokio::task::JoinSet;
 use crate::ballast;
 use crate::check::{self, Workload};
 use crate::client::Client;
-use crate::cluster::disk::{DiskKind, Disks, Losses};
-use crate::cluster::{Cluster, Ended, NetworkKind, Plan, disk, program_beside};
+use crate::cluster::disk::{DiskKind, Disks};
+use crate::cluster::{Cluster, NetworkKind, Plan, program_beside};
 use crate::convergence;
+use crate::ends;
 use crate::history::Entry;
 use crate::needs;
 use crate::nemesis::{Fault, Injected, Nemesis, Pace, Trouble};
+use crate::pulse;
 use crate::recorder::{Counts, Recorder};
 use crate::report;
 use crate::store;
@@ -31,6 +31,10 @@ use crate::workload::{
 
 /// How long the workers may take to settle and the last reads to be answered.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
+
+/// How long clients of locks go on when all is mended, so that there is a time in which grants must come soon: the time to
+/// settle, twice what a grant may take, and three seconds more.
+const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
 /// Which door clients use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -275,10 +279,25 @@ impl Run {
         let (mut breaking, mut ticking) = (JoinSet::new(), JoinSet::new());
         breaking.spawn(nemesis.run(stopped));
         ticking.spawn(tick(self.recorder.clone(), began, progress));
-        let workers = self.work_until(&work, &endpoints, began + self.options.time).await;
+        let (end, over) = (Arc::new(OnceLock::new()), began + self.options.time);
+        let last_calm = self.options.workload.has_locks() && !self.options.faults.is_empty();
+        if self.options.workload.has_locks() {
+            ticking.spawn(pulse::beat(Client::new(&endpoints, &self.recorder, self.options.seed ^ 0x9015e)));
+        }
+        let mend = async {
+            if last_calm {
+                tokio::time::sleep_until(over.into()).await;
+                stop.send_replace(true);
+            }
+            let mended = if last_calm { breaking.join_next().await } else { None };
+            let _ = end.set(if last_calm { Instant::now() + LAST_CALM } else { over });
+            mended
+        };
+        let (workers, mended) = tokio::join!(self.work_until(&work, &endpoints, &end), mend);
         drop(ticking);
         stop.send_replace(true);
-        let injected = breaking.join_next().await.ok_or("the nemesis is gone")?;
+        let injected = if last_calm { mended } else { breaking.join_next().await };
+        let injected = injected.ok_or("the nemesis is gone")?;
         let (injected, healed) = injected.map_err(|error| format!("the nemesis: {error}"))?;
         let settled = tokio::time::timeout(SETTLE_MAX, settle(&*work, workers?, &mut client)).await;
         let unsettled = match settled {
@@ -293,7 +312,7 @@ impl Run {
         &self,
         work: &Arc<W>,
         endpoints: &[String],
-        end: Instant,
+        end: &Arc<OnceLock<Instant>>,
     ) -> Result<Vec<(W::Worker, Client)>, String> {
         let gap = Duration::from_secs_f64(1.0 / self.options.rate.max(0.001));
         let pacer = Arc::new(Pacer { next: std::sync::Mutex::new(Instant::now()), gap });
@@ -301,18 +320,18 @@ impl Run {
         for index in 0..self.options.concurrency {
             let seed = self.options.seed.wrapping_mul(1_000_003).wrapping_add(index as u64 + 1);
             let mut client = Client::new(endpoints, &self.recorder, seed);
-            let (work, pacer) = (work.clone(), pacer.clone());
+            let (work, pacer, end) = (work.clone(), pacer.clone(), end.clone());
             workers.spawn(async move {
                 let mut worker = work.worker(index);
                 loop {
                     let slot = pacer.slot(&mut client.rng);
-                    if slot >= end {
+                    if end.get().is_some_and(|end| slot >= *end) {
                         return Ok((worker, client));
                     }
                     tokio::time::sleep_until(slot.into()).await;
                     // Setting up may fail while the cluster is down; the next step tries again.
                     if let Err(why) = work.step(&mut worker, &mut client).await
-                        && Instant::now() >= end
+                        && end.get().is_some_and(|end| Instant::now() >= *end)
                     {
                         return Err(why);
                     }
@@ -336,9 +355,9 @@ impl Run {
         let mut cluster = self.cluster.lock().await;
         let mut convergence = convergence::check(&mut cluster).await;
         let ends = cluster.ends();
-        judge_ends(&ends, &mut convergence);
+        ends::judge(&ends, &mut convergence);
         if faults.contains_key(Fault::PowerLoss.name()) {
-            judge_losses(cluster.disks.losses(), &ends, &mut convergence);
+            ends::judge_losses(cluster.disks.losses(), &ends, &mut convergence);
         }
         // No node may take a failed fsync and go on: when none has ended, none has failed.
         if faults.contains_key(Fault::Fsync.name()) && !ends.iter().any(|end| end.for_its_disk) {
@@ -406,45 +425,6 @@ impl Run {
     }
 }
 
-/// A node that ends has to have a reason: a broken disk is one.
-fn judge_ends(ends: &[Ended], verdict: &mut Verdict) {
-    let mut times = BTreeMap::<u64, u64>::new();
-    for end in ends.iter().filter(|end| !end.for_its_disk) {
-        *times.entry(end.node).or_default() += 1;
-    }
-    for (node, times) in times {
-        // The first tells most.
-        let Some(end) = ends.iter().find(|end| end.node == node && !end.for_its_disk) else { continue };
-        let detail = format!("node {node} ended unexpectedly ({times}x): {}", end.how);
-        verdict.found_outside("node-ended", detail, end.last_lines.clone());
-    }
-    let for_disks = ends.iter().filter(|end| end.for_its_disk).count();
-    if for_disks > 0 {
-        verdict.figure("ended-for-their-disk", for_disks);
-    }
-    let refused = ends.iter().filter(|end| end.refused_damage).count();
-    if refused > 0 {
-        verdict.figure("refused-damaged-data", refused);
-    }
-}
-
-/// How many losses of power there were, by what, and how many nodes refused their data after one.
-fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict) {
-    let refused: BTreeSet<u64> = ends.iter().filter(|end| end.says_damaged()).map(|end| end.node).collect();
-    verdict.figure("node-power-losses", losses.nodes);
-    verdict.figure("refusals-after-power-loss", refused.len());
-    verdict.figure("power-lost-by", disk::power_lost_by());
-    if power_disk::available().is_err() {
-        return;
-    }
-    let Cut { pages_kept, pages_lost, names_kept, names_lost } = losses.cut;
-    verdict.figure("unsynced-pages", format!("{pages_kept} kept, {pages_lost} lost"));
-    verdict.figure("unsynced-names", format!("{names_kept} kept, {names_lost} lost"));
-    if pages_lost + names_lost == 0 {
-        verdict.doubt("no loss of power has lost anything".to_owned());
-    }
-}
-
 async fn tick(recorder: Arc<Recorder>, began: Instant, progress: impl Fn(Progress)) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -464,27 +444,4 @@ fn timed_check(options: &Options, entries: Vec<Entry>) -> (Vec<Entry>, Verdict, 
     let verdict = check::check(options.workload, &entries);
     let took = began.elapsed().as_millis();
     (entries, verdict, u64::try_from(took).unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_that_ends_without_a_reason_makes_a_run_invalid() {
-        let end = |for_its_disk| Ended {
-            node: 2,
-            how: "exit status: 3".into(),
-            for_its_disk,
-            refused_damage: false,
-            last_lines: vec!["x".into()],
-        };
-        let mut verdict = Verdict::default();
-        judge_ends(&[end(true)], &mut verdict);
-        assert_eq!(verdict.valid, Validity::Valid);
-        judge_ends(&[end(true), end(false), end(false)], &mut verdict);
-        assert_eq!((verdict.valid, verdict.finding_count), (Validity::Invalid, 1));
-        let finding = &verdict.findings[0];
-        assert_eq!((finding.kind.as_str(), finding.part.as_slice()), ("node-ended", &["x".to_owned()][..]));
-    }
 }

@@ -21,16 +21,23 @@ pub enum Planted {
     UpgradeReads,
     /// A revocation's deadline is proposed ten seconds later than was asked for.
     LateDeadline,
+    /// Of one grant in [`LOST_ONE_IN`] no waiter hears: neither that its predecessor's lock node has gone nor that its own
+    /// holds.
+    LostGrant,
 }
+
+/// See [`Planted::LostGrant`].
+#[cfg_attr(not(feature = "planted"), allow(dead_code))]
+const LOST_ONE_IN: u64 = 20;
 
 #[cfg(feature = "planted")]
 mod on {
     use std::cell::Cell;
     use std::sync::OnceLock;
 
-    use znode::{Acquire, LockMode, Op};
+    use znode::{Acquire, Event, EventKind, LockMode, Op};
 
-    use super::Planted;
+    use super::{LOST_ONE_IN, Planted};
 
     thread_local! {
         static HERE: Cell<Option<Planted>> = const { Cell::new(None) };
@@ -39,7 +46,7 @@ mod on {
 
     impl Planted {
         /// All of them.
-        pub const ALL: [Planted; 8] = [
+        pub const ALL: [Planted; 9] = [
             Planted::AckBeforeFsync,
             Planted::ReadsWithoutQuorum,
             Planted::DeposedExpiry,
@@ -48,6 +55,7 @@ mod on {
             Planted::SharedPart,
             Planted::UpgradeReads,
             Planted::LateDeadline,
+            Planted::LostGrant,
         ];
 
         /// What people call it.
@@ -61,6 +69,7 @@ mod on {
                 Planted::SharedPart => "shared-part",
                 Planted::UpgradeReads => "upgrade-reads",
                 Planted::LateDeadline => "late-deadline",
+                Planted::LostGrant => "lost-grant",
             }
         }
     }
@@ -79,6 +88,19 @@ mod on {
 
     pub(crate) fn is(bug: Planted) -> bool {
         HERE.get() == Some(bug) || EVERYWHERE.get() == Some(&bug)
+    }
+
+    /// Whether the waits that an event concerns do not hear of it. The same on every node, and in every run of a seed.
+    pub(crate) fn loses(event: &Event) -> bool {
+        let of_lock_node = || event.path.as_str().rsplit('/').next().is_some_and(|name| name.starts_with("_c_"));
+        let frees = match event.kind {
+            EventKind::Granted => true,
+            EventKind::Deleted => of_lock_node(),
+            EventKind::Created | EventKind::DataChanged | EventKind::ChildrenChanged => false,
+        };
+        // Zxids of grants have a rhythm, which a large odd factor takes out of them.
+        let drawn = event.zxid.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        frees && is(Planted::LostGrant) && drawn.is_multiple_of(LOST_ONE_IN)
     }
 
     /// Where bugs change what was asked for.
@@ -112,12 +134,17 @@ mod on {
 }
 
 #[cfg(feature = "planted")]
-pub(crate) use on::{distort, is};
+pub(crate) use on::{distort, is, loses};
 #[cfg(feature = "planted")]
 pub use on::{plant, plant_everywhere};
 
 #[cfg(not(feature = "planted"))]
 pub(crate) fn is(_: Planted) -> bool {
+    false
+}
+
+#[cfg(not(feature = "planted"))]
+pub(crate) fn loses(_: &znode::Event) -> bool {
     false
 }
 

@@ -109,7 +109,8 @@ impl View {
         let applied = state.last_zxid();
         self.applied.store(applied.0, Ordering::Release);
         drop(state);
-        guarded.watches.fire(events.iter().map(|recorded| &recorded.event));
+        let told = events.iter().map(|recorded| &recorded.event).filter(|event| !planted::loses(event));
+        guarded.watches.fire(told);
         guarded.ring.push(events, applied);
         guarded.open_gates(applied);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replica::{Consistency, Error, EventBatch, EventKinds, EventsError, Replica, Step, Touch, WaitEnd, WatchKey};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use znode::lock::LockStatus;
 use znode::{Applied, Credential, FencingToken, Request, State, ZPath, Zxid, lock};
 
@@ -43,11 +43,8 @@ pub enum Waited {
     Gone,
     /// The znode is there.
     Exists,
-    /// It is not so yet; `missed`: it was, and the wait did not notice. The zxid at which it became so.
-    NotYet {
-        /// When this node's state already had it.
-        missed: Option<Zxid>,
-    },
+    /// It is not so yet.
+    NotYet,
     /// The node has stopped, or is full.
     Ended,
 }
@@ -64,8 +61,20 @@ pub enum Reply {
     /// To [`Call::Events`].
     Events(Result<EventBatch, EventsError>),
     /// To the waits.
-    Waited(Waited),
+    Waited {
+        /// What it came to.
+        waited: Waited,
+        /// The wait was told late, or not at all, of what it waited for: the state of this node that had it.
+        missed: Option<Zxid>,
+    },
 }
+
+/// A wait looks by itself so often at what it waits to be told of.
+const LOOK_MS: u64 = 20;
+/// A wait that is told so long after the state had what it waited for, by the node's own clock, is told late. A change wakes
+/// those who wait in the same moment; a node that stands still sees neither. Two looks, so that a wait whose deadline meets
+/// the change itself is none.
+const LATE_MS: u64 = 2 * LOOK_MS;
 
 /// Does what is asked, within `within`.
 pub async fn serve(replica: &Replica, call: Call, within: Duration) -> Reply {
@@ -80,31 +89,34 @@ pub async fn serve(replica: &Replica, call: Call, within: Duration) -> Reply {
         Call::Read(consistency) => Reply::State(replica.read(consistency, deadline).await),
         Call::Touch(credential) => Reply::Touched(replica.touch(credential, deadline).await),
         Call::Events { key, since } => Reply::Events(replica.events(key, EventKinds::ALL, since, deadline).await),
-        Call::WaitGrant(ticket) => Reply::Waited(wait(replica, deadline, |state| granted(state, &ticket)).await),
-        Call::WaitExists(path) => Reply::Waited(wait(replica, deadline, |state| exists(state, &path)).await),
+        Call::WaitGrant(ticket) => wait(replica, deadline, |state| granted(state, &ticket)).await,
+        Call::WaitExists(path) => wait(replica, deadline, |state| exists(state, &path)).await,
     }
 }
 
-async fn wait(replica: &Replica, deadline: Instant, look: impl Fn(&State) -> Step<Waited>) -> Waited {
-    // A deadline that meets the change itself is no miss: look at what was there a moment before.
-    let before = tokio::time::sleep_until(deadline - Duration::from_millis(20));
-    let watching = async {
-        before.await;
-        let state = replica.state();
-        match look(&state) {
-            Step::Ready(Waited::Granted(_) | Waited::Exists) => Some(state.last_zxid()),
-            // A ticket that is gone: this wait watches its predecessor only.
-            Step::Ready(_) | Step::Watch(_) => None,
+async fn wait(replica: &Replica, deadline: Instant, look: impl Fn(&State) -> Step<Waited>) -> Reply {
+    let mut waiting = std::pin::pin!(replica.wait_for(deadline, &look));
+    // Since when it is so, and in which state.
+    let mut seen: Option<(Instant, Zxid)> = None;
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = &mut waiting => break ended,
+            () = sleep(Duration::from_millis(LOOK_MS)) => {}
         }
+        let state = replica.state();
+        // A ticket that is gone is no miss: this wait watches its predecessor only.
+        let is_so = matches!(look(&state), Step::Ready(Waited::Granted(_) | Waited::Exists));
+        seen = seen.or_else(|| Some((Instant::now(), state.last_zxid()))).filter(|_| is_so);
     };
-    let (waited, missed) = tokio::join!(replica.wait_for(deadline, &look), async {
-        tokio::time::timeout_at(deadline, watching).await.ok().flatten()
-    });
-    match waited {
+    let late = |(since, _): &(Instant, Zxid)| since.elapsed() >= Duration::from_millis(LATE_MS);
+    let missed = seen.filter(late).map(|(_, zxid)| zxid);
+    let waited = match ended {
         Ok(waited) => waited,
-        Err(WaitEnd::Deadline) => Waited::NotYet { missed },
+        Err(WaitEnd::Deadline) => Waited::NotYet,
         Err(WaitEnd::TooMany | WaitEnd::Stopped) => Waited::Ended,
-    }
+    };
+    Reply::Waited { waited, missed }
 }
 
 fn granted(state: &State, ticket: &ZPath) -> Step<Waited> {

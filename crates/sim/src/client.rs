@@ -33,6 +33,8 @@ pub struct Shared {
     pub newest: Rc<RefCell<Zxid>>,
     /// The longest pause between two things that a client does.
     pub pace_ms: u64,
+    /// Set when everything is mended: clients do nothing but stand in the queue of one lock.
+    pub queueing: Rc<RefCell<bool>>,
     /// Set when clients shall come to an end.
     pub closing: Rc<RefCell<bool>>,
 }
@@ -248,8 +250,8 @@ impl Client {
     pub async fn wait(&mut self, call: Call) -> Option<Waited> {
         let what = format!("{call:?}");
         match self.call(call).await {
-            Some(Reply::Waited(waited)) => {
-                if let Waited::NotYet { missed: Some(zxid) } = waited {
+            Some(Reply::Waited { waited, missed }) => {
+                if let Some(zxid) = missed {
                     self.observe(Observation::Missed { client: self.id, what, zxid });
                 }
                 Some(waited)

@@ -29,6 +29,10 @@ const ACTIVE_MS: u64 = 15_000;
 const CALM_MS: u64 = 2_500;
 /// When every node must be ready at the latest, counted from the last fault.
 const READY_MS: u64 = 12_000;
+/// How long a client may still wait, after everything was mended, for an answer that was lost before.
+const SETTLED_MS: u64 = 3_000;
+/// How long clients then stand in one queue and nothing goes wrong.
+const QUEUEING_MS: u64 = 3_000;
 /// When everybody must agree at the latest, counted from the last fault.
 const CONVERGED_MS: u64 = 40_000;
 
@@ -56,6 +60,8 @@ pub struct Outcome {
     pub commits: u64,
     /// Writes that clients were told of.
     pub acknowledged: u64,
+    /// Grants that clients waited for when everything was mended, and were told of in time.
+    pub grants: u64,
     /// Faults that were injected.
     pub faults: u64,
     /// Disks that failed among them: one whose process ended before its next flush has not.
@@ -148,6 +154,7 @@ impl Cluster {
             seen: Rc::default(),
             newest: Rc::default(),
             pace_ms: [10, 50, 150, 400][random.usize(..4)],
+            queueing: Rc::new(RefCell::new(false)),
             closing: Rc::new(RefCell::new(false)),
         };
         let faults = Faults::new(hub.clone(), random.fork());
@@ -186,16 +193,12 @@ impl Cluster {
             self.repair()?;
             self.step()?;
         }
+        self.mend()?;
         *self.shared.closing.borrow_mut() = true;
-        let mut ready = false;
         while !(self.lives.is_empty() && self.is_converged()) {
             if self.hub.now_ms() > ACTIVE_MS + CONVERGED_MS {
                 return Err(self.why_not_converged(CONVERGED_MS));
             }
-            if !ready && self.hub.now_ms() > ACTIVE_MS + READY_MS {
-                return Err(self.why_not_converged(READY_MS));
-            }
-            ready |= self.nodes.iter().all(is_ready);
             self.repair()?;
             self.step()?;
             while self.lives.try_join_next().is_some() {}
@@ -205,6 +208,25 @@ impl Cluster {
             return Err(format!("a client saw {zxid} at {seen_ms} ms, and {last} is the last that was committed"));
         }
         self.invariants.end(&mut self.history)
+    }
+
+    /// Waits until every node is ready, and lets clients wait for a lock while nothing goes wrong any more.
+    fn mend(&mut self) -> Result<(), String> {
+        while !self.nodes.iter().all(is_ready) {
+            if self.hub.now_ms() > ACTIVE_MS + READY_MS {
+                return Err(self.why_not_converged(READY_MS));
+            }
+            self.repair()?;
+            self.step()?;
+        }
+        self.hub.lock().network.calm();
+        *self.shared.queueing.borrow_mut() = true;
+        let calm_ms = self.hub.now_ms() + SETTLED_MS;
+        self.invariants.calm_from(calm_ms);
+        while self.hub.now_ms() < calm_ms + QUEUEING_MS {
+            self.step()?;
+        }
+        Ok(())
     }
 
     fn repair(&mut self) -> Result<(), String> {
@@ -365,6 +387,7 @@ impl Cluster {
             events: shared.trace.events(),
             commits: self.history.last().0,
             acknowledged: self.invariants.acknowledged(),
+            grants: self.invariants.grants(),
             faults: self.faults.count + disk_faults,
             disk_faults,
             simulated_ms: shared.now_ms,

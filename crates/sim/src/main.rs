@@ -54,12 +54,13 @@ fn main() -> ExitCode {
 fn one(plan: Plan) -> ExitCode {
     let outcome = run(plan);
     println!(
-        "seed {}: trace {:016x}, {} events, {} entries, {} writes acknowledged, {} faults ({} disks), {} ms",
+        "seed {}: trace {:016x}, {} events, {} entries, {} writes acknowledged, {} grants in the calm, {} faults ({} disks), {} ms",
         outcome.seed,
         outcome.hash,
         outcome.events,
         outcome.commits,
         outcome.acknowledged,
+        outcome.grants,
         outcome.faults,
         outcome.disk_faults,
         outcome.simulated_ms
@@ -121,6 +122,9 @@ struct Total {
     simulated_ms: u64,
     commits: u64,
     acknowledged: u64,
+    grants: u64,
+    /// Seeds without any.
+    without_grants: u64,
     faults: u64,
     disk_faults: u64,
     failed: Vec<u64>,
@@ -132,6 +136,8 @@ impl Total {
         self.simulated_ms += outcome.simulated_ms;
         self.commits += outcome.commits;
         self.acknowledged += outcome.acknowledged;
+        self.grants += outcome.grants;
+        self.without_grants += u64::from(outcome.grants == 0);
         self.faults += outcome.faults;
         self.disk_faults += outcome.disk_faults;
     }
@@ -139,12 +145,14 @@ impl Total {
     fn print(&self, began: Instant) {
         let seconds = began.elapsed().as_secs_f64();
         println!(
-            "{} seeds, {:.1} seeds/s, {:.2} simulated hours, {} entries, {} writes acknowledged, {} faults ({} disks), {} failed",
+            "{} seeds, {:.1} seeds/s, {:.2} simulated hours, {} entries, {} writes acknowledged, {} grants in the calm ({} seeds without), {} faults ({} disks), {} failed",
             self.seeds,
             self.seeds as f64 / seconds,
             self.simulated_ms as f64 / 3_600_000.0,
             self.commits,
             self.acknowledged,
+            self.grants,
+            self.without_grants,
             self.faults,
             self.disk_faults,
             self.failed.len()

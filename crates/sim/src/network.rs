@@ -95,7 +95,6 @@ impl Network {
     }
 
     /// From now on nothing is lost, and most of it arrives soon.
-    #[cfg(test)]
     pub(crate) fn calm(&mut self) {
         (self.spread_ms, self.lost_one_in) = (1, 0);
     }

@@ -72,6 +72,18 @@ pub enum Observation {
         /// The state that had it.
         zxid: Zxid,
     },
+    /// A client begins to wait for a lock.
+    Waits {
+        /// The client.
+        client: MachineId,
+        /// The lock node.
+        ticket: ZPath,
+    },
+    /// A client does not wait any longer, and was not told that it holds.
+    GaveUp {
+        /// The lock node.
+        ticket: ZPath,
+    },
     /// A client was told that it holds a lock.
     Granted {
         /// The client.
@@ -104,7 +116,10 @@ impl Observation {
             Observation::Read { zxid, .. } | Observation::Missed { zxid, .. } => *zxid,
             Observation::Batch { batch, .. } => batch.upto,
             Observation::Granted { token, .. } => Zxid(token.0),
-            Observation::Opened { .. } | Observation::LetGo { .. } => Zxid(0),
+            Observation::Opened { .. }
+            | Observation::Waits { .. }
+            | Observation::GaveUp { .. }
+            | Observation::LetGo { .. } => Zxid(0),
         }
     }
 }

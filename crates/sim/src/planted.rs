@@ -21,6 +21,9 @@ pub enum Plant {
     /// A wait sets its watch a moment after it looked.
     #[cfg(feature = "planted")]
     WatchAfterLook,
+    /// Of one grant of a lock in twenty no waiter hears.
+    #[cfg(feature = "planted")]
+    LostGrant,
 }
 
 thread_local! {
@@ -36,6 +39,7 @@ pub fn plant(plant: Option<Plant>) {
         Plant::ReadsWithoutQuorum => Some(replica::Planted::ReadsWithoutQuorum),
         Plant::DeposedExpiry => Some(replica::Planted::DeposedExpiry),
         Plant::WatchAfterLook => Some(replica::Planted::WatchAfterLook),
+        Plant::LostGrant => Some(replica::Planted::LostGrant),
     }));
 }
 

@@ -75,6 +75,9 @@ pub async fn live(mut client: Client) {
 }
 
 async fn act(client: &mut Client, session: &Session) {
+    if *client.shared.queueing.borrow() {
+        return lock_cycle(client, session, 0).await;
+    }
     match client.random.u32(..100) {
         0..15 => {
             let data = client.id.to_le_bytes().to_vec();
@@ -92,7 +95,10 @@ async fn act(client: &mut Client, session: &Session) {
             let name = format!("/present/p{}", client.random.u64(..SHARED_NAMES * 2));
             client.wait(Call::WaitExists(path(&name))).await;
         }
-        _ => lock_cycle(client, session).await,
+        _ => {
+            let number = client.random.u64(..SHARED_NAMES);
+            lock_cycle(client, session, number).await;
+        }
     }
 }
 
@@ -148,8 +154,7 @@ async fn transfer(client: &mut Client, session: &Session) {
 }
 
 /// Takes a lock, writes under its guard, and lets it go.
-async fn lock_cycle(client: &mut Client, session: &Session) {
-    let number = client.random.u64(..SHARED_NAMES);
+async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     let lock = path(&format!("/locks/l{number}"));
     let mode = match (number, client.random.bool()) {
         (0 | 1, _) => LockMode::Exclusive,
@@ -194,6 +199,15 @@ async fn lock_cycle(client: &mut Client, session: &Session) {
 }
 
 async fn wait_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) -> Option<FencingToken> {
+    client.observe(Observation::Waits { client: client.id, ticket: ticket.clone() });
+    let token = look_for_grant(client, session, ticket).await;
+    if token.is_none() {
+        client.observe(Observation::GaveUp { ticket: ticket.clone() });
+    }
+    token
+}
+
+async fn look_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) -> Option<FencingToken> {
     for _ in 0..WAITS {
         if session.lease.borrow().over || client.is_closing() {
             return None;

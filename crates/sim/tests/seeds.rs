@@ -47,6 +47,8 @@ fn seeds_hold_and_something_happens_in_them() {
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     assert!(sum(|outcome| outcome.faults) > 40);
     assert!(sum(|outcome| outcome.acknowledged) > 400);
+    let waited = |outcome: &&Outcome| outcome.grants > 0;
+    assert_eq!(outcomes.iter().filter(waited).count(), outcomes.len(), "no client waited for a lock in the calm");
 }
 
 #[test]
@@ -87,4 +89,9 @@ fn expiries_by_a_deposed_leader_are_found() {
 #[test]
 fn watches_set_after_the_look_are_found() {
     found(Plant::WatchAfterLook, &[5, 26, 4, 10], &["watches fire once"]);
+}
+
+#[test]
+fn lost_grants_are_found() {
+    found(Plant::LostGrant, &[1, 5, 9, 14], &["watches fire once", "grants are told"]);
 }

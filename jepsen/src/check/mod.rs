@@ -1,14 +1,17 @@
 //! The checkers: one for each workload, each with the promise that it judges.
 
 mod again;
+mod calm;
 mod election;
 mod ephemeral;
 mod fenced;
 mod guarded;
+mod in_time;
 mod lock;
 mod multi;
 mod multi_lock;
 pub mod order;
+mod places;
 mod queue;
 mod register;
 mod revoke;
@@ -27,6 +30,8 @@ use crate::history::{self, Entry, Operation};
 use crate::verdict::Verdict;
 use crate::zookeeper::WRONG;
 
+pub use calm::SETTLE_NS;
+pub use in_time::GRANT_MAX_NS;
 pub use worth::check_worth;
 
 /// What the harness can do to a cluster, and judge.
@@ -117,6 +122,31 @@ impl Workload {
         }
     }
 
+    /// Whether its clients wait for each other's locks.
+    pub fn has_locks(self) -> bool {
+        match self {
+            Workload::Lock
+            | Workload::FencedLock
+            | Workload::UnguardedLock
+            | Workload::ReentrantLock
+            | Workload::RwLock
+            | Workload::Queue
+            | Workload::Semaphore
+            | Workload::MultiLock
+            | Workload::Election
+            | Workload::Upgrade
+            | Workload::Revoke => true,
+            // Each client of `exactly-once` has a lock of its own.
+            Workload::ExactlyOnce
+            | Workload::Register
+            | Workload::Sequential
+            | Workload::Ephemeral
+            | Workload::Watch
+            | Workload::Multi
+            | Workload::Session => false,
+        }
+    }
+
     /// The workload of that name.
     pub fn from_name(name: &str) -> Option<Workload> {
         Workload::ALL.into_iter().find(|workload| workload.name() == name)
@@ -134,6 +164,9 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
         }
     };
     let mut verdict = check_operations(workload, &operations);
+    if workload.has_locks() {
+        in_time::check(entries, &operations, &mut verdict);
+    }
     for operation in &operations {
         if let Some(why) = operation.error.as_deref().and_then(|error| error.strip_prefix(WRONG)) {
             verdict.found("protocol", why.to_owned(), &[operation]);

@@ -66,8 +66,12 @@ pub(super) fn check_zxids(workload: Workload, operations: &[Operation], verdict:
 
 /// Doubts when a run has nothing of what its workload is about. A part of a run may well have none.
 pub fn check_worth(workload: Workload, verdict: &mut Verdict) {
-    for name in needed(workload) {
-        if verdict.figures.get(*name).and_then(Value::as_u64).unwrap_or(0) == 0 {
+    let in_time: &[&str] = if workload.has_locks() { &["granted-in-time"] } else { &[] };
+    // Over ZooKeeper's protocol no node is asked to wait.
+    let waits = ["waits-ended"].into_iter().filter(|name| verdict.figures.contains_key(*name));
+    let needed: Vec<&str> = needed(workload).iter().chain(in_time).copied().chain(waits).collect();
+    for name in needed {
+        if verdict.figures.get(name).and_then(Value::as_u64).unwrap_or(0) == 0 {
             verdict.doubt(format!("nothing was judged: {name} 0"));
         }
     }

@@ -53,6 +53,7 @@ pub(crate) fn windows(entries: &[Entry]) -> Vec<Window> {
         let at = seconds(entry.time);
         match entry.f.strip_prefix("start-") {
             Some(name) => open.push((at, name.to_owned())),
+            None if !entry.f.ends_with("heal") => {}
             None => windows.extend(open.drain(..).map(|(from_s, name)| Window { from_s, to_s: at, name })),
         }
     }

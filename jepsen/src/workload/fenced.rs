@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::locks::held;
-use super::{Made, Work, epoch, guarded, make_root};
+use super::{Made, Work, epoch, guarded, make_root, waits};
 use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
@@ -82,8 +82,10 @@ impl Fenced {
         let lock = format!("{}/{}-{}", self.root(), epoch(client, EPOCH), client.rng.u64(..self.count));
         self.made.ensure(client, &guarded::path(&lock), "").await?;
         lock_of(&self.used).insert(lock.clone());
-        let mut value = json!({"lock": lock, "owner": session.id});
-        let call = Call::post(format!("/v1/locks{lock}?wait={}ms", WAIT.as_millis()));
+        let wait = waits::next(WAIT, &mut client.rng);
+        let mut value = json!({"lock": lock, "owner": session.id, "wait_ms": wait.as_millis() as u64});
+        let asked = value.clone();
+        let call = Call::post(format!("/v1/locks{lock}?wait={}ms", wait.as_millis()));
         let mut grant = None;
         let result = |answer: &mut crate::answer::Answer| {
             let (ticket, token, _) = held(answer)?;
@@ -91,14 +93,7 @@ impl Fenced {
             grant = Some((ticket, token));
             Some(value)
         };
-        client
-            .operate(
-                "acquire",
-                json!({"lock": lock, "owner": session.id}),
-                call.session(&session.key).waiting(WAIT),
-                result,
-            )
-            .await;
+        client.operate("acquire", asked, call.session(&session.key).waiting(wait), result).await;
         user.held = grant.map(|(ticket, token)| Held { lock, ticket, token, uses_left: USES });
         Ok(())
     }

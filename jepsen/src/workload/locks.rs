@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zlock_client::api::{Released, Ticket};
 
 use super::owner::Owner;
-use super::{Work, epoch, make_root};
+use super::{Work, epoch, make_root, waits};
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
@@ -69,10 +69,11 @@ impl Locks {
                 (lock, mode)
             }
         };
-        let mut value = json!({"lock": lock, "owner": session.id, "mode": mode});
+        let wait = waits::next(WAIT, &mut client.rng);
+        let mut value = json!({"lock": lock, "owner": session.id, "mode": mode, "wait_ms": wait.as_millis() as u64});
         let owner = if self.kind == LockKind::Reentrant { "&owner=worker" } else { "" };
-        let target = format!("/v1/locks{lock}?wait={}ms&mode={mode}{owner}", WAIT.as_millis());
-        let call = Call::post(target).session(&session.key).waiting(WAIT);
+        let target = format!("/v1/locks{lock}?wait={}ms&mode={mode}{owner}", wait.as_millis());
+        let call = Call::post(target).session(&session.key).waiting(wait);
         let count_holds = self.kind == LockKind::Reentrant;
         let mut ticket = None;
         let (answer, _) = client

@@ -23,6 +23,7 @@ mod sessions;
 mod stretches;
 mod upgrades;
 mod waiter;
+mod waits;
 mod watchers;
 pub mod zookeeper;
 

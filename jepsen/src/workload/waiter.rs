@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use zlock_client::api::{LockQueue, MultiTicket, Ticket};
 
 use super::owner::Owner;
+use super::waits;
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
@@ -57,9 +58,9 @@ impl Tickets {
         }
     }
 
-    fn look(self, ticket: &str) -> String {
+    fn look(self, ticket: &str, wait: Duration) -> String {
         let route = if self == Tickets::One { "tickets" } else { "multilocks" };
-        format!("/v1/{route}{ticket}?wait={}ms", WAIT.as_millis())
+        format!("/v1/{route}{ticket}?wait={}ms", wait.as_millis())
     }
 }
 
@@ -187,9 +188,12 @@ impl Waiter {
     /// Waits for the place for a moment: `await`.
     pub(super) async fn wait(&mut self, session: Session, mut place: Place, client: &mut Client) {
         let mut result = owned(&place.value, &session);
-        let call = Call::get(place.tickets.look(&place.ticket)).session(&session.key).waiting(WAIT);
+        let wait = waits::next(WAIT, &mut client.rng);
+        let mut asked = result.clone();
+        asked["wait_ms"] = (wait.as_millis() as u64).into();
+        let call = Call::get(place.tickets.look(&place.ticket, wait)).session(&session.key).waiting(wait);
         let (answer, _) = client
-            .operate("await", result.clone(), call, |answer| {
+            .operate("await", asked, call, |answer| {
                 let (_, held) = place.tickets.read(answer, Effect::Read, &mut result)?;
                 place.held = held;
                 place.value.clone_from(&result);

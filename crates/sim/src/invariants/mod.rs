@@ -7,6 +7,7 @@ mod acknowledged_survive;
 mod applied_rises;
 mod ephemerals_have_owners;
 mod exactly_once;
+mod grants_are_told;
 mod no_early_expiry;
 mod one_holder;
 mod one_leader;
@@ -15,6 +16,9 @@ mod reads_are_fresh;
 mod replicas_agree;
 mod tokens_rise;
 mod watches_fire_once;
+
+use std::cell::RefCell;
+use std::rc::Rc;
 
 use znode::Zxid;
 
@@ -35,6 +39,15 @@ impl World {
     pub fn at_least_ms(&self, ms: u64) -> u64 {
         ms * Clock::TRUE_RATE / self.fastest_rate.max(1)
     }
+}
+
+/// The time in which nothing goes wrong any more.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calm {
+    /// When it began.
+    pub from_ms: Option<u64>,
+    /// Grants that clients waited for in it, and were told of in time.
+    pub grants: u64,
 }
 
 /// Something that must always be true. Each hook may find that it is not, and says why.
@@ -78,12 +91,14 @@ pub trait Invariant {
 /// All of them.
 pub struct Invariants {
     all: Vec<Box<dyn Invariant>>,
+    calm: Rc<RefCell<Calm>>,
     acknowledged: u64,
 }
 
 impl Invariants {
     /// All of them, at the beginning.
     pub fn new(world: World) -> Invariants {
+        let calm = Rc::<RefCell<Calm>>::default();
         Invariants {
             all: vec![
                 Box::new(replicas_agree::ReplicasAgree),
@@ -98,7 +113,9 @@ impl Invariants {
                 Box::new(exactly_once::ExactlyOnce::default()),
                 Box::new(reads_are_fresh::ReadsAreFresh),
                 Box::new(watches_fire_once::WatchesFireOnce),
+                Box::new(grants_are_told::GrantsAreTold::new(Rc::clone(&calm))),
             ],
+            calm,
             acknowledged: 0,
         }
     }
@@ -106,6 +123,16 @@ impl Invariants {
     /// How many acknowledged writes were seen.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
+    }
+
+    /// From then on nothing goes wrong.
+    pub fn calm_from(&mut self, ms: u64) {
+        self.calm.borrow_mut().from_ms = Some(ms);
+    }
+
+    /// How many grants were waited for when nothing went wrong any more.
+    pub fn grants(&self) -> u64 {
+        self.calm.borrow().grants
     }
 
     /// Shows all of them a committed entry.

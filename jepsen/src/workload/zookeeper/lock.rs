@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{SESSION_TIMEOUT, any_version, at, create2, end, ensure, is_over, yes};
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
-use crate::workload::{ROOT, Work, epoch, make_root};
+use crate::workload::{ROOT, Work, epoch, make_root, waits};
 use crate::zookeeper::{Failure, Reply, Zk};
 
 /// How long an acquire waits in the queue.
@@ -56,7 +56,7 @@ impl Locks {
             Ok((_, created)) => created,
             Err(failure) => return (end(client, "acquire", value, Effect::Write, Err(failure)), None),
         };
-        let failure = match wait(zk, &lock, &created).await {
+        let failure = match wait(zk, &lock, &created, waits::next(WAIT, &mut client.rng)).await {
             Ok(reply) => {
                 let mut done = value;
                 done["token"] = created.stat.czxid.into();
@@ -109,8 +109,8 @@ async fn enqueue(zk: &Zk, lock: &str, id: u64) -> Result<(Reply, PathStat), Fail
 }
 
 /// Waits until no child of the lock is before this one: the answer that showed it.
-async fn wait(zk: &mut Zk, lock: &str, created: &PathStat) -> Result<Reply, Failure> {
-    let deadline = Instant::now() + WAIT;
+async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Result<Reply, Failure> {
+    let deadline = Instant::now() + time;
     let own = created.path.rsplit('/').next().unwrap_or_default();
     loop {
         let reply = zk.ask(Request::GetChildren(at(lock))).await?;

@@ -1,0 +1,141 @@
+//! A lock that is free is granted in time, and a wait ends in time: what all workloads with a lock promise while nothing is
+//! broken.
+//!
+//! A grant that is lost leaves a client waiting that holds the lock without knowing it, and all others behind it. So a client
+//! that waits is due as soon as no other one can be in its way: all that may stand before it have given back what they had,
+//! or wait themselves and were not told anything else.
+
+use std::collections::BTreeMap;
+
+use super::calm::Calm;
+use super::places::{Place, places};
+use crate::history::{Entry, Kind, Operation};
+use crate::verdict::Verdict;
+
+/// How long a free lock may take to be granted, and a wait to end when its time is over. While nothing is broken no session has
+/// to expire for it and nobody is elected: what is left is a commit, an event and an answer, some milliseconds. Three seconds
+/// are three elections (0.8 s each) more than that, for a machine on which several clusters run at once.
+pub const GRANT_MAX_NS: u64 = 3_000_000_000;
+
+/// Refusals after which a client does not wait any more: it has no ticket, or no session.
+const OVER: [&str; 5] = ["ticket-gone", "lock-not-held", "no-node", "session-expired", "auth-failed"];
+
+/// Judges `acquire` and `await` by what all clients did with the same locks.
+pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
+    let calm = Calm::new(entries, operations);
+    let places = places(operations);
+    let mut by_lock: BTreeMap<&str, Vec<&Place<'_>>> = BTreeMap::new();
+    for place in &places {
+        place.parts.iter().for_each(|part| by_lock.entry(part.lock).or_default().push(place));
+    }
+    let (mut granted, mut slowest_ns) = (0, 0);
+    for place in &places {
+        let others = others(place, &by_lock);
+        for request in place.requests.iter().copied().filter(|request| request.f != "enqueue") {
+            let Some(judged) = judge(place, request, &others, &calm) else { continue };
+            match judged {
+                Judged::Lost { due, in_the_way } => found(place, request, due, &in_the_way, verdict),
+                Judged::InTime { took_ns } => {
+                    granted += 1;
+                    slowest_ns = took_ns.max(slowest_ns);
+                }
+            }
+        }
+    }
+    verdict.figure("granted-in-time", granted);
+    verdict.figure("slowest-grant-ms", slowest_ns / 1_000_000);
+    check_ends(entries, operations, &calm, verdict);
+}
+
+enum Judged<'a> {
+    /// It was due then, and was not granted in time. Those that waited as well.
+    Lost { due: u64, in_the_way: Vec<&'a Operation> },
+    /// The lock became free while it waited, and it was told so soon.
+    InTime { took_ns: u64 },
+}
+
+/// All that may stand before a place at any time.
+fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'a>>>) -> Vec<&'p Place<'a>> {
+    let of = place.parts.iter().flat_map(|part| &by_lock[part.lock]).copied();
+    let mut others: Vec<&Place<'_>> = of.filter(|other| place.may_wait_for(other)).collect();
+    others.sort_by_key(|other| (other.from, other.owner));
+    others.dedup_by(|one, other| std::ptr::eq(*one, *other));
+    others
+}
+
+/// What is to be said of a request that waited; `None` when it was not due, or something was broken.
+fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], calm: &Calm) -> Option<Judged<'a>> {
+    let (call, end) = request.time;
+    if request.error.as_deref().is_some_and(|error| OVER.contains(&error)) {
+        return None;
+    }
+    // One who asks again is in the queue since it was told its place.
+    let queued = if request.f == "await" { place.told } else { call };
+    let free = free_since(place, others, queued.min(call), end)?;
+    let granted = place.held == Some(end);
+    let mut due = free.max(queued);
+    if granted {
+        due = due.max(call);
+    }
+    // What was due before the calm is due when the calm begins.
+    let late = |due: u64| end > due.saturating_add(GRANT_MAX_NS);
+    let due = if calm.covers(due, due) { due } else { due.max(calm.since(end).unwrap_or(u64::MAX)) };
+    if late(due) && calm.covers(due, due + GRANT_MAX_NS) {
+        let there = others.iter().filter(|other| other.from < end && due < other.gone);
+        let in_the_way = there.filter_map(|other| other.requests.last().copied()).collect();
+        return Some(Judged::Lost { due, in_the_way });
+    }
+    let became_free = granted && free > call && due <= end && !late(due) && calm.covers(due, end);
+    became_free.then(|| Judged::InTime { took_ns: end - due })
+}
+
+/// Since when, at the end of `from..end`, nothing is in the way of a place; `None` when something still is.
+fn free_since(place: &Place<'_>, others: &[&Place<'_>], from: u64, end: u64) -> Option<u64> {
+    let there: Vec<&Place<'_>> = others.iter().copied().filter(|other| other.from < end && other.gone > from).collect();
+    let mut moments: Vec<u64> = there.iter().flat_map(|other| other.moments()).collect();
+    moments.retain(|at| from < *at && *at < end);
+    moments.push(from);
+    moments.sort_unstable();
+    moments.dedup();
+    let mut free = None;
+    for at in moments.into_iter().rev() {
+        if place.is_blocked(&there, at) {
+            return free;
+        }
+        free = Some(at);
+    }
+    free
+}
+
+fn found(place: &Place<'_>, request: &Operation, due: u64, others: &[&Operation], verdict: &mut Verdict) {
+    let (lock, owner) = (place.parts[0].lock, place.owner);
+    let (due_ms, after_ms) = (due / 1_000_000, (request.time.1 - due) / 1_000_000);
+    let told = if place.held == Some(request.time.1) { "was told only" } else { "was not told" };
+    let detail = format!("{lock}: session {owner} could have it from {due_ms} ms on, and {told} {after_ms} ms later");
+    let mut part = others.to_vec();
+    part.extend(place.requests.iter().filter(|before| before.call <= request.call).rev().take(2));
+    verdict.found("lost-grant", detail, &part);
+}
+
+/// A wait ends when its time is over: `wait_ms`. The client gives up some time later, `timed-out`; the node must have had other
+/// answers for others meanwhile.
+fn check_ends(entries: &[Entry], operations: &[Operation], calm: &Calm, verdict: &mut Verdict) {
+    let ends = entries.iter().filter(|entry| entry.kind != Kind::Invoke).map(|entry| (entry.time, entry));
+    let ends: BTreeMap<u64, &Entry> = ends.collect();
+    let (mut waits, mut ended) = (0, 0);
+    for operation in operations {
+        let Some(wait_ms) = operation.number("wait_ms") else { continue };
+        waits += 1;
+        let (over, end) = (operation.time.0 + wait_ms * 1_000_000, operation.time.1);
+        let node = ends.get(&end).and_then(|entry| entry.node);
+        if operation.error.as_deref() != Some("timed-out") {
+            ended += u64::from(node.is_some() && calm.covers(operation.time.0, end));
+        } else if let Some(node) = node.filter(|node| calm.covers(over, end) && calm.answers(*node, over, end)) {
+            let detail = format!("node {node} had not ended a wait of {wait_ms} ms when the client gave up");
+            verdict.found("endless-wait", detail, &[operation]);
+        }
+    }
+    if waits > 0 {
+        verdict.figure("waits-ended", ended);
+    }
+}

@@ -1,0 +1,230 @@
+//! Places in the queues of locks: from when to when a session may stand in one, and when it asks for it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::history::{Kind, Operation};
+
+/// Refusals that say that the session has ended, and with it all that it had.
+const SESSION_OVER: [&str; 2] = ["session-expired", "auth-failed"];
+/// Refusals that say that a ticket has gone, whatever became of the session.
+const TICKET_OVER: [&str; 3] = ["ticket-gone", "lock-not-held", "no-node"];
+
+/// One of the locks of a place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Part<'a> {
+    pub(super) lock: &'a str,
+    /// Together with other readers.
+    shared: bool,
+    /// How many permits of how many, in a semaphore.
+    permits: Option<(u64, u64)>,
+}
+
+/// A place that a session has, or may have, in the queue of a lock or of several. Times are nanoseconds since the run began.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub(super) owner: u64,
+    pub(super) parts: Vec<Part<'a>>,
+    mode: Option<&'a str>,
+    /// When it was asked for.
+    pub(super) from: u64,
+    /// From when on all that comes later stands behind it; `u64::MAX` when its client never heard where it stands.
+    pub(super) told: u64,
+    /// From when on it is gone for sure.
+    pub(super) gone: u64,
+    /// Comes before others that asked earlier.
+    passes: bool,
+    /// Others that asked later may come before it.
+    may_be_passed: bool,
+    /// What waited for it, or may have: while one of them is under way, its client does not know that it holds.
+    pub(super) requests: Vec<&'a Operation>,
+    /// When its client was last told that it waits. What holds goes on to hold, so it had not held before.
+    waits_until: u64,
+    /// When its client was told that it holds.
+    pub(super) held: Option<u64>,
+    /// The token that it was told, of a single lock.
+    token: Option<u64>,
+}
+
+impl<'a> Place<'a> {
+    /// Whether the other one may ever stand before it.
+    pub(super) fn may_wait_for(&self, other: &Place<'_>) -> bool {
+        let behind = self.told < other.from && !other.passes && !self.may_be_passed;
+        other.owner != self.owner && !behind && other.gone > self.from
+    }
+
+    /// When what is known of it changes.
+    pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
+        let asks = self.requests.iter().flat_map(|request| [request.time.0, request.time.1]);
+        asks.chain([self.from, self.waits_until, self.gone])
+    }
+
+    fn is_there(&self, at: u64) -> bool {
+        self.from <= at && at < self.gone
+    }
+
+    /// Whether it waits at this time for sure, or its client for an answer that may be the grant.
+    fn asks(&self, at: u64) -> bool {
+        if at < self.waits_until {
+            return true;
+        }
+        let after = self.requests.partition_point(|request| request.time.0 <= at);
+        after.checked_sub(1).is_some_and(|last| at < self.requests[last].time.1)
+    }
+
+    /// Whether others may be in the way of its grant, from this time to the next moment of one of them.
+    pub(super) fn is_blocked(&self, others: &[&Place<'_>], at: u64) -> bool {
+        let there = || others.iter().filter(|other| other.is_there(at));
+        if there().all(|other| self.fits_beside(other)) && self.has_room(others, at) {
+            return false;
+        }
+        // Several locks at once wait for each other in ways that are not followed here.
+        let several = self.parts.len() > 1 || there().any(|other| other.parts.len() > 1);
+        several || there().any(|other| !other.asks(at))
+    }
+
+    /// Whether the two may hold at the same time, as far as there is room.
+    fn fits_beside(&self, other: &Place<'_>) -> bool {
+        let pairs = self.parts.iter().flat_map(|own| other.parts.iter().map(move |part| (own, part)));
+        let mut meeting = pairs.filter(|(own, part)| own.lock == part.lock);
+        meeting.all(|(own, part)| own.shared && part.shared || own.permits.is_some() && part.permits.is_some())
+    }
+
+    /// Whether all permits that others have or want leave enough.
+    fn has_room(&self, others: &[&Place<'_>], at: u64) -> bool {
+        self.parts.iter().all(|own| {
+            let Some((permits, limit)) = own.permits else { return true };
+            let there = others.iter().filter(|other| other.is_there(at)).flat_map(|other| &other.parts);
+            let taken: u64 = there.filter(|part| part.lock == own.lock).filter_map(|part| Some(part.permits?.0)).sum();
+            taken + permits <= limit
+        })
+    }
+}
+
+fn part(value: &Value) -> Option<Part<'_>> {
+    let number = |name: &str| value[name].as_u64();
+    let shared = value["mode"] == "read";
+    Some(Part { lock: value["lock"].as_str()?, shared, permits: number("permits").zip(number("limit")) })
+}
+
+/// The locks that an operation names.
+fn parts(operation: &Operation) -> Vec<Part<'_>> {
+    match operation.argument.get("locks").and_then(Value::as_array) {
+        Some(locks) => locks.iter().filter_map(part).collect(),
+        None => part(&operation.argument).into_iter().collect(),
+    }
+}
+
+fn is_granted(operation: &Operation) -> bool {
+    let several = || operation.result.get("locks").and_then(|locks| locks.get(0)?.get("token")?.as_u64());
+    operation.is_ok() && operation.result.get("token").and_then(Value::as_u64).or_else(several).is_some()
+}
+
+/// Finds the places in `acquire`, `enqueue`, `upgrade` and `downgrade`; `await` asks for one again; `release` and `close` give
+/// them back.
+pub(super) fn places(operations: &[Operation]) -> Vec<Place<'_>> {
+    let mut places = Vec::new();
+    let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for operation in operations {
+        let Some(owner) = operation.number("owner") else { continue };
+        let open = open.entry(owner).or_default();
+        match operation.f.as_str() {
+            "acquire" | "enqueue" | "upgrade" | "downgrade" => take(operation, owner, open, &mut places),
+            "await" => ask_again(operation, open, &mut places),
+            _ => {}
+        }
+        open.retain(|i| {
+            let ends = ends(operation, &places[*i]);
+            if ends {
+                places[*i].gone = operation.time.1;
+            }
+            !ends
+        });
+    }
+    displace(&mut places);
+    places
+}
+
+/// A grant proves that those are gone who held before it and cannot hold beside it: the client of one whose session has expired may
+/// hear of that later, or never.
+fn displace(places: &mut [Place<'_>]) {
+    let mut by_lock: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (i, place) in places.iter().enumerate() {
+        if let ([part], Some(_), Some(_)) = (&place.parts[..], place.held, place.token)
+            && part.permits.is_none()
+        {
+            by_lock.entry(part.lock).or_default().push(i);
+        }
+    }
+    for holders in by_lock.values() {
+        for holder in holders {
+            let place = &places[*holder];
+            let follows = |next: &&Place<'_>| {
+                next.owner != place.owner
+                    && next.token > place.token
+                    && next.held > place.held
+                    && !place.fits_beside(next)
+            };
+            let next = holders.iter().map(|next| &places[*next]).filter(follows).filter_map(|next| next.held).min();
+            places[*holder].gone = next.map_or(place.gone, |next| place.gone.min(next));
+        }
+    }
+}
+
+fn take<'a>(operation: &'a Operation, owner: u64, open: &mut Vec<usize>, places: &mut Vec<Place<'a>>) {
+    let (parts, mode) = (parts(operation), operation.argument.get("mode").and_then(Value::as_str));
+    let again = |i: &usize| places[*i].parts == parts && places[*i].mode == mode;
+    // One more hold of what it has.
+    if parts.is_empty() || open.iter().any(again) {
+        return;
+    }
+    let kept = operation.f != "acquire" && operation.is_ok();
+    let failed = operation.outcome == Kind::Fail;
+    if !failed {
+        open.push(places.len());
+    }
+    places.push(Place {
+        owner,
+        parts,
+        mode,
+        from: operation.time.0,
+        told: if kept { operation.time.1 } else { u64::MAX },
+        gone: if failed { operation.time.1 } else { u64::MAX },
+        passes: matches!(operation.f.as_str(), "upgrade" | "downgrade"),
+        may_be_passed: operation.argument["policy"] == "backfill",
+        requests: vec![operation],
+        waits_until: if kept && !is_granted(operation) { operation.time.1 } else { 0 },
+        held: is_granted(operation).then_some(operation.time.1),
+        token: operation.result.get("token").and_then(Value::as_u64),
+    });
+}
+
+fn ask_again<'a>(operation: &'a Operation, open: &[usize], places: &mut [Place<'a>]) {
+    let (parts, mode) = (parts(operation), operation.argument.get("mode").and_then(Value::as_str));
+    for i in open {
+        let place = &mut places[*i];
+        if place.mode == mode && place.parts.iter().map(|part| part.lock).eq(parts.iter().map(|part| part.lock)) {
+            place.requests.push(operation);
+            if is_granted(operation) {
+                place.held.get_or_insert(operation.time.1);
+                place.token = operation.result.get("token").and_then(Value::as_u64);
+            } else if operation.is_ok() {
+                place.waits_until = operation.time.1;
+            }
+        }
+    }
+}
+
+/// Whether a place of the operation's owner is gone when the operation has ended.
+fn ends(operation: &Operation, place: &Place<'_>) -> bool {
+    let error = operation.error.as_deref().unwrap_or_default();
+    if SESSION_OVER.contains(&error) || operation.f == "close" && operation.is_ok() {
+        return true;
+    }
+    let mode = operation.argument.get("mode").and_then(Value::as_str);
+    let of_place = parts(operation).iter().any(|part| place.parts.iter().any(|its| its.lock == part.lock))
+        && (mode.is_none() || mode == place.mode);
+    let given_back = operation.f == "release" && operation.is_ok() && operation.number("holds").unwrap_or(0) == 0;
+    of_place && (given_back || TICKET_OVER.contains(&error))
+}

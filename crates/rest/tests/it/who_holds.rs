@@ -103,6 +103,7 @@ async fn a_try_says_who_holds_the_lock() {
     let headers = [("zlock-session", &*second), ("content-type", "application/json")];
     let refused = node.call(Method::POST, "/v1/multilocks", &headers, both).await.expect_problem(409, "not-acquired");
     assert_eq!(refused.body["holder"]["session"], first_id);
+    assert!(text(&refused, "detail").starts_with(&format!("the lock /l is held by session {first_id} \"nightly\" (")));
     node.in_session(&first, Method::POST, "/v1/simple-locks/s?owner=o").await.expect(200);
     let refused = node.in_session(&second, Method::POST, "/v1/simple-locks/s?owner=o").await;
     let refused = refused.expect_problem(409, "not-acquired");

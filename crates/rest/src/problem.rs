@@ -451,3 +451,6 @@ fn error_name(error: znode::Error) -> &'static str {
         E::OutOfTurn => "OutOfTurn",
     }
 }
+
+#[cfg(test)]
+mod tests;

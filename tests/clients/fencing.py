@@ -130,7 +130,7 @@ def behind_nginx(cache, node, http, directory):
 
     def put(token, path=""):
         # Headers of the client's that would change the question, if they came through.
-        headers = {"Origin": "http://evil.example", "Zlock-Lock": "/mine", "If-Lock": "/mine;1", "Consistency": "local"}
+        headers = {"Origin": "http://evil.example", "Authorization": "Basic !", "Zlock-Lock": "/mine", "If-Lock": "/mine;1", "Consistency": "local"}
         headers.update({} if token is None else {"Zlock-Token": token})
         return ask("PUT", front + path, headers, b"paid")[0]
 

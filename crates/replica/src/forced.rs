@@ -1,4 +1,5 @@
-//! Locks that are taken from their sessions by others: a lock node that another client deletes, and one that is revoked.
+//! Locks that are taken from their sessions by others, and places in their queues: a lock node that another client deletes,
+//! and one that is revoked.
 //!
 //! Every node finds them as it applies entries, and tells of them when the state behind the entries is published.
 
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use znode::lock::{self, PastTicket};
+use znode::lock::{self, LockStatus, Naming, PastTicket};
 use znode::{
     Actor, Applied, InTurn, Kind, Op, Proven, ProvenOp, ReapCandidate, Reply, Request, SessionId, State, TurnOp, ZPath,
     ZnodeOp, Zxid,
@@ -26,6 +27,8 @@ pub(crate) struct Forced {
     ticket: ZPath,
     /// Whose it was, as far as that is remembered.
     session: Option<SessionId>,
+    /// Whether it waited; else it held its lock.
+    waited: bool,
     how: How,
     by: Actor,
     zxid: Zxid,
@@ -44,13 +47,22 @@ enum How {
 /// What an entry may take from others, as the state was before it.
 pub(crate) enum Suspect {
     /// Lock nodes of others that it deletes.
-    Deletes(Vec<(ZPath, SessionId)>),
+    Deletes(Vec<Ticket>),
     Revokes {
         deadline_ms: Option<u32>,
         own: Option<SessionId>,
+        /// A ticket that waits; not the lock, of which those are meant that hold.
+        waited: bool,
     },
     /// Lock nodes whose time to be given back may be over.
-    Reaps(Vec<(ReapCandidate, SessionId)>),
+    Reaps(Vec<(ReapCandidate, Ticket)>),
+}
+
+/// A ticket as it was before an entry.
+pub(crate) struct Ticket {
+    path: ZPath,
+    session: SessionId,
+    waited: bool,
 }
 
 impl Suspect {
@@ -63,14 +75,17 @@ impl Suspect {
             Op::Multi(ops)
             | Op::Proven(Proven { op: ProvenOp::Multi(ops), .. })
             | Op::InTurn(InTurn { op: TurnOp::Multi(ops), .. }) => Suspect::deletes(state, request, ops),
-            Op::Revoke { deadline_ms, .. } | Op::Proven(Proven { op: ProvenOp::Revoke { deadline_ms, .. }, .. }) => {
-                Some(Suspect::Revokes { deadline_ms: *deadline_ms, own: session_of(request) })
+            Op::Revoke { path, deadline_ms }
+            | Op::Proven(Proven { op: ProvenOp::Revoke { path, deadline_ms }, .. }) => {
+                let (own, waited) = (session_of(request), waits(state, path));
+                Some(Suspect::Revokes { deadline_ms: *deadline_ms, own, waited })
             }
             Op::Reap { candidates } => {
                 let due = |candidate: &ReapCandidate| {
                     let due = lock::revocation(state, &candidate.path)?.due_ms;
                     let session = due.and_then(|_| owner(state, &candidate.path))?;
-                    Some((candidate.clone(), session))
+                    let (path, waited) = (candidate.path.clone(), waits(state, &candidate.path));
+                    Some((candidate.clone(), Ticket { path, session, waited }))
                 };
                 let due: Vec<_> = candidates.iter().filter_map(due).collect();
                 (!due.is_empty()).then_some(Suspect::Reaps(due))
@@ -83,8 +98,8 @@ impl Suspect {
         let own = session_of(request);
         let taken = |op: &ZnodeOp| {
             let ZnodeOp::Delete { path, .. } = op else { return None };
-            let owner = owner(state, path).filter(|owner| Some(*owner) != own)?;
-            Some((path.clone(), owner))
+            let session = owner(state, path).filter(|owner| Some(*owner) != own && is_lock_node(state, path))?;
+            Some(Ticket { path: path.clone(), session, waited: waits(state, path) })
         };
         let taken: Vec<_> = ops.iter().filter_map(taken).collect();
         (!taken.is_empty()).then_some(Suspect::Deletes(taken))
@@ -95,35 +110,37 @@ impl Suspect {
         let Some(reply) = applied.reply.as_ref().ok().filter(|_| applied.zxid == zxid) else { return Vec::new() };
         match self {
             Suspect::Deletes(taken) => {
-                let forced = |(ticket, session)| {
-                    let by = ended_by(state, &ticket);
-                    Forced { ticket, session: Some(session), how: How::Deleted, by, zxid }
-                };
-                taken.into_iter().map(forced).collect()
+                taken.into_iter().map(|ticket| ticket.taken(How::Deleted, state, zxid)).collect()
             }
-            Suspect::Revokes { deadline_ms, own } => {
+            Suspect::Revokes { deadline_ms, own, waited } => {
                 let Reply::Revoking { tickets } = reply else { return Vec::new() };
                 let how = if deadline_ms == Some(0) { How::Revoked } else { How::Asked { deadline_ms } };
                 let forced = |ticket: &ZPath| {
                     let session = owner(state, ticket).or_else(|| past(state, ticket).map(|past| past.session));
                     let asked = lock::revocation(state, ticket).map(|asked| asked.by.clone());
                     let by = asked.unwrap_or_else(|| ended_by(state, ticket));
-                    Forced { ticket: ticket.clone(), session, how, by, zxid }
+                    Forced { ticket: ticket.clone(), session, waited, how, by, zxid }
                 };
                 // A session that gives up a ticket of its own so takes nothing from another.
                 let others = |forced: &Forced| forced.session.is_none() || forced.session != own;
                 tickets.iter().map(forced).filter(others).collect()
             }
             Suspect::Reaps(due) => {
-                let gone = |(candidate, session): (ReapCandidate, SessionId)| {
+                let gone = |(candidate, ticket): (ReapCandidate, Ticket)| {
                     let node = state.node(&candidate.path);
                     let is_gone = node.is_none_or(|node| node.stat().czxid != candidate.czxid);
-                    let (ticket, session, how) = (candidate.path, Some(session), How::Revoked);
-                    is_gone.then(|| Forced { by: ended_by(state, &ticket), ticket, session, how, zxid })
+                    is_gone.then(|| ticket.taken(How::Revoked, state, zxid))
                 };
                 due.into_iter().filter_map(gone).collect()
             }
         }
+    }
+}
+
+impl Ticket {
+    fn taken(self, how: How, state: &State, zxid: Zxid) -> Forced {
+        let Ticket { path, session, waited } = self;
+        Forced { by: ended_by(state, &path), ticket: path, session: Some(session), waited, how, zxid }
     }
 }
 
@@ -140,6 +157,18 @@ fn owner(state: &State, path: &ZPath) -> Option<SessionId> {
         Kind::Ephemeral { owner } if !lingers => Some(owner),
         _ => None,
     }
+}
+
+/// Whether a znode is there to queue for a lock: an acquire made it, or it is named as the libraries of ZooKeeper name theirs.
+/// Any other znode of a client may end in ten digits, too, and be the first of its kind.
+fn is_lock_node(state: &State, path: &ZPath) -> bool {
+    let acquired = state.node(path).is_some_and(|node| node.contender().is_some());
+    acquired || !matches!(Naming::of(path.name()), Naming::Dash | Naming::Other)
+}
+
+/// Whether a ticket has not come to hold.
+fn waits(state: &State, ticket: &ZPath) -> bool {
+    matches!(lock::status(state, ticket), Ok(LockStatus::Waiting { .. }))
 }
 
 /// A ticket that is gone, as far as its lock remembers.
@@ -205,10 +234,11 @@ fn some(text: &str) -> Option<&str> {
 }
 
 fn line(forced: &Forced, untold: u64) {
-    let Forced { ticket, session, how, by, zxid } = forced;
+    let Forced { ticket, session, waited, how, by, zxid } = forced;
     let (session, by_session) = (session.map(|session| session.0), by.session.map(|session| session.0));
     let (by_label, by_identity) = (some(&by.label), some(&by.identity));
     let (by_addr, zxid) = (by.client.address.map(|addr| addr.to_string()), zxid.0);
+    let message = message(*how, *waited);
     match how {
         How::Asked { deadline_ms } => tracing::info!(
             ticket = ticket.as_str(),
@@ -220,7 +250,7 @@ fn line(forced: &Forced, untold: u64) {
             by_identity,
             untold,
             zxid,
-            "a session is asked to give a lock up"
+            "{message}"
         ),
         How::Deleted | How::Revoked => {
             let how = if *how == How::Deleted { "deleted" } else { "revoked" };
@@ -234,16 +264,27 @@ fn line(forced: &Forced, untold: u64) {
                 by_identity,
                 untold,
                 zxid,
-                "a lock was taken from its session"
+                "{message}"
             );
         }
+    }
+}
+
+/// A session that waited has lost a place in a queue, and no lock.
+fn message(how: How, waited: bool) -> &'static str {
+    match (how, waited) {
+        (How::Asked { .. }, false) => "a session is asked to give a lock up",
+        (How::Asked { .. }, true) => "a session is asked to give a ticket up that waits",
+        (How::Deleted | How::Revoked, false) => "a lock was taken from its session",
+        (How::Deleted | How::Revoked, true) => "a ticket that waited was taken from its session",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use znode::{
-        Acquire, Attempt, ClientInfo, Credential, Idempotency, Identity, LockMode, LogPosition, RequestKey, Term, Txn,
+        Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Idempotency, Identity, LockMode,
+        LogPosition, RequestKey, Term, Txn,
     };
 
     use super::*;
@@ -321,25 +362,83 @@ mod tests {
         let (label, identity) = ("cleaner".to_owned(), "digest:ann".to_owned());
         let by = Actor { session: Some(admin.session), label, identity, client };
         let session = Some(holder.session);
-        let deleted = Forced { ticket, session, how: How::Deleted, by: by.clone(), zxid: Zxid(scene.zxid) };
+        let (waited, zxid) = (false, Zxid(scene.zxid));
+        let deleted = Forced { ticket, session, waited, how: How::Deleted, by: by.clone(), zxid };
         assert_eq!(std::mem::take(&mut scene.forced), [deleted]);
 
         let ticket = scene.acquire(holder);
         scene.ask(admin, Op::Revoke { path: ZPath::parse("/l").unwrap(), deadline_ms: Some(0) });
         let by = Actor { identity: String::new(), ..by };
-        let revoked = Forced { ticket, session, how: How::Revoked, by: by.clone(), zxid: Zxid(scene.zxid) };
+        let revoked = Forced { ticket, session, waited, how: How::Revoked, by: by.clone(), zxid: Zxid(scene.zxid) };
         assert_eq!(std::mem::take(&mut scene.forced), [revoked]);
 
         let ticket = scene.acquire(holder);
         scene.ask(admin, Op::Revoke { path: ticket.clone(), deadline_ms: Some(500) });
         let how = How::Asked { deadline_ms: Some(500) };
-        let asked = Forced { ticket: ticket.clone(), session, how, by: by.clone(), zxid: Zxid(scene.zxid) };
+        let asked = Forced { ticket: ticket.clone(), session, waited, how, by: by.clone(), zxid: Zxid(scene.zxid) };
         assert_eq!(std::mem::take(&mut scene.forced), [asked]);
         scene.time_ms = 501;
         let candidates = scene.state.reap_candidates(501, 10);
         scene.apply(Request::new(Op::Reap { candidates }));
-        let revoked = Forced { ticket, session, how: How::Revoked, by, zxid: Zxid(scene.zxid) };
+        let revoked = Forced { ticket, session, waited, how: How::Revoked, by, zxid: Zxid(scene.zxid) };
         assert_eq!(std::mem::take(&mut scene.forced), [revoked]);
+    }
+
+    /// The scene's tickets as they would be told: their messages, and what they are.
+    fn told(scene: &mut Scene) -> Vec<(&'static str, String)> {
+        let told = |forced: Forced| (message(forced.how, forced.waited), forced.ticket.name().to_owned());
+        std::mem::take(&mut scene.forced).into_iter().map(told).collect()
+    }
+
+    /// Of its own making, as a client of ZooKeeper.
+    fn make(scene: &mut Scene, credential: Credential, parent: &ZPath, name: &str) -> ZPath {
+        let (parent, name, mode) = (parent.clone(), name.to_owned(), CreateMode::EphemeralSequential);
+        let create = Create { parent, name, data: Vec::new(), mode, acl: Acl::open() };
+        let request = Request { credential: Some(credential), ..Request::new(Op::Znode(ZnodeOp::Create(create))) };
+        let Reply::Created { path, .. } = scene.apply(request) else { panic!("no znode") };
+        path
+    }
+
+    #[test]
+    fn a_znode_that_is_no_lock_node_is_not_told_and_a_ticket_that_waits_is_no_lock() {
+        let mut scene = Scene::default();
+        let (client, admin) = (scene.open("client"), scene.open("cleaner"));
+        let lock = ZPath::parse("/l").unwrap();
+        // Any number of things end in ten digits: the first of them would be taken for a holder.
+        for name in ["task-", "task", "n"] {
+            let task = make(&mut scene, client, &ZPath::root(), name);
+            scene.ask(admin, Op::Znode(delete(&task)));
+        }
+        assert_eq!(scene.forced, []);
+
+        const LOST: &str = "a lock was taken from its session";
+        const PLACE_LOST: &str = "a ticket that waited was taken from its session";
+        let holds = scene.acquire(client);
+        let waits = scene.acquire(client);
+        let by_hand = make(&mut scene, client, &lock, "_c_x-lock-");
+        for (ticket, message) in [(&waits, PLACE_LOST), (&by_hand, PLACE_LOST), (&holds, LOST)] {
+            scene.ask(admin, Op::Znode(delete(ticket)));
+            assert_eq!(told(&mut scene), [(message, ticket.name().to_owned())]);
+        }
+        let by_hand = make(&mut scene, client, &lock, "_c_x-lock-");
+        scene.ask(admin, Op::Znode(delete(&by_hand)));
+        assert_eq!(told(&mut scene), [(LOST, by_hand.name().to_owned())]);
+
+        // The same where they are asked for, and where they are revoked.
+        let (holds, waits) = (scene.acquire(client), scene.acquire(client));
+        let revoke = |path: &ZPath, ms| Op::Revoke { path: path.clone(), deadline_ms: Some(ms) };
+        scene.ask(admin, revoke(&waits, 500));
+        let waiting = waits.name().to_owned();
+        assert_eq!(told(&mut scene), [("a session is asked to give a ticket up that waits", waiting.clone())]);
+        scene.time_ms += 501;
+        let candidates = scene.state.reap_candidates(scene.time_ms, 10);
+        scene.apply(Request::new(Op::Reap { candidates }));
+        assert_eq!(told(&mut scene), [(PLACE_LOST, waiting)]);
+        let waits = scene.acquire(client);
+        scene.ask(admin, revoke(&waits, 0));
+        assert_eq!(told(&mut scene), [(PLACE_LOST, waits.name().to_owned())]);
+        scene.ask(admin, revoke(&lock, 0));
+        assert_eq!(told(&mut scene), [(LOST, holds.name().to_owned())]);
     }
 
     #[test]
@@ -348,6 +447,7 @@ mod tests {
         let one = Forced {
             ticket: ZPath::parse("/l/lock-0000000001").unwrap(),
             session: None,
+            waited: false,
             how: How::Deleted,
             by: Actor::default(),
             zxid: Zxid(1),

@@ -30,8 +30,9 @@ use crate::words;
 /// What to do about `blocked-by-own-session`.
 const BLOCKED: &str = "an earlier acquire of this session, also without Idempotency-Key and owner, holds the lock or waits \
     for it with the ticket `path`, perhaps by way of a node that has died; resume that ticket, delete it, or say \
-    replace=true to give back all such tickets of the lock. Acquires that are to be told apart give an Idempotency-Key \
-    or an owner";
+    replace=true to give back all such tickets of the lock. Where the connection of that acquire has just broken, its \
+    ticket is about to be withdrawn: say replace=true, or ask again. Acquires that are to be told apart give an \
+    Idempotency-Key or an owner";
 
 /// What a waiting ticket came to.
 pub(crate) enum Waited {

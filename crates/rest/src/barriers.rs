@@ -9,6 +9,7 @@ use znode::{CreateMode, Error, Op, State, ZPath, Zxid};
 
 use crate::access::check_readable;
 use crate::call::{Answer, Call, json};
+use crate::caller::key_text;
 use crate::own_znode::{self, child};
 use crate::problem::Problem;
 use crate::wait::Wait;
@@ -76,7 +77,7 @@ pub(crate) async fn pass(mut call: Call) -> Answer {
 #[utoipa::path(post, path = "/v1/double-barriers/{path}", operation_id = "doubleBarriersEnter", tag = "barriers",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("count" = Option<u32>, Query, description = "how many members it takes, the same for all; needed, here or in the body"),
-        ("member" = Option<String>, Query, description = "a name; the idempotency key, or a UUID, when absent"),
+        ("member" = Option<String>, Query, description = "a name; when absent, the text of the Idempotency-Key, or a UUID"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try"),
         ("keep" = Option<bool>, Query, description = "stay a member when the wait ends")),
     responses((status = 200, description = "All have entered", body = DoubleBarrier),
@@ -90,11 +91,10 @@ pub(crate) async fn enter(mut call: Call) -> Answer {
     let named = call.query.take("member")?;
     let keep = call.query.flag("keep")?;
     std::mem::take(&mut call.query).finish()?;
-    let key = call.caller.key.map(|key| key.to_string());
-    let member = named.or(key).unwrap_or_else(|| Uuid::new_v4().to_string());
-    let (own, ready) = (child(&path, "member", &member)?, child(&path, "member", READY)?);
+    let (from, member) = member_or_key(&call, named)?;
+    let (own, ready) = (child(&path, from, &member)?, child(&path, "member", READY)?);
     if member == READY {
-        return Err(Problem::bad("member", "the name is taken"));
+        return Err(Problem::bad(from, "the name is taken"));
     }
     own_znode::make(&call, &own, Vec::new()).await?;
     let gathering = Gathering { path, member, own, ready, count };
@@ -111,6 +111,16 @@ pub(crate) async fn enter(mut call: Call) -> Answer {
         Err(problem) if keyed && problem.outcome() != Outcome::Refused => Err(problem.behind_a_write()),
         Err(problem) => gathering.take_out(&call, Some(problem)).await,
     }
+}
+
+/// What names a member, and its name: as the request says it, or else its key.
+fn member_or_key(call: &Call, named: Option<String>) -> Result<(&'static str, String), Problem> {
+    let key = key_text(call.headers())?;
+    Ok(match (named, key) {
+        (Some(member), _) => ("member", member),
+        (None, Some(key)) => ("Idempotency-Key, which names the member where `member` is absent", key.to_owned()),
+        (None, None) => ("member", Uuid::new_v4().to_string()),
+    })
 }
 
 /// A double barrier, and who enters it.

@@ -253,7 +253,7 @@ fn may_end_tickets(op: &Op) -> bool {
 
 /// Reads what a client is sending anyway, for a moment: an answer that comes while it still sends is lost when the
 /// connection is closed under it.
-async fn pass_over(mut body: Body) {
+pub(crate) async fn pass_over(mut body: Body) {
     const BYTES_MAX: usize = 16 << 20;
     const TIME_MAX: Duration = Duration::from_secs(1);
     let read = async {

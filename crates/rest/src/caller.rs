@@ -64,10 +64,19 @@ pub(crate) fn secret_hash(key: &SessionKey) -> [u8; 32] {
 /// Characters of a key that is no UUID.
 const KEY_CHARS_MAX: usize = 128;
 
-fn request_key(from: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
-    let Some(text) = text(from, headers::IDEMPOTENCY_KEY)? else { return Ok(None) };
+/// The key as the client wrote it: a name for what else gives the request none.
+pub(crate) fn key_text(from: &HeaderMap) -> Result<Option<&str>, Problem> {
     // The draft standard writes the key as a quoted string.
-    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let bare = |text| unquoted(text).unwrap_or(text);
+    Ok(text(from, headers::IDEMPOTENCY_KEY)?.map(bare))
+}
+
+fn unquoted(text: &str) -> Option<&str> {
+    text.strip_prefix('"')?.strip_suffix('"')
+}
+
+fn request_key(from: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
+    let Some(text) = key_text(from)? else { return Ok(None) };
     if let Ok(uuid) = Uuid::try_parse(text) {
         return Ok(Some(RequestKey(uuid.into_bytes())));
     }
@@ -108,7 +117,7 @@ fn version(from: &HeaderMap) -> Result<i32, Problem> {
     if text == "*" {
         return Ok(-1);
     }
-    let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let bare = unquoted(text).unwrap_or(text);
     let plain = !bare.starts_with(['+', '-']);
     bare.parse().ok().filter(|_| plain).ok_or_else(|| Problem::bad("If-Match", "one version, as `ETag` answered it"))
 }

@@ -5,16 +5,17 @@
 //! configured to leave that header out.
 
 use axum::body::Body;
-use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use replica::Consistency;
 use zlock_client::api::{ProblemType, headers};
-use znode::{FencingToken, ZPath, lock};
+use znode::{FencingToken, Identity, ZPath, lock};
 
 use crate::access::check_readable;
-use crate::call::{Answer, Call, WithBody};
+use crate::call::{Answer, WithBody, pass_over};
 use crate::door::{AtZxid, Door};
+use crate::identity::identities_by;
 use crate::problem::Problem;
 
 /// Says whether a token is a present holder's: 204, else 403.
@@ -30,19 +31,25 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
     let lock = call.query.path("lock")?.ok_or_else(|| Problem::bad("lock", "the lock that is to be held"))?;
     let token = call.query.take("token")?;
     std::mem::take(&mut call.query).finish()?;
-    answer(&call, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
+    answer(&call.door, &call.identities, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
 }
 
 /// The same for a proxy that asks with the method, and behind the path, of the request that it is about, as Envoy does: 200,
-/// else 403. The lock and the token are in headers; the path and the query are the other request's.
-pub(crate) async fn check_behind(State(door): State<Door>, mut request: Request) -> Answer {
-    *request.uri_mut() = Uri::from_static("/v1/fence");
-    let WithBody(call) = WithBody::from_request(request, &door).await?;
-    let lock = header(call.headers(), headers::FENCE_LOCK)?;
+/// else 403.
+///
+/// The lock, the token and the proxy's own credentials are in headers of their own. The path, the query, the body and all
+/// other headers are the other request's, its `Authorization` among them, and are for the service behind the proxy.
+pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let lock = header(&parts.headers, headers::FENCE_LOCK)?;
     let lock = lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "the lock that is to be held"))?;
     let lock = ZPath::parse(lock).map_err(|_| Problem::bad(headers::FENCE_LOCK, "not a znode path"))?;
-    let token = header(call.headers(), headers::FENCE_TOKEN)?;
-    answer(&call, StatusCode::OK, &lock, token).await
+    let token = header(&parts.headers, headers::FENCE_TOKEN)?;
+    let super_digest = &door.config().super_digest;
+    let identities = identities_by(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
+    // An answer that comes while the proxy still sends would be lost with the connection.
+    let answered = answer(&door, &identities, StatusCode::OK, &lock, token);
+    tokio::join!(answered, pass_over(body)).0
 }
 
 /// A header that may stand there once: of two, the proxy may have set one, and its client the other.
@@ -55,14 +62,13 @@ fn header<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Proble
     value.map(|value| value.to_str().map_err(|_| Problem::bad(name, "not ASCII"))).transpose()
 }
 
-async fn answer(call: &Call, pass: StatusCode, lock: &ZPath, token: Option<&str>) -> Answer {
+async fn answer(door: &Door, identities: &[Identity], pass: StatusCode, lock: &ZPath, token: Option<&str>) -> Answer {
     // What a client of the proxy did not send, or made up, is a token that holds nothing: no fault of the proxy.
     let plain = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
     let token = plain.and_then(|token| token.parse().ok()).map(FencingToken);
-    let deadline = call.door.read_deadline();
-    let read = call.door.replica().read(Consistency::Linearizable, deadline).await;
+    let read = door.replica().read(Consistency::Linearizable, door.read_deadline()).await;
     let state = read.map_err(|error| cannot_tell(error.into()))?;
-    check_readable(&call.identities, &state, lock)?;
+    check_readable(identities, &state, lock)?;
     let zxid = state.last_zxid();
     if token.is_some_and(|token| lock::is_held_with(&state, lock, token)) {
         let mut response = Response::new(Body::empty());

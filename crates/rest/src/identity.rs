@@ -4,7 +4,7 @@
 //! Basic authentication, and the super user by the digest that the operator has configured.
 
 use axum::http::Extensions;
-use axum::http::header::{AUTHORIZATION, HeaderMap};
+use axum::http::header::HeaderMap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use sha1::{Digest, Sha1};
@@ -23,10 +23,23 @@ pub(crate) fn identities(
     headers: &HeaderMap,
     super_digest: &str,
 ) -> Result<Vec<Identity>, Problem> {
+    identities_by("Authorization", extensions, headers, super_digest)
+}
+
+/// The same by another header, where `Authorization` is for another service.
+///
+/// # Errors
+/// 400 for a malformed `Basic` in it.
+pub(crate) fn identities_by(
+    header: &str,
+    extensions: &Extensions,
+    headers: &HeaderMap,
+    super_digest: &str,
+) -> Result<Vec<Identity>, Problem> {
     let mut identities: Vec<_> = extensions.get::<Peer>().and_then(Peer::identity).into_iter().collect();
-    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let mut values = headers.get_all(header).iter();
     let Some(value) = values.next() else { return Ok(identities) };
-    let bad = |why: &str| Problem::bad("Authorization", why);
+    let bad = |why: &str| Problem::bad(header, why);
     if values.next().is_some() {
         return Err(bad("given twice"));
     }
@@ -51,6 +64,7 @@ fn digest(proof: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use axum::http::header::AUTHORIZATION;
 
     use super::*;
     use crate::peer::Known;

@@ -37,6 +37,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
         return Err(Problem::bad("locks", "at least one"));
     };
     let (attempt, deadline) = (wish.attempt, call.arrived + Duration::from_millis(wait_ms));
+    let parts = wish.parts.clone();
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
@@ -58,7 +59,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
         let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
         left.map_err(|problem| {
             let state = call.door.replica().state();
-            holders::explained(problem, &call.identities, &state, &ticket, wait_ms)
+            holders::explained_all(problem, &call.identities, &state, &parts, wait_ms)
         })?;
     }
     let safe_for_ms = heartbeat.safe_for_ms().await;

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use zlock_client::api::{LockHistory, PastTicket, ProblemType, SessionEnd, SessionEnded, TicketEnd};
 use znode::lock::{self, EndedSession};
-use znode::{Identity, SessionId, State, ZPath, Zxid};
+use znode::{Identity, SUPER, SessionId, State, ZPath, Zxid};
 
 use crate::access::forbidden;
 use crate::problem::{Extra, Problem};
@@ -75,13 +75,15 @@ pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &Z
 }
 
 /// There is no such session: 410 with its end while that is remembered, else 404.
-pub(crate) fn no_session(state: &State, id: SessionId) -> Problem {
+pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) -> Problem {
     let problem = match state.ended_session(id) {
         Some(ended) => {
+            let shown = session_ended(ended, shows_client(identities, state, ended));
             let how = if ended.expired { "expired" } else { "was closed" };
-            let detail = format!("the session {how} at zxid {}", ended.ended.zxid);
+            let client = shown.client.as_ref().map(|client| format!(" of {client}")).unwrap_or_default();
+            let detail = format!("the session{client} {how} at zxid {}", ended.ended.zxid);
             let problem = Problem::new(ProblemType::SessionExpired, StatusCode::GONE, detail);
-            problem.with(znode::Error::SessionExpired, Extra::Ended(session_ended(ended)))
+            problem.with(znode::Error::SessionExpired, Extra::Ended(shown))
         }
         None => {
             let detail = "it never was, or ended too long ago to be remembered";
@@ -91,8 +93,15 @@ pub(crate) fn no_session(state: &State, id: SessionId) -> Problem {
     problem.since(state.last_zxid())
 }
 
-fn session_ended(session: &EndedSession) -> SessionEnded {
+/// Whether the request may know who the client was. What the session owned is gone, so the past of locks says it.
+fn shows_client(identities: &[Identity], state: &State, session: &EndedSession) -> bool {
+    let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
+    is_super || lock::may_read_of_ended(state, session, identities)
+}
+
+fn session_ended(session: &EndedSession, shows_client: bool) -> SessionEnded {
     SessionEnded {
+        client: words::client(&session.client).filter(|_| shows_client),
         id: session.id.0,
         why: if session.expired { SessionEnd::Expired } else { SessionEnd::Closed },
         ended_zxid: session.ended.zxid.0,

@@ -468,3 +468,6 @@ fn error_name(error: znode::Error) -> &'static str {
         E::OutOfTurn => "OutOfTurn",
     }
 }
+
+#[cfg(test)]
+mod tests;

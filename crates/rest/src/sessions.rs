@@ -108,7 +108,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let after = call.query.path("after")?;
     call.query.finish()?;
     let Some(session) = state.session(id) else {
-        return Err(past::no_session(&state, id));
+        return Err(past::no_session(&call.identities, &state, id));
     };
     let own = call.caller.credential.filter(|credential| credential.session == id);
     let own = own.is_some_and(|credential| state.authenticate(&credential).is_ok());

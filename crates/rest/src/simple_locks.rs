@@ -14,6 +14,7 @@ use znode::{CreateMode, Error, FencingToken, LockGuard, Op, SessionId, State, ZP
 
 use crate::access::check_readable;
 use crate::call::{Answer, Call, json};
+use crate::caller::key_text;
 use crate::heartbeat::Heartbeat;
 use crate::holders;
 use crate::own_znode::{create, make_directories, owner, present};
@@ -26,26 +27,20 @@ const ROUTE: &str = "/v1/simple-locks";
 /// Takes a simple lock, waiting and trying again as long as `wait` says.
 #[utoipa::path(post, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksAcquire", tag = "locks",
     params(("path" = String, Path, description = "slashes plain or encoded"),
-        ("owner" = Option<String>, Query, description = "who, within the session; the idempotency key, or a UUID, when absent"),
+        ("owner" = Option<String>, Query, description = "who, within the session; when absent, the text of the Idempotency-Key, or a UUID"),
         ("wait" = Option<String>, Query, description = "0, the default, is a try")),
     responses((status = 200, description = "Held", body = Ticket)))]
 pub(crate) async fn acquire(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
     let path = call.path(ROUTE)?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
-    let key = call.caller.key.map(|key| key.to_string());
     if wait_ms > 0 {
         // Not a key for the log, which would keep the refusal that the first of several tries may get.
         call.caller.key = None;
     }
-    let id = call.query.take("owner")?.filter(|owner| !owner.is_empty());
+    let named = call.query.take("owner")?.filter(|owner| !owner.is_empty());
     std::mem::take(&mut call.query).finish()?;
-    let id = id.or(key).unwrap_or_else(|| Uuid::new_v4().to_string());
-    let state = call.door.replica().state();
-    if id.len() > state.limits().label_bytes_max as usize {
-        return Err(Problem::from(Error::DataTooLarge).naming(&state, &[("owner", id.len())]));
-    }
-    drop(state);
+    let id = owner_or_key(&call, named)?;
     let heartbeat = Heartbeat::send(&call.door, credential);
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let (token, zxid) = loop {
@@ -72,6 +67,21 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
         zxid,
         &Ticket::Held { ticket, lock, fencing_token: token.0, holds: 1, safe_for_ms, revoke: None },
     ))
+}
+
+/// The owner's id: as the request names it, or else by its key.
+fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
+    let key = key_text(call.headers())?;
+    let (from, id) = match (named, key) {
+        (Some(owner), _) => ("owner", owner),
+        (None, Some(key)) => ("Idempotency-Key", key.to_owned()),
+        (None, None) => return Ok(Uuid::new_v4().to_string()),
+    };
+    let state = call.door.replica().state();
+    if id.len() > state.limits().label_bytes_max as usize {
+        return Err(Problem::from(Error::DataTooLarge).naming(&state, &[(from, id.len())]));
+    }
+    Ok(id)
 }
 
 /// The token, when the znode is this owner's now.

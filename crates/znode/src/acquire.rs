@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::keyless::is_keyless;
+use crate::keyless::{NewTicket, is_keyless};
 use crate::lock::deadlock::Newcomer;
 use crate::lock::{self, LockStatus};
 use crate::quota::Growth;
@@ -63,7 +63,7 @@ impl State {
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => self.hold_once_more(&ticket, hold),
-            None => self.acquire_anew(acquire, priority, id, hold, changes),
+            None => self.acquire_anew(NewTicket { acquire, priority, session: id, hold }, changes),
         }
     }
 

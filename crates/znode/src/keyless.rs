@@ -2,25 +2,27 @@
 //! which the first one waits, that one's ticket stays in the queue, and the requests of the client keep it alive.
 
 use crate::acquire::Entered;
+use crate::cost::steps_at;
 use crate::ledger::{Demand, demand_of};
 use crate::lock::{self, LockStatus};
 use crate::state::{Changes, State};
 use crate::znode::{Hold, Place, is_shared};
 use crate::{Acquire, Error, Keyless, Refusal, Reply, SessionId, ZPath};
 
+/// A new ticket: for what, with which priority, of which session.
+pub(crate) struct NewTicket<'a> {
+    pub(crate) acquire: &'a Acquire,
+    pub(crate) priority: u32,
+    pub(crate) session: SessionId,
+    pub(crate) hold: Hold,
+}
+
 impl State {
     /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do takes it back.
-    pub(crate) fn acquire_anew(
-        &mut self,
-        acquire: &Acquire,
-        priority: u32,
-        id: SessionId,
-        hold: Hold,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        let meets_own = acquire.keyless.is_some() && !self.sessions[&id].keyless.is_empty();
-        let before = (meets_own || self.is_full(&acquire.lock)).then(|| self.clone());
-        let answer = self.enter_queue(acquire, priority, id, hold, changes);
+    pub(crate) fn acquire_anew(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let meets_own = new.acquire.keyless.is_some() && !self.sessions[&new.session].keyless.is_empty();
+        let before = (meets_own || self.is_full(&new.acquire.lock)).then(|| self.clone());
+        let answer = self.enter_queue(new, changes);
         if let (Some(before), Err(_)) = (before, &answer) {
             *self = before;
             changes.clear();
@@ -28,22 +30,15 @@ impl State {
         answer
     }
 
-    fn enter_queue(
-        &mut self,
-        acquire: &Acquire,
-        priority: u32,
-        id: SessionId,
-        hold: Hold,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    fn enter_queue(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let NewTicket { acquire, priority, session: id, hold } = new;
         let lock = &acquire.lock;
         let way = self.way_into(lock, changes)?;
         if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
             return Err(Refusal::at(Error::LockNotClosed, lock));
         }
-        let earlier = acquire.keyless.map_or_else(Vec::new, |_| self.sessions[&id].keyless_of(lock));
         if acquire.keyless == Some(Keyless::Replace) {
-            self.give_back(&earlier, changes)?;
+            self.give_back(lock, &self.sessions[&id].keyless_of(lock), changes)?;
         }
         let ticket = match self.enqueue_in_mode(acquire, way, false, id, hold, changes)? {
             Entered::At(ticket) => ticket,
@@ -55,19 +50,22 @@ impl State {
         self.settle(changes);
         self.check_waiters(&ticket)?;
         if acquire.keyless == Some(Keyless::Refuse)
-            && let Some(in_the_way) = self.own_in_the_way(&ticket, &earlier)
+            && let Some(in_the_way) = self.own_in_the_way(&ticket, id)
         {
             return Err(Refusal::at(Error::BlockedByOwnSession, &in_the_way));
         }
         self.acquired(&ticket)
     }
 
-    /// Whatever each of them is held for. A new ticket comes with a new token, so a forgotten holder can be told from the
-    /// one that takes its place.
-    fn give_back(&mut self, tickets: &[ZPath], changes: &mut Changes) -> Result<(), Refusal> {
+    /// Makes room for a new ticket, whatever each of these is held for. The new one comes with a new token, so a forgotten
+    /// holder can be told from the one that takes its place.
+    fn give_back(&mut self, lock: &ZPath, tickets: &[ZPath], changes: &mut Changes) -> Result<(), Refusal> {
+        if tickets.is_empty() {
+            return Ok(());
+        }
         // Before it is done: undoing costs as much again, and a refusal can be asked for again and again.
-        let cost: u64 = tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum();
-        if cost > self.steps_left(changes) {
+        let removed: u64 = tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum();
+        if removed + steps_at(lock.depth() + 1) > self.steps_left(changes) {
             return Err(Error::TooManyOps.into());
         }
         for ticket in tickets {
@@ -77,12 +75,14 @@ impl State {
     }
 
     /// The first of the session's earlier tickets that a new one would wait for, be it by way of others: as long as the
-    /// session is alive, that wait may have no end.
-    fn own_in_the_way(&self, ticket: &ZPath, earlier: &[ZPath]) -> Option<ZPath> {
+    /// session is alive, that wait may have no end. They are looked up for a ticket that waits, and for no other.
+    fn own_in_the_way(&self, ticket: &ZPath, session: SessionId) -> Option<ZPath> {
         if !matches!(lock::status(self, ticket), Ok(LockStatus::Waiting { .. })) {
             return None;
         }
         let lock = ticket.parent()?;
+        let mut earlier = self.sessions[&session].keyless_of(&lock);
+        earlier.retain(|other| other != ticket);
         let family = &self.nodes[&lock].family;
         let ledger = family.ledger.as_deref();
         let (own, others) = (self.place_of(ticket), earlier.iter().map(|other| self.place_of(other)));
@@ -110,4 +110,64 @@ impl State {
 /// What an acquire leaves in its lock node.
 pub(crate) fn is_keyless(acquire: &Acquire) -> bool {
     acquire.keyless.is_some() && acquire.owner.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Applied, Attempt, ClientInfo, Credential, Idempotency, Limits, LockMode, LogPosition, Op, Request, RequestKey,
+        Term, Txn, Zxid,
+    };
+
+    const COST_MAX: u32 = 20;
+
+    fn apply(state: &mut State, op: Op) -> Applied {
+        let zxid = Zxid(state.last_zxid().0 + 1);
+        let key = RequestKey(u128::from(zxid.0).to_be_bytes());
+        let mut request = Request::new(op);
+        if !matches!(request.op, Op::OpenSession { .. }) {
+            request.credential = Some(Credential { session: SessionId(1), secret_hash: [0; 32] });
+            request.idempotency = Some(Idempotency { key, fingerprint: [0; 16] });
+        }
+        state.apply(LogPosition { term: Term(1), zxid }, Txn { time_ms: 1, request })
+    }
+
+    fn acquire(state: &mut State, keyless: Keyless) -> Applied {
+        let (lock, mode, attempt) = (ZPath::parse("/a/b/c/d/e/f/g").unwrap(), LockMode::Read, Attempt(1));
+        let (owner, label, keyless) = (String::new(), String::new(), Some(keyless));
+        apply(state, Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt, keyless }))
+    }
+
+    /// A state with so many tickets of one session, which share a lock so far down that each costs two.
+    fn with_tickets(count: usize) -> State {
+        let mut state = State::new(Limits { entry_cost_max: COST_MAX, ..Limits::default() });
+        let (secret_hash, timeout_ms, label, address) = ([0; 32], 10_000, String::new(), None);
+        let client = ClientInfo::default();
+        let opened = apply(&mut state, Op::OpenSession { secret_hash, timeout_ms, label, address, client });
+        assert!(opened.reply.is_ok());
+        for _ in 0..count {
+            assert!(acquire(&mut state, Keyless::Refuse).reply.is_ok());
+        }
+        state
+    }
+
+    /// What is refused can be asked for again and again, so it must not be done first and then undone.
+    #[test]
+    fn what_a_replace_gives_back_and_makes_is_within_the_budget_of_an_entry() {
+        for (tickets, fits) in [(1, true), (9, true), (10, false), (11, false), (40, false)] {
+            let mut state = with_tickets(tickets);
+            let (znodes, before) = (state.znode_count(), state.clone());
+            let replaced = acquire(&mut state, Keyless::Replace);
+            state.check_invariants().unwrap();
+            if fits {
+                assert!(matches!(replaced.reply, Ok(Reply::Acquired { .. })), "{tickets}: {replaced:?}");
+                assert_eq!(state.znode_count(), znodes - tickets + 1);
+            } else {
+                assert_eq!(replaced.reply.unwrap_err().error, Error::TooManyOps, "{tickets}");
+                assert!(replaced.events.is_empty() && state.znode_count() == znodes, "{tickets}");
+                assert_eq!(state.sessions[&SessionId(1)].ephemerals, before.sessions[&SessionId(1)].ephemerals);
+            }
+        }
+    }
 }

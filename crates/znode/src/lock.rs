@@ -26,7 +26,7 @@ use crate::{ClientInfo, Error, FencingToken, LockMode, LockSettings, SessionId, 
 pub use deadlock::WaitsFor;
 pub use limits::LockLimits;
 pub use naming::{BlindSpot, Naming, lint};
-pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history, may_read_past};
+pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history, may_read_of_ended, may_read_past};
 pub use revoke::{Revocation, revocation};
 
 /// Where a ticket stands.

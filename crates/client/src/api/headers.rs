@@ -12,6 +12,9 @@ pub const IF_LOCK: &str = "if-lock";
 pub const FENCE_LOCK: &str = "zlock-lock";
 /// Request, behind `/v1/fence/`: the fencing token that the proxy's client shows.
 pub const FENCE_TOKEN: &str = "zlock-token";
+/// Request, behind `/v1/fence/`: the proxy's own credentials, as in `Authorization`, which is the other request's there. For
+/// the proxy to set, whatever its client sends.
+pub const FENCE_AUTHORIZATION: &str = "zlock-authorization";
 /// Answer: the zxid that the answer speaks of: the write's own, or that of the state that was read.
 pub const ZXID: &str = "zlock-zxid";
 /// Answer: clients that queue for the lock and do not see each other; absent when all is well.

@@ -104,6 +104,9 @@ pub struct SessionEnded {
     pub label: String,
     /// How many ephemeral znodes went with it.
     pub ephemeral_count: u32,
+    /// Its client, where the request may read a lock that remembers a ticket of the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientInfo>,
 }
 
 /// Why a session ended.

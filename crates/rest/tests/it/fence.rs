@@ -63,6 +63,58 @@ async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "lock-not-held");
 }
 
+/// May use locks below the directory and not read them, as an ACL in a query says it; bob may read them.
+const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
+const BOB: &str = "Basic Ym9iOng=";
+
+/// The body and all headers but the proxy's own are those of the request that the question is about.
+#[tokio::test]
+async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    node.post(&format!("/v1/znodes/d?acl={HIDDEN}"), "").await.expect(201);
+    let open = number(&node.acquire(&session, "/team/x").await.expect(200), "fencing_token").to_string();
+    let hidden = number(&node.acquire(&session, "/d/l").await.expect(200), "fencing_token").to_string();
+    let long = vec![b'x'; 100_000];
+    for (kind, body) in [
+        ("text/plain", &b"paid"[..]),
+        ("application/json", br#"{"lock":"/mine","token":1,"paid":true}"#),
+        ("application/json", b"{"),
+        ("application/octet-stream", &long),
+    ] {
+        for method in [Method::GET, Method::POST, Method::PUT] {
+            let others = [
+                ("zlock-lock", "/team/x"),
+                ("zlock-token", &*open),
+                ("content-type", kind),
+                ("authorization", "Basic !"),
+                ("zlock-session", "no session"),
+                ("idempotency-key", ""),
+                ("if-lock", "x"),
+                ("if-match", "\"a\""),
+                ("zlock-min-zxid", "x"),
+            ];
+            node.call(method, "/v1/fence/invoices/7?wait=x", &others, body).await.expect(200);
+        }
+    }
+    let ask = async |headers: &[(&str, &str)]| {
+        let own = [("zlock-lock", "/d/l"), ("zlock-token", &*hidden)];
+        node.call(Method::PUT, "/v1/fence/x", &[&own, headers].concat(), b"").await
+    };
+    ask(&[]).await.expect_problem(403, "no-auth");
+    ask(&[("authorization", BOB)]).await.expect_problem(403, "no-auth");
+    ask(&[("zlock-authorization", BOB)]).await.expect(200);
+    ask(&[("zlock-authorization", BOB), ("authorization", "Bearer x")]).await.expect(200);
+    let bad = ask(&[("zlock-authorization", "Basic !")]).await.expect_problem(400, "bad-request");
+    assert_eq!(bad.body["detail"], "zlock-authorization: Basic is followed by base64");
+    ask(&[("zlock-authorization", BOB), ("zlock-authorization", BOB)]).await.expect_problem(400, "bad-request");
+    // The question of nginx is a request of its own, with the proxy's credentials and no others.
+    let uri = format!("/v1/fence?lock=/d/l&token={hidden}");
+    node.get(&uri).await.expect_problem(403, "no-auth");
+    node.call(Method::GET, &uri, &[("authorization", BOB)], b"").await.expect(204);
+    node.call(Method::GET, &uri, &[("zlock-authorization", BOB)], b"").await.expect_problem(403, "no-auth");
+}
+
 #[tokio::test]
 async fn a_node_that_cannot_tell_says_so() {
     let config = RestConfig { read_timeout_ms: 100, ..RestConfig::default() };

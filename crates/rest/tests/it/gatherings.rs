@@ -84,6 +84,31 @@ async fn who_enters_a_double_barrier_in_vain_is_no_member_any_more() {
 }
 
 #[tokio::test]
+async fn without_a_name_the_text_of_the_key_is_the_member() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let enter = async |key: &str, query: &str| {
+        let headers = [("zlock-session", &*session), ("idempotency-key", key)];
+        node.call(Method::POST, &format!("/v1/double-barriers/d?count=2{query}"), &headers, b"").await
+    };
+    for _ in 0..2 {
+        let entering = enter("worker 7", "&keep").await.expect(202);
+        assert_eq!((text(&entering, "member"), number(&entering, "members")), ("worker 7", 1));
+    }
+    for (key, why) in
+        [("a/b", "not the name of a znode"), ("..", "not the name of a znode"), ("ready", "the name is taken")]
+    {
+        let refused = enter(key, "").await.expect_problem(400, "bad-request");
+        let detail = text(&refused, "detail");
+        assert!(detail.starts_with("Idempotency-Key, ") && detail.ends_with(why), "{detail}");
+    }
+    let entered = enter("a/b", "&member=b").await.expect(200);
+    assert_eq!((text(&entered, "member"), number(&entered, "members")), ("b", 2));
+    leave(&node, &session, "member=worker%207").await.expect(202);
+    leave(&node, &session, "member=b").await.expect(200);
+}
+
+#[tokio::test]
 async fn a_member_whose_session_ends_is_told() {
     let node = Node::start().await;
     let session = node.session().await;

@@ -33,6 +33,44 @@ async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 1);
 }
 
+/// What docs/http-api.md tells a client to do whose connection broke.
+#[tokio::test]
+async fn a_retry_behind_a_broken_connection_goes_on_by_replace_or_when_the_first_try_is_gone() {
+    let node = Node::start().await;
+    let (holder, session) = (node.session().await, node.session().await);
+    let held = node.acquire_keyless(&holder, "/l").await.expect(200);
+    let hang_up = async || {
+        tokio::select! {
+            answer = node.acquire_keyless(&session, "/l?wait=20s") => panic!("{}", answer.body),
+            () = node.until_contenders("/l", 2) => {}
+        }
+    };
+    hang_up().await;
+    // The withdrawal of the first try, before or after, takes nothing from what took its place.
+    let replaced = node.acquire_keyless(&session, "/l?replace=true&keep=true").await.expect(202);
+    node.until_contenders("/l", 2).await;
+    node.release(&holder, text(&held, "ticket")).await.expect(200);
+    let uri = format!("/v1/tickets{}?wait=20s", text(&replaced, "ticket"));
+    node.in_session(&session, Method::GET, &uri).await.expect(200);
+    node.release(&session, text(&replaced, "ticket")).await.expect(200);
+
+    let held = node.acquire_keyless(&holder, "/l").await.expect(200);
+    hang_up().await;
+    let again = loop {
+        let answer = node.acquire_keyless(&session, "/l?keep=true").await;
+        if answer.status == 202 {
+            break answer;
+        }
+        let refused = answer.expect_problem(409, "blocked-by-own-session");
+        let gone = format!("/v1/tickets{}?wait=20s", text(&refused, "path"));
+        node.in_session(&session, Method::GET, &gone).await.expect_problem(410, "ticket-gone");
+    };
+    node.release(&holder, text(&held, "ticket")).await.expect(200);
+    node.in_session(&session, Method::GET, &format!("/v1/tickets{}?wait=20s", text(&again, "ticket")))
+        .await
+        .expect(200);
+}
+
 #[tokio::test]
 async fn a_replaced_waiter_queues_behind_those_who_wait() {
     let node = Node::start().await;

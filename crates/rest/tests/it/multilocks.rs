@@ -43,6 +43,66 @@ async fn all_locks_are_held_or_none() {
     node.until_contenders("/b", 0).await;
 }
 
+/// The first of the locks was looked at alone, which may be free.
+#[tokio::test]
+async fn a_multi_lock_in_vain_names_the_lock_that_is_in_the_way() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let id = first.split_once('.').unwrap().0;
+    let held = node.acquire(&first, "/b").await.expect(200);
+    let holder = format!("the lock /b is held by session {id} for ");
+    for (query, begins, ends) in [
+        ("", "", "; nothing is left of the try"),
+        ("?wait=20ms", "the wait is over: ", "; the waiter has left the queue"),
+    ] {
+        let refused = acquire(&node, &second, query, both("strict")).await.expect_problem(409, "not-acquired");
+        let detail = text(&refused, "detail");
+        assert!(detail.starts_with(&format!("{begins}{holder}")) && detail.ends_with(ends), "{detail}");
+        assert_eq!(refused.body["holder"]["ticket"], held.body["ticket"]);
+    }
+    // What can be held beside those who hold is not in the way.
+    for _ in 0..5 {
+        node.acquire(&first, "/r?mode=read").await.expect(200);
+        node.acquire(&first, "/s?mode=semaphore&limit=6").await.expect(200);
+    }
+    let wish = |read: &str, permits: u32| {
+        json!({"locks": [{"path": "/r", "mode": read}, {"path": "/s", "mode": "semaphore", "permits": permits, "limit": 6},
+            {"path": "/b"}]})
+    };
+    let refused = async |read: &str, permits: u32| {
+        let refused = acquire(&node, &second, "", wish(read, permits)).await.expect_problem(409, "not-acquired");
+        text(&refused, "detail").to_owned()
+    };
+    let detail = refused("read", 1).await;
+    assert!(detail.starts_with(&holder) && !detail.contains(" too; "), "{detail}");
+    let detail = refused("read", 2).await;
+    assert!(
+        detail.starts_with("the lock /s is held by ") && detail.contains("; another one of the locks "),
+        "{detail}"
+    );
+    let detail = refused("write", 2).await;
+    assert!(detail.starts_with("the lock /r is held by ") && detail.contains("; 2 more of the locks "), "{detail}");
+    // Of many who hold, few are named.
+    assert_eq!(
+        (detail.matches(" by session ").count(), detail.matches(", and by others;").count()),
+        (3, 1),
+        "{detail}"
+    );
+    node.release(&first, text(&held, "ticket")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_multi_lock_in_vain_names_no_holder_of_a_lock_that_the_request_may_not_read() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    node.post("/v1/znodes/d?acl=world:anyone:cd", "").await.expect(201);
+    node.acquire(&first, "/d/l").await.expect(200);
+    let wish = json!({"locks": [{"path": "/a"}, {"path": "/d/l"}]});
+    let refused = acquire(&node, &second, "", wish).await.expect_problem(409, "not-acquired");
+    assert_eq!(text(&refused, "detail"), "the locks were not all free at one moment; nothing is left of the try");
+    assert_eq!(refused.body.get("holder"), None);
+}
+
 #[tokio::test]
 async fn others_pass_a_waiting_multi_lock_that_lets_them() {
     let node = Node::start().await;

@@ -135,6 +135,35 @@ async fn an_owner_is_no_longer_than_a_label() {
     take("x".repeat(256)).await.expect(200);
 }
 
+/// The state keeps the key as a UUID; the owner is what the client wrote, so that it can be named again.
+#[tokio::test]
+async fn without_an_owner_the_text_of_the_key_is_the_owner() {
+    let node = Node::start_with(RestConfig::default(), |config| config.limits.label_bytes_max = 40).await;
+    let session = node.session().await;
+    let uuid = "67E55044-10B1-426F-9247-BB680E5FE0C8";
+    for (key, owner) in [("nightly run", "nightly run"), ("\"quoted\"", "quoted"), (uuid, uuid)] {
+        for query in ["", "?wait=1s"] {
+            let headers = [("zlock-session", &*session), ("idempotency-key", key)];
+            let uri = format!("/v1/simple-locks/s/l{query}");
+            let take = || node.call(Method::POST, &uri, &headers, b"");
+            let held = take().await.expect(200);
+            assert_eq!(take().await.expect(200).body["fencing_token"], held.body["fencing_token"]);
+            let shown = node.get("/v1/simple-locks/s/l").await.expect(200);
+            assert_eq!(shown.body["holder"]["owner"], owner);
+            release(&node, &session, &owner.replace(' ', "%20")).await.expect(200);
+            assert_eq!(node.get("/v1/simple-locks/s/l").await.expect(200).body.get("holder"), None);
+            if query.is_empty() {
+                take().await.expect_problem(410, "ticket-gone");
+            }
+        }
+    }
+    let headers = [("zlock-session", &*session), ("idempotency-key", &*"x".repeat(41))];
+    let long = node.call(Method::POST, "/v1/simple-locks/s/l", &headers, b"").await;
+    let long = long.expect_problem(413, "body-too-large");
+    assert_eq!(text(&long, "detail"), "Idempotency-Key: 41 bytes, and at most 40 are taken");
+    node.call(Method::POST, "/v1/simple-locks/s/l?owner=short", &headers, b"").await.expect(200);
+}
+
 #[tokio::test]
 async fn who_takes_it_and_cannot_look_behind_it_is_not_told_that_nothing_was_done() {
     let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;

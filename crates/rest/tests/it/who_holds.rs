@@ -103,6 +103,7 @@ async fn a_try_says_who_holds_the_lock() {
     let headers = [("zlock-session", &*second), ("content-type", "application/json")];
     let refused = node.call(Method::POST, "/v1/multilocks", &headers, both).await.expect_problem(409, "not-acquired");
     assert_eq!(refused.body["holder"]["session"], first_id);
+    assert!(text(&refused, "detail").starts_with(&format!("the lock /l is held by session {first_id} \"nightly\" (")));
     node.in_session(&first, Method::POST, "/v1/simple-locks/s?owner=o").await.expect(200);
     let refused = node.in_session(&second, Method::POST, "/v1/simple-locks/s?owner=o").await;
     let refused = refused.expect_problem(409, "not-acquired");
@@ -133,6 +134,57 @@ async fn who_may_not_read_a_lock_is_not_told_who_holds_it() {
     }
     let own = node.in_session(&first, Method::GET, &format!("/v1/sessions/{first_id}")).await.expect(200);
     assert_eq!(own.body["client"]["host"], "web-1");
+}
+
+#[tokio::test]
+async fn a_session_that_has_ended_says_who_its_client_was() {
+    let node = Node::start().await;
+    let web_1 = json!({"host": "web-1", "pid": 71, "program": "backup"});
+    let ended = async |id: u64, headers: &[(&str, &str)]| {
+        let gone = node.call(Method::GET, &format!("/v1/sessions/{id}"), headers, b"").await;
+        let gone = gone.expect_problem(410, "session-expired");
+        (gone.body["ended"].get("client").cloned(), text(&gone, "detail").to_owned())
+    };
+    // With a lock, with one that it had given back, and with a try; others used the locks since.
+    let (other, (first, first_id)) = (node.session().await, named(&node, "nightly", "web-1").await);
+    node.acquire(&first, "/l").await.expect(200);
+    let ((second, second_id), (third, third_id)) = (named(&node, "", "web-1").await, named(&node, "", "web-1").await);
+    let held = node.acquire(&second, "/m").await.expect(200);
+    node.release(&second, text(&held, "ticket")).await.expect(200);
+    node.acquire(&third, "/l").await.expect_problem(409, "not-acquired");
+    for session in [&first, &second, &third] {
+        node.close(session).await.expect(200);
+        for lock in ["/l", "/m", "/n"] {
+            let held = node.acquire(&other, lock).await;
+            if held.status == 200 {
+                node.release(&other, text(&held, "ticket")).await.expect(200);
+            }
+        }
+    }
+    for id in [first_id, second_id, third_id] {
+        let (client, detail) = ended(id, &[]).await;
+        assert_eq!(client.as_ref(), Some(&web_1));
+        assert!(detail.starts_with("the session of web-1, pid 71, backup was closed at zxid "), "{detail}");
+    }
+
+    // What is hidden while it lives is hidden then.
+    node.post(&format!("/v1/znodes/d?acl={HIDDEN}"), "").await.expect(201);
+    let ((hidden, hidden_id), (idle, idle_id)) = (named(&node, "", "web-2").await, named(&node, "", "web-2").await);
+    node.acquire(&hidden, "/d/l").await.expect(200);
+    // Its lock node alone is hidden, in a lock that any client may read.
+    let (by_hand, by_hand_id) = named(&node, "", "web-2").await;
+    node.post("/v1/znodes/open", "").await.expect(201);
+    let uri = format!("/v1/znodes/open/_c_x-lock-?mode=ephemeral-sequential&acl={HIDDEN}");
+    node.in_session(&by_hand, Method::POST, &uri).await.expect(201);
+    for session in [&hidden, &idle, &by_hand] {
+        node.close(session).await.expect(200);
+    }
+    for id in [hidden_id, idle_id, by_hand_id] {
+        let (client, detail) = ended(id, &[]).await;
+        assert!(client.is_none() && detail.starts_with("the session was closed at zxid "), "{client:?}: {detail}");
+    }
+    let (client, _) = ended(hidden_id, &[BOB]).await;
+    assert_eq!(client.unwrap()["host"], "web-2");
 }
 
 #[tokio::test]

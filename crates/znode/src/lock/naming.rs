@@ -50,7 +50,7 @@ pub struct BlindSpot {
 
 impl Naming {
     /// By the name of a lock node.
-    fn of(name: &str) -> Naming {
+    pub fn of(name: &str) -> Naming {
         let family = &name[..name.len().saturating_sub(10)];
         let ends = |end: &str| family.ends_with(end);
         if ends("__READ__") || ends("__WRIT__") {

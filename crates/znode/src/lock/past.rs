@@ -278,6 +278,24 @@ pub fn may_read_past(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
 }
 
+/// Locks whose past is looked at to find a ticket of a session that has ended, at most twice.
+const LOOKS_MAX: usize = 512;
+
+/// Whether one who has proven these identities may read of a session that has ended in what a lock remembers: who may know
+/// whose its tickets were may know its client. Looked for among the locks where something ended with the session or soon after
+/// it, and among those where that was during its life.
+pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
+    let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
+    let at = |zxid: Zxid| (zxid, ZPath::root());
+    let since = state.past.by_age.range(at(ended)..).take(LOOKS_MAX);
+    let before = state.past.by_age.range(at(opened)..at(ended)).rev().take(LOOKS_MAX);
+    // One whose lock node might be read by fewer is remembered without the client.
+    let tells = |past: &PastTicket| past.session == session.id && !past.client.is_empty();
+    let theirs = |history: &History| history.grants.iter().chain(&history.waits).any(|past| tells(past));
+    let known = |lock: &ZPath| state.past.histories.get(lock).is_some_and(|history| theirs(history));
+    since.chain(before).any(|(_, lock)| known(lock) && may_read_past(state, lock, reader))
+}
+
 /// How a lock node became a holder; `None` while it waits, and for one that no session owns.
 pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
     state.grants.get(ticket).copied()

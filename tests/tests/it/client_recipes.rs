@@ -72,7 +72,7 @@ async fn a_leader_works_until_its_work_is_done_or_the_leadership_is_taken_away()
     }));
     begun.await.unwrap();
     two.delete(ticket.as_str()).await.unwrap();
-    assert_eq!(work.await.unwrap(), Err(Loss::Deleted));
+    assert!(matches!(work.await.unwrap(), Err(Loss::Deleted { by: Some(_) })));
 }
 
 #[tokio::test]

@@ -170,7 +170,7 @@ impl Cluster {
 
     /// SIGSTOP: the process neither runs nor ends, and its sockets stay open.
     pub(crate) fn pause(&self, id: u64) {
-        self.node(id).signal(Signal::STOP);
+        self.node(id).pause();
     }
 
     /// SIGCONT.

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zlock-under-test");
@@ -48,6 +48,14 @@ impl Node {
         kill(process.child.id(), signal);
     }
 
+    /// SIGSTOP, and waits until no thread of the process runs any more: one that still does sees its connections end.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+        let pid = self.process.as_ref().map(|process| as_pid(process.child.id()));
+        let (_, status) = waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped(), "node {} ended instead of stopping: {status:?}", self.id);
+    }
+
     /// kill -9, and waits until the process is gone.
     pub(crate) fn kill(&mut self) {
         drop(self.process.take());
@@ -76,8 +84,11 @@ impl Drop for Process {
 
 /// Sends a signal to a process that this test started.
 pub(crate) fn kill(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
+    kill_process(as_pid(pid), signal).unwrap();
+}
+
+fn as_pid(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
 }
 
 /// Runs `zlock` with arguments until it ends by itself.

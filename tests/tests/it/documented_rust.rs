@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::try_join;
-use zlock_client::{Error, Guard, LockMode, LockSettings, Mode, WatchKind};
+use zlock_client::{Error, Guard, Leadership, LockMode, LockSettings, Mode, WatchKind};
 
 use crate::harness::{Cluster, Options, until};
 
@@ -41,15 +41,16 @@ async fn the_lines_of_the_readme_run() -> Ended {
 
 #[tokio::test]
 async fn the_first_lines_of_the_page_run() -> Ended {
-    let (cluster, client) = one_node().await;
-    client.create("/orders-state", "").await?;
+    let (cluster, _client) = one_node().await;
     // docs/client.md.
     use zlock_client::Client;
 
     let client = Client::connect(cluster.endpoints()).await?;
     let guard = client.lock("/orders").acquire().await?;
-    client.set("/orders-state", "worked on").if_lock(&guard).await?;
+    client.create("/orders-done", "batch 7").if_lock(&guard).await?;
     guard.release().await?;
+    let client = Client::builder(cluster.endpoints()).session_timeout(Duration::from_secs(10)).build()?;
+    client.get("/orders-done").await?;
     Ok(())
 }
 
@@ -79,14 +80,14 @@ async fn the_lines_about_the_other_recipes_run() -> Ended {
     let again = client.multi_lock().and("/x", LockMode::Exclusive).owner("thread 3").acquire().await?;
     let leadership = client.election("/leader").campaign("node 7").await?;
     leadership.proclaim("10.0.0.7:80").await?;
-    let mut observer = client.election("/leader").observe();
-    let leads = observer.next().await?.unwrap();
-    let observing = async {
-        // It ends when nobody leads.
-        while let Some(leader) = observer.next().await? { /* its data, its fencing token */ }
-        Ok(())
+    let lead = async |leadership: &Leadership| {
+        let leader = client.election("/leader").leader().await.unwrap().unwrap();
+        assert_eq!(leader.fencing_token, leadership.fencing_token());
     };
-    try_join!(observing, leadership.resign())?;
+    leadership.run(async |leadership| lead(leadership).await).await?;
+    let mut observer = client.election("/leader").observe();
+    // It ends when nobody leads.
+    while let Some(leader) = observer.next().await? { /* its data, its fencing token */ }
     client.set_lock("/deploy", LockSettings { closed: true, waiters_max: Some(10), limit: None }).await?;
     let mut urgent = client.lock("/deploy").priority(5).acquire().await?;
     let waiter = client.clone();
@@ -130,10 +131,10 @@ async fn the_lines_about_znodes_run() -> Ended {
     Ok(())
 }
 
-/// The code of a page's Rust lines, each without its comment and without white space.
+/// The code of a page's Rust lines, each without comments and without white space.
 fn lines(page: &str) -> Vec<String> {
     let blocks = page.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
-    let code = |line: &str| bare(line.split("  // ").next().unwrap_or_default());
+    let code = |line: &str| bare(line.split("// ").next().unwrap_or_default());
     blocks.flat_map(str::lines).map(code).filter(|line| !line.is_empty()).collect()
 }
 

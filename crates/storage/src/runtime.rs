@@ -22,11 +22,6 @@ pub fn seed_random(seed: Option<u64>) {
     SEEDED.set(seed.map(SmallRng::seed_from_u64));
 }
 
-/// Whether this thread's random numbers follow from a seed: it runs a simulation.
-pub(crate) fn is_seeded() -> bool {
-    SEEDED.with_borrow(Option::is_some)
-}
-
 /// Raft's random numbers: the system's, unless [`seed_random`] was called on this thread.
 pub struct Random(());
 
@@ -54,7 +49,7 @@ fn with<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
     })
 }
 
-/// tokio, but for [`Random`] and, in simulations, the order in which watchers wake.
+/// tokio, but for [`Random`] and [`OrderedWatch`].
 pub struct Runtime(TokioRuntime);
 
 impl fmt::Debug for Runtime {

@@ -1,126 +1,177 @@
-//! tokio's watch channel for Raft, with one difference in simulations: who waits for a change is woken in the order in
-//! which the waits began. tokio spreads waiters over several lists by its own random numbers, which no seed can reach.
+//! The watch channel of Raft: the last value that was sent, and a wait until there is another.
+//!
+//! Waiters are woken in the order in which their waits began, so a simulation goes the same way again. tokio's watch channel
+//! spreads them over eight lists by random numbers that no seed can reach, and looks at all eight for each value; Raft sends
+//! some twenty values for each write.
 
-use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use openraft::rt::watch::{RecvError, SendError, Watch, WatchReceiver, WatchSender};
 use openraft::rt::{OptionalSend, OptionalSync};
-use tokio::sync::{Notify, watch};
-
-use crate::runtime::is_seeded;
+use tokio::sync::Notify;
 
 /// See the file.
 pub struct OrderedWatch;
 
 /// The sending half of an [`OrderedWatch`].
-pub struct OrderedSender<T> {
-    sender: watch::Sender<T>,
-    /// There in simulations only.
-    order: Option<Arc<Notify>>,
-}
+pub struct OrderedSender<T>(Arc<Shared<T>>);
 
 /// The receiving half of an [`OrderedWatch`].
 pub struct OrderedReceiver<T> {
-    receiver: watch::Receiver<T>,
-    order: Option<Arc<Notify>>,
+    shared: Arc<Shared<T>>,
+    /// The version that was seen last.
+    seen: u64,
+}
+
+struct Shared<T> {
+    value: RwLock<T>,
+    /// Counts the values; changes under the lock of the value.
+    version: AtomicU64,
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+    changed: Notify,
+}
+
+impl<T> Shared<T> {
+    /// The value stays whole when a thread panics that has it: it is replaced or changed by closures of Raft that do not.
+    fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.value.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, modify: impl FnOnce(&mut T) -> bool) -> bool {
+        let mut value = self.value.write().unwrap_or_else(PoisonError::into_inner);
+        let modified = modify(&mut value);
+        if modified {
+            self.version.fetch_add(1, Ordering::Release);
+        }
+        drop(value);
+        if modified {
+            self.changed.notify_waiters();
+        }
+        modified
+    }
+
+    fn receiver(self: &Arc<Self>, seen: u64) -> OrderedReceiver<T> {
+        self.receivers.fetch_add(1, Ordering::Relaxed);
+        OrderedReceiver { shared: Arc::clone(self), seen }
+    }
 }
 
 impl<T> Clone for OrderedSender<T> {
     fn clone(&self) -> Self {
-        OrderedSender { sender: self.sender.clone(), order: self.order.clone() }
-    }
-}
-
-impl<T> Clone for OrderedReceiver<T> {
-    fn clone(&self) -> Self {
-        OrderedReceiver { receiver: self.receiver.clone(), order: self.order.clone() }
+        self.0.senders.fetch_add(1, Ordering::Relaxed);
+        OrderedSender(Arc::clone(&self.0))
     }
 }
 
 impl<T> Drop for OrderedSender<T> {
     fn drop(&mut self) {
-        self.wake();
+        if self.0.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.changed.notify_waiters();
+        }
     }
 }
 
-impl<T> OrderedSender<T> {
-    fn wake(&self) {
-        if let Some(order) = &self.order {
-            order.notify_waiters();
+impl<T> Clone for OrderedReceiver<T> {
+    fn clone(&self) -> Self {
+        self.shared.receiver(self.seen)
+    }
+}
+
+impl<T> OrderedReceiver<T> {
+    /// What a wait is answered with by now: that there is a change, or that there will be none.
+    fn look(&mut self) -> Option<Result<(), RecvError>> {
+        // Before the other look: the last sender may have sent a last value.
+        let is_closed = self.shared.senders.load(Ordering::Acquire) == 0;
+        let version = self.shared.version.load(Ordering::Acquire);
+        if version != self.seen {
+            self.seen = version;
+            return Some(Ok(()));
         }
+        is_closed.then_some(Err(RecvError(())))
+    }
+}
+
+impl<T> Drop for OrderedReceiver<T> {
+    fn drop(&mut self) {
+        self.shared.receivers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Watch for OrderedWatch {
     type Sender<T: OptionalSend + OptionalSync> = OrderedSender<T>;
     type Receiver<T: OptionalSend + OptionalSync> = OrderedReceiver<T>;
-    type Ref<'a, T: OptionalSend + 'a> = watch::Ref<'a, T>;
+    type Ref<'a, T: OptionalSend + 'a> = RwLockReadGuard<'a, T>;
 
     fn channel<T: OptionalSend + OptionalSync>(init: T) -> (OrderedSender<T>, OrderedReceiver<T>) {
-        let order = is_seeded().then(Arc::default);
-        let (sender, receiver) = watch::channel(init);
-        (OrderedSender { sender, order: order.clone() }, OrderedReceiver { receiver, order })
+        let shared = Arc::new(Shared {
+            value: RwLock::new(init),
+            version: AtomicU64::new(0),
+            senders: AtomicUsize::new(1),
+            receivers: AtomicUsize::new(0),
+            changed: Notify::new(),
+        });
+        let receiver = shared.receiver(0);
+        (OrderedSender(shared), receiver)
     }
 }
 
 impl<T: OptionalSend + OptionalSync> WatchSender<OrderedWatch, T> for OrderedSender<T> {
     fn send(&self, value: T) -> Result<(), SendError<T>> {
-        let sent = self.sender.send(value).map_err(|error| SendError(error.0));
-        self.wake();
-        sent
+        if self.0.receivers.load(Ordering::Acquire) == 0 {
+            return Err(SendError(value));
+        }
+        self.0.change(|old| {
+            *old = value;
+            true
+        });
+        Ok(())
     }
 
     fn send_if_modified<F>(&self, modify: F) -> bool
     where
         F: FnOnce(&mut T) -> bool,
     {
-        let modified = self.sender.send_if_modified(modify);
-        self.wake();
-        modified
+        self.0.change(modify)
     }
 
-    fn borrow_watched(&self) -> watch::Ref<'_, T> {
-        self.sender.borrow()
+    fn borrow_watched(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read()
     }
 
     fn subscribe(&self) -> OrderedReceiver<T> {
-        OrderedReceiver { receiver: self.sender.subscribe(), order: self.order.clone() }
+        self.0.receiver(self.0.version.load(Ordering::Acquire))
     }
-}
-
-/// Whether there is a change by now.
-fn look<T>(receiver: &mut watch::Receiver<T>) -> Poll<Result<(), watch::error::RecvError>> {
-    let changed = pin!(tokio::task::unconstrained(receiver.changed()));
-    changed.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 impl<T: OptionalSend + OptionalSync> WatchReceiver<OrderedWatch, T> for OrderedReceiver<T> {
     async fn changed(&mut self) -> Result<(), RecvError> {
-        let Some(order) = self.order.clone() else {
-            return self.receiver.changed().await.map_err(|_| RecvError(()));
-        };
-        loop {
-            let mut woken = pin!(order.notified());
-            // In line from here on, so that no change falls between the look and the wait.
-            woken.as_mut().enable();
-            let looked = look(&mut self.receiver);
-            if let Poll::Ready(changed) = looked {
-                tokio::task::coop::consume_budget().await;
-                return changed.map_err(|_| RecvError(()));
+        let end = loop {
+            if let Some(end) = self.look() {
+                break end;
             }
-            woken.await;
-        }
+            let mut woken = pin!(self.shared.changed.notified());
+            // In line from here on, so that no change falls between the second look and the wait.
+            woken.as_mut().enable();
+            let same = self.shared.version.load(Ordering::Acquire) == self.seen;
+            if same && self.shared.senders.load(Ordering::Acquire) > 0 {
+                woken.await;
+            }
+        };
+        tokio::task::coop::consume_budget().await;
+        end
     }
 
-    fn borrow_watched(&self) -> watch::Ref<'_, T> {
-        self.receiver.borrow()
+    fn borrow_watched(&self) -> RwLockReadGuard<'_, T> {
+        self.shared.read()
     }
 
-    fn borrow_and_update(&mut self) -> watch::Ref<'_, T> {
-        self.receiver.borrow_and_update()
+    fn borrow_and_update(&mut self) -> RwLockReadGuard<'_, T> {
+        let value = self.shared.read();
+        self.seen = self.shared.version.load(Ordering::Acquire);
+        value
     }
 }
 
@@ -131,8 +182,30 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_value_that_was_seen_is_no_change_and_the_last_one_is_told_before_the_end() {
+        let (sender, mut receiver) = OrderedWatch::channel(0);
+        sender.send(1).unwrap();
+        assert_eq!(*receiver.borrow_and_update(), 1);
+        assert!(!sender.send_if_modified(|_| false));
+        sender.send(2).unwrap();
+        drop(sender);
+        assert!(receiver.changed().await.is_ok());
+        assert_eq!(*receiver.borrow_watched(), 2);
+        assert!(receiver.changed().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_value_without_receivers_is_given_back() {
+        let (sender, receiver) = OrderedWatch::channel(0);
+        let other = sender.subscribe();
+        drop(receiver);
+        sender.send(1).unwrap();
+        drop(other);
+        assert_eq!(sender.send(2).unwrap_err().0, 2);
+    }
+
+    #[tokio::test]
     async fn waiters_are_woken_in_their_order() {
-        crate::seed_random(Some(1));
         let (sender, receiver) = OrderedWatch::channel(0);
         let woken = Arc::new(Mutex::new(Vec::new()));
         let mut waits = tokio::task::JoinSet::new();
@@ -150,6 +223,5 @@ mod tests {
         drop(sender);
         waits.join_all().await;
         assert_eq!(*woken.lock().unwrap(), (0..50).collect::<Vec<_>>());
-        crate::seed_random(None);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use replica::{Replica, Step, WatchKey};
+use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::{RevokeRequest, Ticket};
@@ -259,10 +259,14 @@ fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Gra
 /// 410 when the ticket has gone; 429 and 503 by the node's bounds and end.
 pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Waited, Problem> {
     let replica = door.replica();
-    // Two watches: a ticket that goes while its predecessor stays must end the wait as well.
+    // One watch: the ticket itself tells when it is granted the lock, and when it goes.
+    let step = |state: &State| match lock::status(state, ticket) {
+        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant::seen(state, ticket, token, holds))),
+        Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
+        Err(error) => Step::Ready(Err((error, state.last_zxid()))),
+    };
     let ended = tokio::select! {
-        end = granted(replica, ticket, deadline) => end,
-        end = vanished(replica, ticket, deadline) => end,
+        end = replica.wait_for(deadline, step) => end,
         () = door.stopped() => return Err(Problem::stopping()),
     };
     match ended {
@@ -272,29 +276,6 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
         Err(replica::WaitEnd::Deadline) => Ok(Waited::Over),
         Err(end) => Err(end.into()),
     }
-}
-
-type Ended = Result<Result<Grant, (Error, Zxid)>, replica::WaitEnd>;
-
-async fn granted(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
-    let step = |state: &State| match lock::status(state, ticket) {
-        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant::seen(state, ticket, token, holds))),
-        Ok(LockStatus::Waiting { predecessor }) => {
-            Step::Watch(WatchKey::Node(lock::to_watch(state, ticket, predecessor)))
-        }
-        Err(error) => Step::Ready(Err((error, state.last_zxid()))),
-    };
-    replica.wait_for(deadline, step).await
-}
-
-async fn vanished(replica: &Replica, ticket: &ZPath, deadline: Instant) -> Ended {
-    let step = |state: &State| match lock::status(state, ticket) {
-        // A ledger may have been opened since the other watch was set, and the grant be told of at the ticket only.
-        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant::seen(state, ticket, token, holds))),
-        Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
-        Err(error) => Step::Ready(Err((error, state.last_zxid()))),
-    };
-    replica.wait_for(deadline, step).await
 }
 
 /// 200.

@@ -295,9 +295,7 @@ impl From<znode::Error> for Problem {
                 (ProblemType::LimitReached, StatusCode::CONFLICT)
             }
             E::TooManyOps => (ProblemType::LimitReached, StatusCode::PAYLOAD_TOO_LARGE),
-            E::TooManyWaiters | E::TooManySessions | E::LockUnsettled => {
-                (ProblemType::TooMany, StatusCode::TOO_MANY_REQUESTS)
-            }
+            E::TooManyWaiters | E::TooManySessions => (ProblemType::TooMany, StatusCode::TOO_MANY_REQUESTS),
             E::DataTooLarge => (ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE),
             E::PathTooLong => (ProblemType::UriTooLong, StatusCode::URI_TOO_LONG),
             E::LimitDiffers => (ProblemType::LimitDiffers, StatusCode::CONFLICT),
@@ -461,7 +459,6 @@ fn error_name(error: znode::Error) -> &'static str {
         E::LockNotClosed => "LockNotClosed",
         E::HandOverRefused => "HandOverRefused",
         E::Overlap => "Overlap",
-        E::LockUnsettled => "LockUnsettled",
         E::Deadlock => "Deadlock",
         E::UpgradeConflict => "UpgradeConflict",
         E::SessionMoved => "SessionMoved",

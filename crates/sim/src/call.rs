@@ -122,7 +122,7 @@ async fn wait(replica: &Replica, deadline: Instant, look: impl Fn(&State) -> Ste
 fn granted(state: &State, ticket: &ZPath) -> Step<Waited> {
     match lock::status(state, ticket) {
         Ok(LockStatus::Held { token, .. }) => Step::Ready(Waited::Granted(token)),
-        Ok(LockStatus::Waiting { predecessor }) => Step::Watch(WatchKey::Node(predecessor)),
+        Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
         Err(_) => Step::Ready(Waited::Gone),
     }
 }

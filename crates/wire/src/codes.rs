@@ -47,7 +47,6 @@ pub(crate) fn told(refusal: Error) -> Told {
         | Error::LockNotClosed
         | Error::HandOverRefused
         | Error::Overlap
-        | Error::LockUnsettled
         | Error::NotOwner
         | Error::NotHolder
         | Error::SeveralHeld

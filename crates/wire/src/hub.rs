@@ -289,7 +289,7 @@ const NO_ZXID: i64 = -1;
 
 /// An event, with the zxid of its change in the header as ZooKeeper 3.9 has it; older clients do not look at that.
 ///
-/// `None` for what no client of ZooKeeper knows: that a ledger has granted a lock.
+/// `None` for what no client of ZooKeeper knows: that a ticket was granted its lock.
 fn event_frame(zxid: i64, kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
     let kind = match kind {
         EventKind::Created => event::NODE_CREATED,

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use crate::keyless::{NewTicket, is_keyless};
 use crate::lock::deadlock::Newcomer;
+use crate::lock::demand::sequence_of;
 use crate::lock::{self, LockStatus};
 use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::system_paths::check_client_path;
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
-use crate::znode::{Contender, Hold, Kind, Znode, sequence_of};
+use crate::znode::{Contender, Hold, Kind, Znode};
 use crate::{
-    Acquire, Attempt, CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, weight,
+    Acquire, Attempt, CREATE, Error, Idempotency, LockMode, LockSettings, Refusal, Reply, RequestKey, SessionId, ZPath,
+    weight,
 };
 
 /// The way to a lock that the one who asks may enter.
@@ -197,15 +199,13 @@ impl State {
     ) -> Result<Entered, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
+        self.check_limit(acquire).map_err(refuse)?;
         let kind = Kind::Ephemeral { owner: id };
         let name = format!("_c_{}-{}", hold.key, family_name(acquire.mode));
         let Way { base, missing } = way;
         let parent = &self.nodes[&base];
         let written_by = self.written_by(id, acquire);
         let held_at_once = written_by.is_some();
-        // A ledger knows by itself whom it passes.
-        let last = parent.family.contenders.get_max().filter(|_| parent.family.ledger.is_none());
-        let passes = written_by.zip(last).is_some_and(|(number, last)| number < last.number);
         let ticket = match (missing.is_empty(), written_by) {
             // Curator's downgrade: a reader that shares the number of its own writer is held with it, and after it.
             (true, Some(number)) if parent.creates < SEQUENCE_MAX => lock.child(&format!("{name}{number:010}")),
@@ -221,13 +221,12 @@ impl State {
         self.check_room(parent, &ticket, bytes, count).map_err(refuse)?;
         self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
         self.check_ephemerals(kind).map_err(refuse)?;
-        let queue = if missing.is_empty() { parent.family.contenders.len() } else { 0 };
-        if queue >= self.limits.waiters_max as usize {
+        let tickets = if missing.is_empty() { parent.family.ticket_count() } else { 0 };
+        if tickets >= self.limits.waiters_max as usize {
             return Err(refuse(Error::TooManyWaiters));
         }
         let at_end = !held_at_once && missing.is_empty() && !part;
-        let newcomer =
-            Newcomer { lock, session: id, owner: &acquire.owner, mode: acquire.mode, place: None, own: None };
+        let newcomer = Newcomer { lock, session: id, owner: &acquire.owner, mode: acquire.mode, upgraded: None };
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
             return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, changes)));
         }
@@ -241,17 +240,25 @@ impl State {
             released: 0,
             lingers_until_ms: None,
             keyless: is_keyless(acquire),
+            in_multi_lock: part,
         };
         let data = acquire.label.as_bytes().into();
-        if passes && self.unsettled.contains(lock) {
-            // Its writer holds, so there is little to write down.
-            self.settle_queue(lock, u64::MAX, changes);
+        if let LockMode::Lease { limit, .. } = acquire.mode {
+            self.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
         self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, changes);
-        if passes {
-            self.pass(lock, changes.zxid);
-        }
         Ok(Entered::At(ticket))
+    }
+
+    /// Whether a lock can be the semaphore that an acquire of permits says. The first one sets the limit.
+    fn check_limit(&self, acquire: &Acquire) -> Result<(), Error> {
+        let LockMode::Lease { permits, limit } = acquire.mode else { return Ok(()) };
+        if !(1..=limit).contains(&permits) {
+            return Err(Error::BadArguments);
+        }
+        let settings = self.queue(&acquire.lock).map(|queue| queue.settings()).unwrap_or_default();
+        let differs = settings.closed || settings.limit.is_some_and(|other| other != limit);
+        if differs { Err(Error::LimitDiffers) } else { Ok(()) }
     }
 
     pub(crate) fn acquired(&self, ticket: &ZPath) -> Result<Reply, Refusal> {

@@ -189,6 +189,6 @@ pub enum EventKind {
     DataChanged,
     /// A child of it was created or deleted.
     ChildrenChanged,
-    /// The lock node got its lock. Only where a ledger says who holds: elsewhere a grant follows from a deletion.
+    /// The lock node got the lock that it had waited for.
     Granted,
 }

@@ -17,14 +17,8 @@ pub(crate) struct Changes {
     pub(crate) events: Vec<Recorded>,
     /// Parents that have their event: one for a transaction is enough.
     parents: BTreeSet<ZPath>,
-    /// Locks with a ledger whose queues have changed since they were settled.
-    touched: BTreeSet<ZPath>,
-    /// Lock nodes that a ledger granted their lock.
-    granted: BTreeSet<ZPath>,
-    /// Parents whose queue changed.
+    /// Locks whose queues have changed since it was looked who holds next.
     queues: BTreeSet<ZPath>,
-    /// Locks that an earlier entry left to this one.
-    late: BTreeSet<ZPath>,
     /// Znodes made, removed and granted a lock so far; see `cost.rs`.
     pub(crate) steps: u64,
     /// Who asks.
@@ -39,40 +33,15 @@ pub(crate) struct Changes {
 
 impl Changes {
     pub(crate) fn new(at: LogPosition) -> Changes {
-        let (parents, queues, touched, granted, late) = Default::default();
+        let (parents, queues) = Default::default();
         let (zxid, term) = (at.zxid, at.term);
         let (identities, events) = (Vec::new(), Vec::new());
         let (session, address, end, ended) = Default::default();
-        Changes {
-            zxid,
-            term,
-            identities,
-            events,
-            parents,
-            queues,
-            touched,
-            granted,
-            late,
-            steps: 0,
-            session,
-            address,
-            ended,
-            end,
-        }
+        Changes { zxid, term, identities, events, parents, queues, steps: 0, session, address, ended, end }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
         self.queues.insert(lock.clone());
-    }
-
-    /// The same, of a lock that was left over.
-    pub(crate) fn queue_is_late(&mut self, lock: &ZPath) {
-        self.queues.insert(lock.clone());
-        self.late.insert(lock.clone());
-    }
-
-    pub(crate) fn is_late(&self, lock: &ZPath) -> bool {
-        self.late.contains(lock)
     }
 
     pub(crate) fn take_queues(&mut self) -> BTreeSet<ZPath> {
@@ -100,26 +69,7 @@ impl Changes {
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.parents.clear();
-        self.touched.clear();
-        self.granted.clear();
         self.queues.clear();
         self.steps = 0;
-    }
-
-    /// A lock with a ledger is to be settled.
-    pub(crate) fn touch(&mut self, lock: &ZPath) {
-        self.touched.insert(lock.clone());
-    }
-
-    pub(crate) fn granted(&mut self, ticket: &ZPath) {
-        self.granted.insert(ticket.clone());
-    }
-
-    pub(crate) fn new_grants(&self) -> impl Iterator<Item = &ZPath> {
-        self.granted.iter()
-    }
-
-    pub(crate) fn take_touched(&mut self) -> BTreeSet<ZPath> {
-        std::mem::take(&mut self.touched)
     }
 }

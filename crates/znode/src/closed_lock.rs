@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use crate::ledger::{Ledger, demand_of};
+use crate::lock::demand::sequence_of;
+use crate::lock::queue::{Origin, Position};
 use crate::lock::revoke::REVOKE;
 use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::system_paths::check_client_path;
 use crate::tree::{NewNode, permit};
-use crate::znode::{Kind, Place, sequence_of};
+use crate::znode::Kind;
 use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, ZPath, weight};
 
 impl State {
@@ -23,7 +24,8 @@ impl State {
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, lock);
-        // The holders of a semaphore are told apart by their czxids, and a closed lock does not go by those.
+        // The holders of a semaphore are told apart by their tokens. Without the order of arrival, several that are granted
+        // the lock by one entry would have its zxid.
         let both = settings.closed && settings.limit.is_some();
         if lock.is_root() || settings.limit == Some(0) || both {
             return Err(refuse(Error::BadArguments));
@@ -42,44 +44,33 @@ impl State {
             if node.owner().is_some() {
                 return Err(refuse(Error::NoChildrenForEphemerals));
             }
-            let known = self.ledger(lock).map(|ledger| ledger.settings).unwrap_or_default();
+            let known = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
             let same = LockSettings { waiters_max: known.waiters_max, ..settings } == known;
-            if !same && !node.family.contenders.is_empty() {
+            if !same && node.family.ticket_count() > 0 {
                 return Err(refuse(Error::NotEmpty));
             }
         } else {
             self.check_room(&self.nodes[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
             self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
         }
-        let opens = settings != LockSettings::default();
-        if opens {
-            self.check_ledger(lock).map_err(refuse)?;
-            if self.ledger(lock).is_none() {
-                let made = weight::made(lock, 0, missing.len() as u64);
-                self.check_bytes(weight::ledger() + made).map_err(refuse)?;
-            }
+        if settings != LockSettings::default() && self.queue(lock).is_none() {
+            let made = weight::made(lock, 0, missing.len() as u64);
+            self.check_bytes(weight::queue() + made).map_err(refuse)?;
         }
         self.make_containers(&missing, &acl, changes);
-        if opens {
-            self.open_ledger(lock, None, settings);
-        }
         self.edit(lock, |node| {
             if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {
                 node.kind = Kind::Persistent;
             }
-            if let Some(ledger) = &mut node.family.ledger {
-                Arc::make_mut(ledger).set(settings);
-            }
-            node.family.ledger.take_if(|ledger| ledger.is_over());
+            node.family.edit_queue(|queue| queue.set(settings));
         });
         Ok(Reply::Done)
     }
 
     /// Gives a waiter its priority before anybody has a turn.
     pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
-        let place = Place::of(ticket.name(), self.nodes[ticket].czxid).expect("a lock node has a number");
-        let lock = ticket.parent().expect("a lock node has a parent");
-        self.edit_ledger(&lock, |ledger| ledger.prioritize(&place, priority));
+        let (lock, position) = self.position_of(ticket);
+        self.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
     }
 
     /// Releases a ticket and grants the lock to the named waiter, before all others.
@@ -93,53 +84,40 @@ impl State {
         let refuse = |error| Refusal::at(error, ticket);
         self.check_ticket(ticket, session).map_err(refuse)?;
         let lock = ticket.parent().ok_or_else(|| refuse(Error::BadArguments))?;
-        let ledger = self.ledger(&lock).filter(|ledger| ledger.settings.closed);
-        let ledger = ledger.ok_or_else(|| Refusal::at(Error::LockNotClosed, &lock))?;
-        let place = |path: &ZPath| Place::of(path.name(), self.node(path)?.czxid);
-        let held = place(ticket).is_some_and(|place| ledger.grant_of(&place).is_some());
-        if !held || self.multi_of(ticket, &self.nodes[ticket]).is_some() {
+        let queue = self.queue(&lock).filter(|queue| queue.settings().closed);
+        let queue = queue.ok_or_else(|| Refusal::at(Error::LockNotClosed, &lock))?;
+        let (_, giving) = self.position_of(ticket);
+        if queue.holder(&giving).is_none_or(|holder| holder.ticket.origin == Origin::MultiLock) {
             return Err(refuse(Error::LockNotHeld));
         }
         let refuse = Refusal::at(Error::HandOverRefused, to);
-        let waits = place(to).filter(|place| ledger.waits(place) && to.parent().as_ref() == Some(&lock));
-        let free = |_: &Place| self.multi_of(to, &self.nodes[to]).is_none() && !self.waits_in_vain(to, &self.nodes[to]);
-        let Some(place) = waits.filter(free) else {
+        let position = |path: &ZPath| Position::of(path.name(), self.node(path)?.czxid);
+        let Some(taking) = position(to).filter(|_| to.parent().as_ref() == Some(&lock)) else {
             return Err(refuse);
         };
-        let demand = demand_of(to.name(), &self.nodes[to], ledger.settings);
-        if !ledger.fits_without(&self.place_of(ticket), demand) {
+        let waiter = queue.waiter(&taking).filter(|waiter| waiter.origin != Origin::MultiLock);
+        let waiter = waiter.filter(|_| !self.waits_in_vain(to, &self.nodes[to]));
+        if !waiter.is_some_and(|waiter| queue.fits_after(&giving, &taking, waiter.demand)) {
             return Err(refuse);
         }
         self.remove(ticket, changes);
-        self.grant_out_of_turn(&lock, &place, changes);
+        self.grant_out_of_turn(&lock, &taking, changes);
         Ok(Reply::Released { holds: 0 })
     }
 
-    pub(crate) fn place_of(&self, ticket: &ZPath) -> Place {
-        Place::of(ticket.name(), self.nodes[ticket].czxid).expect("a lock node has a number")
-    }
-
-    /// Whether as many wait as may: one more has to hold at once.
-    pub(crate) fn is_full(&self, lock: &ZPath) -> bool {
-        let waiters_max = self.ledger(lock).and_then(|ledger| Some((ledger, ledger.settings.waiters_max?)));
-        waiters_max.is_some_and(|(ledger, max)| ledger.waiters() >= max as usize)
-    }
-
-    /// Whether one who has just come may stay. Asked when all who can hold do: whether somebody has to wait depends on his
-    /// priority, on his own tickets, on whom he may pass, and for a part of a multi-lock on other locks.
+    /// Whether a new ticket may stay. Call this after granting: only then is it known whether the ticket waits.
     ///
     /// # Errors
-    /// `TooManyWaiters` when he waits and is one too many.
+    /// `TooManyWaiters` when it waits and is one too many.
     pub(crate) fn check_waiters(&self, ticket: &ZPath) -> Result<(), Refusal> {
-        let lock = ticket.parent().expect("a lock node has a parent");
-        let waits = self.ledger(&lock).filter(|ledger| ledger.waits(&self.place_of(ticket)));
-        let over = |ledger: &Ledger| ledger.settings.waiters_max.is_some_and(|max| ledger.waiters() > max as usize);
-        if waits.is_some_and(over) { Err(Refusal::at(Error::TooManyWaiters, &lock)) } else { Ok(()) }
+        let (lock, position) = self.position_of(ticket);
+        let over = self.queue(&lock).is_some_and(|queue| queue.is_over_full() && queue.waits(&position));
+        if over { Err(Refusal::at(Error::TooManyWaiters, &lock)) } else { Ok(()) }
     }
 
     /// Whether a name may be made below a znode otherwise than as the lock node of an acquire.
     pub(crate) fn check_closed(&self, parent: &ZPath, name: &str) -> Result<(), Refusal> {
-        let closed = || self.ledger(parent).is_some_and(|ledger| ledger.settings.closed);
+        let closed = || self.queue(parent).is_some_and(|queue| queue.settings().closed);
         if sequence_of(name).is_some() && closed() { Err(Refusal::at(Error::LockClosed, parent)) } else { Ok(()) }
     }
 

@@ -161,11 +161,7 @@ impl State {
         }
         for lock in self.unsettled.iter().take(TAKEN_UP_MAX).cloned().collect::<Vec<_>>() {
             self.unsettled.remove(&lock);
-            if self.ledger(&lock).is_some() {
-                changes.touch(&lock);
-            } else {
-                changes.queue_is_late(&lock);
-            }
+            changes.queue_changed(&lock);
         }
     }
 }

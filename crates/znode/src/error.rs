@@ -87,8 +87,8 @@ pub enum Error {
     /// Waiting would close a circle. A door's word for [`crate::Reply::Deadlock`]; the state machine does not refuse with it.
     #[error("waiting for the lock would close a circle of waits")]
     Deadlock,
-    /// Another reader of the lock is being upgraded, or a writer stands where the upgraded one would have to.
-    #[error("the read lock cannot be upgraded now: another upgrade or writer is in the way")]
+    /// Another reader of the lock is being upgraded: the two would wait for each other.
+    #[error("the read lock cannot be upgraded now: another reader of it is being upgraded")]
     UpgradeConflict,
     /// The session goes on over another connection.
     #[error("the session has moved to another connection")]
@@ -111,9 +111,6 @@ pub enum Error {
     /// The owner has a ticket of one of the locks already, and not of the same set of locks.
     #[error("the owner has some of these locks already, and not the same set of them")]
     Overlap,
-    /// Very many came to hold the lock at once, and the next entries are still to write them down.
-    #[error("the lock's holders are still being written down; try again with a new key")]
-    LockUnsettled,
     /// The znode is another session's.
     #[error("the ticket belongs to another session")]
     NotOwner,
@@ -166,7 +163,6 @@ impl Error {
             Error::LockNotClosed => -1022,
             Error::HandOverRefused => -1023,
             Error::Overlap => -1024,
-            Error::LockUnsettled => -1025,
             Error::NotOwner => -1026,
             Error::NotHolder => -1027,
             Error::SeveralHeld => -1028,

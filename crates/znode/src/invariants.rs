@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lock::{self, LockStatus};
+use crate::lock;
+use crate::lock::demand::Demand;
+use crate::lock::queue::{Origin, Position, Queue, Ticket};
 use crate::sessions::source;
 use crate::state::State;
 use crate::tree::{idle_since, timed_at};
-use crate::znode::{Place, Znode, is_shared};
-use crate::{SessionId, ZPath, Zxid};
+use crate::znode::Znode;
+use crate::{SessionId, ZPath};
 
 impl State {
     /// Checks the whole state. O(n log n): for tests.
@@ -35,10 +37,11 @@ impl State {
         same("idle", sums.idle, &self.idle.iter().cloned().collect())?;
         same("locks", sums.locks, &self.locks.iter().cloned().collect())?;
         self.check_multis()?;
-        same("grants", sums.granted, &self.grants.keys().cloned().collect())?;
+        if sums.holders != self.holders {
+            return Err(format!("{} holders counted as {}", sums.holders, self.holders));
+        }
         self.past.check_invariants()?;
         self.check_revocations()?;
-        self.check_upgrades()?;
         self.check_namings()?;
         self.check_acls()?;
         self.check_weight()?;
@@ -50,7 +53,6 @@ impl State {
     fn check_node(&self, path: &ZPath, node: &Znode, sums: &mut Sums) -> Result<(), String> {
         sums.children += node.family.names.len();
         sums.data_bytes += node.data.len() as u64;
-        sums.contenders += node.family.contenders.len() as u64;
         sums.timed.extend(timed_at(node).map(|due_ms| (due_ms, path.clone())));
         sums.idle.extend(idle_since(node).map(|emptied_ms| (emptied_ms, path.clone())));
         if let Some(parent) = path.parent() {
@@ -86,44 +88,33 @@ impl State {
     }
 
     fn check_family(&self, path: &ZPath, node: &Znode, sums: &mut Sums) -> Result<(), String> {
-        let (mut places, mut pending) = (BTreeSet::new(), BTreeSet::new());
+        let mut tickets = BTreeSet::new();
         for name in &node.family.names {
             let child = path.child(name).map_err(|_| format!("child {name:?} has a bad name"))?;
-            let child = self.node(&child).ok_or_else(|| format!("child {name} does not exist"))?;
-            let place = Place::of(name, child.czxid);
-            // Each lock node of a session waits for its grant or has had it.
-            if child.owner().is_some() && child.lingers_until_ms().is_none() {
-                let waits = |place: &Place| node.family.pending.contains(place);
-                let settled = place.as_ref().filter(|place| !waits(place)).map(|place| path.child(&place.name));
-                sums.granted.extend(settled.transpose().map_err(|error| error.to_string())?);
-                pending.extend(place.clone().filter(waits));
+            let child_node = self.node(&child).ok_or_else(|| format!("child {name} does not exist"))?;
+            let Some(position) = Position::of(name, child_node.czxid) else { continue };
+            let queue = node.family.queue.as_ref().ok_or("it has tickets and no queue")?;
+            let holder = queue.holder(&position);
+            let known = holder.map(|holder| &holder.ticket).or_else(|| queue.waiter(&position));
+            if known != Some(&Ticket::of(&child, child_node)) {
+                return Err(format!("{name} is in the queue as {known:?}"));
             }
-            places.extend(place);
+            let counts = child_node.owner().is_some() && child_node.lingers_until_ms().is_none();
+            sums.holders += u64::from(counts && holder.is_some());
+            if child_node.lingers_until_ms().is_some() && holder.is_none() {
+                return Err(format!("{name} lingers and does not hold"));
+            }
+            tickets.insert(position);
         }
-        let writers: BTreeSet<_> = places.iter().filter(|place| !is_shared(&place.name)).cloned().collect();
-        let token = |place: &Place| {
-            let ticket = path.child(&place.name).ok();
-            let grant = ticket.and_then(|ticket| self.grants.get(&ticket));
-            grant.map_or(place.czxid, |grant| Zxid(grant.token.0))
-        };
-        let tokens: BTreeSet<_> = places.iter().map(|place| (token(place), place.name.clone())).collect();
-        same("contenders", node.family.contenders.iter().cloned().collect(), &places)?;
-        same("pending", node.family.pending.iter().cloned().collect(), &pending)?;
-        same("writers", node.family.writers.iter().cloned().collect(), &writers)?;
-        same("tokens", node.family.tokens.iter().cloned().collect(), &tokens)?;
-        if !places.is_empty() {
+        sums.contenders += tickets.len() as u64;
+        if !tickets.is_empty() {
             sums.locks.insert(path.clone());
         }
-        match &node.family.ledger {
-            None => self.check_holders(path, &places),
-            Some(ledger) => {
-                ledger.check_invariants(&node.family.contenders)?;
-                match self.next_in(path).filter(|_| !self.unsettled.contains(path)) {
-                    None => Ok(()),
-                    Some(turn) => Err(format!("{turn:?} could hold and waits")),
-                }
-            }
-        }
+        let Some(queue) = &node.family.queue else { return Ok(()) };
+        queue.check_invariants()?;
+        same("tickets", queue.tickets().cloned().collect(), &tickets)?;
+        self.check_nobody_is_next(path)?;
+        self.check_order_of_names(path, queue)
     }
 
     /// All parts of a multi-lock hold, or none.
@@ -131,11 +122,12 @@ impl State {
         for (czxid, multi) in &self.multis {
             let mut held = 0;
             for ticket in &multi.tickets {
-                let node = self.node(ticket).filter(|node| node.czxid == *czxid && node.contender().is_some());
-                let lock = ticket.parent().filter(|_| node.is_some()).ok_or_else(|| format!("no part {ticket}"))?;
-                let place = Place::of(ticket.name(), *czxid).ok_or_else(|| format!("{ticket} has no number"))?;
-                let ledger = self.ledger(&lock).ok_or_else(|| format!("{lock} has no ledger for {ticket}"))?;
-                held += usize::from(ledger.grant_of(&place).is_some());
+                let node = self.node(ticket).filter(|node| node.czxid == *czxid);
+                let part = node.and_then(Znode::contender).is_some_and(|contender| contender.in_multi_lock);
+                if !part {
+                    return Err(format!("no part {ticket}"));
+                }
+                held += usize::from(lock::holds_lock(self, ticket));
             }
             if held != 0 && held != multi.tickets.len() {
                 return Err(format!("{held} parts of {multi:?} are held"));
@@ -144,27 +136,44 @@ impl State {
         Ok(())
     }
 
-    /// At most one holder, or readers only; a writer and its own downgraded reader count as one.
-    fn check_holders(&self, lock: &ZPath, places: &BTreeSet<Place>) -> Result<(), String> {
-        let mut writers = BTreeSet::new();
-        let mut readers = BTreeSet::new();
-        for Place { name, .. } in places {
-            let ticket = lock.child(name).map_err(|error| error.to_string())?;
-            let Ok(LockStatus::Held { token, .. }) = lock::status(self, &ticket) else {
-                continue;
-            };
-            if !lock::is_held_with(self, lock, token) {
-                return Err(format!("{ticket} holds, but its token does not"));
-            }
-            let owner = self.node(&ticket).and_then(Znode::owner);
-            if is_shared(name) {
-                readers.insert(owner)
-            } else {
-                writers.insert((owner, ticket))
-            };
+    /// ZooKeeper's clients go by the names. Where all numbers were given in turn and every ticket wants the lock alone or to read
+    /// it, the holders are those that the names say: the first, or the readers before the first writer.
+    fn check_order_of_names(&self, lock: &ZPath, queue: &Queue) -> Result<(), String> {
+        let all: BTreeSet<_> = queue.tickets().cloned().collect();
+        let in_turn = all.iter().is_sorted_by_key(|position| position.czxid)
+            && all.iter().map(|position| position.number).collect::<BTreeSet<_>>().len() == all.len();
+        let known = |position: &Position| {
+            queue.holder(position).map_or_else(|| queue.waiter(position), |holder| Some(&holder.ticket)).copied()
+        };
+        let plain = |position: &Position| {
+            let ticket = known(position);
+            let lingers =
+                self.node(&self.ticket_at(lock, position)).is_some_and(|node| node.lingers_until_ms().is_some());
+            ticket.is_some_and(|ticket| matches!(ticket.demand, Demand::Alone | Demand::Shared))
+                && ticket.is_some_and(|ticket| ticket.origin != Origin::MultiLock)
+                && !lingers
+        };
+        // A downgraded reader was granted the lock out of turn, and may read on when its writer has gone.
+        let first_waits = queue.waiters().map(|(position, _)| position).min();
+        let downgraded = queue.holders().any(|(position, holder)| {
+            holder.ticket.demand == Demand::Shared
+                && holder.grant.at.zxid == position.czxid
+                && first_waits.is_some_and(|first| first < position)
+        });
+        let left_over = self.unsettled.contains(lock) || !self.ending.is_empty();
+        if left_over
+            || downgraded
+            || !in_turn
+            || queue.upgrade().is_some()
+            || queue.settings().closed
+            || !all.iter().all(plain)
+        {
+            return Ok(());
         }
-        let alone = writers.len() <= 1 && writers.iter().all(|(owner, _)| readers.iter().all(|reader| reader == owner));
-        if alone { Ok(()) } else { Err(format!("held by {writers:?} and readers of {readers:?}")) }
+        let reads = |position: &&Position| known(position).is_some_and(|ticket| ticket.demand == Demand::Shared);
+        let readers: BTreeSet<_> = all.iter().take_while(reads).cloned().collect();
+        let by_name = if readers.is_empty() { all.iter().take(1).cloned().collect() } else { readers };
+        same("holders by name", queue.holders().map(|(position, _)| position.clone()).collect(), &by_name)
     }
 
     fn check_revocations(&self) -> Result<(), String> {
@@ -177,17 +186,6 @@ impl State {
             Some(ticket) => Err(format!("{ticket} is asked for, and no session has it")),
             None => Ok(()),
         }
-    }
-
-    fn check_upgrades(&self) -> Result<(), String> {
-        for (lock, upgraded) in &self.upgrades {
-            let names = self.node(lock).map(|node| &node.family.names).ok_or_else(|| format!("{lock}: upgraded"))?;
-            let pair = upgraded.pair.iter().flat_map(|pair| [&*pair.writer, &*pair.reader]);
-            if names.is_empty() || pair.into_iter().any(|name| !names.contains(name)) {
-                return Err(format!("{lock}: {upgraded:?} of {names:?}"));
-            }
-        }
-        Ok(())
     }
 
     fn check_sessions(&self, owned: &BTreeSet<(SessionId, ZPath)>) -> Result<(), String> {
@@ -236,7 +234,7 @@ struct Sums {
     idle: BTreeSet<(u64, ZPath)>,
     locks: BTreeSet<ZPath>,
     owned: BTreeSet<(SessionId, ZPath)>,
-    granted: BTreeSet<ZPath>,
+    holders: u64,
 }
 
 fn same<T: Ord + std::fmt::Debug>(what: &str, counted: BTreeSet<T>, indexed: &BTreeSet<T>) -> Result<(), String> {

@@ -3,10 +3,10 @@
 
 use crate::acquire::Entered;
 use crate::cost::steps_at;
-use crate::ledger::{Demand, demand_of};
-use crate::lock::{self, LockStatus};
+use crate::lock::demand::Demand;
+use crate::lock::queue::{Queue, Turn};
 use crate::state::{Changes, State};
-use crate::znode::{Hold, Place, is_shared};
+use crate::znode::Hold;
 use crate::{Acquire, Error, Keyless, Refusal, Reply, SessionId, ZPath};
 
 /// A new ticket: for what, with which priority, of which session.
@@ -21,7 +21,8 @@ impl State {
     /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do takes it back.
     pub(crate) fn acquire_anew(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
         let meets_own = new.acquire.keyless.is_some() && !self.sessions[&new.session].keyless.is_empty();
-        let before = (meets_own || self.is_full(&new.acquire.lock)).then(|| self.clone());
+        let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
+        let before = (meets_own || is_full).then(|| self.clone());
         let answer = self.enter_queue(new, changes);
         if let (Some(before), Err(_)) = (before, &answer) {
             *self = before;
@@ -34,20 +35,20 @@ impl State {
         let NewTicket { acquire, priority, session: id, hold } = new;
         let lock = &acquire.lock;
         let way = self.way_into(lock, changes)?;
-        if priority > 0 && !self.ledger(lock).is_some_and(|ledger| ledger.settings.closed) {
+        if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().closed) {
             return Err(Refusal::at(Error::LockNotClosed, lock));
         }
         if acquire.keyless == Some(Keyless::Replace) {
             self.give_back(lock, &self.sessions[&id].keyless_of(lock), changes)?;
         }
-        let ticket = match self.enqueue_in_mode(acquire, way, false, id, hold, changes)? {
+        let ticket = match self.enqueue(acquire, way, false, id, hold, changes)? {
             Entered::At(ticket) => ticket,
             Entered::NotLetIn(answer) => return Ok(answer),
         };
         if priority > 0 {
             self.prioritize(&ticket, priority);
         }
-        self.settle(changes);
+        self.grant_ready(changes);
         self.check_waiters(&ticket)?;
         if acquire.keyless == Some(Keyless::Refuse)
             && let Some(in_the_way) = self.own_in_the_way(&ticket, id)
@@ -77,33 +78,38 @@ impl State {
     /// The first of the session's earlier tickets that a new one would wait for, be it by way of others: as long as the
     /// session is alive, that wait may have no end. They are looked up for a ticket that waits, and for no other.
     fn own_in_the_way(&self, ticket: &ZPath, session: SessionId) -> Option<ZPath> {
-        if !matches!(lock::status(self, ticket), Ok(LockStatus::Waiting { .. })) {
-            return None;
-        }
-        let lock = ticket.parent()?;
+        let (lock, own) = self.position_of(ticket);
+        let queue = self.queue(&lock)?;
+        let waiter = queue.waiter(&own)?;
         let mut earlier = self.sessions[&session].keyless_of(&lock);
         earlier.retain(|other| other != ticket);
-        let family = &self.nodes[&lock].family;
-        let ledger = family.ledger.as_deref();
-        let (own, others) = (self.place_of(ticket), earlier.iter().map(|other| self.place_of(other)));
-        let first = if let Some((ledger, limit)) = ledger.and_then(|ledger| Some((ledger, ledger.settings.limit?))) {
-            let permits = |path: &ZPath| match demand_of(path.name(), &self.nodes[path], ledger.settings) {
-                Demand::Permits(permits) => u64::from(permits),
-                Demand::Alone | Demand::Shared => u64::from(limit),
+        if let Some(limit) = queue.settings().limit {
+            let units = |path: &ZPath| {
+                let demand = Demand::of(path.name(), &self.nodes[path]);
+                queue.units_of(demand).map_or(u64::from(limit), u64::from)
             };
             // With enough permits for all of them, they can be held together when others give theirs back.
-            let wanted: u64 = earlier.iter().map(permits).sum::<u64>() + permits(ticket);
-            others.filter(|_| wanted > u64::from(limit)).min()?
-        } else {
-            // A reader waits for the last writer before it, and with that for all before that.
-            let last = match is_shared(ticket.name()) {
-                true => family.writers.range::<_, Place>(..&own).next_back()?.clone(),
-                false => own.clone(),
-            };
-            let before = |place: &Place| ledger.is_none_or(|ledger| ledger.comes_before(place, &own));
-            others.filter(|place| *place <= last && before(place)).min()?
+            let wanted: u64 = earlier.iter().map(units).sum::<u64>() + units(ticket);
+            let (_, first) = earlier.iter().map(|path| self.position_of(path)).min_by(|a, b| a.1.cmp(&b.1))?;
+            return lock.child(&first.name).ok().filter(|_| wanted > u64::from(limit));
+        }
+        let turn = queue.turn(&own);
+        // A reader waits for the last writer before it, and with that for all before that.
+        let last_writer = queue.writer_before(&turn);
+        let blocks = |path: &&ZPath| {
+            let (_, position) = self.position_of(path);
+            let demand = Demand::of(path.name(), &self.nodes[*path]);
+            let (held, at) = (queue.holder(&position).is_some(), queue.turn(&position));
+            let before = held || at < turn;
+            let behind_it = |writer: &Turn| held || at < *writer;
+            before && (!queue.fit_together(demand, waiter.demand) || last_writer.is_some_and(behind_it))
         };
-        lock.child(&first.name).ok()
+        // Holders first, by position; then in the order of turns.
+        let order = |path: &&ZPath| {
+            let (_, position) = self.position_of(path);
+            (queue.waits(&position).then(|| queue.turn(&position)), position)
+        };
+        earlier.iter().filter(blocks).min_by_key(order).cloned()
     }
 }
 

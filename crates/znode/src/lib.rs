@@ -7,18 +7,18 @@
 //! ```text
 //! state.rs      State, who asks and whether it was answered before     sessions.rs  open, close, expire
 //! changes.rs    what an entry has changed so far                       txn.rs       what an entry asks for
-//! tree.rs       create, delete, set, multi, reap                       acquire.rs   acquire, release, withdraw
-//! znode.rs      Znode, its children and the queue among them           lock.rs      readings: status, queue, list
-//! ledger.rs     who holds a semaphore, a lock that was passed          settle.rs    who is next there
-//! multilock.rs  several locks at once, all or none                     semaphore.rs permits
-//! closed_lock.rs  priorities, a bounded queue, hand-over               quota.rs     what a subtree may have
-//! keyless.rs    acquires that nothing tells apart                   release_held.rs  giving back by the lock's name
-//! subtree.rs    what is below each znode                               acls.rs      each ACL once
-//! client_info.rs  who a client is, for people
+//! tree.rs       create, delete, set, multi, reap                       znode.rs     Znode and its children
+//! acquire.rs    acquire, release, withdraw                             lock.rs      readings: status, queue, list
+//! lock/queue.rs who holds, who waits, with which token                 lock/grant.rs  who holds next
+//! lock/demand.rs  what a ticket wants                                  lock/upgrade.rs  upgrade, downgrade
+//! multilock.rs  several locks at once, all or none                     quota.rs     what a subtree may have
+//! closed_lock.rs  priorities, a bounded queue, hand-over               subtree.rs   what is below each znode
+//! keyless.rs    acquires that nothing tells apart                      release_held.rs  giving back by the lock's name
+//! client_info.rs  who a client is, for people                          acls.rs      each ACL once
 //! cost.rs       what one entry may do                                  weight.rs    what the state may weigh
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
-//! system_paths.rs  /zookeeper, which is not the clients'                permissions.rs  which ACL counts, and for whom
-//! lock/         what is kept beside the queue: past.rs, revoke.rs, upgrade.rs; deadlock.rs and naming.rs look at it
+//! system_paths.rs  /zookeeper, which is not the clients'               permissions.rs  which ACL counts, and for whom
+//! lock/         what is kept beside the queue: past.rs, revoke.rs; deadlock.rs and naming.rs look at it
 //! ```
 
 mod acl;
@@ -34,8 +34,6 @@ mod error;
 mod ids;
 mod invariants;
 mod keyless;
-mod ledger;
-mod ledger_records;
 mod limits;
 pub mod lock;
 mod multilock;
@@ -44,10 +42,8 @@ mod permissions;
 mod proven;
 mod quota;
 mod release_held;
-mod semaphore;
 mod session;
 mod sessions;
-mod settle;
 mod snapshot;
 mod stat;
 mod state;
@@ -64,8 +60,8 @@ pub use client_info::{Actor, ClientInfo};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
 pub use error::{Error, Refusal};
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
-pub use ledger::LockSettings;
 pub use limits::Limits;
+pub use lock::queue::LockSettings;
 pub use path::ZPath;
 pub use proven::{Proven, ProvenOp};
 pub use quota::{Quota, QuotaLimits};

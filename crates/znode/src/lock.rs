@@ -1,15 +1,16 @@
-//! Locks as readings of znodes: who holds, who waits. Of that a lock has no state of its own; what is remembered or asked of
-//! it beyond its queue is in the files of `lock/`.
+//! Locks, as they are read: where a ticket stands, who queues, which locks there are.
 //!
-//! A lock is a znode with contenders among its children: children whose names end in ten digits, whoever made them. They
-//! queue by number, then by czxid, then by name. A writer holds when nothing is before it; a reader when no writer is before it.
+//! A lock is a znode with tickets among its children: children whose names end in ten digits, whoever made them. Who holds and
+//! who waits is in its queue (`queue.rs`), and `grant.rs` says who holds next. What is remembered or asked of a lock beyond
+//! that is in the other files of `lock/`.
 
 pub(crate) mod deadlock;
-mod grants;
+pub(crate) mod demand;
+mod grant;
 mod limits;
 pub(crate) mod naming;
 pub(crate) mod past;
-pub(crate) mod records;
+pub(crate) mod queue;
 pub(crate) mod revoke;
 pub(crate) mod upgrade;
 
@@ -17,13 +18,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
-use imbl::OrdSet;
 
-use crate::ledger::{Demand, demand_of};
-use crate::znode::{Contender, Kind, Place, Znode, is_shared, mode_of, sequence_of};
+use crate::lock::demand::{mode_of, sequence_of};
+use crate::lock::queue::{Position, Queue as TicketQueue};
+use crate::znode::{Contender, Kind, Znode};
 use crate::{ClientInfo, Error, FencingToken, LockMode, LockSettings, SessionId, State, ZPath, Zxid};
 
 pub use deadlock::WaitsFor;
+pub(crate) use grant::may_be_overtaken;
 pub use limits::LockLimits;
 pub use naming::{BlindSpot, Naming, lint};
 pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history, may_read_of_ended, may_read_past};
@@ -41,7 +43,8 @@ pub enum LockStatus {
     },
     /// It waits.
     Waiting {
-        /// The contender before it. Its going may make it the holder; see [`to_watch`].
+        /// The ticket before it: the waiter whose turn is before its own (of a reader the last one that is no reader), or the
+        /// last of the holders. The event [`crate::EventKind::Granted`] at its own lock node tells when it holds.
         predecessor: ZPath,
     },
 }
@@ -126,40 +129,19 @@ pub struct LockSummary {
 /// expired and the node lingers for its lock-delay, or waits to be removed: it holds for no client. `BadArguments` when the path is
 /// no lock node's.
 pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
-    let (parent, node, place) = contender(state, ticket)?;
+    let (queue, node, position) = find(state, ticket)?;
     if node.lingers_until_ms().is_some() || state.waits_in_vain(ticket, node) {
         return Err(Error::SessionExpired);
     }
-    if let Some(ledger) = &parent.family.ledger {
-        return match ledger.grant_of(&place) {
-            Some(grant) => Ok(LockStatus::Held { token: grant.token, holds: holds(state, ticket, node) }),
-            None => Ok(LockStatus::Waiting { predecessor: before_in_ledger(state, ticket, node, &place)? }),
-        };
-    }
-    match predecessor(state, parent, ticket, node, &place) {
-        Some(name) => {
-            let lock = ticket.parent().ok_or(Error::BadArguments)?;
-            Ok(LockStatus::Waiting { predecessor: lock.child(name)? })
-        }
-        // It is told when its token is.
-        None if state.awaits_token(ticket, node) => Ok(LockStatus::Waiting { predecessor: ticket.clone() }),
-        None => Ok(LockStatus::Held { token: state.token_of(ticket, node), holds: holds(state, ticket, node) }),
+    match queue.holder(&position) {
+        Some(holder) => Ok(LockStatus::Held { token: holder.grant.token, holds: holds(state, ticket, node) }),
+        None => Ok(LockStatus::Waiting { predecessor: predecessor(state, ticket, node, queue, &position) }),
     }
 }
 
-/// Whether nothing is before a ticket in a lock without a ledger.
-pub(crate) fn is_first(state: &State, ticket: &ZPath) -> bool {
-    contender(state, ticket).is_ok_and(|(parent, node, place)| {
-        node.lingers_until_ms().is_none() && predecessor(state, parent, ticket, node, &place).is_none()
-    })
-}
-
-/// The znode whose next event may make a waiting ticket a holder: its predecessor, whose going does it, or the ticket itself
-/// in a lock whose ledger is told of every grant ([`crate::EventKind::Granted`]). One that waits for its token alone is its
-/// own predecessor, and is told in the same way.
-pub fn to_watch(state: &State, ticket: &ZPath, predecessor: ZPath) -> ZPath {
-    let told = ticket.parent().is_some_and(|lock| state.ledger(&lock).is_some());
-    if told { ticket.clone() } else { predecessor }
+/// Whether a ticket holds, also while it lingers.
+pub(crate) fn holds_lock(state: &State, ticket: &ZPath) -> bool {
+    find(state, ticket).is_ok_and(|(queue, _, position)| queue.holder(&position).is_some())
 }
 
 /// The lock nodes of the multi-lock that a ticket is a part of, in the order of its request.
@@ -169,54 +151,43 @@ pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
 }
 
 /// Who is before a waiter, for people. A part that is the first in its own queue waits where another part does.
-fn before_in_ledger(state: &State, ticket: &ZPath, node: &Znode, place: &Place) -> Result<ZPath, Error> {
-    let before = |ticket: &ZPath, place: &Place| {
-        let lock = ticket.parent()?;
-        lock.child(&state.ledger(&lock)?.before(place)?.name).ok()
-    };
-    if let Some(before) = before(ticket, place) {
-        return Ok(before);
+fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &TicketQueue, position: &Position) -> ZPath {
+    let at = |ticket: &ZPath, before: Option<&Position>| ticket.parent()?.child(&before?.name).ok();
+    if let Some(before) = at(ticket, queue.predecessor(position)) {
+        return before;
     }
     let others = state.multi_of(ticket, node).map_or(&[][..], |multi| &multi.tickets);
-    let elsewhere = others.iter().find_map(|other| before(other, &Place::of(other.name(), node.czxid)?));
-    Ok(elsewhere.unwrap_or_else(|| ticket.clone()))
+    let elsewhere = |other: &ZPath| {
+        let (queue, _, position) = find(state, other).ok()?;
+        at(other, queue.predecessor(&position))
+    };
+    others.iter().find_map(elsewhere).unwrap_or_else(|| ticket.clone())
 }
 
-/// How many contenders are before a ticket. O(n) in these or in those behind it, whichever are fewer: whoever has just joined
-/// a long queue, and asks most, is at its end.
+/// How many tickets are before one: holders by their positions, then waiters in the order of their turns. O(n) in these or in
+/// those behind it, whichever are fewer.
 ///
 /// # Errors
 /// `NoNode` and `BadArguments` as for [`status`].
 pub fn position(state: &State, ticket: &ZPath) -> Result<u32, Error> {
-    let (parent, _, place) = contender(state, ticket)?;
-    let places = &parent.family.contenders;
-    let mut from_it_on = places.range::<_, Place>((Bound::Included(&place), Bound::Unbounded));
-    let mut before = before(places, &place);
-    let mut steps = 0;
-    loop {
-        if before.next().is_none() {
-            return Ok(count(steps));
-        }
-        if from_it_on.next().is_none() {
-            return Ok(count(places.len() - steps));
-        }
-        steps += 1;
-    }
+    let (queue, _, position) = find(state, ticket)?;
+    Ok(count(queue.place_of(&position)))
 }
 
-/// A lock's queue: at most `max` contenders after the first `from`.
+/// A lock's queue: at most `max` tickets after the first `from`.
 ///
 /// # Errors
-/// `NoNode` when there is no znode at the path. One without contenders is a free lock.
+/// `NoNode` when there is no znode at the path. One without tickets is a free lock.
 pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Queue, Error> {
     let parent = state.node(lock).ok_or(Error::NoNode)?;
-    let page = parent.family.contenders.iter().enumerate().skip(from).take(max);
-    let entries = page.map(|(position, place)| entry(state, lock, position, &place.name)).collect::<Result<_, _>>()?;
-    let ledger = parent.family.ledger.as_ref();
-    let settings = ledger.map(|ledger| ledger.settings).unwrap_or_default();
-    let permits =
-        ledger.and_then(|ledger| Some(Permits { limit: ledger.settings.limit?, held: ledger.permits_held() }));
-    Ok(Queue { contenders: count(parent.family.contenders.len()), entries, permits, settings })
+    let Some(queue) = parent.family.queue.as_deref() else {
+        return Ok(Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() });
+    };
+    let page = queue.tickets().enumerate().skip(from).take(max);
+    let entries = page.map(|(at, position)| entry(state, lock, queue, at, position)).collect::<Result<_, _>>()?;
+    let settings = queue.settings();
+    let permits = settings.limit.map(|limit| Permits { limit, held: queue.units_taken() });
+    Ok(Queue { contenders: count(queue.len()), entries, permits, settings })
 }
 
 /// The first of those who hold; `None` when nobody does, as while a dead holder lingers.
@@ -224,18 +195,9 @@ pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Que
 /// # Errors
 /// None that a consistent state can have; the signature says that nothing here panics.
 pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> {
-    let Some(parent) = state.node(lock) else {
-        return Ok(None);
-    };
-    let first = match &parent.family.ledger {
-        Some(ledger) => ledger.granted().next().map(|(place, _)| place),
-        None => parent.family.contenders.get_min(),
-    };
-    let Some(place) = first else {
-        return Ok(None);
-    };
-    let position = count(before(&parent.family.contenders, place).count());
-    Ok(Some(entry(state, lock, position as usize, &place.name)?).filter(|entry| entry.held))
+    let Some(queue) = state.queue(lock) else { return Ok(None) };
+    let Some((position, _)) = queue.holders().next() else { return Ok(None) };
+    Ok(Some(entry(state, lock, queue, 0, position)?).filter(|entry| entry.held))
 }
 
 /// The locks at and under `prefix` that have contenders, sorted by path: at most `max`, after `after`.
@@ -282,70 +244,47 @@ fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<Ses
     if let Kind::Ephemeral { .. } = parent.kind() {
         return parent.czxid == Zxid(token.0) && sequence_of(lock.name()).is_none() && theirs(parent);
     }
-    let holds = |name: &str| {
-        let ticket = lock.child(name);
-        let ticket = ticket.ok().filter(|ticket| session.is_none() || state.node(ticket).is_some_and(theirs));
+    let holds = |position: &Position| {
+        let ticket = lock.child(&position.name).ok();
+        let ticket = ticket.filter(|ticket| session.is_none() || state.node(ticket).is_some_and(theirs));
         ticket.is_some_and(|ticket| matches!(status(state, &ticket), Ok(LockStatus::Held { .. })))
     };
-    if let Some(ledger) = &parent.family.ledger {
-        return ledger.holders_with(token).any(|place| holds(&place.name));
-    }
-    let czxid = Zxid(token.0);
-    let mut tokens = parent.family.tokens.range((czxid, "".into())..).take_while(|(other, _)| *other == czxid);
-    tokens.any(|(_, name)| holds(name))
+    state.queue(lock).is_some_and(|queue| queue.holders_with(token).any(holds))
 }
 
-/// The parent, the lock node and its place in the queue.
-fn contender<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Znode, &'a Znode, Place), Error> {
+/// The queue, the lock node and its position.
+fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a TicketQueue, &'a Znode, Position), Error> {
     let lock = ticket.parent_str().ok_or(Error::BadArguments)?;
-    let place = Place::of(ticket.name(), Zxid(0)).ok_or(Error::BadArguments)?;
-    let node = state.node(ticket).ok_or(Error::NoNode)?;
-    let parent = state.nodes.get(lock).ok_or(Error::NoNode)?;
-    Ok((parent, node, Place { czxid: node.czxid, ..place }))
-}
-
-/// The contender that must go before this one can hold; `None` when it holds.
-fn predecessor<'a>(state: &State, parent: &'a Znode, ticket: &ZPath, node: &Znode, place: &Place) -> Option<&'a str> {
-    if !is_shared(ticket.name()) {
-        let passes = if state.upgrades.is_empty() { None } else { state.passes(&ticket.parent()?, ticket.name()) };
-        let mut names = before(&parent.family.contenders, place).rev().map(|place| &*place.name);
-        return names.find(|name| Some(*name) != passes);
+    if sequence_of(ticket.name()).is_none() {
+        return Err(Error::BadArguments);
     }
-    let lock = ticket.parent()?;
-    let mut writers = before(&parent.family.writers, place).rev();
-    let writer = writers.next()?;
-    // Curator's downgrade: the holder of the write lock reads under the same number, and goes on reading after it.
-    let own = writer.number == place.number
-        && node.owner().is_some()
-        && lock.child(&writer.name).ok().and_then(|path| state.node(&path)).and_then(Znode::owner) == node.owner();
-    if own { writers.next().map(|place| &*place.name) } else { Some(&writer.name) }
+    let node = state.node(ticket).ok_or(Error::NoNode)?;
+    let position = Position::of(ticket.name(), node.czxid).ok_or(Error::BadArguments)?;
+    let queue = state.nodes.get(lock).and_then(|parent| parent.family.queue.as_deref()).ok_or(Error::NoNode)?;
+    Ok((queue, node, position))
 }
 
-/// The places before a place, in order.
-fn before<'a>(places: &'a OrdSet<Place>, place: &Place) -> impl DoubleEndedIterator<Item = &'a Place> {
-    places.range::<_, Place>((Bound::Unbounded, Bound::Excluded(place)))
-}
-
-fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<QueueEntry, Error> {
-    let ticket = lock.child(name)?;
+fn entry(
+    state: &State,
+    lock: &ZPath,
+    queue: &TicketQueue,
+    at: usize,
+    position: &Position,
+) -> Result<QueueEntry, Error> {
+    let ticket = lock.child(&position.name)?;
     let node = state.node(&ticket).ok_or(Error::NoNode)?;
-    let ledger = state.ledger(lock);
-    let granted = node_place(&ticket, node).and_then(|place| ledger?.grant_of(&place));
-    let priority = node_place(&ticket, node).and_then(|place| Some(ledger?.priority_of(&place))).unwrap_or(0);
-    let permits = match ledger.map(|ledger| demand_of(name, node, ledger.settings)) {
-        Some(Demand::Permits(permits)) => Some(permits),
-        _ => None,
-    };
-    let held = matches!(status(state, &ticket), Ok(LockStatus::Held { .. }));
+    let holder = queue.holder(position);
+    let known = holder.map(|holder| &holder.ticket).or_else(|| queue.waiter(position)).ok_or(Error::NoNode)?;
+    let permits = queue.units_of(known.demand);
     let acquired = node.contender();
     let (session_label, client) = who(state, node);
     Ok(QueueEntry {
-        position: count(position),
-        held,
-        mode: match (acquired, ledger.and_then(|ledger| ledger.settings.limit), permits) {
+        position: count(at),
+        held: holder.is_some() && node.lingers_until_ms().is_none(),
+        mode: match (acquired, queue.settings().limit, permits) {
             (Some(contender), ..) => contender.mode,
             (None, Some(limit), Some(permits)) => LockMode::Lease { permits, limit },
-            _ => mode_of(name),
+            _ => mode_of(&position.name),
         },
         session: node.owner(),
         session_label,
@@ -353,12 +292,12 @@ fn entry(state: &State, lock: &ZPath, position: usize, name: &str) -> Result<Que
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
         label: label(state, node),
         since_ms: node.ctime_ms,
-        token: granted.map_or_else(|| state.token_of(&ticket, node), |grant| grant.token),
+        token: holder.map_or(FencingToken::from(node.czxid), |holder| holder.grant.token),
         grant: grant(state, &ticket),
         revocation: revocation(state, &ticket),
         holds: holds(state, &ticket, node),
         permits,
-        priority,
+        priority: queue.priority_of(position),
         lingers_until_ms: node.lingers_until_ms(),
         ticket,
     })
@@ -372,10 +311,6 @@ fn who(state: &State, node: &Znode) -> (String, Arc<ClientInfo>) {
     open.or_else(ended).unwrap_or_default()
 }
 
-fn node_place(ticket: &ZPath, node: &Znode) -> Option<Place> {
-    Place::of(ticket.name(), node.czxid)
-}
-
 /// A znode that no acquire made may hold anything: what is longer than a label may be is none.
 fn label(state: &State, node: &Znode) -> Option<String> {
     let short = node.data.len() <= state.limits.label_bytes_max as usize;
@@ -387,13 +322,9 @@ fn label(state: &State, node: &Znode) -> Option<String> {
 /// # Errors
 /// `NoNode` when it has none.
 pub fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
-    let parent = state.node(lock).ok_or(Error::NoNode)?;
-    let first = parent.family.contenders.get_min().ok_or(Error::NoNode)?;
-    Ok(LockSummary {
-        lock: lock.clone(),
-        contenders: count(parent.family.contenders.len()),
-        first: entry(state, lock, 0, &first.name)?,
-    })
+    let queue = state.queue(lock).ok_or(Error::NoNode)?;
+    let first = queue.tickets().next().ok_or(Error::NoNode)?;
+    Ok(LockSummary { lock: lock.clone(), contenders: count(queue.len()), first: entry(state, lock, queue, 0, first)? })
 }
 
 /// A lock node that no acquire made is held once; the holds of a multi-lock are those of its first ticket.

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use crate::acquire::Entered;
 use crate::lock::deadlock::{Newcomer, WaitsFor};
+use crate::lock::queue::Position;
 use crate::state::{Changes, State};
-use crate::znode::{Contender, Hold, Place, Znode};
+use crate::znode::{Contender, Hold, Znode};
 use crate::{
-    Acquire, AcquireAll, Error, Idempotency, LockMode, LockSettings, Policy, Refusal, Reply, RequestKey, SessionId,
-    ZPath, Zxid,
+    Acquire, AcquireAll, Error, Idempotency, LockMode, Policy, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid,
 };
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
@@ -80,7 +80,7 @@ impl State {
         // Nobody waits for one that has no ticket yet.
         let waited_for = self.has_ticket(id, owner);
         let first = self.enqueue_all(wish, owner, id, key, changes)?;
-        self.settle(changes);
+        self.grant_ready(changes);
         let multi = self.multis[&changes.zxid].clone();
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
             Some(cycle) => Ok(Reply::Deadlock { cycle }),
@@ -105,7 +105,7 @@ impl State {
     ) -> Reply {
         let begins = |(lock, _): &&(ZPath, LockMode)| cycle.first().is_some_and(|edge| edge.lock == *lock);
         let (lock, mode) = wish.parts.iter().find(begins).unwrap_or(&wish.parts[0]);
-        let newcomer = Newcomer { lock, session: id, owner, mode: *mode, place: None, own: None };
+        let newcomer = Newcomer { lock, session: id, owner, mode: *mode, upgraded: None };
         self.refuse_deadlock(&newcomer, &wish.label, cycle, changes)
     }
 
@@ -170,34 +170,16 @@ impl State {
             let acquire = wish.part(index, owner);
             let hold = Hold { key, attempts: vec![wish.attempt] };
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
-            let refuse = |error| at(Refusal::at(error, &acquire.lock));
             let way = self.way_into(&acquire.lock, changes).map_err(at)?;
-            self.check_ledger(&acquire.lock).map_err(refuse)?;
-            let Entered::At(ticket) = self.enqueue_in_mode(&acquire, way, true, id, hold, changes).map_err(at)? else {
-                // Circles are looked for when all parts are there.
-                return Err(refuse(Error::Deadlock));
+            let Entered::At(ticket) = self.enqueue(&acquire, way, true, id, hold, changes).map_err(at)? else {
+                // Deadlocks are looked for when all parts are there.
+                return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
             };
-            self.open_ledger(&acquire.lock, Some(&ticket), LockSettings::default());
-            changes.touch(&acquire.lock);
             tickets.push(ticket);
         }
         let first = tickets[0].clone();
-        let multi = Arc::new(MultiLock { policy: wish.policy, tickets });
-        self.multis.insert(changes.zxid, multi.clone());
-        self.note_owner(&multi);
+        self.multis.insert(changes.zxid, Arc::new(MultiLock { policy: wish.policy, tickets }));
         Ok(first)
-    }
-
-    /// Tells the ledgers of a multi-lock that it has an owner, if it has one.
-    pub(crate) fn note_owner(&mut self, multi: &MultiLock) {
-        for ticket in &multi.tickets {
-            let node = &self.nodes[ticket];
-            let owned = node.contender().is_some_and(|contender| !contender.owner.is_empty());
-            let place = Place::of(ticket.name(), node.czxid).filter(|_| owned);
-            if let (Some(place), Some(lock)) = (place, ticket.parent()) {
-                self.edit_ledger(&lock, |ledger| ledger.owned_part(&place));
-            }
-        }
     }
 
     /// The ticket whose holds count: of a multi-lock its first one.
@@ -211,6 +193,13 @@ impl State {
         let multi = self.multis.get(&node.czxid)?;
         // A directory that the same entry made has the same czxid.
         multi.tickets.contains(ticket).then_some(&**multi)
+    }
+
+    /// The same by the position of a part in its lock.
+    pub(crate) fn multi_at(&self, lock: &ZPath, position: &Position) -> Option<&MultiLock> {
+        let multi = self.multis.get(&position.czxid)?;
+        let is_part = |ticket: &ZPath| ticket.name() == &*position.name && ticket.parent_str() == Some(lock.as_str());
+        multi.tickets.iter().any(is_part).then_some(&**multi)
     }
 
     /// Takes the multi-lock of a lock node that goes apart: the other parts have to go as well.

@@ -3,9 +3,9 @@
 use std::mem::discriminant;
 use std::ops::Bound;
 
+use crate::lock::demand::mode_of;
 use crate::lock::{self, LockStatus};
 use crate::state::{Changes, State};
-use crate::znode::mode_of;
 use crate::{Error, Refusal, ReleaseHeld, Reply, SessionId, ZPath};
 
 impl State {
@@ -32,12 +32,7 @@ impl State {
         let from = (Bound::Included(below.as_str()), Bound::Unbounded);
         let under = session.ephemerals.range::<_, str>(from).take_while(|path| path.as_str().starts_with(&below));
         let own = under.filter(|path| path.parent_str() == Some(of.lock.as_str()));
-        // A grant is not enough: a lock node made by hand may have come before it. Most of those that wait have none.
-        let unsettled = self.unsettled.contains(&of.lock);
-        let held = |path: &&ZPath| {
-            let granted = unsettled || self.grants.contains_key(*path);
-            granted && matches!(lock::status(self, path), Ok(LockStatus::Held { .. }))
-        };
+        let held = |path: &&ZPath| matches!(lock::status(self, path), Ok(LockStatus::Held { .. }));
         own.filter(held).filter(|path| self.fits(path, of)).take(2).cloned().collect()
     }
 
@@ -47,7 +42,7 @@ impl State {
         let mode = contender.map_or_else(|| mode_of(ticket.name()), |contender| contender.mode);
         let owner = contender.map_or("", |contender| &contender.owner);
         of.mode.is_none_or(|wanted| discriminant(&wanted) == discriminant(&mode))
-            && of.token.is_none_or(|token| self.token_of(ticket, node) == token)
+            && of.token.is_none_or(|token| lock::grant(self, ticket).is_some_and(|grant| grant.token == token))
             && of.owner.as_deref().is_none_or(|wanted| wanted == owner)
     }
 }

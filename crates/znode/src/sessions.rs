@@ -191,7 +191,7 @@ impl State {
     /// Whether a ticket waits for a session that is being ended.
     pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
         let ending = !self.ending.is_empty() && node.owner().is_some_and(|owner| self.ending.contains(&owner));
-        ending && !self.grants.contains_key(ticket)
+        ending && !lock::holds_lock(self, ticket)
     }
 
     /// Takes such a ticket away when it is its turn.
@@ -203,11 +203,8 @@ impl State {
 
     fn linger(&mut self, path: &ZPath, changes: &Changes) {
         let time_ms = self.time_ms;
-        self.write_down(path, changes);
         let node = self.nodes[path].clone();
         self.ticket_ended(path, &node, changes);
-        let lock = path.parent().expect("the root has no owner");
-        self.edit(&lock, |lock| lock.family.settle(path.name(), node.czxid));
         self.edit(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));

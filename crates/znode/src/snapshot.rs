@@ -1,5 +1,6 @@
 //! The state as a row of records, and back. The same state gives the same bytes on every replica.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,16 +8,21 @@ use bincode::{Decode, Encode};
 use imbl::OrdMap;
 
 use crate::codec::{DecodeError, decode, encode};
-use crate::ledger_records::{self, LedgerRecord};
-use crate::lock::records::{self, LockRecord};
+use crate::lock::past::History;
+use crate::lock::queue::{Position, Queue, Upgrade};
+use crate::lock::{EndedSession, Grant, LockLimits, Revocation};
+use crate::multilock::MultiLock;
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
 use crate::tree::shared_acl;
 use crate::znode::{Contender, Family, Kind, Znode};
-use crate::{Acl, ClientInfo, Limits, RequestKey, SessionId, Term, Usage, ZPath, Zxid, weight};
+use crate::{
+    Acl, ClientInfo, FencingToken, Limits, LockSettings, Policy, RequestKey, SessionId, Term, Usage, ZPath, Zxid,
+    weight,
+};
 
-/// One record. Sessions come before what they own, parents before children. The order of variants and fields is the
-/// format on disk: append only.
+/// One record. Sessions come before what they own, parents before children, znodes before what is kept beside them. The order of
+/// variants and fields is the format on disk.
 #[derive(Encode, Decode)]
 enum Record {
     Head {
@@ -24,6 +30,7 @@ enum Record {
         last_term: Term,
         time_ms: u64,
         limits: Limits,
+        lock_limits: LockLimits,
     },
     Session {
         id: SessionId,
@@ -33,6 +40,10 @@ enum Record {
         opened_ms: u64,
         address: Option<IpAddr>,
         client: Arc<ClientInfo>,
+        connection: u64,
+        turn: u64,
+        /// It is still to be ended.
+        ending: bool,
     },
     Request {
         session: SessionId,
@@ -40,26 +51,28 @@ enum Record {
         answered: Answered,
     },
     Znode(Box<ZnodeRecord>),
+    MultiLock {
+        czxid: Zxid,
+        policy: Policy,
+        tickets: Vec<ZPath>,
+    },
+    /// A lock whose queue is still to be looked at.
+    Unsettled {
+        lock: ZPath,
+    },
+    Revocation {
+        ticket: ZPath,
+        revocation: Revocation,
+    },
+    History {
+        lock: ZPath,
+        history: History,
+    },
+    EndedSession(EndedSession),
+    /// The last one: how many there were before it.
     Tail {
-        sessions: u64,
-        requests: u64,
-        znodes: u64,
+        records: u64,
     },
-    Lock(LockRecord),
-    /// In place of `Session`, for one that has written in turn or moved to another connection.
-    AttachedSession {
-        id: SessionId,
-        secret_hash: [u8; 32],
-        timeout_ms: u32,
-        label: String,
-        opened_ms: u64,
-        address: Option<IpAddr>,
-        client: Arc<ClientInfo>,
-        connection: u64,
-        turn: u64,
-    },
-    /// What ledgers say.
-    Ledger(LedgerRecord),
 }
 
 #[derive(Encode, Decode)]
@@ -79,6 +92,26 @@ struct ZnodeRecord {
     creates: u64,
     deletes: u64,
     contender: Option<Contender>,
+    /// Of a lock: what its queue remembers besides its tickets.
+    queue: Option<QueueRecord>,
+    /// Of a ticket.
+    standing: Option<Standing>,
+}
+
+#[derive(Encode, Decode)]
+struct QueueRecord {
+    settings: LockSettings,
+    top_token: FencingToken,
+    /// Names and czxids of the upgraded writer and, while it stands, of its reader.
+    upgrade: Option<(Ticket, Option<Ticket>)>,
+}
+
+type Ticket = (String, Zxid);
+
+#[derive(Encode, Decode)]
+enum Standing {
+    Waits { priority: u32 },
+    Holds(Grant),
 }
 
 impl State {
@@ -89,58 +122,55 @@ impl State {
             last_term: self.last_term,
             time_ms: self.time_ms,
             limits: (*self.limits).clone(),
+            lock_limits: (*self.lock_limits).clone(),
         };
-        let requests: usize = self.sessions.values().map(|session| session.requests.by_key.len()).sum();
-        let tail = Record::Tail {
-            sessions: self.sessions.len() as u64,
-            requests: requests as u64,
-            znodes: self.nodes.len() as u64,
-        };
-        let sessions = self.sessions.clone().into_iter().flat_map(|(_, session)| session_records(&session));
+        let ending = self.ending.clone();
+        let sessions = self.sessions.clone().into_iter();
+        let sessions = sessions.flat_map(move |(id, session)| session_records(&session, ending.contains(&id)));
         let nodes = self.nodes.clone();
-        let znodes = nodes.clone().into_iter().flat_map(move |(path, node)| znode_records(&nodes, path, &node));
-        let multis = ledger_records::multis(self).map(Record::Ledger);
-        let locks = records::records(self).map(Record::Lock);
-        // Counted as they go by: finding them takes a walk over all znodes.
-        let mut ledgers = 0;
-        let mut rest = znodes.chain(multis).chain(locks).chain(std::iter::once(tail));
-        let mut tail = None;
-        let rest = std::iter::from_fn(move || {
-            let record = tail.take().or_else(|| rest.next())?;
-            ledgers += u64::from(matches!(record, Record::Ledger(_)));
-            if matches!(record, Record::Tail { .. }) && ledgers > 0 {
-                let counted = Record::Ledger(LedgerRecord::Tail { records: std::mem::take(&mut ledgers) });
-                tail = Some(record);
-                return Some(counted);
-            }
-            Some(record)
+        let znodes = nodes.clone().into_iter().map(move |(path, node)| znode_record(&nodes, path, &node));
+        let multis = self.multis.clone().into_iter().map(|(czxid, multi)| {
+            let (policy, tickets) = (multi.policy, multi.tickets.clone());
+            Record::MultiLock { czxid, policy, tickets }
         });
-        std::iter::once(encode(&head)).chain(sessions).chain(rest.map(|record| encode(&record)))
+        let unsettled = self.unsettled.clone().into_iter().map(|lock| Record::Unsettled { lock });
+        let revocations = self.revocations.by_ticket.clone().into_iter();
+        let revocations = revocations.map(|(ticket, revocation)| Record::Revocation { ticket, revocation });
+        let histories = self.past.histories.clone().into_iter();
+        let histories = histories.map(|(lock, history)| Record::History { lock, history: (*history).clone() });
+        let ended = self.past.sessions.clone().into_iter().map(|(_, session)| Record::EndedSession((*session).clone()));
+        let beside = multis.chain(unsettled).chain(revocations).chain(histories).chain(ended);
+        let mut all = std::iter::once(head).chain(sessions).chain(znodes).chain(beside).fuse();
+        let (mut records, mut ended) = (0, false);
+        std::iter::from_fn(move || {
+            let record = all.next();
+            records += u64::from(record.is_some());
+            let tail = || (!std::mem::replace(&mut ended, true)).then_some(Record::Tail { records });
+            record.or_else(tail).map(|record| encode(&record))
+        })
     }
 }
 
-fn session_records(session: &Session) -> Vec<Vec<u8>> {
+fn session_records(session: &Session, ending: bool) -> Vec<Record> {
     let &Session { id, secret_hash, timeout_ms, opened_ms, address, connection, turn, .. } = session;
     let (label, client) = (session.label.to_string(), session.client.clone());
-    let open = match (connection, turn) {
-        (0, 0) => Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address, client },
-        _ => {
-            Record::AttachedSession { id, secret_hash, timeout_ms, label, opened_ms, address, client, connection, turn }
-        }
-    };
-    let requests = session.requests.by_key.iter().map(|(key, answered)| {
-        encode(&Record::Request { session: session.id, key: *key, answered: (**answered).clone() })
+    let open =
+        Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address, client, connection, turn, ending };
+    let requests = session.requests.by_key.iter().map(|(key, answered)| Record::Request {
+        session: session.id,
+        key: *key,
+        answered: (**answered).clone(),
     });
-    std::iter::once(encode(&open)).chain(requests).collect()
+    std::iter::once(open).chain(requests).collect()
 }
 
-/// The znode, and what a ledger says of it.
-fn znode_records(nodes: &OrdMap<ZPath, Arc<Znode>>, path: ZPath, node: &Znode) -> Vec<Record> {
-    let ledger = ledger_records::of(nodes, &path, node).map(Record::Ledger);
-    std::iter::once(znode_record(path, node)).chain(ledger).collect()
-}
-
-fn znode_record(path: ZPath, node: &Znode) -> Record {
+fn znode_record(nodes: &OrdMap<ZPath, Arc<Znode>>, path: ZPath, node: &Znode) -> Record {
+    let standing = standing(nodes, &path, node);
+    let queue = node.family.queue.as_deref().map(|queue| {
+        let ticket = |position: &Position| (position.name.to_string(), position.czxid);
+        let upgrade = queue.upgrade().map(|upgrade| (ticket(&upgrade.writer), upgrade.reader.as_ref().map(ticket)));
+        QueueRecord { settings: queue.settings(), top_token: queue.top_token(), upgrade }
+    });
     Record::Znode(Box::new(ZnodeRecord {
         path,
         kind: node.kind,
@@ -157,18 +187,27 @@ fn znode_record(path: ZPath, node: &Znode) -> Record {
         creates: node.creates,
         deletes: node.deletes,
         contender: node.contender.as_deref().cloned(),
+        queue,
+        standing,
     }))
+}
+
+fn standing(nodes: &OrdMap<ZPath, Arc<Znode>>, path: &ZPath, node: &Znode) -> Option<Standing> {
+    let position = Position::of(path.name(), node.czxid)?;
+    let queue = nodes.get(path.parent_str()?)?.family.queue.as_deref()?;
+    Some(match queue.holder(&position) {
+        Some(holder) => Standing::Holds(holder.grant),
+        None => Standing::Waits { priority: queue.priority_of(&position) },
+    })
 }
 
 /// Reads a state back from its records, pushed in order.
 #[derive(Debug, Default)]
 pub struct StateBuilder {
     state: Option<State>,
-    requests: u64,
-    /// Records of ledgers that no tail of theirs has counted.
-    ledgers: u64,
-    /// Records of locks that no tail of theirs has counted.
-    locks: u64,
+    records: u64,
+    /// Queues with an upgrade, to be looked at when all tickets are there.
+    upgraded: BTreeSet<ZPath>,
     finished: bool,
 }
 
@@ -187,8 +226,10 @@ impl StateBuilder {
         if self.finished {
             return Err(damaged("a record after the last one"));
         }
-        if let Record::Head { last_zxid, last_term, time_ms, limits } = record {
-            let state = State { last_zxid, last_term, time_ms, ..State::empty(limits) };
+        if let Record::Head { last_zxid, last_term, time_ms, limits, lock_limits } = record {
+            let lock_limits = lock_limits.into();
+            let state = State { last_zxid, last_term, time_ms, lock_limits, ..State::empty(limits) };
+            self.records = 1;
             return match self.state.replace(state) {
                 None => Ok(()),
                 Some(_) => Err(damaged("two heads")),
@@ -197,43 +238,23 @@ impl StateBuilder {
         let state = self.state.as_mut().ok_or_else(|| damaged("no head"))?;
         match record {
             Record::Head { .. } => unreachable!("the head was handled above"),
-            Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address, client } => {
-                let session = Session { address, client, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
-                push_session(state, session)?;
-            }
-            Record::AttachedSession {
-                id,
-                secret_hash,
-                timeout_ms,
-                label,
-                opened_ms,
-                address,
-                client,
-                connection,
-                turn,
-            } => {
-                let session = Session { address, client, ..session(id, secret_hash, timeout_ms, &label, opened_ms) };
-                push_session(state, Session { connection, turn, ..session })?;
-            }
+            Record::Session { .. } => push_session(state, record)?,
             Record::Request { session, key, answered } => {
                 let session = state.sessions.get_mut(&session).ok_or_else(|| damaged("a request of no session"))?;
                 state.weight.bytes += weight::answered(&answered);
                 Arc::make_mut(session).requests.restore(key, answered);
-                self.requests += 1;
             }
-            Record::Znode(record) => push_znode(state, *record)?,
-            Record::Ledger(record) => ledger_records::push(state, record, &mut self.ledgers)?,
-            Record::Tail { .. } if self.ledgers > 0 => return Err(damaged("records of ledgers are missing")),
-            Record::Lock(record) => records::push(state, record, &mut self.locks)?,
-            Record::Tail { .. } if self.locks > 0 => return Err(records::missing()),
-            Record::Tail { sessions, requests, znodes } => {
-                let counts = (state.sessions.len() as u64, self.requests, state.nodes.len() as u64);
-                if counts != (sessions, requests, znodes) {
-                    return Err(damaged("records are missing"));
+            Record::Znode(record) => {
+                if record.queue.as_ref().is_some_and(|queue| queue.upgrade.is_some()) {
+                    self.upgraded.insert(record.path.clone());
                 }
-                self.finished = true;
+                push_znode(state, *record)?;
             }
+            Record::Tail { records } if records == self.records => self.finished = true,
+            Record::Tail { .. } => return Err(damaged("records are missing")),
+            beside => push_beside(state, beside)?,
         }
+        self.records += 1;
         Ok(())
     }
 
@@ -242,45 +263,93 @@ impl StateBuilder {
     /// # Errors
     /// [`DecodeError`] when the last record was not pushed.
     pub fn finish(self) -> Result<State, DecodeError> {
-        match self.state {
-            Some(mut state) if self.finished && state.nodes.contains_key(&ZPath::root()) => {
-                state.find_quotas();
-                Ok(state)
-            }
-            _ => Err(damaged("the last record is missing")),
+        let Some(mut state) = self.state.filter(|state| self.finished && state.nodes.contains_key(&ZPath::root()))
+        else {
+            return Err(damaged("the last record is missing"));
+        };
+        let whole = |lock: &ZPath| state.queue(lock).is_some_and(Queue::has_all_of_upgrade);
+        if !self.upgraded.iter().all(whole) {
+            return Err(damaged("an upgrade without its tickets"));
         }
+        state.find_quotas();
+        Ok(state)
     }
 }
 
-fn session(id: SessionId, secret_hash: [u8; 32], timeout_ms: u32, label: &str, opened_ms: u64) -> Session {
-    Session {
+/// What is kept beside the znodes.
+fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
+    let good = match record {
+        Record::MultiLock { czxid, policy, tickets } => return push_multi(state, czxid, policy, tickets),
+        Record::Unsettled { lock } => state.unsettled.insert(lock).is_none(),
+        Record::Revocation { ticket, revocation } => {
+            let owned = |node: &Znode| node.owner().is_some() && node.lingers_until_ms().is_none();
+            let open = Position::of(ticket.name(), Zxid(0)).is_some() && state.node(&ticket).is_some_and(owned);
+            let good = open && !state.revocations.by_ticket.contains_key(&ticket);
+            if good {
+                state.revocations.put(&ticket, revocation);
+            }
+            good
+        }
+        Record::History { lock, history } => state.past.restore_history(lock, history),
+        Record::EndedSession(session) => state.past.restore_session(session),
+        _ => false,
+    };
+    if good { Ok(()) } else { Err(damaged("what is kept beside the znodes does not fit")) }
+}
+
+fn push_session(state: &mut State, record: Record) -> Result<(), DecodeError> {
+    let Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address, client, connection, turn, ending } =
+        record
+    else {
+        return Err(damaged("no session"));
+    };
+    state.weight.bytes += weight::session(&label, &client);
+    state.count_session(address);
+    if ending {
+        state.ending.insert(id);
+    }
+    let session = Session {
         id,
         secret_hash,
         timeout_ms,
         label: label.into(),
         opened_ms,
-        address: None,
-        client: Arc::default(),
-        connection: 0,
-        turn: 0,
+        address,
+        client,
+        connection,
+        turn,
         ephemerals: imbl::OrdSet::new(),
         tickets: imbl::OrdMap::new(),
         keyless: imbl::OrdSet::new(),
         requests: Requests::default(),
-    }
-}
-
-fn push_session(state: &mut State, session: Session) -> Result<(), DecodeError> {
-    state.weight.bytes += weight::session(&session.label, &session.client);
-    state.count_session(session.address);
-    match state.sessions.insert(session.id, Arc::new(session)) {
+    };
+    match state.sessions.insert(id, Arc::new(session)) {
         None => Ok(()),
         Some(_) => Err(damaged("a session twice")),
     }
 }
 
+fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath>) -> Result<(), DecodeError> {
+    let part = |ticket: &ZPath| {
+        let node = state.node(ticket).filter(|node| node.czxid == czxid)?;
+        node.contender().filter(|contender| contender.in_multi_lock)?;
+        Some(crate::lock::holds_lock(state, ticket))
+    };
+    let once: BTreeSet<_> = tickets.iter().map(ZPath::parent).collect();
+    let held: Option<BTreeSet<bool>> = tickets.iter().map(part).collect();
+    if once.len() != tickets.len() || held.is_none_or(|held| held.len() != 1) {
+        return Err(damaged("a multi-lock without its parts"));
+    }
+    match state.multis.insert(czxid, Arc::new(MultiLock { policy, tickets })) {
+        None => Ok(()),
+        Some(_) => Err(damaged("a multi-lock twice")),
+    }
+}
+
 fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError> {
     let path = record.path;
+    let (queue, standing) = (record.queue.map(restored), record.standing);
+    let family = Family { queue, ..Family::default() };
     let parent = path.parent();
     let above = parent.as_ref().and_then(|parent| state.node(parent));
     let acl = match above {
@@ -303,7 +372,7 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         creates: record.creates,
         deletes: record.deletes,
         below: Usage::default(),
-        family: Family::default(),
+        family,
         contender: record.contender.map(Arc::new),
     };
     if state.nodes.contains_key(&path) {
@@ -321,12 +390,44 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         None => {
             state.data_bytes += node.data.len() as u64;
             let acl = state.acls.take(Arc::clone(&node.acl));
+            state.weight.change((false, false), weight::shape(&node));
             state.nodes.insert(path, Arc::new(Znode { acl, ..node }));
         }
         Some(parent) if may_have_children => {
+            state.weight.change((false, false), weight::shape(&node));
             state.link(&path, &parent, node, |_| ());
+            stand(state, &path, standing)?;
         }
         Some(_) => return Err(damaged("a znode without a parent that can have it")),
+    }
+    Ok(())
+}
+
+fn restored(record: QueueRecord) -> Arc<Queue> {
+    let position = |(name, czxid): Ticket| Position::of(&name, czxid);
+    let upgrade = record.upgrade.and_then(|(writer, reader)| {
+        let (writer, reader) = (position(writer)?, reader.and_then(position));
+        Some(Upgrade { writer, reader })
+    });
+    Arc::new(Queue::restored(record.settings, record.top_token, upgrade))
+}
+
+/// Lets a ticket hold, or wait with its priority, as it did. It waits since it was linked.
+fn stand(state: &mut State, ticket: &ZPath, standing: Option<Standing>) -> Result<(), DecodeError> {
+    if Position::of(ticket.name(), Zxid(0)).is_none() {
+        return if standing.is_none() { Ok(()) } else { Err(damaged("no ticket holds a lock")) };
+    }
+    let (lock, position) = state.position_of(ticket);
+    let node = &state.nodes[ticket];
+    let owned = node.owner().is_some() && node.lingers_until_ms().is_none();
+    match standing {
+        None => return Err(damaged("a ticket neither holds nor waits")),
+        Some(Standing::Waits { priority: 0 }) => {}
+        Some(Standing::Waits { priority }) => state.edit_queue(&lock, |queue| queue.prioritize(&position, priority)),
+        Some(Standing::Holds(grant)) => {
+            state.edit_queue(&lock, |queue| queue.grant(&position, grant));
+            state.holders += u64::from(owned);
+        }
     }
     Ok(())
 }

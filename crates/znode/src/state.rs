@@ -8,11 +8,10 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::acls::Acls;
 pub(crate) use crate::changes::Changes;
+use crate::lock::LockLimits;
 use crate::lock::naming::Namings;
 use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
-use crate::lock::upgrade::Upgraded;
-use crate::lock::{Grant, LockLimits};
 use crate::multilock::MultiLock;
 use crate::quota::Quotas;
 use crate::session::{Answered, Session};
@@ -49,14 +48,12 @@ pub struct State {
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
     pub(crate) multis: OrdMap<Zxid, Arc<MultiLock>>,
     pub(crate) lock_limits: Arc<LockLimits>,
-    /// The lock nodes that hold and that a session owns, with the entry in which each became a holder.
-    pub(crate) grants: OrdMap<ZPath, Grant>,
+    /// Tickets that hold and that a session owns.
+    pub(crate) holders: u64,
     pub(crate) past: Past,
     pub(crate) revocations: Revocations,
     pub(crate) namings: Namings,
     pub(crate) quotas: Quotas,
-    /// Locks with a reader that became a writer, or wants to.
-    pub(crate) upgrades: OrdMap<ZPath, Upgraded>,
     /// Locks whose queues an entry left for later ones to look at; see `cost.rs`.
     pub(crate) unsettled: OrdSet<ZPath>,
     /// Sessions that expired together with others, and for which the entry had no room: they are open to no request, and
@@ -115,10 +112,9 @@ impl State {
             contenders: 0,
             multis: OrdMap::new(),
             lock_limits: Arc::new(LockLimits::FIRST),
-            grants: OrdMap::new(),
+            holders: 0,
             past: Past::default(),
             revocations: Revocations::default(),
-            upgrades: OrdMap::new(),
             unsettled: OrdSet::new(),
             ending: OrdSet::new(),
             namings: Namings::default(),
@@ -145,8 +141,7 @@ impl State {
         let mut changes = Changes::new(at);
         let (zxid, reply) = self.answer(txn.request, &mut changes);
         self.take_up_unsettled(&mut changes);
-        self.settle(&mut changes);
-        self.settle_grants(&mut changes);
+        self.grant_ready(&mut changes);
         (Applied { zxid, reply, events: Vec::new() }, changes.events)
     }
 
@@ -204,8 +199,8 @@ impl State {
     }
 
     /// How many of them hold, of those whom a session owns.
-    pub fn holder_count(&self) -> usize {
-        self.grants.len()
+    pub fn holder_count(&self) -> u64 {
+        self.holders
     }
 
     /// How many sessions are open.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use crate::cost::steps_to;
+use crate::lock::demand::sequence_of;
+use crate::lock::queue::{Position, Ticket};
 use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::system_paths::is_system;
-use crate::znode::{Contender, Family, Kind, Znode, sequence_of};
+use crate::znode::{Contender, Family, Kind, Znode};
 use crate::{
     ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, ReapCandidate, Refusal, Reply, SessionId,
     Stat, Usage, ZPath, ZnodeOp, permits, weight,
@@ -311,65 +313,57 @@ impl State {
             contender: new.contender.map(Arc::new),
         };
         let (stat, bytes, acl) = (node.stat(), node.data.len() as u64, self.readers(path, &node));
-        let ledger = self.link(path, &parent, node, |parent| {
+        self.link(path, &parent, node, |parent| {
             parent.creates += 1;
             parent.pzxid = zxid;
         });
         let told = self.quota_created(path, bytes);
         if sequence_of(path.name()).is_some() {
             changes.queue_changed(&parent);
-            if ledger {
-                changes.touch(&parent);
-            }
+            self.grant_downgraded(path, changes);
         }
         self.tell_with_parent(EventKind::Created, path, &parent, acl, changes);
         if told { self.nodes[path].stat() } else { stat }
     }
 
     /// Puts a znode where it belongs: its place, its parent's list, its session, the indexes. What is counted at the parent
-    /// is the caller's. Whether the parent has a ledger.
-    pub(crate) fn link(
-        &mut self,
-        path: &ZPath,
-        parent: &ZPath,
-        mut node: Znode,
-        count: impl FnOnce(&mut Znode),
-    ) -> bool {
+    /// is the caller's.
+    pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, mut node: Znode, count: impl FnOnce(&mut Znode)) {
         node.acl = self.acls.take(node.acl);
         self.weight.bytes += weight::znode(path, &node);
         let name: Arc<str> = path.name().into();
         let usage = Usage::at(path, &node);
         let top = parent.is_root();
         self.change_below(parent, |below| below.add(usage));
-        let (contenders, ledger) = self.edit(parent, |parent| {
+        let entering = Position::of(path.name(), node.czxid).map(|position| (position, Ticket::of(path, &node)));
+        let is_ticket = entering.is_some();
+        let tickets = self.edit(parent, |parent| {
             count(parent);
             if !top {
                 parent.below.add(usage);
             }
-            parent.family.insert(&name, node.czxid);
-            if node.owner().is_some() && node.lingers_until_ms().is_none() {
-                parent.family.await_grant(&name, node.czxid);
+            parent.family.insert(&name);
+            if let Some((position, ticket)) = entering {
+                parent.family.edit_queue(|queue| queue.enter(position, ticket));
             }
-            (parent.family.contenders.len(), parent.family.ledger.is_some())
+            parent.family.ticket_count()
         });
-        if contenders == 1 && sequence_of(&name).is_some() {
+        if tickets == 1 && is_ticket {
             self.locks.insert(parent.clone());
         }
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
             Arc::make_mut(session).own(path, parent, node.contender());
         }
         self.data_bytes += node.data.len() as u64;
-        self.contenders += u64::from(sequence_of(&name).is_some());
+        self.contenders += u64::from(is_ticket);
         self.namings.add(parent, &name, &node);
         self.index(path, &node);
         self.nodes.insert(path.clone(), Arc::new(node));
-        ledger
     }
 
     /// Takes a childless znode out of the tree and every index, and tells of it.
     pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
         changes.steps += steps_to(path);
-        self.write_down(path, changes);
         let (zxid, time_ms) = (changes.zxid, self.time_ms);
         let parent = path.parent().expect("the root is never removed");
         let node = self.nodes.remove(path).expect("the caller has seen it");
@@ -384,27 +378,27 @@ impl State {
         let (usage, top) = (Usage::at(path, &node), parent.is_root());
         self.change_below(&parent, |below| below.take(usage));
         self.quota_deleted(path, &node);
-        self.contenders -= u64::from(sequence_of(path.name()).is_some());
-        let (contenders, ledger) = self.edit(&parent, |parent| {
+        let position = Position::of(path.name(), node.czxid);
+        self.contenders -= u64::from(position.is_some());
+        let tickets = self.edit(&parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = zxid;
             if !top {
                 parent.below.take(usage);
             }
-            parent.family.remove(path.name(), node.czxid);
+            parent.family.remove(path.name());
             parent.emptied_ms = time_ms;
-            (parent.family.contenders.len(), parent.family.ledger.is_some())
+            if let Some(position) = &position {
+                parent.family.edit_queue(|queue| queue.leave(position));
+            }
+            parent.family.ticket_count()
         });
-        if sequence_of(path.name()).is_some() {
+        if position.is_some() {
             changes.queue_changed(&parent);
-            if contenders == 0 {
+            if tickets == 0 {
                 self.locks.remove(&parent);
             }
         }
-        if ledger {
-            changes.touch(&parent);
-        }
-        self.upgrade_ended(&parent, path.name(), contenders);
         // The session of a lingering lock node is gone.
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
             Arc::make_mut(session).disown(path, &parent, node.contender());

@@ -10,28 +10,23 @@
 //! more is left for the answers to what is refused or given back. When that is full, too, a request with a new key that gives
 //! nothing back is refused without a trace.
 
+use crate::lock::demand::sequence_of;
 use crate::lock::{EndedSession, PastTicket, WaitsFor};
 use crate::session::Answered;
 use crate::state::State;
-use crate::znode::{Contender, Znode, sequence_of};
+use crate::znode::{Contender, Znode};
 use crate::{Acl, Actor, ClientInfo, Error, Op, ProvenOp, Refusal, Reply, ZPath, ZnodeOp};
 
 /// A znode, ephemeral or not, in the tree and in its parent's list.
 const ZNODE: u64 = 560;
 /// The list of children of a znode that has any.
 const FAMILY: u64 = 320;
-/// A queue that is not empty, on top of its directory: its indexes begin with room for several.
-const QUEUE: u64 = 1_900;
-/// A contender, on top of its znode: its places in the queue's indexes.
+/// A queue, on top of its directory: its indexes begin with room for several.
+const QUEUE: u64 = 2_600;
+/// A ticket, on top of its znode: its positions in the queue's indexes.
 const CONTENDER: u64 = 420;
-/// A lock node that holds.
-const GRANT: u64 = 120;
-/// A ledger; the places of contenders in it are part of `CONTENDER`.
-const LEDGER: u64 = 2_600;
 /// One acquire that shares a ticket, with all the attempts that it may keep.
 const HOLD: u64 = 200;
-/// What is kept of a lock with an upgrade, its path and two names included.
-const UPGRADE: u64 = 1_700;
 /// A multi-lock, beside its lock nodes.
 const MULTI: u64 = 160;
 /// A quota, path included.
@@ -64,21 +59,21 @@ pub(crate) struct Weight {
     pub(crate) bytes: u64,
     /// Znodes with children.
     pub(crate) families: u64,
-    /// Znodes with a ledger.
-    pub(crate) ledgers: u64,
+    /// Znodes with a queue.
+    pub(crate) queues: u64,
 }
 
 impl Weight {
-    /// A znode has other children or another ledger.
+    /// A znode has other children or another queue.
     pub(crate) fn change(&mut self, before: (bool, bool), now: (bool, bool)) {
         self.families = self.families + u64::from(now.0) - u64::from(before.0);
-        self.ledgers = self.ledgers + u64::from(now.1) - u64::from(before.1);
+        self.queues = self.queues + u64::from(now.1) - u64::from(before.1);
     }
 }
 
-/// Whether a znode has children, and a ledger.
+/// Whether a znode has children, and a queue.
 pub(crate) fn shape(node: &Znode) -> (bool, bool) {
-    (!node.family.names.is_empty(), node.family.ledger.is_some())
+    (!node.family.names.is_empty(), node.family.queue.is_some())
 }
 
 fn text(text: &str) -> u64 {
@@ -180,9 +175,9 @@ pub(crate) const fn hold() -> u64 {
     HOLD
 }
 
-/// What a lock with settings, or with more than one kind of queue, weighs beyond its znode.
-pub(crate) const fn ledger() -> u64 {
-    LEDGER
+/// What a lock with settings weighs beyond its znode.
+pub(crate) const fn queue() -> u64 {
+    QUEUE
 }
 
 impl State {
@@ -192,12 +187,9 @@ impl State {
         self.data_bytes
             + self.weight.bytes
             + self.weight.families * FAMILY
-            + self.weight.ledgers * LEDGER
+            + self.weight.queues * QUEUE
             + self.contenders * CONTENDER
             + of(self.nodes.len(), ZNODE)
-            + of(self.locks.len(), QUEUE)
-            + of(self.grants.len(), GRANT)
-            + of(self.upgrades.len(), UPGRADE)
             + of(self.multis.len(), MULTI)
             + of(self.timed.len() + self.idle.len(), TIMED)
             + of(self.quotas.len(), QUOTA)

@@ -1,11 +1,11 @@
-//! One znode and the family below it.
+//! One znode, its children, and what a lock node knows.
 
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
-use crate::ledger::Ledger;
+use crate::lock::queue::Queue;
 use crate::{Acl, Attempt, CreateMode, LockMode, RequestKey, SessionId, Stat, Usage, Zxid};
 
 /// How long a znode stays.
@@ -156,6 +156,8 @@ pub struct Contender {
     pub lingers_until_ms: Option<u64>,
     /// It was acquired without key and owner.
     pub keyless: bool,
+    /// It was acquired together with others, as one multi-lock.
+    pub in_multi_lock: bool,
 }
 
 /// Released holds that are kept in a list of holds, so that it stays short when an owner comes and goes.
@@ -206,120 +208,34 @@ impl Hold {
     }
 }
 
-/// A place in a queue: sequence number first; the czxid decides between equal numbers, and the name between znodes that
-/// one multi created.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    pub(crate) number: u64,
-    pub(crate) czxid: Zxid,
-    pub(crate) name: Arc<str>,
-}
-
-impl Place {
-    /// The place of a child; `None` when it does not queue.
-    pub(crate) fn of(name: &str, czxid: Zxid) -> Option<Place> {
-        sequence_of(name).map(|number| Place { number, czxid, name: name.into() })
-    }
-}
-
-/// The children of a znode, and those among them that queue. The indexes make enqueueing, leaving and "who is before
-/// me" O(log n).
+/// The children of a znode, and the queue of those that are tickets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Family {
     pub(crate) names: OrdSet<Arc<str>>,
-    /// Children whose names end in ten digits, in queue order.
-    pub(crate) contenders: OrdSet<Place>,
-    /// Those of them that want the lock alone.
-    pub(crate) writers: OrdSet<Place>,
-    /// The contenders by token, which is the czxid for almost all: finds the lock node that a fencing token belongs to.
-    pub(crate) tokens: OrdSet<(Zxid, Arc<str>)>,
-    /// Who holds, where the order does not say it.
-    pub(crate) ledger: Option<Arc<Ledger>>,
-    /// The contenders of sessions that never held so far. Finds the next holder.
-    pub(crate) pending: OrdSet<Place>,
+    /// There while there are tickets, or settings to remember.
+    pub(crate) queue: Option<Arc<Queue>>,
 }
 
 impl Family {
-    pub(crate) fn insert(&mut self, name: &Arc<str>, czxid: Zxid) {
+    pub(crate) fn insert(&mut self, name: &Arc<str>) {
         let new = self.names.insert(name.clone()).is_none();
         assert!(new, "the name was checked to be free");
-        if let Some(number) = sequence_of(name) {
-            let place = Place { number, czxid, name: name.clone() };
-            self.tokens.insert((czxid, name.clone()));
-            if !is_shared(name) {
-                self.writers.insert(place.clone());
-            }
-            if let Some(ledger) = &mut self.ledger {
-                Arc::make_mut(ledger).enter(place.clone());
-            }
-            self.contenders.insert(place);
-        }
     }
 
-    /// A session owns this child: if it queues, it may come to hold.
-    pub(crate) fn await_grant(&mut self, name: &str, czxid: Zxid) {
-        self.pending.extend(Place::of(name, czxid));
-    }
-
-    /// It holds, or its session is gone.
-    pub(crate) fn settle(&mut self, name: &str, czxid: Zxid) {
-        if let Some(place) = Place::of(name, czxid) {
-            self.pending.remove(&place);
-        }
-    }
-
-    /// A contender has another token from here on.
-    pub(crate) fn change_token(&mut self, name: &str, old: Zxid, new: Zxid) {
-        if old == new {
-            return;
-        }
-        if let Some((_, name)) = self.tokens.remove(&(old, name.into())) {
-            self.tokens.insert((new, name));
-        }
-    }
-
-    pub(crate) fn remove(&mut self, name: &str, czxid: Zxid) {
+    pub(crate) fn remove(&mut self, name: &str) {
         let removed = self.names.remove(name).is_some();
         assert!(removed, "a child is in its parent's list");
-        if let Some(place) = Place::of(name, czxid) {
-            self.contenders.remove(&place);
-            if let Some(ledger) = &mut self.ledger {
-                Arc::make_mut(ledger).leave(&place);
-                self.ledger.take_if(|ledger| ledger.is_over());
-            }
-            self.writers.remove(&place);
-            self.pending.remove(&place);
-            self.tokens.remove(&(czxid, place.name));
-        }
     }
-}
 
-/// The number of a lock node: ten digits at the end of its name, without a sign (rule 2 of docs/znode-model.md).
-pub(crate) fn sequence_of(name: &str) -> Option<u64> {
-    let digits = name.as_bytes().last_chunk::<10>()?;
-    let mut number = 0;
-    for digit in digits {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        number = number * 10 + u64::from(digit - b'0');
+    /// How many tickets there are.
+    pub(crate) fn ticket_count(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.len())
     }
-    Some(number)
-}
 
-/// Whether a lock node wants the lock together with others, told by the names that ZooKeeper's clients give: Curator's
-/// `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`. Everything else wants it alone.
-pub(crate) fn is_shared(name: &str) -> bool {
-    name.contains("__READ__") || name.contains("__rlock__") || name.starts_with("read-") || name.contains("-R-")
-}
-
-/// The mode that a lock node's name stands for.
-pub(crate) fn mode_of(name: &str) -> LockMode {
-    if is_shared(name) {
-        LockMode::Read
-    } else if name.contains("__WRIT__") || name.starts_with("write-") || name.contains("-W-") {
-        LockMode::Write
-    } else {
-        LockMode::Exclusive
+    /// Changes the queue, which is made for it, and forgotten when there is nothing in it any more.
+    pub(crate) fn edit_queue<T>(&mut self, change: impl FnOnce(&mut Queue) -> T) -> T {
+        let answer = change(Arc::make_mut(self.queue.get_or_insert_default()));
+        self.queue.take_if(|queue| queue.is_over());
+        answer
     }
 }

@@ -42,7 +42,6 @@ fn every_error_stands_in_the_table_with_its_number() {
         Error::LockNotClosed,
         Error::HandOverRefused,
         Error::Overlap,
-        Error::LockUnsettled,
         Error::NotOwner,
         Error::NotHolder,
         Error::SeveralHeld,

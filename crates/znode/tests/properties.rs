@@ -11,7 +11,7 @@ mod model;
 use std::collections::{BTreeMap, BTreeSet};
 
 use history::History;
-use model::{Model, Stay, number, reads, zpath};
+use model::{Model, Stay, number, zpath};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Limits, Op, Refusal, Reply, Request, SessionId, State, StateBuilder, ZPath};
 
@@ -48,14 +48,16 @@ fn the_state_does_what_the_model_does() {
         let (mut state, mut model) = (State::new(limits.clone()), Model::new(limits));
         for step in 0..STEPS {
             let (at, txn) = history.next(&model);
-            let before = state.clone();
+            let (before, held_before) = (state.clone(), model.holders_of_all());
             let what = format!("seed {seed} step {step}: {txn:?}");
             let (keyed, in_turn) = (txn.request.idempotency.is_some(), matches!(txn.request.op, Op::InTurn(_)));
             let applied = state.apply(at, txn.clone());
             assert_eq!(applied, model.apply(at, txn), "{what}");
+            // What an earlier entry left over is granted whatever this one does.
+            let left_over = model.holders_of_all() != held_before;
             let took_its_turn =
                 |refusal: &Refusal| in_turn && !matches!(refusal.error, Error::OutOfTurn | Error::SessionMoved);
-            if applied.reply.as_ref().is_err_and(|refusal| !took_its_turn(refusal)) && !keyed {
+            if applied.reply.as_ref().is_err_and(|refusal| !took_its_turn(refusal)) && !keyed && !left_over {
                 assert_eq!(
                     all_but_the_head(&before),
                     all_but_the_head(&state),
@@ -82,14 +84,14 @@ fn histories_meet_every_answer() {
             let (at, txn) = history.next(&model);
             let reply = model.apply(at, txn).reply;
             if let Ok(Reply::Deadlock { cycle }) = &reply {
-                met.extend(model.kinds_of_circle(cycle).map(String::from));
+                met.extend(model.kinds_of_circle(cycle).into_iter().map(String::from));
             }
             let answer = match reply {
                 Ok(reply) => format!("{reply:?}"),
                 Err(refusal) => format!("{:?}", refusal.error),
             };
             met.insert(answer.split([' ', '(', '{']).next().unwrap().to_string());
-            met.extend(model.sights().map(String::from));
+            met.extend(model.sights().into_iter().map(String::from));
         }
     }
     // Not among them: SequenceExhausted, which needs 2^31 creates.
@@ -99,7 +101,10 @@ fn histories_meet_every_answer() {
                Superseded TooManyChildren TooManyEphemerals TooManyHolds TooManyOps TooManySessions TooManyWaiters \
                UpgradeConflict Withdrawn LimitDiffers LockClosed LockNotClosed HandOverRefused Overlap NotOwner NotHolder SeveralHeld
                BlockedByOwnSession held-together several-permits \
-               passed passed-and-held-together held-once-more circle-of-parts circle-of-permits";
+               passed passed-and-held-together held-once-more small-number-waits left-to-the-next \
+               downgrade-beside-parts downgrade-in-semaphore upgrade-in-semaphore upgrade-in-closed upgrade-of-a-part \
+               upgraded-part-holds upgrade-beside-parts upgrade-without-reader \
+               circle-of-parts circle-of-permits circle-in-closed circle-beside-upgrade";
     let missing: Vec<&str> = all.split_whitespace().filter(|answer| !met.contains(*answer)).collect();
     assert!(missing.is_empty(), "no history gives {missing:?}; they give {met:?}");
 }
@@ -272,7 +277,7 @@ fn same(state: &State, model: &Model, what: &str) {
 #[track_caller]
 fn same_past(state: &State, model: &Model, what: &str) {
     for path in model.nodes.keys() {
-        assert_eq!(lock::grant(state, &zpath(path)), model.grants.get(path).copied(), "{what}: {path}");
+        assert_eq!(lock::grant(state, &zpath(path)), model.grant_of(path), "{what}: {path}");
     }
     let known = model.past.iter().map(|(lock, _)| lock.as_str());
     for path in known.chain(model.nodes.keys().map(String::as_str)).collect::<BTreeSet<_>>() {
@@ -287,7 +292,7 @@ fn same_past(state: &State, model: &Model, what: &str) {
 #[track_caller]
 fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
     let queue = lock::queue(state, &zpath(lock), 0, usize::MAX).unwrap();
-    let contenders = model.contenders(lock);
+    let contenders = model.listing(lock);
     assert_eq!(queue.contenders as usize, contenders.len(), "{what}: {lock}");
     assert!(queue.entries.iter().map(|entry| entry.ticket.as_str()).eq(&contenders), "{what}: {lock}");
     for (index, entry) in queue.entries.iter().enumerate() {
@@ -312,7 +317,9 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
         assert_eq!((entry.session_label.clone(), (*entry.client).clone()), who, "{what}: {entry:?}");
         assert_eq!(entry.lingers_until_ms, node.lock.as_ref().and_then(|lock| lock.lingers_until_ms), "{what}");
     }
-    one_writer_or_readers(model, &contenders, what);
+    let held = queue.entries.first().filter(|entry| entry.held);
+    assert_eq!(lock::holder(state, &zpath(lock)).unwrap().as_ref(), held, "{what}: the holder of {lock}");
+    holders_have_room(model, lock, what);
     let listed = lock::list(state, &zpath(lock), None, usize::MAX).unwrap();
     let has_queue = |path: &&String| zpath(path).is_under(&zpath(lock)) && !model.contenders(path).is_empty();
     let mut expected: Vec<&str> = model.nodes.keys().filter(has_queue).map(String::as_str).collect();
@@ -320,22 +327,20 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
     assert!(listed.iter().map(|entry| entry.lock.as_str()).eq(expected), "{what}: locks under {lock}");
 }
 
-/// At most one writer holds, and then nobody else but its own session's readers.
+/// No more permits are held than there are, at most one ticket holds alone, and then beside its own session's readers only.
 #[track_caller]
-fn one_writer_or_readers(model: &Model, contenders: &[String], what: &str) {
-    if let Some(limit) = contenders.first().and_then(|first| model.limit_over(first)) {
-        let held = model.permits_held(znode::ZPath::parse(&contenders[0]).unwrap().parent().unwrap().as_str());
+fn holders_have_room(model: &Model, lock: &str, what: &str) {
+    let settings = model.settings(lock);
+    if let Some(limit) = settings.limit {
+        let held = model.permits_held(lock);
         assert!(held <= limit, "{what}: {held} of {limit} permits are held");
-        if held > 0 {
-            return;
-        }
     }
-    let held = |path: &&String| matches!(model.status(path), Ok(LockStatus::Held { .. }));
-    let (readers, writers): (Vec<&String>, Vec<&String>) = contenders.iter().filter(held).partition(|path| reads(path));
-    assert!(writers.len() <= 1, "{what}: {writers:?} hold");
-    if let Some(writer) = writers.first() {
-        let strangers = readers.iter().any(|reader| model.nodes[*reader].stay != model.nodes[*writer].stay);
-        assert!(!strangers, "{what}: {writer} and {readers:?} hold");
+    let [alone, shared] = model.alone_and_shared(lock);
+    assert!(alone.len() <= 1, "{what}: {alone:?} hold");
+    if let Some(writer) = alone.first() {
+        let strangers = shared.iter().any(|reader| model.nodes[reader].stay != model.nodes[writer].stay);
+        assert!(!strangers, "{what}: {writer} and {shared:?} hold");
+        assert_eq!(model.permits_held(lock), 0, "{what}: {writer} holds beside permits");
     }
 }
 

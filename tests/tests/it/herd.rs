@@ -8,8 +8,8 @@ use zlock_client::api::Ticket;
 use crate::harness::{Call, Cluster, until};
 
 const WAITERS: u64 = 1_000;
-/// A waiter watches its predecessor, and its own lock node.
-const WATCHES: u64 = 2;
+/// A waiter watches its own ticket.
+const WATCHES: u64 = 1;
 
 async fn watches(cluster: &Cluster) -> u64 {
     let mut watches = 0;

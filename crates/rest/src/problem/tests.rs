@@ -10,7 +10,7 @@ use crate::openapi;
 const API: &str = include_str!("../../../../docs/http-api.md");
 const MODEL: &str = include_str!("../../../../docs/znode-model.md");
 
-const ERRORS: [E; 39] = [
+const ERRORS: [E; 38] = [
     E::BadArguments,
     E::NoNode,
     E::NoAuth,
@@ -37,7 +37,6 @@ const ERRORS: [E; 39] = [
     E::TooManyOps,
     E::TooManyWaiters,
     E::TooManySessions,
-    E::LockUnsettled,
     E::DataTooLarge,
     E::PathTooLong,
     E::LimitDiffers,

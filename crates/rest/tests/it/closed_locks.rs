@@ -20,7 +20,7 @@ async fn a_higher_priority_is_sooner() {
     let low = node.acquire(&session, "/l?priority=1&keep").await.expect(202);
     let high = node.acquire(&session, "/l?priority=2&keep").await.expect(202);
     let queue = node.get("/v1/locks/l").await.expect(200);
-    assert_eq!((&queue.body["settings"], &queue.body["waiters"][1]["priority"]), (&json!({"closed": true}), &json!(2)));
+    assert_eq!((&queue.body["settings"], &queue.body["waiters"][0]["priority"]), (&json!({"closed": true}), &json!(2)));
     let wait = format!("/v1/tickets{}?wait=20s", text(&high, "ticket"));
     let (granted, _) = tokio::join!(node.get(&wait), node.release(&session, text(&held, "ticket")));
     let granted = granted.expect(200);

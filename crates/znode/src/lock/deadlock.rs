@@ -1,16 +1,14 @@
-//! Who waits for whom: an acquire that would close a circle is not let in.
+//! Deadlocks: an acquire or upgrade with an owner is refused if it would close a cycle in the wait-for graph.
 //!
-//! The ones who wait are owners within sessions; who gives no owner cannot be told apart and waits for nobody in this
-//! sense. Queues are strict, so a ticket waits for every contender before it that keeps it out, holder or waiter: each of
-//! these edges is definite. New edges come with new tickets only, so a circle is always closed by the last acquire in it,
-//! and found there unless there is more to look at than [`crate::lock::LockLimits::deadlock_looks_max`].
+//! The nodes of the graph are owners within sessions. A ticket waits for each holder beside which alone there is no room for it,
+//! and for each waiter before it that it may not overtake. Beside such a waiter there may be room: then the ticket waits only
+//! until that one is granted, and what its owner does elsewhere does not matter. Nobody waits for waiters in a closed lock,
+//! where a holder may hand over to any of them, nor for one holder of a semaphore beside which there is room, since any
+//! other may go first. So each edge is definite, and there are no false cycles.
 //!
-//! Where a ledger says who holds, the edges lead to each holder beside whom there is no room, and to each waiter before the
-//! ticket that it may not pass: a waiting backfill multi-lock, or anybody in a closed lock, may be passed. Beside a waiter there may
-//! be room: then it is waited for only until it is granted, and what its owner does elsewhere does not matter. Ledgers are
-//! looked through while a multi-lock with an owner stands in the queue. Before such owners existed none was, and a log that was
-//! written then means what it meant. A grant that passes others makes new edges, too; it takes an owner that waits for two
-//! things at once to close a circle by it, and that one is not found.
+//! New edges come with new tickets, so a cycle is always closed by the last acquire in it, and found there unless there is more to
+//! look at than [`crate::lock::LockLimits::deadlock_looks_max`]. A grant that overtakes others makes new edges, too; it takes
+//! an owner that waits for two things at once to close a cycle by it, and that one is not found.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,13 +16,12 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 
 use crate::client_info::remembered;
-use crate::ledger::{Demand, demand_of};
+use crate::lock::demand::Demand;
 use crate::lock::past::short;
-use crate::lock::{LockStatus, PastTicket, TicketEnd, status};
-use crate::settle::passable;
+use crate::lock::queue::{Origin, Position, Turn};
+use crate::lock::{PastTicket, TicketEnd, may_be_overtaken};
 use crate::state::{Changes, State};
-use crate::znode::Place;
-use crate::{LockMode, Reply, SessionId, ZPath};
+use crate::{LockMode, LockSettings, Reply, SessionId, ZPath};
 
 /// One edge of a circle: an owner that waits, and the ticket in its way, which is the next one's in the circle.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -51,10 +48,8 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) session: SessionId,
     pub(crate) owner: &'a str,
     pub(crate) mode: LockMode,
-    /// Where it would stand; `None` at the end.
-    pub(crate) place: Option<Place>,
-    /// A ticket of its own that is not in its way.
-    pub(crate) own: Option<&'a str>,
+    /// Where an upgraded writer will stand, and its reader, which is not in its way. Others stand at the end.
+    pub(crate) upgraded: Option<(Position, &'a Position)>,
 }
 
 /// A ticket whose blockers are to be looked at.
@@ -62,8 +57,10 @@ struct Wait {
     by: Waiter,
     lock: ZPath,
     demand: Demand,
-    place: Option<Place>,
-    passes: Option<String>,
+    /// `None` at the end.
+    turn: Option<Turn>,
+    /// The reader of an upgraded writer.
+    reader: Option<Position>,
 }
 
 /// For how long a contender is in the way of a wait.
@@ -95,11 +92,23 @@ impl State {
         let first = Wait {
             by: (owner.clone(), None),
             lock: newcomer.lock.clone(),
-            demand: demand_in(newcomer.mode),
-            place: newcomer.place.clone(),
-            passes: newcomer.own.map(String::from),
+            demand: Demand::of_mode(newcomer.mode),
+            turn: newcomer.upgraded.as_ref().map(|(writer, _)| Turn::upgraded(writer.clone())),
+            reader: newcomer.upgraded.as_ref().map(|(_, reader)| (*reader).clone()),
         };
-        Search::of(self, owner, vec![first]).run()
+        let semaphore = self.made_a_semaphore_by(newcomer);
+        Search::of(semaphore.as_ref().unwrap_or(self), owner, vec![first]).run()
+    }
+
+    /// The state in which a newcomer would wait that sets the limit of its lock: nobody may be overtaken in a semaphore.
+    fn made_a_semaphore_by(&self, newcomer: &Newcomer<'_>) -> Option<State> {
+        let LockMode::Lease { limit, .. } = newcomer.mode else { return None };
+        let settings = self.queue(newcomer.lock)?.settings();
+        settings.limit.is_none().then(|| {
+            let mut state = self.clone();
+            state.edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
+            state
+        })
     }
 
     /// The circle that the tickets of a multi-lock close by waiting: they are in their queues already.
@@ -119,41 +128,43 @@ impl State {
 
     /// What a ticket waits for; `None` when it does not.
     fn wait_of(&self, by: &Waiter, ticket: &ZPath) -> Option<Wait> {
-        let LockStatus::Waiting { .. } = status(self, ticket).ok()? else {
-            return None;
-        };
-        let (node, lock) = (self.node(ticket)?, ticket.parent()?);
-        let demand = demand_in(node.contender()?.mode);
-        let passes = self.passes(&lock, ticket.name()).map(String::from);
-        Some(Wait { by: by.clone(), demand, place: Place::of(ticket.name(), node.czxid), passes, lock })
+        let node = self.node(ticket).filter(|node| !self.waits_in_vain(ticket, node))?;
+        let lock = ticket.parent()?;
+        let position = Position::of(ticket.name(), node.czxid)?;
+        let queue = self.queue(&lock)?;
+        let demand = queue.waiter(&position)?.demand;
+        let upgrade = queue.upgrade().filter(|upgrade| upgrade.writer == position);
+        let reader = upgrade.and_then(|upgrade| upgrade.reader.clone());
+        Some(Wait { by: by.clone(), demand, turn: Some(queue.turn(&position)), reader, lock })
     }
 
-    /// Those who stand before a wait in its queue, and whether they are in its way.
-    fn before<'a>(&'a self, wait: &'a Wait) -> Box<dyn Iterator<Item = (&'a Place, InTheWay)> + 'a> {
-        let before = |place: &&Place| wait.place.as_ref().is_none_or(|own| *place < own);
-        let Some(family) = self.node(&wait.lock).map(|lock| &lock.family) else {
+    /// Those that stand before a wait in its queue, and whether they are in its way.
+    fn before<'a>(&'a self, wait: &'a Wait) -> Box<dyn Iterator<Item = (&'a Position, InTheWay)> + 'a> {
+        let Some(queue) = self.queue(&wait.lock) else {
             return Box::new(std::iter::empty());
         };
-        let Some(ledger) = family.ledger.as_deref() else {
-            let queue = if wait.demand == Demand::Shared { &family.writers } else { &family.contenders };
-            return Box::new(queue.iter().take_while(before).map(|place| (place, InTheWay::UntilGone)));
-        };
-        let together = |other| ledger.fit_together(other, wait.demand);
-        let held = ledger.granted().map(move |(place, grant)| {
-            (place, if together(grant.demand) { InTheWay::No } else { InTheWay::UntilGone })
+        let together = |other| queue.fit_together(other, wait.demand);
+        // Readers that hold are not in the way of a reader, however many there are.
+        let all_share = wait.demand == Demand::Shared && queue.all_share();
+        let holders = queue.holders().take_while(move |_| !all_share);
+        let held = holders.map(move |(position, holder)| {
+            (position, if together(holder.ticket.demand) { InTheWay::No } else { InTheWay::UntilGone })
         });
-        // A closed lock may be handed over to anybody who waits.
-        let waiting = ledger.waiting().take_while(before).take_while(|_| !ledger.settings.closed).map(move |place| {
-            let (ticket, node) = self.lock_node(&wait.lock, place);
-            let passed = self.multi_of(&ticket, node).is_some_and(|multi| passable(multi, ledger));
-            let in_the_way = match together(demand_of(&place.name, node, ledger.settings)) {
-                _ if passed => InTheWay::No,
+        let waiting: Box<dyn Iterator<Item = _>> = match wait.demand {
+            _ if queue.settings().closed => Box::new(std::iter::empty()),
+            Demand::Shared => Box::new(queue.blockers_of_reader(wait.turn.as_ref())),
+            _ => Box::new(queue.waiters_before(wait.turn.as_ref())),
+        };
+        let waiting = waiting.map(move |(position, ticket)| {
+            let overtaken = || self.multi_at(&wait.lock, position).is_some_and(|multi| may_be_overtaken(multi, queue));
+            let in_the_way = match together(ticket.demand) {
+                _ if ticket.origin == Origin::MultiLock && overtaken() => InTheWay::No,
                 true => InTheWay::UntilGranted,
                 false => InTheWay::UntilGone,
             };
-            (place, in_the_way)
+            (position, in_the_way)
         });
-        Box::new(held.chain(waiting).take_while(|_| ledger.has_owned_parts()))
+        Box::new(held.chain(waiting))
     }
 
     /// Answers that waiting would close a circle, as far as the asker may read the locks in it, and remembers it of the lock.
@@ -197,10 +208,10 @@ impl<'a> Search<'a> {
     fn run(mut self) -> Option<Vec<WaitsFor>> {
         let state = self.state;
         while let Some(wait) = self.waits.pop_front() {
-            for (place, in_the_way) in state.before(&wait) {
+            for (position, in_the_way) in state.before(&wait) {
                 self.looks = self.looks.checked_sub(1)?;
                 if in_the_way != InTheWay::No
-                    && let Some(cycle) = self.look(&wait, place, in_the_way)
+                    && let Some(cycle) = self.look(&wait, position, in_the_way)
                 {
                     return Some(cycle);
                 }
@@ -210,8 +221,8 @@ impl<'a> Search<'a> {
     }
 
     /// One blocker of a wait.
-    fn look(&mut self, wait: &Wait, place: &Place, in_the_way: InTheWay) -> Option<Vec<WaitsFor>> {
-        let blocker = wait.lock.child(&place.name).ok()?;
+    fn look(&mut self, wait: &Wait, position: &Position, in_the_way: InTheWay) -> Option<Vec<WaitsFor>> {
+        let blocker = wait.lock.child(&position.name).ok()?;
         let node = self.state.node(&blocker)?;
         let session = node.owner()?;
         let contender = node.contender().filter(|contender| !contender.owner.is_empty())?;
@@ -219,9 +230,9 @@ impl<'a> Search<'a> {
         // Curator's downgrade, and the reader that its own upgrade passes.
         let downgrade = wait.demand == Demand::Shared
             && session == waiting.0
-            && wait.place.as_ref().is_some_and(|own| own.number == place.number);
+            && wait.turn.as_ref().is_some_and(|own| own.position.number == position.number);
         // A dead session waits for nothing.
-        if downgrade || wait.passes.as_deref() == Some(&*place.name) || node.lingers_until_ms().is_some() {
+        if downgrade || wait.reader.as_ref() == Some(position) || node.lingers_until_ms().is_some() {
             return None;
         }
         let owner: Owner = (session, (*contender.owner).into());
@@ -275,14 +286,5 @@ impl<'a> Search<'a> {
         }
         cycle.reverse();
         cycle
-    }
-}
-
-/// What a contender of a mode needs of the lock.
-fn demand_in(mode: LockMode) -> Demand {
-    match mode {
-        LockMode::Read => Demand::Shared,
-        LockMode::Lease { permits, .. } => Demand::Permits(permits),
-        LockMode::Exclusive | LockMode::Write | LockMode::Latch => Demand::Alone,
     }
 }

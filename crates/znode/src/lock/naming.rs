@@ -7,8 +7,9 @@
 use imbl::{OrdMap, OrdSet};
 
 use crate::ZPath;
+use crate::lock::demand::sequence_of;
 use crate::state::State;
-use crate::znode::{Znode, sequence_of};
+use crate::znode::Znode;
 
 /// The kinds of names that lock nodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,9 +7,11 @@ use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
 use crate::client_info::remembered;
+use crate::lock::demand::{mode_of, sequence_of};
+use crate::lock::queue::Position;
 use crate::lock::{LockLimits, label};
 use crate::state::{Changes, State};
-use crate::znode::{Znode, mode_of, sequence_of};
+use crate::znode::Znode;
 use crate::{
     Acl, Actor, ClientInfo, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath,
     Zxid, permits, weight,
@@ -298,7 +300,9 @@ pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identi
 
 /// How a lock node became a holder; `None` while it waits, and for one that no session owns.
 pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
-    state.grants.get(ticket).copied()
+    let node = state.node(ticket).filter(|node| node.owner().is_some() && node.lingers_until_ms().is_none())?;
+    let position = Position::of(ticket.name(), node.czxid)?;
+    Some(state.queue(&ticket.parent()?)?.holder(&position)?.grant)
 }
 
 /// What an entry means for the tickets that end in it.
@@ -343,11 +347,11 @@ impl State {
         if sequence_of(path.name()).is_none() || node.lingers_until_ms().is_some() {
             return;
         }
-        let grant = self.grants.remove(path);
+        let position = Position::of(path.name(), node.czxid);
+        let holder = position.and_then(|position| self.queue(&lock)?.holder(&position));
+        let grant = holder.map(|holder| holder.grant);
+        self.holders -= u64::from(grant.is_some());
         let asked = self.revocations.remove(path);
-        if let Some(grant) = grant.filter(|grant| grant.token.0 != node.czxid.0) {
-            self.edit(&lock, |lock| lock.family.change_token(path.name(), Zxid(grant.token.0), node.czxid));
-        }
         let own = changes.session == Some(session);
         let end = changes.end.unwrap_or(match (own, grant) {
             (true, Some(_)) => TicketEnd::Released,
@@ -414,6 +418,3 @@ pub(crate) fn short(text: &str) -> String {
     let end = (0..=TEXT_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text[..end.unwrap_or(0)].into()
 }
-
-#[cfg(test)]
-mod tests;

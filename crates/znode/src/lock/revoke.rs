@@ -3,11 +3,12 @@
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::lock::{LockStatus, Moment, status};
+use crate::lock::Moment;
+use crate::lock::demand::sequence_of;
 use crate::state::{Changes, State};
 use crate::system_paths::check_client_path;
 use crate::tree::permit;
-use crate::znode::{Znode, sequence_of};
+use crate::znode::Znode;
 use crate::{ADMIN, Actor, DELETE, Error, Refusal, Reply, ZPath, weight};
 
 /// A request to give a ticket up.
@@ -142,28 +143,12 @@ impl State {
 
     /// Who holds a lock, of those whom a session owns.
     pub(crate) fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
-        let family = &self.nodes[lock].family;
-        if let Some(ledger) = &family.ledger {
-            let granted = ledger.granted().take(HOLDERS_MAX + 1);
-            let tickets: Vec<ZPath> = granted.map(|(place, _)| lock.child(&place.name)).collect::<Result<_, _>>()?;
-            if tickets.len() > HOLDERS_MAX {
-                return Err(Error::TooManyOps);
-            }
-            let asked = |ticket: &ZPath| is_ticket(ticket, &self.nodes[ticket]);
-            return Ok(tickets.into_iter().filter(asked).collect());
+        let Some(queue) = self.queue(lock) else { return Ok(Vec::new()) };
+        if queue.holder_count() > HOLDERS_MAX {
+            return Err(Error::TooManyOps);
         }
-        let first_writer = family.writers.get_min().map(|place| place.number);
-        let first = |number: u64| first_writer.is_none_or(|writer| number <= writer);
-        let mut holders = Vec::new();
-        for place in family.contenders.iter().take_while(|place| first(place.number)) {
-            if holders.len() >= HOLDERS_MAX {
-                return Err(Error::TooManyOps);
-            }
-            let ticket = lock.child(&place.name)?;
-            let held = matches!(status(self, &ticket), Ok(LockStatus::Held { .. }));
-            holders.extend(Some(ticket).filter(|ticket| held && self.nodes[ticket].owner().is_some()));
-        }
-        Ok(holders)
+        let tickets: Vec<ZPath> = queue.holders().map(|(at, _)| lock.child(&at.name)).collect::<Result<_, _>>()?;
+        Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.nodes[ticket])).collect())
     }
 
     fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {

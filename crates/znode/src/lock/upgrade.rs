@@ -1,38 +1,20 @@
-//! From reading to writing without letting go in between.
+//! From reading to writing without letting go in between, and back.
 //!
-//! The upgraded writer queues in front of all writers that wait, right behind the readers that hold, and passes its own
-//! reader: it holds when the other readers have gone. A writer that it went in front of was made before it and would show a
-//! smaller token after it, so such a one gets a token from its grant (see [`crate::lock::grant`]). The same holds for those
-//! made before that grant, and for those that a writer's own reader went in front of.
+//! An upgrade enqueues a writer whose turn is before that of all others. It fits beside the holders without its own reader, so it
+//! holds when the other readers have gone. A downgrade is a reader under the number of the writer that holds, of the same
+//! session, as Curator makes it. It holds at once, and goes on reading when the writer has gone.
 
 use std::sync::Arc;
 
-use bincode::{Decode, Encode};
-
 use crate::lock::deadlock::Newcomer;
+use crate::lock::demand::Demand;
+use crate::lock::queue::{Origin, Position, Queue, Ticket};
 use crate::lock::{LockStatus, status};
 use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
-use crate::znode::{Contender, Hold, Kind, Place, Znode};
-use crate::{
-    CREATE, Error, FencingToken, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, Upgrade, ZPath, Zxid,
-};
-
-/// What upgrades, and downgrades that go in front of others, mean for one lock's queue.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct Upgraded {
-    /// The lock nodes of the writer and of the reader that it passes, while both stand.
-    pub(crate) pair: Option<Pair>,
-    /// Contenders made before this one, and granted after it, get their token from their grant.
-    pub(crate) passed: Zxid,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct Pair {
-    pub(crate) writer: String,
-    pub(crate) reader: String,
-}
+use crate::znode::{Contender, Hold, Kind, Znode};
+use crate::{CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, Upgrade, ZPath};
 
 impl State {
     pub(crate) fn upgrade(
@@ -64,57 +46,58 @@ impl State {
             return self.hold_once_more(&writer, hold);
         }
         permit(&self.nodes[&lock].acl, CREATE, changes).map_err(|error| Refusal::at(error, &lock))?;
-        let (writer, passed) = self.writer_for(reader, &lock, key).map_err(refuse)?;
-        let place = Place::of(writer.name(), changes.zxid);
-        let (owner, own) = (&*contender.owner, Some(reader.name()));
-        let newcomer = Newcomer { lock: &lock, session: id, owner, mode: LockMode::Write, place, own };
+        let writer = self.writer_for(reader, &lock, key).map_err(refuse)?;
+        let (_, reading) = self.position_of(reader);
+        let upgraded = Position::of(writer.name(), changes.zxid).zip(Some(&reading));
+        let owner = &*contender.owner;
+        let newcomer = Newcomer { lock: &lock, session: id, owner, mode: LockMode::Write, upgraded };
         if let Some(cycle) = self.deadlock(&newcomer) {
             return Ok(self.refuse_deadlock(&newcomer, &upgrade.label, cycle, changes));
         }
-        self.check_upgrade(&lock, &writer, id, upgrade)?;
-        let upgraded = self.upgrades.get(&lock).cloned().unwrap_or_default();
-        let passed = if passed { changes.zxid } else { upgraded.passed };
-        let pair = Pair { writer: writer.name().into(), reader: reader.name().into() };
+        self.check_upgrade(&lock, &writer, id, upgrade, &reading)?;
         let acl = Arc::clone(&self.nodes[&lock].acl);
-        self.upgrades.insert(lock, Upgraded { pair: Some(pair), passed });
-        let contender = Contender { mode: LockMode::Write, holds: vec![hold], released: 0, ..contender };
+        if let Some(writing) = Position::of(writer.name(), changes.zxid) {
+            self.edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
+        }
+        let contender =
+            Contender { mode: LockMode::Write, holds: vec![hold], released: 0, in_multi_lock: false, ..contender };
         let data = upgrade.label.as_bytes().into();
         let kind = Kind::Ephemeral { owner: id };
         self.insert(&writer, NewNode { kind, data, acl, contender: Some(contender) }, changes);
+        self.grant_ready(changes);
         self.acquired(&writer)
     }
 
-    /// The path of the upgraded writer, and whether it goes in front of others.
-    fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<(ZPath, bool), Error> {
+    /// The path of the upgraded writer. Its number is before those of all who wait, for the clients that go by the names.
+    fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
         let parent = &self.nodes[lock];
-        // Nobody goes in front of those who wait where a ledger says who is next.
-        if parent.family.ledger.is_some() {
-            return Err(Error::UpgradeConflict);
-        }
-        // Who holds by now has the token that it was told of, and that must be written down first. The next entries do it.
-        if self.unsettled.contains(lock) {
-            return Err(Error::LockUnsettled);
-        }
+        let queue = self.queue(lock).ok_or(Error::NoNode)?;
         // Two that upgrade would wait for each other.
-        if self.upgrades.get(lock).is_some_and(|upgraded| upgraded.pair.is_some()) {
+        if queue.upgrade().is_some() {
             return Err(Error::UpgradeConflict);
         }
         let name = format!("_c_{key}-__WRIT__");
-        let Some(first_writer) = parent.family.writers.get_min() else {
-            return Ok((sequential(parent, lock, &name)?, false));
+        let Some((first, _)) = queue.waiters().next() else {
+            return sequential(parent, lock, &name);
         };
-        // The last that holds. Its number is the first writer's only if somebody made it so by hand.
-        let number = parent.family.contenders.range::<_, Place>(..first_writer).next_back().map(|place| place.number);
-        let before = Place::of(reader.name(), self.nodes[reader].czxid).is_some_and(|place| place < *first_writer);
-        let number = number.filter(|number| before && *number < first_writer.number).ok_or(Error::UpgradeConflict)?;
         if parent.creates >= SEQUENCE_MAX {
             return Err(Error::SequenceExhausted);
         }
-        Ok((lock.child(&format!("{name}{number:010}"))?, true))
+        let (_, reading) = self.position_of(reader);
+        let last = queue.holders().next_back().map(|(last, _)| last.number);
+        let number = last.filter(|last| *last < first.number).unwrap_or(reading.number);
+        lock.child(&format!("{name}{number:010}"))
     }
 
     /// The bounds, as for any acquire.
-    fn check_upgrade(&self, lock: &ZPath, writer: &ZPath, id: SessionId, upgrade: &Upgrade) -> Result<(), Refusal> {
+    fn check_upgrade(
+        &self,
+        lock: &ZPath,
+        writer: &ZPath,
+        id: SessionId,
+        upgrade: &Upgrade,
+        reading: &Position,
+    ) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, lock);
         let parent = &self.nodes[lock];
         if self.nodes.contains_key(writer) {
@@ -123,7 +106,9 @@ impl State {
         self.check_room(parent, writer, upgrade.label.len(), 1).map_err(refuse)?;
         self.check_quota(writer, Growth { count: 1, bytes: upgrade.label.len() as u64 })?;
         self.check_ephemerals(Kind::Ephemeral { owner: id }).map_err(refuse)?;
-        let full = parent.family.contenders.len() >= self.limits.waiters_max as usize;
+        let waits = |queue: &Queue| !queue.fits_after(reading, reading, Demand::Alone);
+        let full = parent.family.ticket_count() >= self.limits.waiters_max as usize
+            || self.queue(lock).is_some_and(|queue| queue.is_full() && waits(queue));
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }
 
@@ -140,49 +125,19 @@ impl State {
         self.node(&writer).and_then(Znode::contender).is_some_and(counted).then_some(writer)
     }
 
-    /// The reader that this writer passes.
-    pub(crate) fn passes(&self, lock: &ZPath, writer: &str) -> Option<&str> {
-        let pair = self.upgrades.get(lock)?.pair.as_ref()?;
-        (pair.writer == writer).then_some(&*pair.reader)
-    }
-
-    /// A child has gone; `contenders` are left.
-    pub(crate) fn upgrade_ended(&mut self, lock: &ZPath, name: &str, contenders: usize) {
-        let Some(upgraded) = self.upgrades.get_mut(lock) else {
-            return;
-        };
-        if upgraded.pair.as_ref().is_some_and(|pair| pair.writer == name || pair.reader == name) {
-            upgraded.pair = None;
+    /// A reader that enters under the number of the writer that its session holds reads beside it at once. A part of a
+    /// multi-lock does not, as it holds together with the other parts.
+    pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, changes: &mut Changes) {
+        let (lock, position) = self.position_of(ticket);
+        let own = self.queue(&lock).is_some_and(|queue| {
+            let writer = queue.alone().filter(|(writer, _)| writer.number == position.number);
+            let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;
+            let reader = queue.waiter(&position).filter(reads);
+            let sessions = writer.zip(reader).map(|((_, writer), reader)| (writer.ticket.session, reader.session));
+            sessions.is_some_and(|(writer, reader)| writer.is_some() && writer == reader)
+        });
+        if own {
+            self.grant_out_of_turn(&lock, &position, changes);
         }
-        if contenders == 0 || *upgraded == Upgraded::default() {
-            self.upgrades.remove(lock);
-        }
-    }
-
-    /// Contenders that were made before `zxid` are passed by one that holds now.
-    pub(crate) fn pass(&mut self, lock: &ZPath, zxid: Zxid) {
-        self.upgrades.entry(lock.clone()).or_default().passed = zxid;
-    }
-
-    /// The token of one that comes to hold at `zxid`.
-    pub(crate) fn token_at(&self, lock: &ZPath, node: &Znode, zxid: Zxid) -> FencingToken {
-        let passed = self.upgrades.get(lock).is_some_and(|upgraded| node.czxid < upgraded.passed);
-        FencingToken(if passed { zxid.0 } else { node.czxid.0 })
-    }
-
-    /// Whether a ticket may get its token from its grant, which earlier entries had no room to write down. No client may be told
-    /// of a token before that: it would be another one later.
-    pub(crate) fn awaits_token(&self, ticket: &ZPath, node: &Znode) -> bool {
-        if self.unsettled.is_empty() || self.upgrades.is_empty() || node.owner().is_none() {
-            return false;
-        }
-        let late =
-            ticket.parent().is_some_and(|lock| self.unsettled.contains(&lock) && self.upgrades.contains_key(&lock));
-        late && !self.grants.contains_key(ticket)
-    }
-
-    /// The token of a contender: that of its grant, or its czxid.
-    pub(crate) fn token_of(&self, ticket: &ZPath, node: &Znode) -> FencingToken {
-        self.grants.get(ticket).map_or(FencingToken::from(node.czxid), |grant| grant.token)
     }
 }

@@ -1,5 +1,7 @@
 //! Random histories in a small world: few paths, few sessions and few keys, so that they meet often.
 
+mod rare;
+
 use std::net::IpAddr;
 
 use fastrand::Rng;
@@ -10,7 +12,7 @@ use znode::{
     Request, RequestKey, SessionId, Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid, fingerprint_bytes,
 };
 
-use crate::model::{Model, number, reads, zpath};
+use crate::model::{Model, number, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
@@ -196,11 +198,8 @@ impl History {
             }
             44..66 => Op::Acquire(self.acquire()),
             66..69 => self.acquire_all_as(),
-            69..72 => {
-                self.attempts += 1;
-                let (ticket, label) = (self.reader(model), self.word());
-                Op::Upgrade(Upgrade { ticket, label, attempt: Attempt(self.attempts) })
-            }
+            69..72 if self.rng.u8(..3) == 0 => self.rare_op(model),
+            69..72 => self.upgrade(model),
             72..79 => Op::Release { ticket: self.ticket(model) },
             79..82 => self.release_held(model),
             82..92 => {
@@ -268,6 +267,13 @@ impl History {
     }
 
     fn lock_op(&mut self, model: &Model) -> Op {
+        // Settings need an empty queue, so they come first.
+        if self.at.zxid.0 < 20 && self.rng.u8(..4) == 0 {
+            return self.set_lock();
+        }
+        if self.rng.u8(..5) == 0 {
+            return self.rare_op(model);
+        }
         match self.rng.u8(..100) {
             0..30 => Op::Acquire(self.acquire()),
             30..45 => self.acquire_all_as(),
@@ -438,15 +444,6 @@ impl History {
         }
         let [ticket, to] = [(); 2].map(|()| zpath(tickets[self.rng.usize(..tickets.len())]));
         Op::HandOver { ticket, to }
-    }
-
-    /// A reader's lock node, if there is one.
-    fn reader(&mut self, model: &Model) -> ZPath {
-        let readers: Vec<&String> = model.nodes.keys().filter(|path| reads(path) && number(path).is_some()).collect();
-        if readers.is_empty() || self.rng.u8(..8) == 0 {
-            return self.ticket(model);
-        }
-        zpath(readers[self.rng.usize(..readers.len())])
     }
 
     /// A znode that exists, more often than not.

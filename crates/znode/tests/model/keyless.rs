@@ -3,7 +3,8 @@
 use znode::lock::LockStatus;
 use znode::{Acquire, Error, Keyless, LockMode, ReleaseHeld, RequestKey, SessionId};
 
-use super::locks::reads;
+use super::locks::Kind;
+use super::queue::Demand;
 use super::{Answer, Model, Stay, parent_of, refused};
 
 impl Model {
@@ -12,14 +13,16 @@ impl Model {
         let lock = acquire.lock.as_str();
         let earlier: Vec<String> = self.contenders(lock).into_iter().filter(|path| self.is_keyless(path, id)).collect();
         if acquire.keyless == Some(Keyless::Replace) {
-            earlier.iter().for_each(|ticket| self.take_out(ticket));
+            // By path.
+            let mut by_path = earlier.clone();
+            by_path.sort();
+            by_path.iter().for_each(|ticket| self.take_out(ticket));
         }
-        let ticket = match self.enqueue_in_mode(acquire, id, key, false)? {
+        let ticket = match self.enqueue(acquire, Kind::Single { priority }, id, key)? {
             Ok(ticket) => ticket,
             Err(answer) => return Ok(answer),
         };
-        self.nodes.get_mut(&ticket).unwrap().priority = priority;
-        self.settle();
+        self.look_at_changed();
         if self.is_one_too_many(&ticket) {
             return refused(Error::TooManyWaiters, lock);
         }
@@ -39,26 +42,24 @@ impl Model {
 
     /// The first of the session's earlier tickets that keeps a waiting one out, by itself or by one that waits for it.
     fn own_blocker(&self, ticket: &str, earlier: &[String]) -> Option<String> {
+        let lock = parent_of(ticket).unwrap();
+        let queue = self.listing(lock);
+
         if let Some(limit) = self.limit_over(ticket) {
-            let wanted = |path: &String| match self.nodes[path].lock.as_ref().unwrap().mode {
-                LockMode::Lease { permits, .. } => permits,
-                _ => limit,
+            let wanted = |path: &str| match self.demand(path) {
+                Demand::Units(permits) => permits,
+                Demand::Alone | Demand::Shared => limit,
             };
-            let sum = earlier.iter().map(wanted).sum::<u32>() + wanted(&ticket.to_string());
-            return if sum > limit { earlier.first().cloned() } else { None };
+            let sum = earlier.iter().map(|path| wanted(path)).sum::<u32>() + wanted(ticket);
+            return earlier.first().filter(|_| sum > limit).cloned();
         }
-        let contenders = self.contenders(parent_of(ticket).unwrap());
-        let at = |path: &str| contenders.iter().position(|other| other == path).unwrap();
-        let last =
-            if reads(ticket) { contenders[..at(ticket)].iter().rposition(|other| !reads(other))? } else { at(ticket) };
-        let in_ledger = self.ledger_over(ticket).is_some();
-        let sooner = |path: &str| {
-            let (other, own) = (&self.nodes[path], &self.nodes[ticket]);
-            let place = at(path) < at(ticket);
-            let by_turn = other.priority > own.priority || (other.priority == own.priority && place);
-            !in_ledger || other.granted.is_some() || by_turn
+        let at = |path: &str| queue.iter().position(|other| other == path).unwrap();
+        let shuts = |path: &String| self.nodes[path].held.is_none() && self.demand(path) != Demand::Shared;
+        let blocks = |path: &&String| {
+            let beside = self.room_beside(lock, self.demand(ticket), std::slice::from_ref(*path));
+            at(path) < at(ticket) && (!beside || queue[at(path) + 1..at(ticket)].iter().any(shuts))
         };
-        earlier.iter().find(|path| at(path) <= last && sooner(path)).cloned()
+        queue.iter().filter(|path| earlier.contains(path)).find(blocks).cloned()
     }
 
     pub(super) fn release_held(&mut self, of: &ReleaseHeld, session: Option<SessionId>) -> Answer {

@@ -1,14 +1,22 @@
 //! The model's locks.
 
-use znode::lock::LockStatus;
-use znode::{Acquire, Attempt, Error, FencingToken, LockMode, Refusal, Reply, RequestKey, SessionId};
+use std::cmp::Reverse;
 
-use super::upgrade::passes;
+use znode::lock::LockStatus;
+use znode::{Acquire, Attempt, Error, LockMode, Refusal, Reply, RequestKey, SessionId};
+
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
 
 /// Released holds that a ticket remembers at most.
 const RELEASED_MAX: usize = 64;
 const ATTEMPTS_MAX: usize = 16;
+
+/// A ticket that stands for itself, or one of a multi-lock.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Kind {
+    Single { priority: u32 },
+    Part,
+}
 
 impl Model {
     pub(super) fn acquire(
@@ -35,8 +43,7 @@ impl Model {
         let again = self.tickets(id, acquire).into_iter().find(|_| !acquire.owner.is_empty());
         let Some(ticket) = again else {
             self.way_into(lock)?;
-            let ledger = self.nodes.get(lock).and_then(|directory| directory.ledger.as_ref());
-            if priority > 0 && !ledger.is_some_and(|ledger| ledger.settings.closed) {
+            if priority > 0 && !self.settings(lock).closed {
                 return refused(Error::LockNotClosed, lock);
             }
             let before = self.clone();
@@ -66,10 +73,42 @@ impl Model {
         self.acquired(ticket)
     }
 
+    /// Enqueues, in a semaphore after setting its limit; or says which circle that would close.
     pub(super) fn enqueue(
         &mut self,
         acquire: &Acquire,
-        part: bool,
+        kind: Kind,
+        id: SessionId,
+        key: RequestKey,
+    ) -> Result<Result<String, Reply>, Refusal> {
+        let LockMode::Lease { permits, limit } = acquire.mode else {
+            return self.enqueue_in_mode(acquire, kind, id, key);
+        };
+        let lock = acquire.lock.as_str();
+        if permits == 0 || permits > limit {
+            return Err(Refusal::at(Error::BadArguments, &acquire.lock));
+        }
+        let known = self.settings(lock);
+        if known.limit.is_some_and(|known| known != limit) || known.closed {
+            return Err(Refusal::at(Error::LimitDiffers, &acquire.lock));
+        }
+        self.set_limit(lock, Some(limit));
+        let answer = self.enqueue_in_mode(acquire, kind, id, key)?;
+        self.set_limit(lock, if answer.is_ok() { Some(limit) } else { known.limit });
+        Ok(answer)
+    }
+
+    fn set_limit(&mut self, lock: &str, limit: Option<u32>) {
+        if let Some(node) = self.nodes.get_mut(lock) {
+            node.queue.get_or_insert_default().settings.limit = limit;
+            self.end_queue(lock);
+        }
+    }
+
+    fn enqueue_in_mode(
+        &mut self,
+        acquire: &Acquire,
+        kind: Kind,
         id: SessionId,
         key: RequestKey,
     ) -> Result<Result<String, Reply>, Refusal> {
@@ -97,10 +136,13 @@ impl Model {
         if self.contenders(lock).len() >= self.limits.waiters_max as usize {
             return Err(Refusal::at(Error::TooManyWaiters, &acquire.lock));
         }
-        if to_make.is_empty() && downgraded.is_none() && !part {
-            let (mode, owner) = (acquire.mode, &*acquire.owner);
-            if let Some(cycle) = self.circle_at_end(lock, mode, id, owner) {
-                self.note_circle(lock, mode, id, owner, &acquire.label);
+        let priority = if let Kind::Single { priority } = kind { priority } else { 0 };
+        let twin = acquire.mode == LockMode::Read && self.twin(lock, digits, stay).is_some();
+        let unasked = !to_make.is_empty() || kind == Kind::Part || !self.has_ticket(&(id, acquire.owner.clone()));
+        if !unasked && !twin {
+            let turn = (true, Reverse(priority), (digits, self.last_zxid, name_of(&ticket).to_string()));
+            if let Some(cycle) = self.circle_of_newcomer(acquire, &turn, id) {
+                self.note_circle(lock, acquire.mode, id, &acquire.owner, &acquire.label);
                 return Ok(Err(self.shown(cycle)));
             }
         }
@@ -116,12 +158,11 @@ impl Model {
             lingers_until_ms: None,
             keyless: acquire.keyless.is_some() && acquire.owner.is_empty(),
         };
-        let last = self.contenders(lock).last().and_then(|path| number(path));
-        let ledger = self.nodes.get(lock).is_some_and(|directory| directory.ledger.is_some());
-        if !ledger && downgraded.is_some() && downgraded < last {
-            self.passed.insert(lock.into(), self.last_zxid);
-        }
         self.put(&ticket, stay, acquire.label.clone().into_bytes(), acl, Some(node));
+        self.nodes.get_mut(&ticket).unwrap().priority = priority;
+        if kind != Kind::Part {
+            self.downgrade(&ticket);
+        }
         Ok(Ok(ticket))
     }
 
@@ -253,53 +294,6 @@ impl Model {
 
     fn lock_node(&mut self, ticket: &str) -> &mut LockNode {
         self.nodes.get_mut(ticket).unwrap().lock.as_mut().unwrap()
-    }
-
-    /// The paths of the children that queue under a path, in order.
-    pub(crate) fn contenders(&self, lock: &str) -> Vec<String> {
-        let queues = |path: &&String| parent_of(path) == Some(lock) && number(path).is_some();
-        let mut contenders: Vec<String> = self.nodes.keys().filter(queues).cloned().collect();
-        contenders.sort_by_key(|path| (number(path), self.nodes[path].created.0, name_of(path).to_string()));
-        contenders
-    }
-
-    /// Where a ticket stands, found by looking at everyone before it.
-    pub(crate) fn status(&self, ticket: &str) -> Result<LockStatus, Error> {
-        if number(ticket).is_none() {
-            return Err(Error::BadArguments);
-        }
-        let node = self.nodes.get(ticket).ok_or(Error::NoNode)?;
-        if node.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some()) {
-            return Err(Error::SessionExpired);
-        }
-        if self.ledger_over(ticket).is_some() {
-            return Ok(match node.granted {
-                Some(token) => LockStatus::Held { token: FencingToken(token), holds: self.holds(ticket) },
-                None => LockStatus::Waiting { predecessor: zpath(&self.before_in_ledger(ticket)) },
-            });
-        }
-        Ok(match self.in_the_way(ticket).pop() {
-            Some(predecessor) => LockStatus::Waiting { predecessor: zpath(&predecessor) },
-            None => LockStatus::Held { token: self.token(ticket), holds: self.holds(ticket) },
-        })
-    }
-
-    /// Who keeps a lock node from holding, where there is no ledger.
-    pub(super) fn in_the_way(&self, ticket: &str) -> Vec<String> {
-        let node = &self.nodes[ticket];
-        let contenders = self.contenders(parent_of(ticket).unwrap());
-        let mut in_the_way: Vec<String> = contenders.into_iter().take_while(|path| path != ticket).collect();
-        in_the_way.retain(|other| !passes(&self.upgrades, ticket, other));
-        if reads(ticket) {
-            in_the_way.retain(|path| !reads(path));
-            // The writer that this reader is the downgrade of.
-            let own = |path: &mut String| {
-                let same_session = matches!(node.stay, Stay::Session(_)) && self.nodes[path].stay == node.stay;
-                same_session && number(path) == number(ticket)
-            };
-            in_the_way.pop_if(own);
-        }
-        in_the_way
     }
 
     pub(crate) fn holds(&self, ticket: &str) -> u32 {

@@ -1,26 +1,29 @@
 //! A second state machine, written only to be obviously right: one sorted map of znodes by path, one list of sessions,
 //! no index; every question is answered by looking at everything. It shares the words of the crate and none of its code.
 
+mod deadlock;
 mod keyless;
-mod ledgers;
 mod locks;
 mod multilocks;
 mod past;
+mod queue;
 mod revoke;
 mod sessions;
+mod settings;
+mod sights;
 mod tree;
 mod upgrade;
 
 pub(crate) use locks::{number, reads};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use znode::lock::{EndedSession, Grant, LockLimits, LockStatus, PastTicket, Revocation, TicketEnd};
+use znode::lock::{EndedSession, LockLimits, LockStatus, Moment, PastTicket, Revocation, TicketEnd};
 use znode::{
-    Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, Identity, InTurn, Limits, LockMode,
-    LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TurnOp,
-    Txn, ZPath, Zxid,
+    Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, FencingToken, Identity, InTurn, Limits,
+    LockMode, LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term,
+    TurnOp, Txn, ZPath, Zxid,
 };
 
 /// What a refused step says.
@@ -35,16 +38,11 @@ pub(crate) struct Model {
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) lock_limits: LockLimits,
-    pub(crate) grants: BTreeMap<String, Grant>,
     pub(crate) past: Vec<(String, PastTicket)>,
     /// The ACL of each directory with a past when that got its last entry, where not everybody might read it.
     past_readers: BTreeMap<String, Option<Vec<Acl>>>,
     pub(crate) ended: Vec<EndedSession>,
     revocations: BTreeMap<String, Revocation>,
-    /// Writers and the readers that they were.
-    pub(crate) upgrades: Vec<(String, String)>,
-    /// The newest writer of each lock that went in front of others.
-    passed: BTreeMap<String, Zxid>,
     asking: Option<SessionId>,
     from: Option<IpAddr>,
     /// Of the session that the present request ends or speaks for.
@@ -55,15 +53,25 @@ pub(crate) struct Model {
     proven: Vec<Identity>,
     /// The lock nodes of each multi-lock.
     multis: Vec<(Policy, Vec<String>)>,
-    /// The ledgers as they were when nobody had a turn any more.
-    settled: BTreeMap<String, Vec<(String, Zxid, Option<u64>)>>,
+    /// The locks whose queues the present entry has changed.
+    changed: BTreeSet<String>,
 }
 
-/// Of a directory: its lock nodes hold when it says so.
-#[derive(Clone)]
-pub(crate) struct Ledger {
+/// What a lock remembers beside its tickets.
+#[derive(Clone, Default)]
+pub(crate) struct Queue {
     pub(crate) settings: LockSettings,
-    pub(crate) passed: bool,
+    /// The largest token that was granted.
+    pub(crate) top_token: u64,
+    /// The writer, and the reader that it was as long as that stands.
+    pub(crate) upgrade: Option<(String, Option<String>)>,
+}
+
+/// With which token a ticket holds, and since when.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) token: FencingToken,
+    pub(crate) at: Moment,
 }
 
 #[derive(Clone)]
@@ -80,9 +88,10 @@ pub(crate) struct Node {
     pub(crate) children_created: u64,
     pub(crate) children_deleted: u64,
     pub(crate) lock: Option<LockNode>,
-    pub(crate) ledger: Option<Ledger>,
-    /// The token with which a ledger says that it holds.
-    pub(crate) granted: Option<u64>,
+    /// Of a directory with tickets or settings.
+    pub(crate) queue: Option<Queue>,
+    /// Of a ticket that holds.
+    pub(crate) held: Option<Held>,
     pub(crate) priority: u32,
 }
 
@@ -141,13 +150,10 @@ impl Model {
             nodes,
             sessions: Vec::new(),
             lock_limits: LockLimits::FIRST,
-            grants: BTreeMap::new(),
             past: Vec::new(),
             past_readers: BTreeMap::new(),
             ended: Vec::new(),
             revocations: BTreeMap::new(),
-            upgrades: Vec::new(),
-            passed: BTreeMap::new(),
             asking: None,
             from: None,
             ending: Vec::new(),
@@ -155,7 +161,7 @@ impl Model {
             events: Vec::new(),
             proven: Vec::new(),
             multis: Vec::new(),
-            settled: BTreeMap::new(),
+            changed: BTreeSet::new(),
         }
     }
 
@@ -168,8 +174,7 @@ impl Model {
         self.ending.clear();
         self.from = txn.request.address;
         let (zxid, reply) = self.request(txn.request);
-        self.settle();
-        self.note_grants();
+        self.look_at_all();
         Applied { zxid, reply, events: std::mem::take(&mut self.events) }
     }
 
@@ -409,10 +414,15 @@ impl Node {
             children_created: 0,
             children_deleted: 0,
             lock: None,
-            ledger: None,
-            granted: None,
+            queue: None,
+            held: None,
             priority: 0,
         }
+    }
+
+    /// Whether it stands for a session that has ended.
+    pub(crate) fn lingers(&self) -> bool {
+        self.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some())
     }
 
     pub(crate) fn stat(&self, children: usize) -> Stat {

@@ -2,6 +2,7 @@
 
 use znode::{Acquire, AcquireAll, Error, LockMode, Refusal, RequestKey, SessionId, ZPath};
 
+use super::locks::Kind;
 use super::{Answer, Model, Stay, parent_of, refused};
 
 impl Model {
@@ -45,11 +46,8 @@ impl Model {
         let mut tickets = Vec::new();
         for index in 0..wish.parts.len() {
             let acquire = part(wish, index, owner);
-            let may = || {
-                self.way_into(acquire.lock.as_str())?;
-                self.may_have_ledger(acquire.lock.as_str()).map_err(|error| Refusal::at(error, &acquire.lock))
-            };
-            match may().and_then(|()| self.enqueue_in_mode(&acquire, id, key, true)) {
+            let allowed = self.way_into(acquire.lock.as_str());
+            match allowed.and_then(|_| self.enqueue(&acquire, Kind::Part, id, key)) {
                 Ok(ticket) => tickets.push(ticket.unwrap()),
                 Err(refusal) => {
                     *self = before;
@@ -59,9 +57,9 @@ impl Model {
         }
         let first = tickets[0].clone();
         self.multis.push((wish.policy, tickets));
-        self.settle();
+        self.look_at_changed();
         let waited_for = before.has_ticket(&(id, owner.into()));
-        if let Some(cycle) = waited_for.then(|| self.circle_of((id, owner.into()), &first)).flatten() {
+        if let Some(cycle) = waited_for.then(|| self.circle_of_parts((id, owner.into()), &first)).flatten() {
             *self = before;
             let (lock, mode) = wish.parts.iter().find(|(lock, _)| *lock == cycle[0].lock).unwrap();
             self.note_circle(lock.as_str(), *mode, id, owner, &wish.label);

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use znode::lock::{EndedSession, Grant, LockStatus, Moment, PastTicket, TicketEnd};
-use znode::{Acl, Actor, ClientInfo, FencingToken, Identity, LockMode, Op, READ, SessionId, TurnOp};
+use znode::lock::{EndedSession, Moment, PastTicket, TicketEnd};
+use znode::{Acl, Actor, ClientInfo, Identity, LockMode, Op, READ, SessionId, TurnOp};
 
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
@@ -22,24 +22,6 @@ impl Model {
         };
     }
 
-    /// Everybody who holds and did not so far.
-    pub(super) fn note_grants(&mut self) {
-        let at = self.moment();
-        let mut passed = Vec::new();
-        for (path, node) in &self.nodes {
-            let owned = matches!(node.stay, Stay::Session(_));
-            if owned && !self.grants.contains_key(path) && matches!(self.status(path), Ok(LockStatus::Held { .. })) {
-                let token = node.granted.map_or_else(|| self.new_token(path), FencingToken);
-                if node.granted.is_none() && token.0 != node.created.0.0 {
-                    passed.push(parent_of(path).unwrap().to_string());
-                }
-                self.grants.insert(path.clone(), Grant { at, token });
-            }
-        }
-        // Whoever is there by now has an older lock node than that token.
-        self.passed.extend(passed.into_iter().map(|lock| (lock, self.last_zxid)));
-    }
-
     /// A ticket ends: its node goes, or begins to linger.
     pub(super) fn note_end(&mut self, path: &str) {
         let node = self.nodes[path].clone();
@@ -48,7 +30,7 @@ impl Model {
             return;
         };
         let asked = self.revocations.remove(path);
-        let grant = self.grants.remove(path);
+        let grant = self.grant_of(path);
         let by_owner = match grant {
             _ if self.asking != Some(session) => TicketEnd::Admin,
             Some(_) => TicketEnd::Released,

@@ -1,8 +1,8 @@
 //! The model's tree.
 
 use znode::{
-    ADMIN, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, LockSettings, READ, ReapCandidate, Refusal,
-    Reply, SessionId, WRITE, ZPath, ZnodeOp,
+    ADMIN, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, ReapCandidate, Refusal, Reply, SessionId,
+    WRITE, ZPath, ZnodeOp,
 };
 
 use super::{Answer, LockNode, Model, Node, Stay, join, name_of, number, parent_of, refused, zpath};
@@ -93,6 +93,7 @@ impl Model {
         }
         let acl = if acl.is_empty() { self.nodes[parent].acl.clone() } else { acl };
         self.put(&path, stay, data, acl, None);
+        self.downgrade(&path);
         Ok(Reply::Created { stat: self.stat(&path), path: zpath(&path) })
     }
 
@@ -282,8 +283,7 @@ impl Model {
 
     /// Whether a path is that of a lock node of a closed lock: only an acquire makes it.
     pub(crate) fn is_kept_out(&self, path: &str) -> bool {
-        let over = parent_of(path).and_then(|parent| self.nodes.get(parent)?.ledger.as_ref());
-        number(path).is_some() && over.is_some_and(|ledger| ledger.settings.closed)
+        number(path).is_some() && parent_of(path).is_some_and(|lock| self.settings(lock).closed)
     }
 
     fn good_acl(&self, acl: &[Acl]) -> bool {
@@ -302,6 +302,7 @@ impl Model {
         let over = self.nodes.get_mut(parent).unwrap();
         over.children_created += 1;
         over.children_changed = self.last_zxid;
+        self.queue_changed(path);
         self.tell(EventKind::Created, path);
         self.tell(EventKind::ChildrenChanged, parent);
     }
@@ -310,13 +311,11 @@ impl Model {
         let parent = parent_of(path).unwrap();
         self.note_end(path);
         self.nodes.remove(path).unwrap();
-        let deserted = self.contenders(parent).is_empty();
         let over = self.nodes.get_mut(parent).unwrap();
-        over.ledger.take_if(|ledger| deserted && ledger.settings == LockSettings::default());
         over.children_deleted += 1;
         over.children_changed = self.last_zxid;
         over.emptied_ms = self.time_ms;
-        self.end_upgrade(path);
+        self.queue_changed(path);
         self.tell(EventKind::Deleted, path);
         self.tell(EventKind::ChildrenChanged, parent);
         if let Some(at) = self.multis.iter().position(|(_, tickets)| tickets.iter().any(|ticket| ticket == path)) {

@@ -15,10 +15,10 @@ async fn priorities_of_a_closed_lock_count_for_the_next_leader() {
     let high = scene.wait(&session, "/l?priority=5", "high").await;
     scene.kill_leader().await;
     let top = scene.wait(&session, "/l?priority=9", "top").await;
-    assert_eq!(scene.queue("/l").await, "0 | low high top", "the queue is shown by arrival");
+    assert_eq!(scene.queue("/l").await, "0 | top high low", "the queue is shown in the order of turns");
     let by_hand = Call::post("/v1/znodes/l/_c_x-lock-?mode=ephemeral-sequential").session(&session).once();
     assert_eq!(problem(&scene.ask(by_hand).await), "lock-closed");
-    for (waiting, then) in [(top, "top | low high"), (high, "high | low"), (low, "low | ")] {
+    for (waiting, then) in [(top, "top | high low"), (high, "high | low"), (low, "low | ")] {
         scene.release(&session, &held.ticket).await;
         let next = waiting.held().await;
         assert_eq!(scene.queue("/l").await, then);

@@ -1,0 +1,96 @@
+//! What meets seldom unless it is sought: upgrades, downgrades and tickets made by hand, where they mix with other kinds.
+
+use znode::{Acquire, Attempt, Create, CreateMode, LockMode, Op, Upgrade, ZPath, ZnodeOp};
+
+use super::{History, LOCKS};
+use crate::model::{Model, parent_of, reads, zpath};
+
+impl History {
+    pub(super) fn rare_op(&mut self, model: &Model) -> Op {
+        match self.rng.u8(..10) {
+            0..4 => self.upgrade(model),
+            4..6 => self.downgrade(model),
+            6 => Op::Znode(ZnodeOp::Create(self.numbered(model))),
+            7 => self.several_permits(model),
+            8 => Op::Release { ticket: self.upgraded_reader(model) },
+            _ => self.lease_beside_others(model),
+        }
+    }
+
+    pub(super) fn upgrade(&mut self, model: &Model) -> Op {
+        self.attempts += 1;
+        let (ticket, label) = (self.reader(model), self.word());
+        Op::Upgrade(Upgrade { ticket, label, attempt: Attempt(self.attempts) })
+    }
+
+    /// A reader of an owner that writes, if there is one.
+    fn downgrade(&mut self, model: &Model) -> Op {
+        let mut acquire = self.acquire();
+        let mut writers = Vec::new();
+        for (path, node) in &model.nodes {
+            let writes = node.lock.as_ref().filter(|lock| lock.mode == LockMode::Write && !lock.owner.is_empty());
+            writers.extend(writes.filter(|_| node.held.is_some()).map(|lock| (path, &lock.owner)));
+        }
+        if let Some((writer, owner)) = self.one_of(&writers) {
+            let (lock, owner) = (zpath(parent_of(writer).unwrap()), owner.to_string());
+            acquire = Acquire { lock, owner, mode: LockMode::Read, ..acquire };
+        }
+        Op::Acquire(acquire)
+    }
+
+    /// A ticket made by hand with a small number, often in front of those who hold, or with a holder's number.
+    fn numbered(&mut self, model: &Model) -> Create {
+        let family = self.pick(&["n-", "_c_1-lock-", "_c_2-lease-", "r-__READ__", "w-__WRIT__", "read-"]);
+        let name = format!("{family}{:010}", self.rng.u8(..5));
+        let mode = if self.rng.u8(..3) == 0 { CreateMode::Persistent } else { CreateMode::Ephemeral };
+        Create { parent: self.lock_in_use(model), name, data: Vec::new(), mode, acl: Vec::new() }
+    }
+
+    /// Several tickets of one entry, with one czxid, most of them in a semaphore.
+    fn several_permits(&mut self, model: &Model) -> Op {
+        let semaphores: Vec<&str> = LOCKS.into_iter().filter(|lock| model.settings(lock).limit.is_some()).collect();
+        let parent = match self.one_of(&semaphores) {
+            Some(lock) => zpath(lock),
+            None => self.lock_in_use(model),
+        };
+        let (family, mode) =
+            (self.pick(&["_c_2-lease-", "_c_2-lease-", "r-__READ__"]), CreateMode::EphemeralSequential);
+        let create = Create { parent, name: family.into(), data: Vec::new(), mode, acl: Vec::new() };
+        Op::Multi(vec![ZnodeOp::Create(create); self.rng.usize(2..4)])
+    }
+
+    /// The reader of a present upgrade, if there is one.
+    fn upgraded_reader(&mut self, model: &Model) -> ZPath {
+        let upgrades = LOCKS.into_iter().filter_map(|lock| model.upgrade_in(lock));
+        let readers: Vec<&String> = upgrades.filter_map(|(_, reader)| reader.as_ref()).collect();
+        match self.one_of(&readers) {
+            Some(reader) => zpath(reader),
+            None => self.reader(model),
+        }
+    }
+
+    /// A lease where others are.
+    fn lease_beside_others(&mut self, model: &Model) -> Op {
+        let mode = LockMode::Lease { permits: self.rng.u32(1..3), limit: 3 };
+        Op::Acquire(Acquire { lock: self.lock_in_use(model), mode, ..self.acquire() })
+    }
+
+    /// A reader's lock node, mostly one that holds.
+    fn reader(&mut self, model: &Model) -> ZPath {
+        let readers = model.nodes.iter().filter(|(path, node)| reads(path) && node.held.is_some());
+        let readers: Vec<&String> = readers.map(|(path, _)| path).collect();
+        match self.one_of(&readers) {
+            Some(reader) if self.rng.u8(..8) > 0 => zpath(reader),
+            _ => self.ticket(model),
+        }
+    }
+
+    fn lock_in_use(&mut self, model: &Model) -> ZPath {
+        let locks: Vec<&str> = LOCKS.into_iter().filter(|lock| !model.contenders(lock).is_empty()).collect();
+        zpath(self.one_of(&locks).copied().unwrap_or(LOCKS[0]))
+    }
+
+    fn one_of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+        if all.is_empty() { None } else { Some(&all[self.rng.usize(..all.len())]) }
+    }
+}

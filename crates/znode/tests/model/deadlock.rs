@@ -1,0 +1,177 @@
+//! The model's deadlocks: circles of waits.
+
+use znode::lock::{LockStatus, Moment, PastTicket, TicketEnd, WaitsFor};
+use znode::{Acquire, LockMode, READ, Reply, SessionId};
+
+use super::queue::{Demand, Turn};
+use super::{Model, Stay, number, parent_of, zpath};
+
+/// Who waits: an owner, for all that it waits for; or one ticket, that another waits for until it holds.
+type Waiter = ((SessionId, String), Option<String>);
+
+/// Somebody who waits or wants to: who, for which lock, and who is in its way, in the order of the queue, and whether only
+/// until that one holds.
+struct Waiting {
+    by: Waiter,
+    lock: String,
+    blockers: Vec<(String, bool)>,
+}
+
+impl Model {
+    /// The circle that an acquire would close with a ticket that has its turn at a place in an existing queue.
+    pub(super) fn circle_of_newcomer(&self, acquire: &Acquire, turn: &Turn, id: SessionId) -> Option<Vec<WaitsFor>> {
+        let (lock, who) = (acquire.lock.as_str(), (id, acquire.owner.clone()));
+        let mut in_front = self.waiters(lock);
+        in_front.retain(|other| self.turn(other) < *turn);
+        let mut blockers = self.in_the_way(lock, acquire.mode.into(), &in_front);
+        if acquire.mode == LockMode::Read {
+            blockers.retain(|(other, _)| !self.is_twin(other, Some(turn.2.0), Stay::Session(id)));
+        }
+        self.circle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
+    }
+
+    /// The circle that an upgrade would close: its writer would stand in front of everyone.
+    pub(super) fn circle_of_upgrade(&self, reader: &str, who: (SessionId, String)) -> Option<Vec<WaitsFor>> {
+        let lock = parent_of(reader).unwrap();
+        let mut blockers = self.in_the_way(lock, Demand::Alone, &[]);
+        blockers.retain(|(other, _)| other != reader);
+        self.circle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
+    }
+
+    /// The circle that a multi-lock closes that has entered its queues.
+    pub(super) fn circle_of_parts(&self, who: (SessionId, String), first: &str) -> Option<Vec<WaitsFor>> {
+        let tickets = self.parts(first).unwrap().1.clone();
+        self.circle(who.clone(), self.waiting(&(who, None), &tickets))
+    }
+
+    /// Who keeps a wait from its end: each holder beside which alone there is no room, until it is gone; and who has its
+    /// turn sooner, until it is gone or, if there is room beside it, until it holds.
+    fn in_the_way(&self, lock: &str, demand: Demand, in_front: &[String]) -> Vec<(String, bool)> {
+        let room = |other: &String| self.room_beside(lock, demand, std::slice::from_ref(other));
+        let mut blockers = Vec::new();
+        for holder in self.holders(lock) {
+            if !room(&holder) {
+                blockers.push((holder, false));
+            }
+        }
+        if self.settings(lock).closed {
+            return blockers;
+        }
+        for waiter in in_front {
+            let readers = [demand, self.demand(waiter)] == [Demand::Shared; 2] && self.parts(waiter).is_none();
+            if !self.may_be_overtaken(waiter) && !readers {
+                blockers.push((waiter.clone(), room(waiter)));
+            }
+        }
+        blockers
+    }
+
+    /// Whether a ticket is of a reader's own session and under its number.
+    fn is_twin(&self, other: &str, number_of_reader: Option<u64>, stay: Stay) -> bool {
+        number(other) == number_of_reader && self.nodes[other].stay == stay
+    }
+
+    /// What those of the tickets wait for that wait.
+    fn waiting(&self, by: &Waiter, tickets: &[String]) -> Vec<Waiting> {
+        let waits = |path: &&String| matches!(self.status(path), Ok(LockStatus::Waiting { .. }));
+        let waiting = |path: &String| {
+            let lock = parent_of(path).unwrap();
+            let demand = self.demand(path);
+            let mut blockers = self.in_the_way(lock, demand, &self.waiters_before(path));
+            blockers.retain(|(other, _)| Some(other) != self.reader_of(path));
+            let stay = self.nodes[path].stay;
+            blockers.retain(|(other, _)| demand != Demand::Shared || !self.is_twin(other, number(path), stay));
+            Waiting { by: by.clone(), lock: lock.into(), blockers }
+        };
+        tickets.iter().filter(waits).map(waiting).collect()
+    }
+
+    /// Nobody waits for one that has no ticket.
+    pub(super) fn has_ticket(&self, who: &(SessionId, String)) -> bool {
+        let any = self.nodes.keys().any(|path| self.named(path).as_ref() == Some(who));
+        any && !who.1.is_empty() && self.lock_limits.deadlock_looks_max > 0
+    }
+
+    /// Breadth first over everybody who waits; every way to go on is kept as the list of its edges.
+    fn circle(&self, asker: (SessionId, String), first: Vec<Waiting>) -> Option<Vec<WaitsFor>> {
+        if !self.has_ticket(&asker) {
+            return None;
+        }
+        let mut seen: Vec<Waiter> = Vec::new();
+        let mut ways: Vec<_> = first.into_iter().map(|waiting| (Vec::new(), waiting)).collect();
+        while !ways.is_empty() {
+            let (edges, waiting) = ways.remove(0);
+            for (blocker, until_it_holds) in waiting.blockers {
+                let Some(who) = self.named(&blocker) else {
+                    continue;
+                };
+                let mut edges: Vec<WaitsFor> = edges.clone();
+                let (session, owner) = waiting.by.0.clone();
+                edges.push(WaitsFor { session, owner, lock: zpath(&waiting.lock), blocker: zpath(&blocker) });
+                if who == asker && !until_it_holds {
+                    return Some(edges);
+                }
+                let next = (who, until_it_holds.then_some(blocker));
+                if !seen.contains(&next) {
+                    seen.push(next.clone());
+                    ways.extend(self.waits_of(&next).into_iter().map(|waiting| (edges.clone(), waiting)));
+                }
+            }
+        }
+        None
+    }
+
+    /// Who has a ticket, if that is somebody who can be told apart and still lives.
+    fn named(&self, ticket: &str) -> Option<(SessionId, String)> {
+        let node = &self.nodes[ticket];
+        let lock = node.lock.as_ref().filter(|lock| !lock.owner.is_empty() && lock.lingers_until_ms.is_none())?;
+        match node.stay {
+            Stay::Session(id) => Some((id, lock.owner.clone())),
+            _ => None,
+        }
+    }
+
+    /// What an owner waits for, by lock and mode; or what one ticket does, with the others of its multi-lock.
+    fn waits_of(&self, waiter: &Waiter) -> Vec<Waiting> {
+        let tickets = match waiter {
+            (who, None) => {
+                let own = |path: &&String| self.named(path).as_ref() == Some(who);
+                let mut tickets: Vec<String> = self.nodes.keys().filter(own).cloned().collect();
+                let mode = |path: &String| self.nodes[path].lock.as_ref().unwrap().mode;
+                tickets.sort_by_key(|path| (zpath(parent_of(path).unwrap()), mode(path)));
+                tickets
+            }
+            (_, Some(ticket)) => self.parts(ticket).map_or_else(|| vec![ticket.clone()], |(_, parts)| parts.clone()),
+        };
+        self.waiting(waiter, &tickets)
+    }
+
+    /// A circle without the locks that the asker may not read.
+    pub(super) fn shown(&self, mut cycle: Vec<WaitsFor>) -> Reply {
+        cycle.retain(|edge| !self.nodes.contains_key(edge.lock.as_str()) || self.may(edge.lock.as_str(), READ));
+        Reply::Deadlock { cycle }
+    }
+
+    /// A request that was not let in is remembered as a wait without a ticket.
+    pub(super) fn note_circle(&mut self, lock: &str, mode: LockMode, session: SessionId, owner: &str, label: &str) {
+        let now = Moment { zxid: self.last_zxid, time_ms: self.time_ms };
+        let (name, owner, label) = (String::new(), owner.into(), label.into());
+        let (grant, end) = (None, TicketEnd::Deadlock);
+        let (session_label, client) = self.who(session);
+        let ticket = PastTicket {
+            name,
+            mode,
+            session,
+            owner,
+            label,
+            enqueued: now,
+            grant,
+            ended: now,
+            end,
+            session_label: session_label.into(),
+            client: client.into(),
+            by: None,
+        };
+        self.remember(lock, ticket);
+    }
+}

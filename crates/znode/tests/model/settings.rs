@@ -1,0 +1,69 @@
+//! The model's settings of locks, and hand-over.
+
+use znode::{ADMIN, CREATE, DELETE, Error, LockSettings, Reply, SessionId};
+
+use super::{Answer, Model, Stay, parent_of, refused};
+
+impl Model {
+    pub(super) fn set_lock(&mut self, lock: &str, settings: LockSettings) -> Answer {
+        if lock == "/" || settings.limit == Some(0) || (settings.closed && settings.limit.is_some()) {
+            return refused(Error::BadArguments, lock);
+        }
+        let (base, to_make) = match self.way_to(lock) {
+            Ok(way) => way,
+            Err(error) => return refused(error, lock),
+        };
+        if !self.may(&base, DELETE | ADMIN) || !to_make.is_empty() && !self.may(&base, CREATE) {
+            return refused(Error::NoAuth, lock);
+        }
+        if to_make.iter().any(|directory| self.is_kept_out(directory)) {
+            return refused(Error::LockClosed, &base);
+        }
+        let none = LockSettings::default();
+        if to_make.is_empty() {
+            if matches!(self.nodes[lock].stay, Stay::Session(_)) {
+                return refused(Error::NoChildrenForEphemerals, lock);
+            }
+            let known = self.settings(lock);
+            let as_before = (known.limit, known.closed) == (settings.limit, settings.closed);
+            if !as_before && !self.contenders(lock).is_empty() {
+                return refused(Error::NotEmpty, lock);
+            }
+        } else if let Err(error) = self.room(&base, lock, 0, to_make.len() as u64, Stay::Container) {
+            return refused(error, lock);
+        }
+        for directory in to_make {
+            let acl = self.nodes[&base].acl.clone();
+            self.put(&directory, Stay::Container, Vec::new(), acl, None);
+        }
+        let directory = self.nodes.get_mut(lock).unwrap();
+        if matches!(directory.stay, Stay::Container | Stay::Ttl(_)) && settings != none {
+            directory.stay = Stay::Persistent;
+        }
+        directory.queue.get_or_insert_default().settings = settings;
+        self.end_queue(lock);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn hand_over(&mut self, ticket: &str, to: &str, session: Option<SessionId>) -> Answer {
+        if let Err(error) = self.may_give_back(ticket, session) {
+            return refused(error, ticket);
+        }
+        let lock = parent_of(ticket).unwrap().to_string();
+        if !self.settings(&lock).closed {
+            return refused(Error::LockNotClosed, &lock);
+        }
+        if self.nodes[ticket].held.is_none() || self.parts(ticket).is_some() {
+            return refused(Error::LockNotHeld, ticket);
+        }
+        let mut others = self.holders(&lock);
+        others.retain(|other| other != ticket && Some(other) != self.reader_of(to));
+        let waits = self.waiters(&lock).iter().any(|waiter| waiter == to) && self.parts(to).is_none();
+        if !waits || !self.room_beside(&lock, self.demand(to), &others) {
+            return refused(Error::HandOverRefused, to);
+        }
+        self.take_out(ticket);
+        self.grant(to);
+        Ok(Reply::Released { holds: 0 })
+    }
+}

@@ -85,6 +85,16 @@ async fn a_simple_lock_is_one_znode_that_goes_with_the_command() {
     assert_eq!(run(zlock(&cluster, &["lock", "cron", "--simple", "--shared", "--", "true"])).await.0, 2);
 }
 
+/// A failed test leaves no process behind.
+struct Waiting(Child);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// How `zlock lock` begins, of each kind.
 const KINDS: [&[&str]; 2] = [&["lock", "l"], &["lock", "s", "--simple"]];
 
@@ -111,7 +121,7 @@ async fn a_wait_without_an_end_ends_when_its_cluster_is_gone() {
         let held = (client.lock("/l").acquire().await.unwrap(), client.simple_lock("/s").acquire().await.unwrap());
         let waits = KINDS.map(|kind| {
             let options = ["--session-timeout", SHORT, "--label", "waits", "--", "true"];
-            zlock(&cluster, &[kind, &options].concat()).stderr(Stdio::piped()).spawn().unwrap()
+            Waiting(zlock(&cluster, &[kind, &options].concat()).stderr(Stdio::null()).spawn().unwrap())
         });
         until("they have sessions", async || {
             let sessions = client.sessions().await.unwrap();
@@ -120,7 +130,7 @@ async fn a_wait_without_an_end_ends_when_its_cluster_is_gone() {
         .await;
         goes(&mut cluster);
         for mut wait in waits {
-            let ended = until("the wait has ended", async || wait.try_wait().unwrap()).await;
+            let ended = until("the wait has ended", async || wait.0.try_wait().unwrap()).await;
             assert_eq!(ended.code(), Some(125));
         }
         drop(held);

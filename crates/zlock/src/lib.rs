@@ -8,6 +8,7 @@
 //! | `config.rs` | the table of keys; flags, variables and file become [`config::Settings`] |
 //! | `serve.rs` | one node, from its settings to its exit code |
 //! | `logging.rs`, `reload.rs` | its log, and SIGHUP |
+//! | `usage.rs` | what is said of a command line that is wrong |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
 //!
 //! The program is a library with a small `main` so that the integration tests can build it as a binary of their own.
@@ -20,6 +21,7 @@ mod logging;
 mod planted;
 mod reload;
 mod serve;
+mod usage;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -47,7 +49,9 @@ enum Exit {
 
 /// Runs the program with its arguments, the program's name first.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let exit = match command().subcommands(cli::internal_commands()).try_get_matches_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let whole = command().subcommands(cli::internal_commands());
+    let exit = match whole.clone().try_get_matches_from(&args) {
         Ok(matches) => {
             if let Some(code) = cli::run(&matches, command) {
                 return ExitCode::from(code);
@@ -55,6 +59,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             dispatch(&matches)
         }
         Err(error) => {
+            let error = usage::explained(error, whole, &args);
             // Help and version come as errors too, and are none.
             let printed = error.print();
             if error.use_stderr() { Exit::Usage } else { after_writing(printed) }

@@ -1,12 +1,13 @@
 //! `zlock lock` on simple locks and on closed ones; `zlock settings`.
 
-use std::process::Child;
+use std::net::TcpListener;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use zlock_client::Client;
 
-use crate::cli::{done, run, zlock};
-use crate::harness::{Cluster, until};
+use crate::cli::{SHORT, done, run, zlock};
+use crate::harness::{Cluster, Options, until};
 
 /// `zlock lock` with a command that says where it was and ends at once.
 fn locked(cluster: &Cluster, args: &[&str], file: &str) -> Child {
@@ -82,4 +83,56 @@ async fn a_simple_lock_is_one_znode_that_goes_with_the_command() {
     ended(waiting).await;
     assert!(client.simple_lock("/cron").holder().await.unwrap().is_none());
     assert_eq!(run(zlock(&cluster, &["lock", "cron", "--simple", "--shared", "--", "true"])).await.0, 2);
+}
+
+/// A failed test leaves no process behind.
+struct Waiting(Child);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How `zlock lock` begins, of each kind.
+const KINDS: [&[&str]; 2] = [&["lock", "l"], &["lock", "s", "--simple"]];
+
+#[tokio::test]
+async fn no_lock_is_waited_for_where_no_node_answers() {
+    let cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
+    // Connections are taken by the kernel, and nothing is ever said on them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().map(|addr| (silent, addr.to_string())).unwrap();
+    for kind in KINDS {
+        for endpoint in ["127.0.0.1:1", &silent.1] {
+            let options = ["--endpoints", endpoint, "--timeout", "1s", "--", "true"];
+            let (code, _, stderr) = run(zlock(&cluster, &[kind, &options].concat())).await;
+            assert!(code == 125 && stderr.contains(endpoint), "{kind:?}: {code}: {stderr}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wait_without_an_end_ends_when_its_cluster_is_gone() {
+    for goes in [|cluster: &mut Cluster| cluster.kill(1), |cluster: &mut Cluster| cluster.pause(1)] {
+        let mut cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;
+        let client = client(&cluster);
+        let held = (client.lock("/l").acquire().await.unwrap(), client.simple_lock("/s").acquire().await.unwrap());
+        let waits = KINDS.map(|kind| {
+            let options = ["--session-timeout", SHORT, "--label", "waits", "--", "true"];
+            Waiting(zlock(&cluster, &[kind, &options].concat()).stderr(Stdio::null()).spawn().unwrap())
+        });
+        until("they have sessions", async || {
+            let sessions = client.sessions().await.unwrap();
+            (sessions.iter().filter(|session| session.label == "waits").count() == waits.len()).then_some(())
+        })
+        .await;
+        goes(&mut cluster);
+        for mut wait in waits {
+            let ended = until("the wait has ended", async || wait.0.try_wait().unwrap()).await;
+            assert_eq!(ended.code(), Some(125));
+        }
+        drop(held);
+    }
 }

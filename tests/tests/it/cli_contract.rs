@@ -84,6 +84,54 @@ async fn what_is_wrong_is_said_in_words_that_help() {
 }
 
 #[tokio::test]
+async fn a_wrong_command_line_is_told_how_to_write_it() {
+    let told = async |args: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        // They must not be shown as if they had to stand on the command line.
+        command.env("ZLOCK_ENDPOINTS", "127.0.0.1:1").env("ZLOCK_CA", "ca.pem").args(args).stdin(Stdio::null());
+        let (code, _, stderr) = run(command).await;
+        assert_eq!(code, 2, "{args:?}: {stderr}");
+        stderr
+    };
+    let usage = "Usage: zlock lock [OPTIONS] <NAME> -- <COMMAND>...\n";
+    for (args, tip) in [
+        (&["lock", "a", "echo", "hi"][..], "put `--` before the command that is to be run: zlock lock NAME -- COMMAND"),
+        (&["--json", "elect", "--wait", "5s", "a", "./b", "-n"], "zlock elect NAME -- COMMAND"),
+        (&["semaphore", "--limit", "2", "a", "./b"], "zlock semaphore NAME -- COMMAND"),
+        (&["session", "exec", "env"], "put `--` before the command that is to be run: zlock session exec -- COMMAND"),
+        (&["lock", "a"], usage),
+        (&["lock", "a", "--simple", "--shared", "--", "true"], usage),
+        (&["get"], "Usage: zlock get [OPTIONS] <PATH>\n"),
+        (&["acl", "set"], "Usage: zlock acl set [OPTIONS] <PATH> <SCHEME:ID:PERMS>...\n"),
+        (&["sets"], "Usage: zlock [OPTIONS] <COMMAND>\n"),
+    ] {
+        let stderr = told(args).await;
+        assert!(stderr.contains(tip) && !stderr.contains("--endpoints"), "{args:?}: {stderr}");
+    }
+    for args in [&["locks", "a", "b"][..], &["lock", "a", "--foo", "--", "true"]] {
+        let stderr = told(args).await;
+        assert!(!stderr.contains("before the command"), "{args:?}: {stderr}");
+    }
+}
+
+#[tokio::test]
+async fn that_there_is_no_lock_is_said_and_is_no_error() {
+    let cluster = one_node().await;
+    for (args, said) in [
+        (&["locks"][..], "zlock: no lock is held or waited for; simple locks are not shown\n"),
+        (&["locks", "a"], "zlock: no lock at /a or below it is held or waited for; simple locks are not shown\n"),
+        (&["locks", "--watch", "--count", "1"], "zlock: no lock is held or waited for; simple locks are not shown\n"),
+        (
+            &["locks", "a", "--history"],
+            "zlock: /a has no past that is remembered; `zlock locks /a` shows who has it now\n",
+        ),
+    ] {
+        assert_eq!(run(zlock(&cluster, args)).await, (0, String::new(), said.to_owned()), "{args:?}");
+    }
+    assert_eq!(run(zlock(&cluster, &["locks", "a", "--json"])).await, (0, "[]\n".to_owned(), String::new()));
+}
+
+#[tokio::test]
 async fn a_command_asks_as_the_user_that_it_is_given() {
     let cluster = one_node().await;
     let dir = tempfile::tempdir().unwrap();

@@ -67,7 +67,7 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     let mut dev = Dev::start(&data, &["--base-port", "0"]).await;
     assert_eq!(dev.nodes.len(), 3);
     assert!(dev.said.contains("a lock was taken with fencing token"), "{}", dev.said);
-    assert!(dev.said.contains(&format!("curl -s -X POST {}/v1/sessions", dev.nodes[0].0)), "{}", dev.said);
+    assert!(dev.said.contains(&format!("curl -sS -X POST {}/v1/sessions", dev.nodes[0].0)), "{}", dev.said);
     let created = Client::new(&dev.nodes[1].0).send(Call::post("/v1/znodes/kept").body("x")).await.unwrap();
     assert_eq!(created.status, 201);
 

@@ -12,6 +12,9 @@ use zlock_client::Client;
 use crate::cli::run;
 use crate::harness::{Cluster, Options, PROGRAM, Ports, run_to_end};
 
+/// What docs/cli.md says of a certificate in a script.
+const OWN_CERTIFICATE: &str = "--cert \"$ZLOCK_CERTIFICATE\" --key \"$ZLOCK_KEY\"";
+
 /// Runs a command against the node that listens with TLS there.
 async fn zlock(port: &str, args: &[&str], files: &[(&str, std::path::PathBuf)]) -> (i32, String, String) {
     let mut command = Command::new(PROGRAM);
@@ -86,4 +89,51 @@ async fn commands_reach_a_node_with_tls_by_their_certificates() {
     assert_eq!(&*client.get("/a").await.unwrap().data, b"hello", "with PEM in memory");
     let refused = builder.operation_timeout(Duration::from_secs(86_400)).build().unwrap().get("/a").await.unwrap_err();
     assert!(refused.to_string().contains("alert CertificateRequired"), "{refused}");
+}
+
+/// The lines of docs/cli.md that use curl in `zlock session exec`; with them what curl wants where nodes ask for a certificate.
+fn documented_script() -> String {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md")).unwrap();
+    assert!(page.contains(OWN_CERTIFICATE));
+    let mut blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.find(|block| block.starts_with("zlock session exec")).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_curl_of_a_script_reaches_a_node_with_tls_by_the_files_that_zlock_was_given() {
+    let (authority, files, ports) = (Authority::new("test authority"), Files::new(), Ports::claim());
+    let (certificate, key) = files.put("server", &authority.server("localhost"));
+    let ca = files.put_certificate("ca", &authority.pem());
+    let (own, _) = files.put("client", &authority.client("worker", 30));
+    let listen = ports.addr(0);
+    let url = format!("https://localhost:{}", listen.rsplit_once(':').unwrap().1);
+
+    let mut cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
+    let text = std::fs::read_to_string(cluster.config(1)).unwrap();
+    let tls = format!("tls_certificate = {certificate:?}\ntls_key = {key:?}\ntls_client_ca = {ca:?}\n");
+    std::fs::write(cluster.config(1), format!("{text}\nhttp_tls_listen = {listen:?}\n{tls}")).unwrap();
+    cluster.restart(1);
+    cluster.all_ready().await;
+
+    // A directory with all that the script finds: `zlock`, the work, and the client's file.
+    let dir = own.parent().unwrap();
+    std::os::unix::fs::symlink(PROGRAM, dir.join("zlock")).unwrap();
+    std::fs::write(dir.join("work.sh"), "echo worked\n").unwrap();
+    let config = dir.join("client.toml");
+    std::fs::write(&config, format!("endpoints = [{url:?}]\nca = \"ca.pem\"\n")).unwrap();
+    let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
+    let script = async |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(dir).env("PATH", &path).env("ZLOCK_CLIENT_CONFIG", &config);
+        shell.stdin(Stdio::null());
+        run(shell).await
+    };
+    let (code, stdout, stderr) = script(&documented_script().replace("./work.sh", "sh ./work.sh")).await;
+    assert!(code == 0 && stdout.contains("\"held\"") && stdout.ends_with("worked\n"), "{code}: {stdout}{stderr}");
+
+    // From another directory, and without the client's file.
+    let own = "zlock session exec --certificate client.pem --key client-key.pem -- sh -c '";
+    let curl = format!("cd / && unset ZLOCK_CLIENT_CONFIG && curl -sf --cacert \"$ZLOCK_CA\" {OWN_CERTIFICATE}");
+    let (code, stdout, stderr) = script(&format!("{own}{curl} $ZLOCK_ENDPOINT/v1/cluster && zlock ls'")).await;
+    assert!(code == 0 && stdout.ends_with("orders\n"), "{code}: {stdout}{stderr}");
 }

@@ -44,7 +44,8 @@ impl SimpleLock {
     /// Waits for the lock, in no order.
     ///
     /// # Errors
-    /// As [`crate::Lock::acquire`].
+    /// As [`crate::Lock::acquire`]: it waits as long as its session lives. Also `Refused` when the znode of the lock may
+    /// not be read.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         let guard = self.wait(None).await?;
         guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
@@ -53,7 +54,7 @@ impl SimpleLock {
     /// Waits for the lock for so long. `None` when the time was over first.
     ///
     /// # Errors
-    /// As [`crate::Lock::acquire`].
+    /// As [`SimpleLock::acquire`].
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<Guard>, Error> {
         self.wait(Some(Moment::now().after(wait))).await
     }
@@ -106,9 +107,9 @@ impl SimpleLock {
                 return Ok(Some(guard));
             }
             match deadline {
-                None => self.gone().await,
+                None => self.gone().await?,
                 Some(deadline) => match tokio::time::timeout(deadline.remaining(), self.gone()).await {
-                    Ok(()) => {}
+                    Ok(gone) => gone?,
                     Err(_) => return Ok(None),
                 },
             }
@@ -116,13 +117,25 @@ impl SimpleLock {
     }
 
     /// Returns when the znode is not there, or may not have been for a moment.
-    async fn gone(&self) {
-        loop {
-            match self.look_until_gone().await {
-                Ok(()) => return,
-                Err(error) if error.code() == Some(ProblemType::EventsGone) => return,
-                Err(_) => tokio::time::sleep(PAUSE).await,
+    ///
+    /// # Errors
+    /// `Refused`, with `SessionExpired` when the session was lost. That no node answers is no reason to give up while the
+    /// session lives.
+    async fn gone(&self) -> Result<(), Error> {
+        // That of the try, but for one that was lost since.
+        let session = self.client.session().await?;
+        let gone = async {
+            loop {
+                match self.look_until_gone().await {
+                    Err(error) if error.code() == Some(ProblemType::EventsGone) => return Ok(()),
+                    Err(Error::Unavailable { .. } | Error::Unknown { .. }) => tokio::time::sleep(PAUSE).await,
+                    looked => return looked,
+                }
             }
+        };
+        tokio::select! {
+            gone = gone => gone,
+            _ = session.ended() => Err(Error::session_lost("the session was lost while waiting")),
         }
     }
 
@@ -135,5 +148,52 @@ impl SimpleLock {
         watcher.resume_from(answer.zxid);
         // Whatever happens to it first: the next try says what it was.
         watcher.next().await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::fake_node::fake_node;
+
+    const SESSION: &str = r#"{"id":5,"secret":"00","session":"5.00","timeout_ms":60000,"safe_for_ms":SAFE}"#;
+
+    /// A refusal, as a node answers it.
+    fn refusal(kind: ProblemType, status: u16) -> String {
+        let (kind, title) = (kind.uri(), kind.title());
+        format!(r#"{{"type":"{kind}","title":"{title}","status":{status},"detail":"d","outcome":"refused","zxid":9}}"#)
+    }
+
+    /// How a wait ends for a lock that another client holds. `look` is what the node answers to all that comes after the
+    /// try; `None` is silence.
+    async fn ended(safe_ms: u32, look: Option<String>) -> Error {
+        let (addr, _requests) = fake_node(move |request: String| {
+            let look = look.clone();
+            async move {
+                match request.as_str() {
+                    "POST /v1/sessions" => SESSION.replace("SAFE", &safe_ms.to_string()),
+                    _ if request.starts_with("POST /v1/simple-locks") => refusal(ProblemType::NotAcquired, 409),
+                    _ => match look {
+                        Some(look) => look,
+                        None => std::future::pending().await,
+                    },
+                }
+            }
+        })
+        .await;
+        let client = Client::connect([addr]).await.unwrap();
+        // A wait that goes on is no error: its time is over in the end.
+        client.simple_lock("/l").acquire_within(Duration::from_secs(60)).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_wait_ends_with_its_session_when_no_node_answers() {
+        assert_eq!(ended(300, None).await.code(), Some(ProblemType::SessionExpired));
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_a_znode_that_may_not_be_read_is_refused() {
+        let refused = ended(58_800, Some(refusal(ProblemType::NoAuth, 403))).await;
+        assert_eq!(refused.code(), Some(ProblemType::NoAuth));
     }
 }

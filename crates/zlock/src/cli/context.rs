@@ -15,7 +15,7 @@ use super::output::Output;
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) out: Output,
-    pub(crate) endpoints: Vec<String>,
+    pub(crate) connection: Connection,
     /// Whether the session is left to expire at the end, instead of being closed.
     pub(crate) leaves_session: Cell<bool>,
 }
@@ -46,7 +46,7 @@ impl Context {
             builder = builder.label(label);
         }
         let (client, out) = (builder.build()?, Output::new(given.of("json").get_flag("json")));
-        Ok(Context { client, out, endpoints: connection.endpoints, leaves_session: Cell::new(false) })
+        Ok(Context { client, out, connection, leaves_session: Cell::new(false) })
     }
 }
 

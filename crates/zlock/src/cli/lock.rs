@@ -294,7 +294,7 @@ fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
 /// session was lost.
 pub(crate) async fn run_in(
     session: &OpenedSession,
-    environment: Vec<(&'static str, String)>,
+    environment: Vec<(&'static str, OsString)>,
     matches: &ArgMatches,
 ) -> Result<(u8, bool), Failure> {
     let mut signals = listen()?;

@@ -9,6 +9,7 @@ use zlock_client::{Actor, Contender, Error, LockQueue, PastTicket, ProblemType, 
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
+use super::lock::say;
 use super::output::{Output, Tone, client, plain, since, span, word};
 
 /// With `--watch`: how far looks at the queues are apart, at least, and how often the times are drawn anew.
@@ -58,7 +59,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if matches.get_flag("watch") {
         return watch(context, &path, matches.get_one::<u64>("count").copied()).await;
     }
-    show(context.out, &queues(context, &path).await?)?;
+    show(context.out, &path, &queues(context, &path).await?)?;
     Ok(0)
 }
 
@@ -73,9 +74,14 @@ async fn queues(context: &Context, path: &str) -> Result<Vec<LockQueue>, Error> 
     Ok(queues)
 }
 
-fn show(out: Output, queues: &[LockQueue]) -> Result<(), Failure> {
+fn show(out: Output, path: &str, queues: &[LockQueue]) -> Result<(), Failure> {
     if out.json {
         return out.document(&queues);
+    }
+    if queues.is_empty() {
+        // Not on stdout: its lines are locks.
+        let below = if path == "/" { String::new() } else { format!(" at {path} or below it") };
+        say(&format!("zlock: no lock{below} is held or waited for; simple locks are not shown"));
     }
     let rows: Vec<Vec<String>> = queues.iter().flat_map(|queue| rows(out, queue)).collect();
     out.table(&["LOCK", "MODE", "SESSION", "TOKEN", "SINCE", "LABEL", "CLIENT", "STATE"], &rows)?;
@@ -100,7 +106,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
                 if shown.is_some() && !in_place && !context.out.json {
                     context.out.line("")?;
                 }
-                draw(context.out, in_place, &queues)?;
+                draw(context.out, path, in_place, &queues)?;
                 shown = Some(queues);
                 left -= 1;
             }
@@ -116,7 +122,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
         loop {
             tokio::select! {
                 changed = &mut change => break changed?,
-                _ = paces.tick(), if in_place => draw(context.out, in_place, shown.as_deref().unwrap_or_default())?,
+                _ = paces.tick(), if in_place => draw(context.out, path, in_place, shown.as_deref().unwrap_or_default())?,
             }
         }
     }
@@ -128,11 +134,11 @@ async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Ve
     queues(context, path).await
 }
 
-fn draw(out: Output, in_place: bool, queues: &[LockQueue]) -> Result<(), Failure> {
+fn draw(out: Output, path: &str, in_place: bool, queues: &[LockQueue]) -> Result<(), Failure> {
     if in_place {
         out.bytes(CLEAR)?;
     }
-    show(out, queues)
+    show(out, path, queues)
 }
 
 /// Returns when something has happened at or below the path, or may have.
@@ -158,6 +164,9 @@ async fn history(context: &Context, path: &str) -> Result<u8, Failure> {
     if context.out.json {
         context.out.document(&past)?;
         return Ok(0);
+    }
+    if past.history.is_empty() {
+        say(&format!("zlock: {path} has no past that is remembered; `zlock locks {path}` shows who has it now"));
     }
     let rows: Vec<Vec<String>> = past.history.iter().map(past_row).collect();
     context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "CLIENT", "END"], &rows)?;

@@ -1,5 +1,7 @@
 //! `zlock session exec`: a command in a session.
 
+use std::ffi::OsString;
+
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 
@@ -10,8 +12,8 @@ use super::lock::{run_in, say, with_run};
 pub(crate) fn command() -> Command {
     let exec = Command::new("exec").about("Runs a command in a session that lives as long as the command").long_about(
         "Runs a command in a session that lives as long as the command. The command finds the session in \
-         ZLOCK_SESSION, as the header Zlock-Session wants it, a node's URL in ZLOCK_ENDPOINT and all nodes in \
-         ZLOCK_ENDPOINTS. What it makes with that header goes with the session. Before the session may be lost the \
+         ZLOCK_SESSION, as the header Zlock-Session wants it, a node's URL in ZLOCK_ENDPOINT, all nodes in \
+         ZLOCK_ENDPOINTS, and the files that TLS wants in ZLOCK_CA, ZLOCK_CERTIFICATE and ZLOCK_KEY. What it makes with that header goes with the session. Before the session may be lost the \
          command is ended, as `zlock lock` does. Signals are passed on. Ends as the command ends; with 121 when the \
          session was lost, 125 when zlock failed, 126 and 127 when the command could not be started.",
     );
@@ -32,16 +34,26 @@ struct Opened<'a> {
 
 pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let session = context.client.open_session().await?;
-    let endpoint = url(&context.endpoints, context.client.live_endpoint().as_deref());
+    let connection = &context.connection;
+    let endpoint = url(&connection.endpoints, context.client.live_endpoint().as_deref());
     if context.out.json {
         let opened = Opened { session: session.id(), timeout_ms: session.timeout().as_millis(), endpoint: &endpoint };
         say(&serde_json::to_string(&opened).unwrap_or_default());
     }
-    let environment = vec![
-        ("ZLOCK_SESSION", session.header_value().to_owned()),
-        ("ZLOCK_ENDPOINT", endpoint),
-        ("ZLOCK_ENDPOINTS", context.endpoints.join(",")),
+    let mut environment: Vec<(&'static str, OsString)> = vec![
+        ("ZLOCK_SESSION", session.header_value().into()),
+        ("ZLOCK_ENDPOINT", endpoint.into()),
+        ("ZLOCK_ENDPOINTS", connection.endpoints.join(",").into()),
     ];
+    let files =
+        [("ZLOCK_CA", &connection.ca), ("ZLOCK_CERTIFICATE", &connection.certificate), ("ZLOCK_KEY", &connection.key)];
+    for (variable, file) in files {
+        if let Some(file) = file {
+            // The command may go to another directory.
+            let whole = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            environment.push((variable, whole.into()));
+        }
+    }
     let (code, lost) = run_in(&session, environment, matches).await?;
     if lost {
         // A lock with a delay may have been asked for in it. Closed, the session would let others in at once.

@@ -41,7 +41,7 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     if serves {
         return Ok(0);
     }
-    Err(Failure::refused(why_not(&context.endpoints.join(","), &status.nodes)).with_code(3))
+    Err(Failure::refused(why_not(&context.connection.endpoints.join(","), &status.nodes)).with_code(3))
 }
 
 /// Nodes that answer and cannot serve lack a majority. Where none has answered, what is wrong may be on this side.

@@ -71,10 +71,11 @@ pub(super) fn lines_to_paste(layout: &Layout) -> String {
         r#"
 paste this to take a lock, and the last line to release it:
 
-S=$(curl -s -X POST {}/v1/sessions -d '{{"timeout_ms":60000,"label":"me"}}' | sed 's/.*"session":"\([^"]*\)".*/\1/')
-A=$(curl -s -X POST '{}/v1/locks/orders?wait=30s' -H "Zlock-Session: $S" -H 'Idempotency-Key: first'); echo "$A"
-T=$(echo "$A" | sed 's/.*"ticket":"\([^"]*\)".*/\1/')
-curl -s -X DELETE "{}/v1/tickets$T" -H "Zlock-Session: $S" -H 'Idempotency-Key: first-back'
+A=$(curl -sS -X POST {}/v1/sessions -d '{{"timeout_ms":60000,"label":"me"}}')
+S=$(echo "$A" | sed -n 's/.*"session":"\([^"]*\)".*/\1/p'); : "${{S:?$A}}"
+A=$(curl -sS -X POST '{}/v1/locks/orders?wait=30s' -H "Zlock-Session: ${{S:?}}" -H 'Idempotency-Key: first'); echo "$A"
+T=$(echo "$A" | sed -n 's/.*"ticket":"\([^"]*\)".*/\1/p'); : "${{T:?$A}}"
+curl -sS -X DELETE "{}/v1/tickets${{T:?}}" -H "Zlock-Session: $S" -H 'Idempotency-Key: first-back'
 
 Ctrl-C stops all nodes.
 "#,

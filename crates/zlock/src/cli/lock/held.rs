@@ -1,5 +1,6 @@
 //! What a command runs under, and must not outlive: a lock, or a session.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ pub(crate) enum Held<'a> {
     Session {
         session: &'a OpenedSession,
         /// What the command finds in its environment.
-        environment: Vec<(&'static str, String)>,
+        environment: Vec<(&'static str, OsString)>,
     },
 }
 
@@ -50,12 +51,12 @@ impl Held<'_> {
     }
 
     /// What the command finds in its environment.
-    pub(super) fn environment(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
         match self {
             Held::Lock(guard) => vec![
-                ("ZLOCK_FENCING_TOKEN", guard.fencing_token().to_string()),
-                ("ZLOCK_TICKET", guard.ticket().to_owned()),
-                ("ZLOCK_LOCK", guard.lock().to_owned()),
+                ("ZLOCK_FENCING_TOKEN", guard.fencing_token().to_string().into()),
+                ("ZLOCK_TICKET", guard.ticket().into()),
+                ("ZLOCK_LOCK", guard.lock().into()),
             ],
             Held::Session { environment, .. } => environment.clone(),
         }

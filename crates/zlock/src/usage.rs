@@ -1,0 +1,55 @@
+//! What is said of a command line that is wrong, where clap's own words lead astray.
+
+use std::ffi::OsString;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
+
+/// The error with the usage of its command as `--help` shows it: clap's own names every option that a variable gives, as if
+/// it had to stand there. Of a word that stands where a command that is to be run should, it says how to write that.
+pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString]) -> Error {
+    if error.get(ContextKind::Usage).is_none() {
+        return error;
+    }
+    let words = meant(&whole, args);
+    whole.build();
+    let command = words
+        .iter()
+        .fold(&mut whole, |command, word| command.find_subcommand_mut(word).expect("it was found in the same command"));
+    if is_word_without_dashes(&error) && command.get_arguments().any(|arg| arg.get_id() == "command") {
+        let tip = format!("put `--` before the command that is to be run: {}", example(command));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    }
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
+    error
+}
+
+/// The command that the line is about; of a group, with the command within it.
+fn meant(whole: &Command, args: &[OsString]) -> Vec<String> {
+    let mut words = Vec::new();
+    // Not of a command that was built: the groups of it would not ignore errors.
+    if let Ok(matches) = whole.clone().ignore_errors(true).try_get_matches_from(args) {
+        let mut matches = &matches;
+        while let Some((word, deeper)) = matches.subcommand() {
+            words.push(word.to_owned());
+            matches = deeper;
+        }
+    }
+    words
+}
+
+fn is_word_without_dashes(error: &Error) -> bool {
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) => word,
+        _ => return false,
+    };
+    error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-')
+}
+
+/// `zlock lock NAME -- COMMAND`
+fn example(command: &Command) -> String {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let named = command.get_positionals().any(|arg| arg.get_id() == "name");
+    format!("{name}{} -- COMMAND", if named { " NAME" } else { "" })
+}

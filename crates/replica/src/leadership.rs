@@ -70,7 +70,6 @@ enum Duty {
     },
     Reap,
     SetLimits,
-    SetLockLimits,
 }
 
 /// Sessions that end at a time remove together no more than this part of what one entry may: those that are applied one after
@@ -177,9 +176,6 @@ impl Node {
         if !busy.contains(&Duty::SetLimits) && *state.limits() != self.config.limits {
             duties.push(Duty::SetLimits);
         }
-        if !busy.contains(&Duty::SetLockLimits) && *state.lock_limits() != self.config.lock_limits {
-            duties.push(Duty::SetLockLimits);
-        }
         duties
     }
 
@@ -225,9 +221,6 @@ impl Node {
             }
             Duty::SetLimits => {
                 self.propose_as_duty(Op::SetLimits(self.config.limits.clone())).await;
-            }
-            Duty::SetLockLimits => {
-                self.propose_as_duty(Op::SetLockLimits(self.config.lock_limits.clone())).await;
             }
         }
         duty
@@ -316,7 +309,7 @@ mod tests {
             SessionId(zxid.0)
         };
         let sessions = counts.map(|count| {
-            let secret_hash = [0; 32];
+            let secret_hash = [0; 16];
             let open = Op::OpenSession {
                 secret_hash,
                 timeout_ms: 10_000,
@@ -358,7 +351,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
         let data_dir = tempfile::TempDir::new().unwrap();
         let node = runtime.block_on(leader(&data_dir));
-        let (secret_hash, label) = ([7; 32], String::new());
+        let (secret_hash, label) = ([7; 16], String::new());
         let open = Request::new(Op::OpenSession {
             secret_hash,
             timeout_ms: 60_000,

@@ -216,18 +216,10 @@ impl Call {
     }
 
     fn request_guarded(&self, op: Op, guard: Option<LockGuard>) -> znode::Request {
-        let (credential, own_guard) = (self.caller.credential, self.caller.guard.clone());
+        let (credential, key) = (self.caller.credential, self.caller.key);
         let address = self.peer().filter(|_| may_end_tickets(&op)).map(Peer::addr);
-        let mut request = znode::Request { credential, idempotency: None, guard: own_guard, address, op };
-        // A retry asks for the same, though another guard may come to be set for it.
-        request.idempotency = self.caller.key.map(|key| replica::idempotency(key, &request));
-        self.proven(znode::Request { guard, ..request })
-    }
-
-    /// The same request, asked for by those whom this one has proven to come from.
-    pub(crate) fn proven(&self, mut request: znode::Request) -> znode::Request {
-        request.op = request.op.proven_by(self.identities.clone());
-        request
+        let identities = self.identities.clone();
+        znode::Request { credential, key, guard, identities, address, ..znode::Request::new(op) }
     }
 
     /// Writes, and gives the zxid and the reply.

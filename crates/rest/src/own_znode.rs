@@ -127,9 +127,10 @@ pub(crate) async fn make_directories(call: &Call, path: &ZPath) -> Result<(), Pr
     drop(state);
     for directory in missing.iter().rev() {
         // Not under the client's key, which is for what it asked for.
-        let mut request = Request::new(Op::Znode(create(directory, Vec::new(), CreateMode::Container)?));
-        request.guard = call.caller.guard.clone();
-        let applied = call.door.replica().propose(call.proven(request), call.door.propose_deadline()).await?;
+        let op = Op::Znode(create(directory, Vec::new(), CreateMode::Container)?);
+        let (guard, identities) = (call.caller.guard.clone(), call.identities.clone());
+        let request = Request { guard, identities, ..Request::new(op) };
+        let applied = call.door.replica().propose(request, call.door.propose_deadline()).await?;
         match applied.reply {
             Ok(Reply::Created { .. }) => {}
             Err(refusal) if refusal.error == Error::NodeExists => {}

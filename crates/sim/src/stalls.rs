@@ -67,7 +67,7 @@ impl Machines {
         machines.nodes.iter_mut().for_each(|node| node.start().unwrap());
         machines.run_until_ready();
         for id in 1..=3 {
-            let secret_hash = [7; 32];
+            let secret_hash = [7; 16];
             let open = Op::OpenSession {
                 secret_hash,
                 timeout_ms: SESSION_MS,

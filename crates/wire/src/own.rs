@@ -113,7 +113,7 @@ async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
 /// A write to what no client may write, by the one who keeps it.
 fn kept(op: ZnodeOp) -> Request {
     let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
-    Request::new(Op::Znode(op).proven_by(keeper.into()))
+    Request { identities: keeper.into(), ..Request::new(Op::Znode(op)) }
 }
 
 fn make(path: &ZPath) -> ZnodeOp {

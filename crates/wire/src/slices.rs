@@ -319,7 +319,7 @@ mod tests {
             let at = LogPosition { term: Term(1), zxid: Zxid(zxid) };
             state.apply(at, Txn { time_ms: zxid, request }).reply.unwrap();
         };
-        let secret_hash = [0; 32];
+        let secret_hash = [0; 16];
         apply(znode::Request::new(Op::OpenSession {
             client: znode::ClientInfo::default(),
             secret_hash,

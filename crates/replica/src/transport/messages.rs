@@ -366,7 +366,7 @@ mod tests {
             Ask::PreVote(vote),
             Ask::TransferLeader(TransferFrame { from_leader: VOTE, to: 1, last_log_id: Some(ID) }),
             Ask::Propose { request: vec![1, 2], within_ms: 1_000 },
-            Ask::Touch(vec![Credential { session: SessionId(7), secret_hash: [7; 32] }]),
+            Ask::Touch(vec![Credential { session: SessionId(7), secret_hash: [7; 16] }]),
             Ask::ReadIndex,
             Ask::Account { index: 300 },
         ]

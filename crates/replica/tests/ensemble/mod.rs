@@ -244,7 +244,7 @@ pub(crate) async fn read_data(node: &Replica, at: &str) -> Option<Vec<u8>> {
 }
 
 pub(crate) async fn open_session(node: &Replica, timeout_ms: u32) -> Credential {
-    let secret_hash = [7; 32];
+    let secret_hash = [7; 16];
     let request = Request::new(Op::OpenSession {
         secret_hash,
         timeout_ms,

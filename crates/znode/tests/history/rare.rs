@@ -1,6 +1,6 @@
 //! What meets seldom unless it is sought: upgrades, downgrades and tickets made by hand, where they mix with other kinds.
 
-use znode::{Acquire, Attempt, Create, CreateMode, LockMode, Op, Upgrade, ZPath, ZnodeOp};
+use znode::{Acquire, Create, CreateMode, LockMode, Op, Upgrade, ZPath, ZnodeOp};
 
 use super::{History, LOCKS};
 use crate::model::{Model, parent_of, reads, zpath};
@@ -18,9 +18,8 @@ impl History {
     }
 
     pub(super) fn upgrade(&mut self, model: &Model) -> Op {
-        self.attempts += 1;
         let (ticket, label) = (self.reader(model), self.word());
-        Op::Upgrade(Upgrade { ticket, label, attempt: Attempt(self.attempts) })
+        Op::Upgrade(Upgrade { ticket, label })
     }
 
     /// A reader of an owner that writes, if there is one.

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 
 use goldenscript::{Argument, Command};
-use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, FencingToken, Identity, Keyless, Limits,
-    LockGuard, LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
+    Acl, Acquire, AcquireAll, ClientInfo, Create, CreateMode, FencingToken, Identity, Keyless, Limits, LockGuard,
+    LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -118,7 +117,7 @@ impl Words {
             program: self.text("program")?,
             address: self.key("seen").map(|address| address.parse()).transpose()?,
         };
-        Ok(Op::OpenSession { secret_hash: [secret; 32], timeout_ms, label, address, client })
+        Ok(Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address, client })
     }
 
     /// `acl=world:anyone:rw,digest:bob:cdrwa`; `acl=` is an empty list, none is the open one.
@@ -136,7 +135,7 @@ impl Words {
         text.split(',').filter_map(known).map(|(scheme, id)| Identity { scheme, id }).collect()
     }
 
-    pub(crate) fn acquire(&mut self, attempt: u64) -> Result<Acquire> {
+    pub(crate) fn acquire(&mut self) -> Result<Acquire> {
         let mode = match self.key("mode").as_deref() {
             None => LockMode::Exclusive,
             Some(word) => lock_mode(word)?,
@@ -147,7 +146,7 @@ impl Words {
             owner: self.text("owner")?,
             label: self.text("label")?,
             lock_delay_ms: self.key_number("delay", 0)? as u32,
-            attempt: Attempt(self.key_number("attempt", attempt)?),
+            priority: self.key_number("priority", 0)? as u32,
             keyless: match self.key("keyless").as_deref() {
                 None => None,
                 Some("refuse") => Some(Keyless::Refuse),
@@ -168,16 +167,7 @@ impl Words {
     }
 
     /// `acquireall /a:read /b`, perhaps with `owner=`.
-    pub(crate) fn acquire_all_as(&mut self, attempt: u64) -> Result<Op> {
-        let owner = self.key("owner");
-        let wish = self.acquire_all(attempt)?;
-        Ok(match owner {
-            Some(owner) => Op::AcquireAllAs { wish, owner },
-            None => Op::AcquireAll(wish),
-        })
-    }
-
-    fn acquire_all(&mut self, attempt: u64) -> Result<AcquireAll> {
+    pub(crate) fn acquire_all(&mut self) -> Result<AcquireAll> {
         let mut parts = Vec::new();
         for word in self.positional.drain(..) {
             let (path, mode) = word.split_once(':').unwrap_or((&word, "exclusive"));
@@ -191,9 +181,9 @@ impl Words {
         Ok(AcquireAll {
             parts,
             policy,
+            owner: self.key("owner").unwrap_or_default(),
             label: self.text("label")?,
             lock_delay_ms: self.key_number("delay", 0)? as u32,
-            attempt: Attempt(self.key_number("attempt", attempt)?),
         })
     }
 
@@ -251,17 +241,6 @@ impl Words {
         }
     }
 
-    /// The same for what is remembered about locks.
-    pub(crate) fn lock_limits(&mut self, old: &LockLimits) -> Result<LockLimits> {
-        Ok(LockLimits {
-            history_max: self.key_number("history", old.history_max.into())? as u32,
-            histories_max: self.key_number("histories", old.histories_max.into())? as u32,
-            ended_sessions_max: self.key_number("ended", old.ended_sessions_max.into())? as u32,
-            ended_sessions_ms: self.key_number("ended_ms", old.ended_sessions_ms.into())? as u32,
-            deadlock_looks_max: self.key_number("looks", old.deadlock_looks_max.into())? as u32,
-        })
-    }
-
     /// The limits with some of them changed.
     pub(crate) fn limits(&mut self, old: &Limits) -> Result<Limits> {
         let mut limits = old.clone();
@@ -296,6 +275,11 @@ impl Words {
                 "timeout_max" => &mut limits.session_timeout_max_ms,
                 "lock_delay" => &mut limits.lock_delay_max_ms,
                 "container_idle" => &mut limits.container_idle_ms,
+                "history" => &mut limits.history_max,
+                "histories" => &mut limits.histories_max,
+                "ended" => &mut limits.ended_sessions_max,
+                "ended_ms" => &mut limits.ended_sessions_ms,
+                "looks" => &mut limits.deadlock_looks_max,
                 other => return Err(format!("no limit {other}").into()),
             };
             *narrow = u32::try_from(number)?;

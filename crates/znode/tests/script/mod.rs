@@ -1,18 +1,23 @@
 //! The runner of the golden scripts: a state, a clock, and the sessions that were opened.
 
+mod alias;
 mod parse;
 mod show;
 
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use goldenscript::{Command, Context, Runner};
+use goldenscript::{Block, Command, Context, Runner};
 use znode::{
     Applied, Attempt, Credential, LogPosition, Op, Recorded, Reply, Request, RequestKey, SessionId, State,
     StateBuilder, Term, Turn, Txn, Upgrade, ZPath, Zxid, lock,
 };
 
+use alias::Aliases;
 use parse::Words;
+
+/// More commands before their output are no story.
+const BLOCK_COMMANDS_MAX: usize = 3;
 
 /// One script's world.
 pub(crate) struct Script {
@@ -25,6 +30,7 @@ pub(crate) struct Script {
     secrets: BTreeMap<SessionId, u8>,
     /// The ticket that each key got, to name tickets by key.
     tickets: BTreeMap<u64, ZPath>,
+    aliases: Aliases,
     attempts: u64,
 }
 
@@ -38,6 +44,7 @@ impl Default for Script {
             zxid: Zxid(0),
             secrets: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            aliases: Aliases::default(),
             attempts: 0,
         }
     }
@@ -46,8 +53,16 @@ impl Default for Script {
 impl Runner for Script {
     type Command = Command;
 
+    fn start_block(&mut self, block: &Block) -> Result<String, Box<dyn Error>> {
+        match block.commands.len() {
+            ..=BLOCK_COMMANDS_MAX => Ok(String::new()),
+            count => Err(format!("{count} commands before their output, more than {BLOCK_COMMANDS_MAX}").into()),
+        }
+    }
+
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
-        let mut words = Words::of(command);
+        self.aliases.learn(command);
+        let mut words = Words::of(command, &self.aliases)?;
         let output = match self.setting(&command.name, &mut words)? {
             Some(output) => output,
             None => match self.look(&command.name, &mut words)? {
@@ -57,16 +72,20 @@ impl Runner for Script {
         };
         words.finish()?;
         self.check();
-        Ok(output)
+        self.aliases.shorten(&output)
     }
 }
 
 impl Script {
-    /// Commands that set what the next entries carry.
+    /// Commands that set what the next entries carry, and how names are shown.
     fn setting(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
         match name {
             "tick" => self.time_ms += words.duration()?,
             "term" => self.term = Term(words.number()?),
+            "names" => match &*words.next()? {
+                "full" => self.aliases.off = true,
+                other => return Err(format!("names may be full, not {other}").into()),
+            },
             "skip" => {
                 self.zxid.0 += 1;
                 let at = LogPosition { term: self.term, zxid: self.zxid };

@@ -9,6 +9,8 @@ use znode::{
     LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
 };
 
+use super::alias::Aliases;
+
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// What stands behind a command's name; each word may be taken once.
@@ -18,18 +20,18 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    pub(crate) fn of(command: &Command) -> Words {
+    pub(crate) fn of(command: &Command, aliases: &Aliases) -> Result<Words> {
         let mut words = Words { positional: VecDeque::new(), keys: BTreeMap::new() };
         for argument in &command.args {
             match argument {
-                Argument::Positional(value) => words.positional.push_back(value.clone()),
+                Argument::Positional(value) => words.positional.push_back(aliases.expand(value)?),
                 Argument::KeyValue(key, value) => {
-                    words.keys.insert(key.clone(), value.clone());
+                    words.keys.insert(key.clone(), aliases.expand(value)?);
                 }
                 other => panic!("an argument of a new kind: {other:?}"),
             }
         }
-        words
+        Ok(words)
     }
 
     /// One operation of a multi: words with blanks between them.

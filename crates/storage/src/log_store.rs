@@ -230,6 +230,13 @@ fn position(id: &WalLogId) -> LogId {
     id.0.into()
 }
 
+/// Entries for a follower. A purge may have taken the first of them after Raft chose to send them: then there is nothing that can
+/// be sent, and Raft, which asserts that no entry is missing between, sends a heartbeat and comes to a snapshot.
+pub fn without_a_gap(from: u64, entries: Vec<Entry>) -> Vec<Entry> {
+    let begins = entries.first().is_some_and(|entry| entry.log_id.index == from);
+    if begins { entries } else { Vec::new() }
+}
+
 /// The half-open range of indexes that `range` means.
 fn half_open(range: impl RangeBounds<u64>) -> (u64, u64) {
     let from = match range.start_bound() {
@@ -278,7 +285,8 @@ impl RaftLogReader<TypeConfig> for LogStore {
     }
 
     async fn limited_get_log_entries(&mut self, from: u64, to: u64) -> io::Result<Vec<Entry>> {
-        self.entries(from, to, READ_BYTES_MAX)
+        let entries = self.entries(from, to, READ_BYTES_MAX)?;
+        Ok(without_a_gap(from, entries))
     }
 }
 

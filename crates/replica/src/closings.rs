@@ -53,7 +53,7 @@ pub(crate) fn closes(request: &Request) -> Option<&Credential> {
 mod tests {
     use std::time::Duration;
 
-    use znode::{Acl, Create, CreateMode, SessionId, Turn, ZPath, ZnodeOp, encode_request};
+    use znode::{Acl, Create, CreateMode, Ensure, SessionId, Turn, ZPath, ZnodeOp, encode_request};
 
     use super::*;
     use crate::node::Node;
@@ -84,7 +84,7 @@ mod tests {
             let (parent, mode) = (ZPath::root(), CreateMode::Ephemeral);
             let create = |number: usize| {
                 let (name, data, acl) = (format!("{session}-{multi}-{number}"), Vec::new(), Acl::open());
-                ZnodeOp::Create(Create { parent: parent.clone(), name, data, mode, acl })
+                ZnodeOp::Create(Create { parent: parent.clone(), name, data, mode, acl, ensure: Ensure::New })
             };
             let made = node.propose(of(session, Op::Multi((0..128).map(create).collect())), soon()).await.unwrap();
             assert!(made.reply.is_ok(), "{made:?}");

@@ -275,8 +275,8 @@ fn message(how: How, waited: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use znode::{
-        Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Identity, LockMode, LogPosition, RequestKey,
-        Term, Txn,
+        Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, Identity, LockMode, LogPosition,
+        RequestKey, Term, Txn,
     };
 
     use super::*;
@@ -384,7 +384,7 @@ mod tests {
     /// Of its own making, as a client of ZooKeeper.
     fn make(scene: &mut Scene, credential: Credential, parent: &ZPath, name: &str) -> ZPath {
         let (parent, name, mode) = (parent.clone(), name.to_owned(), CreateMode::EphemeralSequential);
-        let create = Create { parent, name, data: Vec::new(), mode, acl: Acl::open() };
+        let create = Create { parent, name, data: Vec::new(), mode, acl: Acl::open(), ensure: Ensure::New };
         let request = Request { credential: Some(credential), ..Request::new(Op::Znode(ZnodeOp::Create(create))) };
         let Reply::Created { path, .. } = scene.apply(request) else { panic!("no znode") };
         path

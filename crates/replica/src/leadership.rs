@@ -294,7 +294,7 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
 
 #[cfg(test)]
 mod tests {
-    use znode::{Acl, Create, CreateMode, Limits, LogPosition, Txn, ZPath, ZnodeOp, Zxid};
+    use znode::{Acl, Create, CreateMode, Ensure, Limits, LogPosition, Txn, ZPath, ZnodeOp, Zxid};
 
     use super::*;
     use crate::propose::tests::{leader, soon};
@@ -320,7 +320,8 @@ mod tests {
             let session = apply(Request::new(open));
             for number in 0..count {
                 let (parent, name, data) = (ZPath::root(), format!("{session}-{number}"), Vec::new());
-                let create = Create { parent, name, data, mode: CreateMode::Ephemeral, acl: Acl::open() };
+                let create =
+                    Create { parent, name, data, mode: CreateMode::Ephemeral, acl: Acl::open(), ensure: Ensure::New };
                 let credential = Some(Credential { session, secret_hash });
                 apply(Request { credential, ..Request::new(Op::Znode(ZnodeOp::Create(create))) });
             }

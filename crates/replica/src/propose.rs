@@ -291,7 +291,7 @@ pub(crate) mod tests {
 
     use futures_util::FutureExt;
     use tokio::task::yield_now;
-    use znode::{Acl, Create, CreateMode, ZPath, ZnodeOp};
+    use znode::{Acl, Create, CreateMode, Ensure, ZPath, ZnodeOp};
 
     use super::*;
     use crate::{Config, Member};
@@ -302,7 +302,14 @@ pub(crate) mod tests {
 
     fn create(name: &str) -> Request {
         let (parent, acl) = (ZPath::root(), Acl::open());
-        let create = Create { parent, name: name.into(), data: Vec::new(), mode: CreateMode::Persistent, acl };
+        let create = Create {
+            parent,
+            name: name.into(),
+            data: Vec::new(),
+            mode: CreateMode::Persistent,
+            acl,
+            ensure: Ensure::New,
+        };
         Request::new(Op::Znode(ZnodeOp::Create(create)))
     }
 

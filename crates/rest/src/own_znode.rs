@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use replica::Consistency;
 use znode::lock;
 use znode::{
-    Create, CreateMode, Error, FencingToken, Kind, LockGuard, Op, Reply, Request, SessionId, State, ZPath, ZnodeOp,
-    Zxid,
+    Create, CreateMode, Ensure, Error, FencingToken, Kind, LockGuard, Op, Reply, Request, SessionId, State, ZPath,
+    ZnodeOp, Zxid,
 };
 
 use crate::call::Call;
@@ -144,7 +144,7 @@ pub(crate) async fn make_directories(call: &Call, path: &ZPath) -> Result<(), Pr
 /// A create of the znode at a path, with the ACL of its directory.
 pub(crate) fn create(path: &ZPath, data: Vec<u8>, mode: CreateMode) -> Result<ZnodeOp, Problem> {
     let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
-    Ok(ZnodeOp::Create(Create { parent, name: path.name().into(), data, mode, acl: Vec::new() }))
+    Ok(ZnodeOp::Create(Create { parent, name: path.name().into(), data, mode, acl: Vec::new(), ensure: Ensure::New }))
 }
 
 /// A child whose name comes from the client.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use replica::{Config, Error, Readiness};
-use znode::{Acl, Create, CreateMode, Credential, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
+use znode::{Acl, Create, CreateMode, Credential, Ensure, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
 
 use crate::call::{Call, Reply};
 use crate::hub::{Event, FIRST_CLIENT, Hub, MachineId};
@@ -242,6 +242,7 @@ fn create(name: &str) -> Request {
         data: Vec::new(),
         mode: CreateMode::Persistent,
         acl: Acl::open(),
+        ensure: Ensure::New,
     })))
 }
 

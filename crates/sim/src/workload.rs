@@ -5,8 +5,8 @@ use std::rc::Rc;
 use replica::WatchKey;
 use znode::lock::LockStatus;
 use znode::{
-    Acl, Acquire, Applied, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, ZPath,
-    ZnodeOp, Zxid,
+    Acl, Acquire, Applied, Attempt, Create, CreateMode, Ensure, FencingToken, LockGuard, LockMode, Op, Reply, Request,
+    ZPath, ZnodeOp, Zxid,
 };
 
 use crate::call::{Call, Reply as Answer, Waited};
@@ -26,7 +26,7 @@ fn path(text: &str) -> ZPath {
 
 fn create(parent: &str, name: &str, mode: CreateMode, data: Vec<u8>) -> ZnodeOp {
     let acl = Acl::open();
-    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data, mode, acl })
+    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data, mode, acl, ensure: Ensure::New })
 }
 
 /// Makes the directories. Whoever else made them is welcome.

@@ -15,6 +15,7 @@
 //! closed_lock.rs  priorities, a bounded queue, hand-over               subtree.rs   what is below each znode
 //! keyless.rs    acquires that nothing tells apart                      release_held.rs  giving back by the lock's name
 //! client_info.rs  who a client is, for people                          acls.rs      each ACL once
+//! ensure.rs     creates that see to a session's znode
 //! cost.rs       what one entry may do                                  weight.rs    what the state may weigh
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
 //! system_paths.rs  /zookeeper, which is not the clients'               permissions.rs  which ACL counts, and for whom
@@ -30,6 +31,7 @@ mod client_info;
 mod closed_lock;
 mod codec;
 mod cost;
+mod ensure;
 mod error;
 mod ids;
 mod invariants;
@@ -72,7 +74,7 @@ pub use stat::Stat;
 pub use state::State;
 pub use subtree::Usage;
 pub use txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Keyless, LockGuard, LockMode, Op, Policy, ReapCandidate,
-    ReleaseHeld, Request, SecretHash, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
+    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, Keyless, LockGuard, LockMode, Op, Policy,
+    ReapCandidate, ReleaseHeld, Request, SecretHash, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

@@ -204,6 +204,11 @@ impl State {
         self.nodes.get(path).map(|node| &**node)
     }
 
+    /// The session that owns a znode.
+    pub fn owner_of(&self, path: &ZPath) -> Option<SessionId> {
+        self.node(path).and_then(Znode::owner)
+    }
+
     /// The names of a znode's children, sorted.
     ///
     /// # Errors
@@ -323,6 +328,10 @@ impl State {
         let ticket = match &answered.answer {
             // A retried acquire wants to know where its ticket stands by now.
             Some(Ok(Reply::Acquired { ticket, .. })) if acquires => Some(ticket.clone()),
+            // And what was to be there need not be there any more.
+            Some(Ok(Reply::Created { path, stat })) if self.is_gone_since(op, path, stat) => {
+                return (now, Err(Refusal::at(Error::NoNode, path)));
+            }
             Some(answer) => return (answered.zxid, answer.clone()),
             None => self.counted_under(op, id, key).flatten(),
         };

@@ -253,6 +253,21 @@ pub struct Create {
     /// The ACL; [`Acl::open`] when the client named none. None at all is the parent's: that of what a door makes for a client,
     /// a directory on the way or the member of a group. A client's empty list is refused at its door.
     pub acl: Vec<Acl>,
+    /// What becomes of a create that ZooKeeper would refuse.
+    pub ensure: Ensure,
+}
+
+/// Whether a create is one of ZooKeeper's, or sees to it that the session has the znode. The latter is for ephemeral znodes
+/// whose name is known before, and does not stand in a multi.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub enum Ensure {
+    /// ZooKeeper's: refused without the parent, and when the znode is there.
+    #[default]
+    New,
+    /// Missing parents are made, as containers. When the session has the znode already, the reply is that znode as it is.
+    Own,
+    /// The same, but a znode of the session whose data is different is in the way like one of another session.
+    OwnWithData,
 }
 
 /// ZooKeeper's create modes.
@@ -346,7 +361,8 @@ pub enum Keyless {
     Replace,
 }
 
-/// Gives one hold back of the ticket with which the session holds a lock. Refused with `NotHolder` when there is none, with
+/// Gives one hold back of the ticket with which the session holds a lock; with an owner also a simple lock, which is one
+/// ephemeral znode with the owner as its data. Refused with `NotHolder` when there is none, with
 /// `SeveralHeld` when there are several.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct ReleaseHeld {

@@ -4,9 +4,9 @@
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Error, EventKind, Limits, LockMode,
-    LogPosition, Op, Policy, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, ZPath,
-    ZnodeOp, Zxid,
+    Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Ensure, Error, EventKind, Limits,
+    LockMode, LogPosition, Op, Policy, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn,
+    ZPath, ZnodeOp, Zxid,
 };
 
 /// What one entry may make, remove and grant here.
@@ -114,7 +114,8 @@ fn path(path: &str) -> ZPath {
 }
 
 fn create(name: &str, mode: CreateMode) -> ZnodeOp {
-    ZnodeOp::Create(Create { parent: ZPath::root(), name: name.into(), data: Vec::new(), mode, acl: Acl::open() })
+    let (parent, name, data, acl, ensure) = (ZPath::root(), name.into(), Vec::new(), Acl::open(), Ensure::New);
+    ZnodeOp::Create(Create { parent, name, data, mode, acl, ensure })
 }
 
 /// Znodes that an entry touched, as its events tell.
@@ -188,7 +189,7 @@ fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
     let made = |name: &str, acl| {
         let (path, mode) = (path(name), CreateMode::Persistent);
         let (parent, name) = (path.parent().unwrap(), path.name().to_owned());
-        ZnodeOp::Create(Create { parent, name, data: Vec::new(), mode, acl })
+        ZnodeOp::Create(Create { parent, name, data: Vec::new(), mode, acl, ensure: Ensure::New })
     };
     assert!(world.apply(None, Op::Znode(made("/shut", acl))).reply.is_ok());
     let inside = || made("/shut/a", Acl::open());
@@ -403,7 +404,8 @@ fn what_is_far_down_costs_more() {
     let session = world.open();
     let mut parent = ZPath::root();
     let at = |parent: &ZPath, name: String, mode| {
-        ZnodeOp::Create(Create { parent: parent.clone(), name, data: Vec::new(), mode, acl: Acl::open() })
+        let (parent, data, acl, ensure) = (parent.clone(), Vec::new(), Acl::open(), Ensure::New);
+        ZnodeOp::Create(Create { parent, name, data, mode, acl, ensure })
     };
     for _ in 0..60 {
         assert!(world.apply(None, Op::Znode(at(&parent, "d".into(), CreateMode::Persistent))).reply.is_ok());
@@ -442,7 +444,7 @@ fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_the
     world.apply(None, Op::SetLimits(Limits { entry_cost_max: COST_MAX, ..Limits::default() }));
     let acl = vec![Acl { perms: znode::READ | znode::CREATE, scheme: "world".into(), id: "anyone".into() }];
     let (parent, name, mode) = (ZPath::root(), "s".into(), CreateMode::Persistent);
-    let directory = Create { parent, name, data: Vec::new(), mode, acl };
+    let directory = Create { parent, name, data: Vec::new(), mode, acl, ensure: Ensure::New };
     assert!(world.apply(None, Op::Znode(ZnodeOp::Create(directory))).reply.is_ok());
     let lease = LockMode::Lease { permits: 1, limit: 9 };
     for number in 0..9 {

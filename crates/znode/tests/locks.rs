@@ -353,6 +353,7 @@ fn readers_by_hand_under_a_holders_number_cost_little() {
                 data: Vec::new(),
                 mode: znode::CreateMode::Persistent,
                 acl: znode::Acl::open(),
+                ensure: znode::Ensure::New,
             };
             world.apply(None, Op::Znode(znode::ZnodeOp::Create(create))).unwrap();
         }

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use znode::{
-    ALL, Acl, Acquire, Applied, Attempt, ClientInfo, Create, CreateMode, Credential, Error, Limits, LockMode,
+    ALL, Acl, Acquire, Applied, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, Error, Limits, LockMode,
     LockSettings, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn,
     ZPath, ZnodeOp, Zxid,
 };
@@ -82,7 +82,14 @@ impl World {
 }
 
 fn create(parent: &str, name: &str, data: usize, acl: Vec<Acl>, mode: CreateMode) -> ZnodeOp {
-    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data: vec![b'x'; data], mode, acl })
+    ZnodeOp::Create(Create {
+        parent: path(parent),
+        name: name.into(),
+        data: vec![b'x'; data],
+        mode,
+        acl,
+        ensure: Ensure::New,
+    })
 }
 
 fn path(path: &str) -> ZPath {

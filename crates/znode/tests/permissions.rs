@@ -8,9 +8,9 @@
 
 use znode::lock;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Error, Identity, Limits, LockMode, LockSettings,
-    LogPosition, Op, Policy, ReleaseHeld, Reply, Request, RequestKey, SessionId, State, Term, Turn, Txn, Upgrade,
-    ZPath, ZnodeOp, Zxid,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Ensure, Error, Identity, Limits, LockMode,
+    LockSettings, LogPosition, Op, Policy, ReleaseHeld, Reply, Request, RequestKey, SessionId, State, Term, Turn, Txn,
+    Upgrade, ZPath, ZnodeOp, Zxid,
 };
 
 /// The columns. The owner has proven nothing but its session; each of the others has a session of its own.
@@ -57,7 +57,14 @@ fn identity(scheme: &str, id: &str) -> Identity {
 
 fn create(at: &str, mode: CreateMode, acl: Vec<Acl>) -> ZnodeOp {
     let at = path(at);
-    ZnodeOp::Create(Create { parent: at.parent().unwrap(), name: at.name().into(), data: Vec::new(), mode, acl })
+    ZnodeOp::Create(Create {
+        parent: at.parent().unwrap(),
+        name: at.name().into(),
+        data: Vec::new(),
+        mode,
+        acl,
+        ensure: Ensure::New,
+    })
 }
 
 fn acquire(lock: &str, mode: LockMode) -> Acquire {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use znode::{
-    Acl, Acquire, Applied, Attempt, Create, CreateMode, Credential, Error, LockMode, LogPosition, Op, Request,
+    Acl, Acquire, Applied, Attempt, Create, CreateMode, Credential, Ensure, Error, LockMode, LogPosition, Op, Request,
     RequestKey, SessionId, State, StateBuilder, Term, Txn, ZPath, ZnodeOp, Zxid,
 };
 
@@ -143,7 +143,7 @@ fn path(text: &str) -> ZPath {
 fn create(at: &str, mode: CreateMode, data: &str) -> ZnodeOp {
     let at = path(at);
     let (parent, name, data) = (at.parent().unwrap(), at.name().to_owned(), data.as_bytes().to_vec());
-    ZnodeOp::Create(Create { parent, name, data, mode, acl: Acl::open() })
+    ZnodeOp::Create(Create { parent, name, data, mode, acl: Acl::open(), ensure: Ensure::New })
 }
 
 fn restore(state: &State) -> State {

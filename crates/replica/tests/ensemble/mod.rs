@@ -15,7 +15,7 @@ use std::time::Duration;
 use replica::{Config, Consistency, Member, Replica, Role};
 use tempfile::TempDir;
 use tokio::time::Instant;
-use znode::{Acl, Applied, Create, CreateMode, Credential, Op, Reply, Request, ZPath, ZnodeOp};
+use znode::{Acl, Applied, Create, CreateMode, Credential, Ensure, Op, Reply, Request, ZPath, ZnodeOp};
 
 /// Long enough for anything on a loaded machine; a test that needs it has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -216,6 +216,7 @@ pub(crate) fn create(parent: &str, name: &str, data: &[u8]) -> Request {
         data: data.to_vec(),
         mode: CreateMode::Persistent,
         acl: Acl::open(),
+        ensure: Ensure::New,
     })))
 }
 

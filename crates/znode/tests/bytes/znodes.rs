@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use znode::{
-    Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, Create, CreateMode, Credential, DecodeError, Error,
+    Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, Create, CreateMode, Credential, DecodeError, Ensure, Error,
     FencingToken, Identity, Keyless, LEVEL, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy,
     ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term, Turn, Txn, Upgrade, ZnodeOp,
     Zxid, decode_txn, encode_txn,
@@ -229,7 +229,14 @@ fn damage(bytes: &mut [u8], rng: &mut Rng) {
 
 fn create(parent: &str, name: &str, mode: CreateMode) -> ZnodeOp {
     let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
-    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data: b"data".to_vec(), mode, acl })
+    ZnodeOp::Create(Create {
+        parent: path(parent),
+        name: name.into(),
+        data: b"data".to_vec(),
+        mode,
+        acl,
+        ensure: Ensure::New,
+    })
 }
 
 fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
@@ -309,6 +316,8 @@ fn samples() -> Vec<(&'static str, Txn)> {
         ("close", Op::CloseSession { session: SessionId(7) }),
         ("expire", Op::ExpireSessions { sessions: vec![SessionId(7), SessionId(1 << 40)], term: Term(3) }),
         ("create", Op::Znode(all_modes[0].clone())),
+        ("create_own", ensured(Ensure::Own)),
+        ("create_own_with_data", ensured(Ensure::OwnWithData)),
         ("delete", Op::Znode(ZnodeOp::Delete { path: path("/a/b"), version: -1 })),
         ("set", Op::Znode(ZnodeOp::SetData { path: path("/a"), data: vec![0, 255], version: i32::MAX })),
         ("check", Op::Znode(ZnodeOp::Check { path: path("/"), version: i32::MIN })),
@@ -343,6 +352,11 @@ fn samples() -> Vec<(&'static str, Txn)> {
     full.request.guard = Some(LockGuard { lock: path("/l"), token: FencingToken(1 << 33) });
     samples.push(("full_request", full));
     samples
+}
+
+fn ensured(ensure: Ensure) -> Op {
+    let ZnodeOp::Create(new) = create("/g", "a", CreateMode::Ephemeral) else { panic!("a create is one") };
+    Op::Znode(ZnodeOp::Create(Create { ensure, ..new }))
 }
 
 fn keyless(keyless: Keyless) -> Op {

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use fastrand::Rng;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, Credential, FencingToken, Identity, Keyless,
-    Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, ReleaseHeld, Request,
+    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, FencingToken, Identity,
+    Keyless, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, ReleaseHeld, Request,
     RequestKey, SessionId, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
@@ -237,7 +237,8 @@ impl History {
         let mode = (self.rng.u8(..3) == 0).then(|| self.mode());
         let token = (self.rng.u8(..3) == 0).then(|| self.guard(model).token);
         let owner = (self.rng.u8(..3) == 0).then(|| self.pick(&["", "o"]).into());
-        Op::ReleaseHeld(ReleaseHeld { lock: zpath(self.pick(&LOCKS)), mode, token, owner })
+        let held = ReleaseHeld { lock: zpath(self.pick(&LOCKS)), mode, token, owner };
+        Op::ReleaseHeld(if self.rng.u8(..3) == 0 { self.simple(model, held) } else { held })
     }
 
     fn identities(&mut self) -> Vec<Identity> {
@@ -315,7 +316,9 @@ impl History {
             _ => {}
         }
         let parent = if self.rng.u8(..4) == 0 { self.place(model) } else { zpath(self.pick(&PLACES)) };
-        Create { parent, name, data: self.word().into_bytes(), mode, acl: self.acl() }
+        let (data, acl, ensure) = (self.word().into_bytes(), self.acl(), Ensure::New);
+        let new = Create { parent, name, data, mode, acl, ensure };
+        if self.rng.bool() { self.ensured(model, new) } else { new }
     }
 
     fn acquire(&mut self) -> Acquire {

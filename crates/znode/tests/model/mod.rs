@@ -23,7 +23,7 @@ use znode::lock::{EndedSession, LockStatus, Moment, PastTicket, Revocation, Tick
 use znode::{
     Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, FencingToken, Identity, Limits, LockGuard,
     LockMode, LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term,
-    Turn, Txn, ZPath, Zxid,
+    Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 /// What a refused step says.
@@ -203,6 +203,10 @@ impl Model {
             let ticket = match (&request.op, &asked.answer) {
                 (Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_), Some(Ok(Reply::Acquired { ticket, .. }))) => {
                     Some(ticket.as_str().to_owned())
+                }
+                (Op::Znode(ZnodeOp::Create(create)), Some(answer)) => {
+                    let gone = self.gone_since(create, answer);
+                    return gone.map_or_else(|| (asked.zxid, answer.clone()), |gone| (now, gone));
                 }
                 (_, Some(answer)) => return (asked.zxid, answer.clone()),
                 (Op::Acquire(acquire), None) => self.counted_on(id, acquire, key),

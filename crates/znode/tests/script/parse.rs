@@ -5,8 +5,8 @@ use std::error::Error;
 
 use goldenscript::{Argument, Command};
 use znode::{
-    Acl, Acquire, AcquireAll, ClientInfo, Create, CreateMode, FencingToken, Identity, Keyless, Limits, LockGuard,
-    LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
+    Acl, Acquire, AcquireAll, ClientInfo, Create, CreateMode, Ensure, FencingToken, Identity, Keyless, Limits,
+    LockGuard, LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
 };
 
 use super::alias::Aliases;
@@ -225,7 +225,13 @@ impl Words {
             Some("ttl-sequential") => CreateMode::PersistentSequentialTtl { ttl_ms },
             Some(other) => return Err(format!("no create mode {other}").into()),
         };
-        Ok(Create { parent, name: name.into(), data: self.data()?, mode, acl: self.acl()? })
+        let ensure = match self.key("ensure").as_deref() {
+            None => Ensure::New,
+            Some("own") => Ensure::Own,
+            Some("own-with-data") => Ensure::OwnWithData,
+            Some(other) => return Err(format!("ensure is own or own-with-data, not {other}").into()),
+        };
+        Ok(Create { parent, name: name.into(), data: self.data()?, mode, acl: self.acl()?, ensure })
     }
 
     /// The next word, or `size=` many bytes, or nothing.

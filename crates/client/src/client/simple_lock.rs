@@ -120,7 +120,6 @@ impl SimpleLock {
         loop {
             match self.look_until_gone().await {
                 Ok(()) => return,
-                Err(error) if error.code() == Some(ProblemType::EventsGone) => return,
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
@@ -131,9 +130,7 @@ impl SimpleLock {
         if view.holder.is_none() {
             return Ok(());
         }
-        let mut watcher = self.client.watch(&self.path, WatchKind::Exists);
-        watcher.resume_from(answer.zxid);
         // Whatever happens to it first: the next try says what it was.
-        watcher.next().await.map(drop)
+        self.client.changed_since(&self.path, WatchKind::Exists, answer.zxid).await
     }
 }

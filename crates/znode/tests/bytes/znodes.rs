@@ -6,8 +6,8 @@ use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, Create, CreateMode, Credential, DecodeError, Ensure, Error,
     FencingToken, Identity, Keyless, LEVEL, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy,
-    ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term, Turn, Txn, Upgrade, ZnodeOp,
-    Zxid, decode_txn, encode_txn,
+    ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term, Turn, Txn, Upgrade, ZPath,
+    ZnodeOp, Zxid, decode_txn, encode_txn,
 };
 
 use crate::frozen::{build, bytes, hex, path};
@@ -277,8 +277,8 @@ fn limits() -> Limits {
     }
 }
 
-/// Every operation, and every part of one.
-fn samples() -> Vec<(&'static str, Txn)> {
+/// Every operation.
+fn ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
     let all_modes = vec![
         create("/", "p", CreateMode::Persistent),
         create("/", "e", CreateMode::Ephemeral),
@@ -288,7 +288,6 @@ fn samples() -> Vec<(&'static str, Txn)> {
         create("/", "t", CreateMode::PersistentTtl { ttl_ms: 5000 }),
         create("/", "ts-", CreateMode::PersistentSequentialTtl { ttl_ms: (1 << 40) - 1 }),
     ];
-    let ticket = path("/l/_c_00000000-0000-0000-0000-000000000007-lock-0000000000");
     let wish = AcquireAll {
         parts: vec![(path("/l"), LockMode::Read)],
         policy: Policy::Strict,
@@ -297,7 +296,7 @@ fn samples() -> Vec<(&'static str, Txn)> {
         lock_delay_ms: 0,
     };
     let settings = LockSettings { limit: None, closed: true, waiters_max: Some(3) };
-    let ops = vec![
+    vec![
         (
             "open",
             Op::OpenSession {
@@ -339,9 +338,14 @@ fn samples() -> Vec<(&'static str, Txn)> {
         ("revoke", Op::Revoke { path: ticket.clone(), deadline_ms: Some(70_000) }),
         ("upgrade", Op::Upgrade(Upgrade { ticket: ticket.clone(), label: "label".into() })),
         ("attach_session", Op::AttachSession { connection: 77, timeout_ms: 30_000 }),
-    ];
+    ]
+}
+
+/// Every operation, and every part of a request.
+fn samples() -> Vec<(&'static str, Txn)> {
+    let ticket = path("/l/_c_00000000-0000-0000-0000-000000000007-lock-0000000000");
     let txn = |op| Txn { time_ms: 1_763_700_000_000, request: Request::new(op) };
-    let mut samples: Vec<_> = ops.into_iter().map(|(name, op)| (name, txn(op))).collect();
+    let mut samples: Vec<_> = ops(&ticket).into_iter().map(|(name, op)| (name, txn(op))).collect();
     let mut full = txn(Op::Release { ticket });
     full.request.credential = Some(Credential { session: SessionId(300), secret_hash: [1; 16] });
     full.request.key = Some(RequestKey([2; 16]));

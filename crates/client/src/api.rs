@@ -13,13 +13,13 @@
 //! | `path.rs` | znode paths in URLs and headers |
 //! | `past.rs` | what is remembered of locks and sessions |
 //! | `client_info.rs` | who a client is, for people |
-//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `gathering.rs`, `cluster.rs` | requests and answers of the routes of that name |
+//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `group.rs`, `cluster.rs` | requests and answers of the routes of that name |
 
 mod client_info;
 mod cluster;
 mod duration;
 mod election;
-mod gathering;
+mod group;
 pub mod headers;
 mod lock;
 mod multilock;
@@ -35,7 +35,7 @@ pub use client_info::{Actor, ClientDetails, ClientInfo};
 pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, StateDigest, Version};
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
-pub use gathering::{Barrier, BarrierState, DoubleBarrier, Group, GroupMember, MemberState};
+pub use group::{Group, GroupMember};
 pub use lock::{
     BlindSpot, Contender, LockList, LockMode, LockQueue, LockSet, LockSettings, LockSummary, Permits, Released,
     RevokeRequest, Revoked, SimpleHolder, SimpleLock, Ticket, TokenCheck, WaitsFor,

@@ -1,11 +1,13 @@
 //! One client over many nodes, and all that it is made of.
 
 mod backoff;
+mod barrier;
 mod builder;
 mod call;
 mod claim;
 mod clock;
 mod connection;
+mod double_barrier;
 mod election;
 mod endpoints;
 mod environment;
@@ -13,7 +15,7 @@ mod error;
 #[cfg(test)]
 mod fake_node;
 mod fate;
-mod gathering;
+mod group;
 mod guard;
 mod holding;
 mod life;
@@ -53,11 +55,13 @@ use crate::client::connection::Approach;
 use crate::client::session::Session;
 use crate::client::transport::{Timeouts, Transport};
 
+pub use barrier::DistributedBarrier;
 pub use builder::ClientBuilder;
+pub use double_barrier::DistributedDoubleBarrier;
 pub use election::{Election, Leadership, Observer};
 pub use error::Error;
 pub use fate::Loss;
-pub use gathering::{Barrier, DoubleBarrier, Group};
+pub use group::Group;
 pub use guard::Guard;
 pub use life::SessionState;
 pub use lock::{Lock, RwLock, WithError};

@@ -36,7 +36,7 @@
 //! |---|---|
 //! | `client.rs`, `builder.rs`, `environment.rs` | [`Client`], its session, its settings |
 //! | `lock.rs`, `claim.rs`, `guard.rs`, `fate.rs` | locks, a place in a queue, a lock that is held, why it was lost |
-//! | `simple_lock.rs`, `semaphore.rs`, `multi_lock.rs`, `election.rs`, `gathering.rs` | the other recipes |
+//! | `simple_lock.rs`, `semaphore.rs`, `multi_lock.rs`, `election.rs`, `group.rs`, `barrier.rs`, `double_barrier.rs` | the other recipes |
 //! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs` | the calls |
 //! | `session.rs`, `life.rs`, `clock.rs` | heartbeats and the deadline |
 //! | `window.rs` | keeps retries within the memory of the state |
@@ -55,7 +55,7 @@ pub use crate::api::{
 };
 #[cfg(feature = "client")]
 pub use client::{
-    Barrier, Client, ClientBuilder, Create, Delete, DoubleBarrier, Election, Error, Group, Guard, Leadership, Lock,
-    Loss, MultiGuard, MultiLock, Observer, OpenedSession, RwLock, Semaphore, SessionEvent, SessionEvents, SessionState,
-    Set, SimpleLock, Transaction, WatchKind, Watcher, WithError, Znode,
+    Client, ClientBuilder, Create, Delete, DistributedBarrier, DistributedDoubleBarrier, Election, Error, Group, Guard,
+    Leadership, Lock, Loss, MultiGuard, MultiLock, Observer, OpenedSession, RwLock, Semaphore, SessionEvent,
+    SessionEvents, SessionState, Set, SimpleLock, Transaction, WatchKind, Watcher, WithError, Znode,
 };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
-use znode::{Credential, Op, ProvenOp, Request, TurnOp};
+use znode::{Credential, Op, Request};
 
 use crate::Error;
 use crate::leadership::ENDING_PART;
@@ -44,12 +44,7 @@ impl Closings {
 
 /// Who closes its session with a request, if it does that.
 pub(crate) fn closes(request: &Request) -> Option<&Credential> {
-    let closes = match &request.op {
-        Op::CloseSession { .. } => true,
-        Op::InTurn(write) => matches!(write.op, TurnOp::CloseSession),
-        Op::Proven(proven) => matches!(proven.op, ProvenOp::CloseSession { .. }),
-        _ => false,
-    };
+    let closes = matches!(request.op, Op::CloseSession { .. });
     // A session closes itself only.
     request.credential.as_ref().filter(|_| closes)
 }
@@ -58,14 +53,14 @@ pub(crate) fn closes(request: &Request) -> Option<&Credential> {
 mod tests {
     use std::time::Duration;
 
-    use znode::{Acl, Create, CreateMode, InTurn, SessionId, ZPath, ZnodeOp, encode_request};
+    use znode::{Acl, Create, CreateMode, Ensure, SessionId, Turn, ZPath, ZnodeOp, encode_request};
 
     use super::*;
     use crate::node::Node;
     use crate::propose::tests::{leader, soon};
     use crate::transport::{Answer, ProposeAnswer};
 
-    const SECRET: [u8; 32] = [7; 32];
+    const SECRET: znode::SecretHash = [7; 16];
 
     fn of(session: SessionId, op: Op) -> Request {
         Request { credential: Some(Credential { session, secret_hash: SECRET }), ..Request::new(op) }
@@ -89,7 +84,7 @@ mod tests {
             let (parent, mode) = (ZPath::root(), CreateMode::Ephemeral);
             let create = |number: usize| {
                 let (name, data, acl) = (format!("{session}-{multi}-{number}"), Vec::new(), Acl::open());
-                ZnodeOp::Create(Create { parent: parent.clone(), name, data, mode, acl })
+                ZnodeOp::Create(Create { parent: parent.clone(), name, data, mode, acl, ensure: Ensure::New })
             };
             let made = node.propose(of(session, Op::Multi((0..128).map(create).collect())), soon()).await.unwrap();
             assert!(made.reply.is_ok(), "{made:?}");
@@ -100,11 +95,9 @@ mod tests {
     #[test]
     fn a_close_is_known_through_every_door() {
         let session = SessionId(3);
-        let in_turn = InTurn { connection: 1, turn: 1, identities: Vec::new(), op: TurnOp::CloseSession };
-        let close = || Op::CloseSession { session };
-        let identity = znode::Identity { scheme: "digest".into(), id: "bob".into() };
-        for op in [close(), close().proven_by(vec![identity]), Op::InTurn(in_turn)] {
-            assert_eq!(closes(&of(session, op)), Some(&Credential { session, secret_hash: SECRET }));
+        let turn = Some(Turn { connection: 1, number: 1 });
+        for request in [close(session), Request { turn, ..close(session) }] {
+            assert_eq!(closes(&request), Some(&Credential { session, secret_hash: SECRET }));
         }
         let delete = ZnodeOp::Delete { path: ZPath::root(), version: -1 };
         assert_eq!(closes(&of(session, Op::Znode(delete))), None);
@@ -125,7 +118,7 @@ mod tests {
         assert!(matches!(of_peer, Answer::Propose(ProposeAnswer::Unavailable { .. })), "{of_peer:?}");
         assert!(is_open(large), "nothing was proposed");
         // Without the secret it takes no room from the session itself, and no time.
-        let stranger = Credential { session: large, secret_hash: [8; 32] };
+        let stranger = Credential { session: large, secret_hash: [8; 16] };
         let stranger = Request { credential: Some(stranger), ..close(large) };
         let refused = node.propose(stranger, soon()).await.unwrap();
         assert_eq!(refused.reply.unwrap_err().error, znode::Error::AuthFailed);

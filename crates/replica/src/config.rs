@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use znode::Limits;
-use znode::lock::LockLimits;
 
 use crate::StartError;
 
@@ -51,8 +50,6 @@ pub struct Config {
     pub log_entries_kept: u64,
     /// Bounds of the state. The leader proposes them when the replicated ones differ.
     pub limits: Limits,
-    /// Bounds of what is remembered about locks; the same holds for them.
-    pub lock_limits: LockLimits,
     /// Proposals of this node on their way at once, forwarded ones of peers counted apart. Beyond: `Unavailable`.
     pub proposals_max: usize,
     /// The same in bytes of entries.
@@ -114,7 +111,6 @@ impl Default for Config {
             snapshot_log_bytes: 256 << 20,
             log_entries_kept: 20_000,
             limits: Limits::default(),
-            lock_limits: LockLimits::default(),
             proposals_max: 4_096,
             proposal_bytes_max: 64 << 20,
             reads_max: 16_384,

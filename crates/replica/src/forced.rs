@@ -9,10 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use znode::lock::{self, LockStatus, Naming, PastTicket};
-use znode::{
-    Actor, Applied, InTurn, Kind, Op, Proven, ProvenOp, ReapCandidate, Reply, Request, SessionId, State, TurnOp, ZPath,
-    ZnodeOp, Zxid,
-};
+use znode::{Actor, Applied, Kind, Op, ReapCandidate, Reply, Request, SessionId, State, ZPath, ZnodeOp, Zxid};
 
 /// Lines in [`PAUSE`]. More are counted, and the next line says how many there were.
 const LINES_MAX: u32 = 20;
@@ -69,14 +66,9 @@ impl Suspect {
     /// Nothing for nearly all entries.
     pub(crate) fn of(state: &State, request: &Request) -> Option<Suspect> {
         match &request.op {
-            Op::Znode(op)
-            | Op::Proven(Proven { op: ProvenOp::Znode(op), .. })
-            | Op::InTurn(InTurn { op: TurnOp::Znode(op), .. }) => Suspect::deletes(state, request, slice::from_ref(op)),
-            Op::Multi(ops)
-            | Op::Proven(Proven { op: ProvenOp::Multi(ops), .. })
-            | Op::InTurn(InTurn { op: TurnOp::Multi(ops), .. }) => Suspect::deletes(state, request, ops),
-            Op::Revoke { path, deadline_ms }
-            | Op::Proven(Proven { op: ProvenOp::Revoke { path, deadline_ms }, .. }) => {
+            Op::Znode(op) => Suspect::deletes(state, request, slice::from_ref(op)),
+            Op::Multi(ops) => Suspect::deletes(state, request, ops),
+            Op::Revoke { path, deadline_ms } => {
                 let (own, waited) = (session_of(request), waits(state, path));
                 Some(Suspect::Revokes { deadline_ms: *deadline_ms, own, waited })
             }
@@ -283,8 +275,8 @@ fn message(how: How, waited: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use znode::{
-        Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Idempotency, Identity, LockMode,
-        LogPosition, RequestKey, Term, Txn,
+        Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, Identity, LockMode, LogPosition,
+        RequestKey, Term, Txn,
     };
 
     use super::*;
@@ -311,7 +303,7 @@ mod tests {
         }
 
         fn open(&mut self, label: &str) -> Credential {
-            let secret_hash = [7; 32];
+            let secret_hash = [7; 16];
             let client = ClientInfo { address: Some([192, 0, 2, 7].into()), ..ClientInfo::default() };
             let op = Op::OpenSession { secret_hash, timeout_ms: 60_000, label: label.into(), address: None, client };
             let Reply::SessionOpened { session, .. } = self.apply(Request::new(op)) else { panic!("not opened") };
@@ -326,14 +318,13 @@ mod tests {
                 owner: String::new(),
                 label: String::new(),
                 lock_delay_ms: 0,
-                attempt: Attempt(1),
+                priority: 0,
                 keyless: None,
             };
             let mut key = [0; 16];
             key[..8].copy_from_slice(&self.zxid.to_le_bytes());
-            let idempotency = Some(Idempotency { key: RequestKey(key), fingerprint: [0; 16] });
-            let op = Op::Acquire(acquire);
-            let request = Request { credential: Some(credential), idempotency, ..Request::new(op) };
+            let (key, attempt) = (Some(RequestKey(key)), Attempt(1));
+            let request = Request { key, attempt, ..Request::of(credential, Op::Acquire(acquire)) };
             let Reply::Acquired { ticket, .. } = self.apply(request) else { panic!("no ticket") };
             ticket
         }
@@ -357,7 +348,7 @@ mod tests {
 
         let ticket = scene.acquire(holder);
         let identities = vec![Identity { scheme: "digest".into(), id: "ann:c2VjcmV0".into() }];
-        scene.ask(admin, Op::Multi(vec![delete(&ticket)]).proven_by(identities));
+        scene.apply(Request { identities, ..Request::of(admin, Op::Multi(vec![delete(&ticket)])) });
         let client = ClientInfo { address: Some([192, 0, 2, 7].into()), ..ClientInfo::default() };
         let (label, identity) = ("cleaner".to_owned(), "digest:ann".to_owned());
         let by = Actor { session: Some(admin.session), label, identity, client };
@@ -393,7 +384,7 @@ mod tests {
     /// Of its own making, as a client of ZooKeeper.
     fn make(scene: &mut Scene, credential: Credential, parent: &ZPath, name: &str) -> ZPath {
         let (parent, name, mode) = (parent.clone(), name.to_owned(), CreateMode::EphemeralSequential);
-        let create = Create { parent, name, data: Vec::new(), mode, acl: Acl::open() };
+        let create = Create { parent, name, data: Vec::new(), mode, acl: Acl::open(), ensure: Ensure::New };
         let request = Request { credential: Some(credential), ..Request::new(Op::Znode(ZnodeOp::Create(create))) };
         let Reply::Created { path, .. } = scene.apply(request) else { panic!("no znode") };
         path

@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn a_heartbeat_stands_for_the_same_one_and_not_for_a_strangers() {
-        let own = Credential { session: SessionId(1), secret_hash: [1; 32] };
-        let stranger = Credential { secret_hash: [2; 32], ..own };
+        let own = Credential { session: SessionId(1), secret_hash: [1; 16] };
+        let stranger = Credential { secret_hash: [2; 16], ..own };
         let waiter = || Some(oneshot::channel().0);
         let batch = [(stranger, None), (own, None), (own, None), (own, waiter()), (stranger, None), (own, waiter())];
         let batch = batch.into_iter().map(|(credential, waiter)| Heartbeat { credential, waiter }).collect();

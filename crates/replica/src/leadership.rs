@@ -70,7 +70,6 @@ enum Duty {
     },
     Reap,
     SetLimits,
-    SetLockLimits,
 }
 
 /// Sessions that end at a time remove together no more than this part of what one entry may: those that are applied one after
@@ -177,9 +176,6 @@ impl Node {
         if !busy.contains(&Duty::SetLimits) && *state.limits() != self.config.limits {
             duties.push(Duty::SetLimits);
         }
-        if !busy.contains(&Duty::SetLockLimits) && *state.lock_limits() != self.config.lock_limits {
-            duties.push(Duty::SetLockLimits);
-        }
         duties
     }
 
@@ -225,9 +221,6 @@ impl Node {
             }
             Duty::SetLimits => {
                 self.propose_as_duty(Op::SetLimits(self.config.limits.clone())).await;
-            }
-            Duty::SetLockLimits => {
-                self.propose_as_duty(Op::SetLockLimits(self.config.lock_limits.clone())).await;
             }
         }
         duty
@@ -301,7 +294,7 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
 
 #[cfg(test)]
 mod tests {
-    use znode::{Acl, Create, CreateMode, Limits, LogPosition, Txn, ZPath, ZnodeOp, Zxid};
+    use znode::{Acl, Create, CreateMode, Ensure, Limits, LogPosition, Txn, ZPath, ZnodeOp, Zxid};
 
     use super::*;
     use crate::propose::tests::{leader, soon};
@@ -316,7 +309,7 @@ mod tests {
             SessionId(zxid.0)
         };
         let sessions = counts.map(|count| {
-            let secret_hash = [0; 32];
+            let secret_hash = [0; 16];
             let open = Op::OpenSession {
                 secret_hash,
                 timeout_ms: 10_000,
@@ -327,7 +320,8 @@ mod tests {
             let session = apply(Request::new(open));
             for number in 0..count {
                 let (parent, name, data) = (ZPath::root(), format!("{session}-{number}"), Vec::new());
-                let create = Create { parent, name, data, mode: CreateMode::Ephemeral, acl: Acl::open() };
+                let create =
+                    Create { parent, name, data, mode: CreateMode::Ephemeral, acl: Acl::open(), ensure: Ensure::New };
                 let credential = Some(Credential { session, secret_hash });
                 apply(Request { credential, ..Request::new(Op::Znode(ZnodeOp::Create(create))) });
             }
@@ -358,7 +352,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
         let data_dir = tempfile::TempDir::new().unwrap();
         let node = runtime.block_on(leader(&data_dir));
-        let (secret_hash, label) = ([7; 32], String::new());
+        let (secret_hash, label) = ([7; 16], String::new());
         let open = Request::new(Op::OpenSession {
             secret_hash,
             timeout_ms: 60_000,

@@ -26,7 +26,6 @@
 //!
 //! propose.rs          writes
 //! decoded.rs          entries that were read as they came
-//! leaders_own.rs      the entries that only a leader proposes
 //! entry_clock.rs      the time on entries
 //! budget.rs           how much may be under way
 //! tries.rs            trying again, without hurry
@@ -87,7 +86,6 @@ mod formation;
 mod found;
 mod heartbeats;
 mod housekeeping;
-mod leaders_own;
 mod leadership;
 mod network;
 mod node;
@@ -125,7 +123,7 @@ pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use observer::{Observer, Observing};
 #[cfg(feature = "planted")]
 pub use planted::{Planted, plant, plant_everywhere};
-pub use replica::{Consistency, Replica, Touch, idempotency};
+pub use replica::{Consistency, Replica, Touch};
 pub use seldom::Seldom;
 pub use status::{Leader, NodeStatus, Readiness, Role, SnapshotStatus};
 pub use tally::{Counts, Entrance, RequestEnd};

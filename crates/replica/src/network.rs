@@ -5,10 +5,11 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::base::{BoxFuture, BoxStream};
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::RPCOption;
@@ -16,7 +17,8 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderError,
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use openraft::type_config::alias::WatchReceiverOf;
+use openraft::{OptionalSend, RaftMetrics, RaftNetworkFactory, RaftNetworkV2};
 use storage::{LogId, Member, Snapshot, TypeConfig, Vote};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -86,10 +88,28 @@ impl Unsent {
     }
 }
 
+/// Up to where this node's log is purged, as Raft tells. Nothing before Raft runs.
+#[derive(Clone, Default)]
+pub(crate) struct Purged(Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>);
+
+impl Purged {
+    /// Raft runs.
+    pub(crate) fn told_by(&self, metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>) {
+        let _ = self.0.set(metrics);
+    }
+
+    /// Whether a follower that has no more than this needs an entry that is gone.
+    pub(crate) fn is_needed_behind(&self, prev: Option<LogId>) -> bool {
+        let purged = self.0.get().and_then(|metrics| metrics.borrow_watched().purged);
+        purged.is_some_and(|purged| prev.is_none_or(|prev| prev.index < purged.index))
+    }
+}
+
 /// All peers of this node. Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct Peers {
     by_id: Arc<BTreeMap<u64, Arc<Peer>>>,
+    pub(crate) purged: Purged,
     silence: Duration,
     /// Told each time a peer has taken a frame as a follower.
     noted: Arc<Notify>,
@@ -102,7 +122,7 @@ impl Peers {
         let noted = Arc::default();
         let peer = |member| Arc::new(Peer::new(identity, member, silence, stop, &noted));
         let by_id = Arc::new(others.map(|member| (member.id, peer(member))).collect());
-        Peers { by_id, silence, noted }
+        Peers { by_id, purged: Purged::default(), silence, noted }
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Peer>> {
@@ -162,7 +182,7 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
 
     async fn new_client(&mut self, target: u64, _node: &Member) -> Network {
         let peer = self.get(target).cloned();
-        Network { to: target, peer, silence: self.silence, line: None }
+        Network { to: target, peer, purged: self.purged.clone(), silence: self.silence, line: None }
     }
 }
 
@@ -172,6 +192,7 @@ pub(crate) struct Network {
     to: u64,
     /// `None` for a node that the configuration does not name.
     peer: Option<Arc<Peer>>,
+    purged: Purged,
     silence: Duration,
     line: Option<AppendLine>,
 }
@@ -206,6 +227,27 @@ impl Network {
         self.line.as_ref().is_some_and(|line| !line.is_silent(self.silence))
     }
 
+    /// Replication, with `purged`, or one heartbeat.
+    async fn append<'s, S>(
+        &'s mut self,
+        input: S,
+        purged: Option<Purged>,
+    ) -> Result<AppendResults<'s>, RPCError<TypeConfig>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        // Raft bounds a heartbeat by its interval, and its task sees to it; entries may wait for a slow disk, so a connection
+        // counts as lost when the peer says nothing at all for `silence`.
+        let silence = self.silence;
+        let mut input = input.peekable();
+        // Raft's pauses after errors are in its requests: who connects before it has one tries without a pause.
+        if !self.has_line() && Pin::new(&mut input).peek().await.is_none() {
+            return Ok(Box::pin(futures_util::stream::empty()) as AppendResults<'s>);
+        }
+        let line = self.line().await?;
+        Ok(Box::pin(AppendStream::new(line, input, silence, purged)) as AppendResults<'s>)
+    }
+
     /// The append connection, opened anew when there is none or when it has been silent too long.
     async fn line(&mut self) -> Result<&mut Option<AppendLine>, RPCError<TypeConfig>> {
         if !self.has_line() {
@@ -225,10 +267,10 @@ impl RaftNetworkV2<TypeConfig> for Network {
     async fn append_entries(
         &mut self,
         request: AppendEntriesRequest<TypeConfig>,
-        option: RPCOption,
+        _option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
         let input = Box::pin(futures_util::stream::once(async { request }));
-        let mut results = self.stream_append(input, option).await?;
+        let mut results = self.append(input, None).await?;
         match results.next().await {
             Some(result) => Ok(result?.into()),
             None => Err(unreachable("the connection was closed".into())),
@@ -243,18 +285,8 @@ impl RaftNetworkV2<TypeConfig> for Network {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        // The option's time is one heartbeat interval. That bounds a heartbeat, and its task sees to it; entries may
-        // wait for a slow disk, so a connection counts as lost when the peer says nothing at all for `silence`.
-        Box::pin(async move {
-            let silence = self.silence;
-            let mut input = input.peekable();
-            // Raft's pauses after errors are in its requests: who connects before it has one tries without a pause.
-            if !self.has_line() && Pin::new(&mut input).peek().await.is_none() {
-                return Ok(Box::pin(futures_util::stream::empty()) as AppendResults<'s>);
-            }
-            let line = self.line().await?;
-            Ok(Box::pin(AppendStream::new(line, input, silence)) as AppendResults<'s>)
-        })
+        let purged = self.purged.clone();
+        Box::pin(self.append(input, Some(purged)))
     }
 
     async fn vote(

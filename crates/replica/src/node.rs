@@ -169,6 +169,7 @@ impl Node {
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;
+        peers.purged.told_by(raft.metrics());
         let (heartbeats, heartbeats_queue) = mpsc::channel(config.reads_max);
         let (indexes, indexes_queue) = mpsc::channel(config.reads_max);
         let node = Arc::new(Node {

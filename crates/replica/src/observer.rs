@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use znode::{InTurn, Recorded, SessionId, State};
+use znode::{Recorded, SessionId, State, Turn};
 
 /// Hears of everything that this node applies, in order, and before anybody can read it. So who tells clients of events
 /// here has told them before any answer shows them the change.
@@ -26,7 +26,7 @@ pub trait Observer: Send + Sync {
 /// An [`Observer`] while the state changes.
 pub trait Observing {
     /// Whether the state right behind this write, which is about to be published with others, is wanted by itself.
-    fn wants(&self, _session: SessionId, _write: &InTurn) -> bool {
+    fn wants(&self, _session: SessionId, _turn: &Turn) -> bool {
         false
     }
 

@@ -113,16 +113,16 @@ mod on {
                     *permits -= 1;
                 }
             }
-            Op::AcquireAll(wish) | Op::AcquireAllAs { wish, .. } if is(Planted::SharedPart) => {
+            Op::AcquireAll(wish) if is(Planted::SharedPart) => {
                 if let Some((_, mode)) = wish.parts.last_mut() {
                     *mode = LockMode::Read;
                 }
             }
             Op::Upgrade(upgrade) if is(Planted::UpgradeReads) => {
-                let (owner, attempt) = (String::new(), upgrade.attempt);
-                let (mode, label, lock_delay_ms) = (LockMode::Read, upgrade.label.clone(), 0);
+                let (mode, owner, label) = (LockMode::Read, String::new(), upgrade.label.clone());
                 if let Some(lock) = upgrade.ticket.parent() {
-                    *op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, attempt, keyless: None });
+                    let (lock_delay_ms, priority, keyless) = (0, 0, None);
+                    *op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, priority, keyless });
                 }
             }
             Op::Revoke { deadline_ms: Some(deadline_ms), .. } if is(Planted::LateDeadline) && *deadline_ms > 0 => {

@@ -9,23 +9,20 @@ use openraft::raft::ClientWriteResult;
 use storage::{Command, Responder, TypeConfig};
 use tokio::time::{Instant, sleep, timeout_at};
 use znode::{
-    Acl, Acquire, AcquireAll, Applied, BYTES_MAX, DecodeError, Identity, Op, ProvenOp, ReleaseHeld, Request, SessionId,
-    TurnOp, Txn, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
+    Applied, Asker, BYTES_MAX, DecodeError, Op, Request, Txn, Zxid, decode_request, decode_txn, encode_request,
+    encode_txn,
 };
 
 use crate::Error;
 use crate::budget::Place;
 use crate::closings::closes;
 use crate::disk_watch::STALLED;
-use crate::leaders_own::is_leaders_own;
 use crate::node::Node;
 use crate::planted;
 use crate::state_machine::Proposed;
 use crate::transport::{Answer, Ask, ChannelError, ProposeAnswer};
 use crate::tries::Tries;
 
-/// Beside the encoded operation: names, the credential and so on. Only for the budget.
-const REQUEST_BYTES: usize = 256;
 /// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory, which is what a
 /// reader bounds.
 const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
@@ -48,7 +45,7 @@ impl Node {
     /// See [`crate::Replica::propose`].
     pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
         planted::distort(&mut request.op);
-        let bytes = request_bytes(&request);
+        let bytes = request.bytes();
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {
             return Err(Error::unavailable("too many writes under way on this node"));
@@ -99,7 +96,9 @@ impl Node {
             Some(place) => match self.writable() {
                 Err(error) => error,
                 Ok(()) => match decode_request(request) {
-                    Ok(request) if is_leaders_own(&request.op) => Error::Refused(znode::Error::BadArguments),
+                    Ok(request) if request.op.row().asker == Asker::Leader => {
+                        Error::Refused(znode::Error::BadArguments)
+                    }
                     Ok(request) => return self.propose_as_leader(request, place, deadline).await,
                     Err(error) => Error::unavailable(format!("the leader cannot read the request: {error}")),
                 },
@@ -227,9 +226,7 @@ impl Node {
     /// is applied.
     fn check_cost(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
-            Op::Multi(_) | Op::Proven(_) | Op::Revoke { .. } => {
-                self.view.state().check_cost(request).map_err(Error::Refused)
-            }
+            Op::Multi(_) | Op::Revoke { .. } => self.view.state().check_cost(request).map_err(Error::Refused),
             _ => Ok(()),
         }
     }
@@ -278,96 +275,6 @@ fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> 
     bytes.len() <= SURELY_READABLE_BYTES || (bytes.len() <= BYTES_MAX && decode(bytes).is_ok())
 }
 
-/// About as many bytes as the request takes up.
-fn request_bytes(request: &Request) -> usize {
-    REQUEST_BYTES + op_bytes(&request.op)
-}
-
-/// All that a client can make long.
-fn op_bytes(op: &Op) -> usize {
-    let path = |path: &ZPath| path.as_str().len();
-    match op {
-        Op::Znode(op) => znode_bytes(op),
-        Op::Multi(ops) => multi_bytes(ops),
-        Op::SetAcl { path: at, acl, .. } => path(at) + acl_bytes(acl),
-        Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } => acquire_bytes(acquire),
-        Op::AcquireAll(all) => acquire_all_bytes(all),
-        Op::AcquireAllAs { wish, owner } => acquire_all_bytes(wish) + owner.len(),
-        Op::Upgrade(upgrade) => path(&upgrade.ticket) + upgrade.label.len(),
-        Op::Release { ticket } | Op::Withdraw { ticket, .. } => path(ticket),
-        Op::HandOver { ticket, to } => path(ticket) + path(to),
-        Op::Revoke { path: at, .. } | Op::SetLock { lock: at, .. } => path(at),
-        Op::OpenSession { label, client, .. } => label.len() + client.host.len() + client.program.len(),
-        Op::ReleaseHeld(of) => release_held_bytes(of),
-        Op::InTurn(write) => identity_bytes(&write.identities) + turn_bytes(&write.op),
-        Op::Proven(proven) => identity_bytes(&proven.identities) + proven_bytes(&proven.op),
-        Op::Reap { candidates } => candidates.len() * REQUEST_BYTES,
-        Op::ExpireSessions { sessions, .. } => sessions.len() * size_of::<SessionId>(),
-        Op::CloseSession { .. } | Op::AttachSession { .. } | Op::SetLimits(_) | Op::SetLockLimits(_) => 0,
-    }
-}
-
-fn release_held_bytes(of: &ReleaseHeld) -> usize {
-    of.lock.as_str().len() + of.owner.as_ref().map_or(0, String::len)
-}
-
-fn turn_bytes(op: &TurnOp) -> usize {
-    match op {
-        TurnOp::Znode(op) => znode_bytes(op),
-        TurnOp::Multi(ops) => multi_bytes(ops),
-        TurnOp::SetAcl { path, acl, .. } => path.as_str().len() + acl_bytes(acl),
-        TurnOp::CloseSession => 0,
-    }
-}
-
-fn proven_bytes(op: &ProvenOp) -> usize {
-    match op {
-        ProvenOp::Znode(op) => znode_bytes(op),
-        ProvenOp::Multi(ops) => multi_bytes(ops),
-        ProvenOp::SetAcl { path, acl, .. } => path.as_str().len() + acl_bytes(acl),
-        ProvenOp::Acquire { acquire, .. } => acquire_bytes(acquire),
-        ProvenOp::AcquireAll(all) => acquire_all_bytes(all),
-        ProvenOp::AcquireAllAs { wish, owner } => acquire_all_bytes(wish) + owner.len(),
-        ProvenOp::Upgrade(upgrade) => upgrade.ticket.as_str().len() + upgrade.label.len(),
-        ProvenOp::SetLock { lock: path, .. } | ProvenOp::Revoke { path, .. } | ProvenOp::Release { ticket: path } => {
-            path.as_str().len()
-        }
-        ProvenOp::ReleaseHeld(of) => release_held_bytes(of),
-        ProvenOp::HandOver { ticket, to } => ticket.as_str().len() + to.as_str().len(),
-        ProvenOp::CloseSession { .. } => 0,
-    }
-}
-
-fn acquire_bytes(acquire: &Acquire) -> usize {
-    acquire.lock.as_str().len() + acquire.label.len() + acquire.owner.len()
-}
-
-fn acquire_all_bytes(all: &AcquireAll) -> usize {
-    all.label.len() + all.parts.iter().map(|(lock, _)| REQUEST_BYTES + lock.as_str().len()).sum::<usize>()
-}
-
-fn multi_bytes(ops: &[ZnodeOp]) -> usize {
-    ops.iter().map(|op| REQUEST_BYTES + znode_bytes(op)).sum()
-}
-
-fn znode_bytes(op: &ZnodeOp) -> usize {
-    match op {
-        ZnodeOp::Create(create) => {
-            create.data.len() + create.parent.as_str().len() + create.name.len() + acl_bytes(&create.acl)
-        }
-        ZnodeOp::SetData { path, data, .. } => data.len() + path.as_str().len(),
-        ZnodeOp::Delete { path, .. } | ZnodeOp::Check { path, .. } => path.as_str().len(),
-    }
-}
-
-fn acl_bytes(acl: &[Acl]) -> usize {
-    acl.iter().map(|entry| size_of::<Acl>() + entry.scheme.len() + entry.id.len()).sum()
-}
-
-fn identity_bytes(identities: &[Identity]) -> usize {
-    identities.iter().map(|one| size_of::<Identity>() + one.scheme.len() + one.id.len()).sum()
-}
-
 impl From<Error> for ProposeAnswer {
     fn from(error: Error) -> Self {
         match error {
@@ -384,29 +291,10 @@ pub(crate) mod tests {
 
     use futures_util::FutureExt;
     use tokio::task::yield_now;
-    use znode::{Create, CreateMode, InTurn};
+    use znode::{Acl, Create, CreateMode, Ensure, ZPath, ZnodeOp};
 
     use super::*;
     use crate::{Config, Member};
-
-    /// What is bounded by its bytes must count them, whichever door it comes through.
-    #[test]
-    fn the_bytes_of_every_door_count() {
-        let (path, data) = (ZPath::root(), vec![0; 1 << 20]);
-        let set = || ZnodeOp::SetData { path: path.clone(), data: data.clone(), version: -1 };
-        let in_turn = |op| Op::InTurn(InTurn { connection: 0, turn: 1, identities: Vec::new(), op });
-        let long = ZPath::parse(&format!("/{}", "x".repeat(1 << 20))).unwrap();
-        let all = [
-            Op::Znode(set()),
-            Op::Multi(vec![set()]),
-            in_turn(TurnOp::Znode(set())),
-            in_turn(TurnOp::Multi(vec![set()])),
-            Op::Release { ticket: long },
-        ];
-        for op in all {
-            assert!(request_bytes(&Request::new(op)) >= 1 << 20);
-        }
-    }
 
     pub(crate) fn soon() -> Instant {
         Instant::now() + Duration::from_secs(30)
@@ -414,7 +302,14 @@ pub(crate) mod tests {
 
     fn create(name: &str) -> Request {
         let (parent, acl) = (ZPath::root(), Acl::open());
-        let create = Create { parent, name: name.into(), data: Vec::new(), mode: CreateMode::Persistent, acl };
+        let create = Create {
+            parent,
+            name: name.into(),
+            data: Vec::new(),
+            mode: CreateMode::Persistent,
+            acl,
+            ensure: Ensure::New,
+        };
         Request::new(Op::Znode(ZnodeOp::Create(create)))
     }
 

@@ -42,7 +42,7 @@ impl QuotaLog {
 
 #[cfg(test)]
 mod tests {
-    use znode::{Acl, Create, CreateMode, LogPosition, Op, Request, Term, Txn, ZnodeOp, Zxid};
+    use znode::{Acl, Create, CreateMode, Ensure, LogPosition, Op, Request, Term, Txn, ZnodeOp, Zxid};
 
     use super::*;
 
@@ -70,7 +70,14 @@ mod tests {
 
         fn create(&mut self, parent: &str, name: &str, data: &str) {
             let (parent, name, data) = (ZPath::parse(parent).unwrap(), name.to_owned(), data.as_bytes().to_vec());
-            self.apply(ZnodeOp::Create(Create { parent, name, data, mode: CreateMode::Persistent, acl: Acl::open() }));
+            self.apply(ZnodeOp::Create(Create {
+                parent,
+                name,
+                data,
+                mode: CreateMode::Persistent,
+                acl: Acl::open(),
+                ensure: Ensure::New,
+            }));
         }
 
         /// The subtree of this name may have nothing.

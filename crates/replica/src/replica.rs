@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
-use znode::{
-    Applied, Credential, Idempotency, Identity, Request, RequestKey, SessionId, State, Zxid, fingerprint_bytes,
-};
+use znode::{Applied, Credential, Identity, Request, SessionId, State, Zxid};
 
 use crate::node::Node;
 use crate::{
@@ -48,13 +46,6 @@ impl std::fmt::Debug for Replica {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Replica({})", self.node.config.node_id)
     }
-}
-
-/// Marks a request for retries: the key, and a fingerprint of what is asked.
-pub fn idempotency(key: RequestKey, request: &Request) -> Idempotency {
-    let hash: [u8; 32] = Sha256::digest(fingerprint_bytes(request)).into();
-    let (fingerprint, _) = hash.split_first_chunk::<16>().expect("a SHA-256 has 32 bytes");
-    Idempotency { key, fingerprint: *fingerprint }
 }
 
 impl Replica {

@@ -298,7 +298,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use storage::memory::MemoryDisk;
-    use znode::{Acl, Create, CreateMode, Limits, Request, ZPath, ZnodeOp};
+    use znode::{Acl, Create, CreateMode, Ensure, Limits, Request, ZPath, ZnodeOp};
 
     use super::*;
     use crate::view::ViewLimits;
@@ -318,7 +318,7 @@ mod tests {
         let (mut machine, _) = machine();
         let create = |name: String| {
             let (parent, data, acl) = (ZPath::root(), Vec::new(), Acl::open());
-            ZnodeOp::Create(Create { parent, name, data, mode: CreateMode::Persistent, acl })
+            ZnodeOp::Create(Create { parent, name, data, mode: CreateMode::Persistent, acl, ensure: Ensure::New })
         };
         let entry = |index: u64, count: usize| {
             let creates = (0..count).map(|number| create(format!("{index}-{number}")));

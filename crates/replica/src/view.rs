@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-use znode::{Identity, Op, Recorded, Request, State, Zxid};
+use znode::{Identity, Recorded, Request, State, Zxid};
 
 use crate::event_ring::{EventRing, Found};
 use crate::observer::Observer;
@@ -100,8 +100,8 @@ impl View {
         let observers: Vec<_> = guarded.observers().collect();
         let observing: Vec<_> = observers.iter().map(|observer| observer.before_change()).collect();
         let wanted = |request: &Request| {
-            let (Some(credential), Op::InTurn(write)) = (&request.credential, &request.op) else { return false };
-            observing.iter().any(|observing| observing.wants(credential.session, write))
+            let (Some(credential), Some(turn)) = (&request.credential, &request.turn) else { return false };
+            observing.iter().any(|observing| observing.wants(credential.session, turn))
         };
         let mut state = self.state.write().expect(NOT_HALF_CHANGED);
         let events = change(Arc::make_mut(&mut state), &wanted);

@@ -49,7 +49,7 @@ async fn a_silent_session_is_expired_with_its_ephemerals_and_a_heard_one_lives()
     assert!(node.state().node(&path("/e")).is_none());
     assert!(node.state().session(heard.session).is_some());
     assert_eq!(node.touch(silent, soon()).await, Err(Error::Refused(znode::Error::SessionExpired)));
-    let stranger = Credential { secret_hash: [0; 32], ..heard };
+    let stranger = Credential { secret_hash: [0; 16], ..heard };
     assert_eq!(node.touch(stranger, soon()).await, Err(Error::Refused(znode::Error::AuthFailed)));
     ensemble.stop_all().await;
 }
@@ -77,7 +77,7 @@ async fn a_stranger_without_the_secret_silences_nobody() {
     limits_in_force(&ensemble).await;
     let node = ensemble.node(ensemble.follower().await);
     let session = open_session(node, 4_000).await;
-    let stranger = Credential { secret_hash: [0; 32], ..session };
+    let stranger = Credential { secret_hash: [0; 16], ..session };
     let opened = Instant::now();
     eventually("two timeouts have passed", || {
         [stranger, session].iter().for_each(|credential| node.touch_soon(*credential));

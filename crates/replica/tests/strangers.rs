@@ -15,7 +15,6 @@ use stranger::{
     APPEND, Append, CONTROL, FORWARD, Hello, SNAPSHOT, Stranger, ask_vote, blank, entry, frame, id, leader_vote,
 };
 use tokio::time::timeout;
-use znode::lock::LockLimits;
 use znode::{Limits, Op, Request, Term, encode_request};
 
 fn patient(config: &mut Config) {
@@ -241,7 +240,6 @@ async fn what_only_the_leader_itself_proposes_is_refused_when_a_peer_passes_it_o
         Op::ExpireSessions { sessions: vec![session], term: Term(scene.term) },
         Op::Reap { candidates: Vec::new() },
         Op::SetLimits(Limits { znodes_max: 1, ..limits.clone() }),
-        Op::SetLockLimits(LockLimits::default()),
     ];
     let (from, to) = (scene.follower as u64 + 1, scene.leader as u64 + 1);
     let mut stranger = Stranger::posing(scene.ensemble.addr(scene.leader), from, to, FORWARD).await;

@@ -3,7 +3,6 @@
 use znode::{Credential, Error, Identity, State, ZPath, Znode};
 
 use crate::call::Call;
-use crate::own_znode::owner;
 use crate::problem::Problem;
 use crate::znodes::node;
 
@@ -36,7 +35,7 @@ pub(crate) fn shown_name(identities: &[Identity], state: &State, path: &ZPath) -
 /// The credential of the request's session, if it owns the znode and has proven to be itself.
 pub(crate) fn own_credential(call: &Call, state: &State, path: &ZPath) -> Option<Credential> {
     let credential = call.caller.credential?;
-    let own = owner(state, path) == Some(credential.session) && state.authenticate(&credential).is_ok();
+    let own = state.owner_of(path) == Some(credential.session) && state.authenticate(&credential).is_ok();
     own.then_some(credential)
 }
 

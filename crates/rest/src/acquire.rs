@@ -105,7 +105,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
-    let request = call.request(wish.op);
+    let request = znode::Request { attempt, ..call.request(wish.op) };
     let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
     if wish.keep {
         waiter.stay();
@@ -148,14 +148,13 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
     let label = query.take("label")?.unwrap_or_default();
     let keep = query.flag("keep")?;
-    let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
-    let attempt = Attempt(attempt);
+    let attempt = new_attempt()?;
     // An election has no upgrade.
     if let Some(reader) = if mode.is_none() { query.take("upgrade")? } else { None } {
         // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
         std::mem::take(query).finish()?;
         let texts = [("label", label.len()), ("owner", 0)];
-        let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label, attempt });
+        let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label });
         return Ok(Wish { op, lock, attempt, wait_ms, keep, texts });
     }
     let mode = mode.map_or_else(|| words::take_lock_mode(query), Ok)?;
@@ -167,9 +166,15 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
     std::mem::take(query).finish()?;
     let texts = [("label", label.len()), ("owner", owner.len())];
-    let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt, keyless };
-    let op = if priority == 0 { Op::Acquire(acquire) } else { Op::AcquireUrgent { acquire, priority } };
+    let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority, keyless };
+    let op = Op::Acquire(acquire);
     Ok(Wish { op, lock, attempt, wait_ms, keep, texts })
+}
+
+/// A try that no other has the number of; 0 is none.
+pub(crate) fn new_attempt() -> Result<Attempt, Problem> {
+    let drawn = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
+    Ok(Attempt(drawn.max(1)))
 }
 
 /// What an acquire does about earlier ones of its session, if nothing tells its retries from it.

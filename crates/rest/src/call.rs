@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use zlock_client::api::ProblemType;
-use znode::{Acl, Error, Identity, LockGuard, Op, Reply, State, ZPath, ZnodeOp, Zxid};
+use znode::{Acl, Error, Identity, Op, Reply, State, ZPath, ZnodeOp, Zxid};
 
 use crate::bodies::{Broken, Room};
 use crate::caller::{Arrival, Caller};
@@ -117,6 +117,12 @@ impl Call {
         Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
     }
 
+    /// The state with what the log has answered at `zxid`: to tell of it, or to wait from there.
+    pub(crate) async fn state_with(&self, zxid: Zxid) -> Result<Arc<State>, Problem> {
+        let consistency = Consistency::Local { min_zxid: zxid };
+        Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
+    }
+
     /// The body, bounded in bytes and time. The room is for as long as the body, or what became of it, is kept.
     pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, Room), Problem> {
         let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
@@ -212,33 +218,15 @@ impl Call {
 
     /// The request that the headers and `op` make.
     pub(crate) fn request(&self, op: Op) -> znode::Request {
-        self.request_guarded(op, self.caller.guard.clone())
-    }
-
-    fn request_guarded(&self, op: Op, guard: Option<LockGuard>) -> znode::Request {
-        let (credential, own_guard) = (self.caller.credential, self.caller.guard.clone());
+        let (credential, key, guard) = (self.caller.credential, self.caller.key, self.caller.guard.clone());
         let address = self.peer().filter(|_| may_end_tickets(&op)).map(Peer::addr);
-        let mut request = znode::Request { credential, idempotency: None, guard: own_guard, address, op };
-        // A retry asks for the same, though another guard may come to be set for it.
-        request.idempotency = self.caller.key.map(|key| replica::idempotency(key, &request));
-        self.proven(znode::Request { guard, ..request })
-    }
-
-    /// The same request, asked for by those whom this one has proven to come from.
-    pub(crate) fn proven(&self, mut request: znode::Request) -> znode::Request {
-        request.op = request.op.proven_by(self.identities.clone());
-        request
+        let identities = self.identities.clone();
+        znode::Request { credential, key, guard, identities, address, ..znode::Request::new(op) }
     }
 
     /// Writes, and gives the zxid and the reply.
     pub(crate) async fn propose(&self, op: Op) -> Result<(Zxid, Reply), Problem> {
-        self.propose_guarded(op, self.caller.guard.clone()).await
-    }
-
-    /// The same under another guard than the client's.
-    pub(crate) async fn propose_guarded(&self, op: Op, guard: Option<LockGuard>) -> Result<(Zxid, Reply), Problem> {
-        let request = self.request_guarded(op, guard);
-        let applied = self.door.replica().propose(request, self.door.propose_deadline()).await?;
+        let applied = self.door.replica().propose(self.request(op), self.door.propose_deadline()).await?;
         match applied.reply {
             Ok(reply) => Ok((applied.zxid, reply)),
             Err(refusal) => Err(Problem::refused(refusal, applied.zxid)),

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use uuid::{Builder, Uuid};
 use zlock_client::api::{SessionKey, headers};
-use znode::{Credential, FencingToken, LockGuard, RequestKey, SessionId, ZPath, Zxid};
+use znode::{Credential, FencingToken, LockGuard, RequestKey, SecretHash, SessionId, ZPath, Zxid};
 
 use crate::problem::Problem;
 
@@ -56,9 +56,9 @@ pub(crate) fn credential(from: &HeaderMap) -> Result<Option<Credential>, Problem
     Ok(Some(Credential { session: SessionId(key.id), secret_hash: secret_hash(&key) }))
 }
 
-/// What the state keeps of a secret: the SHA-256 of its 16 bytes.
-pub(crate) fn secret_hash(key: &SessionKey) -> [u8; 32] {
-    Sha256::digest(key.secret).into()
+/// What the state keeps of a secret.
+pub(crate) fn secret_hash(key: &SessionKey) -> SecretHash {
+    znode::secret_hash(Sha256::digest(key.secret).into())
 }
 
 /// Characters of a key that is no UUID.

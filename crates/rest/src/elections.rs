@@ -14,7 +14,6 @@ use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, Sessi
 use crate::access::check_readable;
 use crate::acquire::enter;
 use crate::call::{Answer, Call, WithBody, json};
-use crate::own_znode::owner;
 use crate::problem::Problem;
 use crate::wait::Wait;
 use crate::words;
@@ -171,7 +170,7 @@ async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), P
 
 fn leads(state: &State, ticket: &ZPath, session: SessionId, token: FencingToken) -> bool {
     let holds = matches!(lock::status(state, ticket), Ok(LockStatus::Held { token: held, .. }) if held == token);
-    holds && owner(state, ticket) == Some(session)
+    holds && state.owner_of(ticket) == Some(session)
 }
 
 /// The leader, if it is of the session that asks.

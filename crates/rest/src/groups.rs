@@ -1,13 +1,15 @@
 //! `/v1/groups`: who is there. A member is an ephemeral child, as Curator's GroupMember makes it.
+//!
+//! To join is one entry of the log, and so is to leave.
 
 use axum::http::StatusCode;
 use replica::{Step, WatchKey};
 use zlock_client::api::{Deleted, Group, GroupMember};
-use znode::{Identity, State, ZPath};
+use znode::{Ensure, Error, Identity, Op, State, ZPath, Zxid};
 
 use crate::access::check_readable;
 use crate::call::{Answer, Call, WithBody, json};
-use crate::own_znode::{self, child, owner};
+use crate::ensure::{ensure, gone};
 use crate::problem::Problem;
 use crate::wait::Wait;
 use crate::words;
@@ -27,10 +29,12 @@ pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
     let own = member(&mut call, &path)?;
     let data_max = call.door.replica().state().limits().data_bytes_max as usize;
     let (data, _permit) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
-    let made = own_znode::make(&call, &own, data.into()).await?;
-    let state = own_znode::present(&call).await.map_err(Problem::behind_a_write)?;
-    let member = info(&call.identities, &state, &own).ok_or_else(|| Problem::ticket_gone(&own, state.last_zxid()))?;
-    Ok(json(made.status(), made.zxid(), &member))
+    let (zxid, stat) = ensure(&call, &own, data.into(), Ensure::Own).await?;
+    let state = call.state_with(zxid).await.map_err(Problem::behind_a_write)?;
+    let there = state.node(&own).is_some_and(|node| node.stat().czxid == stat.czxid);
+    let member = info(&call.identities, &state, &own).filter(|_| there).ok_or_else(|| gone(&call, &own, None))?;
+    let status = if stat.czxid == zxid { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(json(status, zxid, &member))
 }
 
 /// Leaves a group.
@@ -42,7 +46,15 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     call.caller.session()?;
     let path = call.path(ROUTE)?;
     let own = member(&mut call, &path)?;
-    let (zxid, _) = own_znode::delete(&call, &own).await?;
+    // Without any ACL: it is the session's.
+    let zxid = match call.propose(Op::Release { ticket: own.clone() }).await {
+        Ok((zxid, _)) => zxid,
+        Err(problem) if problem.is(Error::NoNode) => problem.zxid.unwrap_or(Zxid(0)),
+        Err(problem) if problem.is(Error::NotOwner) => {
+            return Err(Problem::from(Error::LockNotHeld).at(&own, problem.zxid.unwrap_or(Zxid(0))));
+        }
+        Err(problem) => return Err(problem),
+    };
     Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
 }
 
@@ -80,7 +92,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
 fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {
     let name = call.query.take("member")?.ok_or_else(|| Problem::bad("member", "its name in the group"))?;
     std::mem::take(&mut call.query).finish()?;
-    child(path, "member", &name)
+    path.child(&name).map_err(|_| Problem::bad("member", "not the name of a znode"))
 }
 
 /// When somebody joined or left last.
@@ -115,7 +127,7 @@ fn info(identities: &[Identity], state: &State, path: &ZPath) -> Option<GroupMem
     let said = words::shown_info(path, state.node(path)?, state, identities);
     Some(GroupMember {
         member: path.name().into(),
-        session: owner(state, path).map(|session| session.0),
+        session: state.owner_of(path).map(|session| session.0),
         data: said.data,
         data_base64: said.data_base64,
         since_ms: said.stat.ctime_ms,

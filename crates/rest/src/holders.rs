@@ -5,7 +5,6 @@ use znode::lock::{self, QueueEntry};
 use znode::{Identity, LockMode, SessionId, State, ZPath};
 
 use crate::access::shows;
-use crate::own_znode::owner;
 use crate::problem::Problem;
 use crate::words;
 
@@ -158,7 +157,7 @@ fn in_words(holder: &Contender, state: &State) -> String {
 /// The holder of a simple lock.
 pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
     let node = state.node(path)?;
-    let owner = owner(state, path);
+    let owner = node.owner();
     let session = owner.and_then(|owner| state.session(owner));
     Some(SimpleHolder {
         session: owner.map(|session| session.0),

@@ -7,7 +7,7 @@
 //!             -> origin.rs     which pages of a browser may ask
 //!             -> call.rs       headers (caller.rs), query (query.rs), path (paths.rs), body; what it may read (access.rs)
 //!             -> sessions.rs   znodes.rs  watch.rs  txn.rs  acquire.rs  locks.rs  past.rs  revoke.rs  node.rs  openapi.rs
-//!                release.rs  fence.rs  holders.rs  elections.rs  barriers.rs  groups.rs  multilocks.rs  simple_locks.rs  metrics.rs
+//!                release.rs  fence.rs  holders.rs  elections.rs  groups.rs  multilocks.rs  simple_locks.rs  ensure.rs  metrics.rs
 //!             -> problem.rs    the only place where an error meets HTTP
 //!             -> long_answers.rs  their place among the bodies (bodies.rs)
 //! ```
@@ -17,7 +17,6 @@
 
 mod access;
 mod acquire;
-mod barriers;
 mod bodies;
 mod call;
 mod caller;
@@ -27,6 +26,7 @@ mod cursors;
 mod delivery;
 mod door;
 mod elections;
+mod ensure;
 mod fence;
 mod groups;
 mod heartbeat;
@@ -40,7 +40,6 @@ mod multilocks;
 mod node;
 mod openapi;
 mod origin;
-mod own_znode;
 mod past;
 mod paths;
 mod peer;

@@ -8,10 +8,10 @@ use replica::{Step, WatchKey};
 use uuid::Uuid;
 use zlock_client::api::{HeldPart, Millis, MultiTicket};
 use znode::lock::{self, LockStatus};
-use znode::{AcquireAll, Attempt, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
+use znode::{AcquireAll, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
 
 use crate::access::{forbidden, own_credential, shown_name};
-use crate::acquire::{enqueue, wait, wait_or_leave};
+use crate::acquire::{enqueue, new_attempt, wait, wait_or_leave};
 use crate::call::{Answer, Call, WithBody, json};
 use crate::delivery::deliver;
 use crate::heartbeat::Heartbeat;
@@ -32,18 +32,18 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let credential = call.caller.session()?;
     let (body, place) = call.json::<zlock_client::api::AcquireAll>().await?;
     let (wait_ms, keep) = patience(&mut call, &body)?;
-    let (wish, owner) = wish(body)?;
+    let wish = wish(body)?;
+    let attempt = new_attempt()?;
     let Some((first, _)) = wish.parts.first().cloned() else {
         return Err(Problem::bad("locks", "at least one"));
     };
-    let (attempt, deadline) = (wish.attempt, call.arrived + Duration::from_millis(wait_ms));
+    let deadline = call.arrived + Duration::from_millis(wait_ms);
     let parts = wish.parts.clone();
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
-    let texts = [("label", wish.label.len()), ("owner", owner.len())];
-    let op = if owner.is_empty() { Op::AcquireAll(wish) } else { Op::AcquireAllAs { wish, owner } };
-    let request = call.request(op);
+    let texts = [("label", wish.label.len()), ("owner", wish.owner.len())];
+    let request = znode::Request { attempt, ..call.request(Op::AcquireAll(wish)) };
     let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), attempt, permit);
     if keep {
         waiter.stay();
@@ -130,8 +130,8 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
     Ok((wait_ms, keep))
 }
 
-/// What is asked, and by which owner.
-fn wish(body: zlock_client::api::AcquireAll) -> Result<(AcquireAll, String), Problem> {
+/// What is asked.
+fn wish(body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
     let mut parts = Vec::with_capacity(body.locks.len());
     for (index, wish) in body.locks.into_iter().enumerate() {
         let path = ZPath::parse(&wish.path).map_err(|_| Problem::bad("path", "not a znode path").of_op(index))?;
@@ -142,11 +142,9 @@ fn wish(body: zlock_client::api::AcquireAll) -> Result<(AcquireAll, String), Pro
         zlock_client::api::Policy::Strict => Policy::Strict,
         zlock_client::api::Policy::Backfill => Policy::Backfill,
     };
-    let attempt = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     // The state cuts a longer wish.
     let lock_delay_ms = body.lock_delay.map_or(0, |delay| u32::try_from(delay.0).unwrap_or(u32::MAX));
-    let wish = AcquireAll { parts, policy, label: body.label, lock_delay_ms, attempt: Attempt(attempt) };
-    Ok((wish, body.owner))
+    Ok(AcquireAll { parts, policy, owner: body.owner, label: body.label, lock_delay_ms })
 }
 
 /// 200 or 202; 410 when it is not there any more.

@@ -25,7 +25,7 @@ use crate::call::{Answer, Call};
 use crate::door::AtZxid;
 use crate::long_answers::OfTheState;
 use crate::{
-    acquire, barriers, elections, fence, groups, locks, metrics, multilocks, node, openapi, release, revoke, sessions,
+    acquire, elections, fence, groups, locks, metrics, multilocks, node, openapi, release, revoke, sessions,
     simple_locks, txn, znodes,
 };
 
@@ -111,11 +111,6 @@ pub(crate) enum LockAnswer {
         simple_locks::acquire,
         simple_locks::look,
         simple_locks::release,
-        barriers::close,
-        barriers::open,
-        barriers::pass,
-        barriers::enter,
-        barriers::leave,
         groups::join,
         groups::leave,
         groups::list,

@@ -7,7 +7,6 @@ use znode::{Error, FencingToken, LockMode, Op, ReleaseHeld, Reply, State, ZPath}
 use crate::access::shows;
 use crate::call::{Answer, Call, json};
 use crate::holders;
-use crate::own_znode::owner;
 use crate::problem::Problem;
 use crate::words;
 
@@ -28,7 +27,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     };
     let explained = |problem: Problem, state: &State| match ticket.parent() {
         Some(lock) if problem.is(Error::NotOwner) && shows(&call.identities, state, &lock) => {
-            holders::not_owner(problem, owner(state, &ticket))
+            holders::not_owner(problem, state.owner_of(&ticket))
         }
         _ if problem.is(Error::NoNode) => problem.because(
             "there is no such ticket: it was given back or taken away before, or its session has ended; GET of the \

@@ -11,8 +11,8 @@ use zlock_client::api::ProblemType;
 use crate::door::{Door, at_the_door};
 use crate::problem::Problem;
 use crate::{
-    RestConfig, acquire, barriers, elections, fence, groups, locks, metrics, multilocks, node, openapi, release,
-    revoke, sessions, simple_locks, txn, znodes,
+    RestConfig, acquire, elections, fence, groups, locks, metrics, multilocks, node, openapi, release, revoke,
+    sessions, simple_locks, txn, znodes,
 };
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
@@ -56,8 +56,6 @@ pub(crate) fn routes(door: Door) -> Router {
             "/v1/simple-locks/{*path}",
             post(simple_locks::acquire).get(simple_locks::look).delete(simple_locks::release),
         )
-        .route("/v1/barriers/{*path}", get(barriers::pass).put(barriers::close).delete(barriers::open))
-        .route("/v1/double-barriers/{*path}", post(barriers::enter).delete(barriers::leave))
         .route("/v1/groups/{*path}", post(groups::join).get(groups::list).delete(groups::leave))
         .route("/v1/cluster", get(node::cluster))
         .route("/livez", get(node::live))

@@ -1,7 +1,8 @@
 //! `/v1/simple-locks`: one ephemeral znode that is there or not, and nobody queues.
 //!
-//! Whoever creates the znode first holds; all who wait are woken when it goes and try again. Its data is the owner's id: who
-//! retries after a lost answer finds its own by that and by the session.
+//! The request that creates the znode first holds the lock. All requests that wait are woken when the znode goes, and try again.
+//! A try is one entry of the log, and so is a release. The data is the owner's id: the entry of a try tells by that and by the
+//! session whether the znode is its own, from a request whose answer was lost.
 
 use std::time::Duration;
 
@@ -10,15 +11,14 @@ use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::{Released, SimpleLock, Ticket};
-use znode::{CreateMode, Error, FencingToken, LockGuard, Op, SessionId, State, ZPath, Zxid};
+use znode::{Ensure, Error, FencingToken, LockGuard, Op, ReleaseHeld, State, ZPath, Zxid};
 
 use crate::access::check_readable;
 use crate::call::{Answer, Call, json};
 use crate::caller::key_text;
+use crate::ensure::ensure;
 use crate::heartbeat::Heartbeat;
 use crate::holders;
-use crate::own_znode::{create, make_directories, owner, present};
-use crate::past;
 use crate::problem::Problem;
 use crate::wait::Wait;
 
@@ -44,19 +44,15 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let heartbeat = Heartbeat::send(&call.door, credential);
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let (token, zxid) = loop {
-        if let Some(held) = try_once(&call, &path, credential.session, &id).await? {
-            break held;
-        }
-        let state = present(&call).await?;
-        let seen = state.last_zxid();
-        let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
-        let wait = Wait::ending(deadline);
-        let gone = |state: &State| match state.node(&path) {
-            None => Step::Ready(()),
-            Some(_) => Step::Watch(WatchKey::Node(path.clone())),
+        // The session is compared too: a znode of an earlier session with the same id is about to vanish (CURATOR-604).
+        let refused = match ensure(&call, &path, id.clone().into(), Ensure::OwnWithData).await {
+            Ok((zxid, stat)) => break (stat.czxid, zxid),
+            Err(problem) if problem.is(Error::NodeExists) => problem.zxid.unwrap_or(Zxid(0)),
+            Err(problem) => return Err(problem),
         };
-        if left_ms == 0 || wait.until(&call, state, gone).await?.0.is_none() {
-            let problem = Problem::not_acquired(&path, seen);
+        let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
+        if left_ms == 0 || gone(&call, &path, refused, deadline).await?.is_none() {
+            let problem = Problem::not_acquired(&path, refused);
             return Err(holders::of_simple(problem, &call.identities, &call.door.replica().state(), &path));
         }
     };
@@ -84,27 +80,14 @@ fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
     Ok(id)
 }
 
-/// The token, when the znode is this owner's now.
-async fn try_once(call: &Call, path: &ZPath, session: SessionId, id: &str) -> Result<Option<(Zxid, Zxid)>, Problem> {
-    if let Some(parent) = path.parent() {
-        make_directories(call, &parent).await?;
-    }
-    match call.propose(Op::Znode(create(path, id.into(), CreateMode::Ephemeral)?)).await {
-        // With a key it may be the answer of an earlier request, and the znode may have gone since.
-        Ok((zxid, _)) if call.caller.key.is_some() => {
-            let state = present(call).await.map_err(Problem::behind_a_write)?;
-            if holder(&state, path, session, id) != Some(zxid) {
-                return Err(past::ticket_gone(&state, path, state.last_zxid()));
-            }
-            Ok(Some((zxid, zxid)))
-        }
-        Ok((zxid, _)) => Ok(Some((zxid, zxid))),
-        Err(problem) if problem.is(Error::NodeExists) => {
-            let state = present(call).await?;
-            Ok(holder(&state, path, session, id).map(|token| (token, state.last_zxid())))
-        }
-        Err(problem) => Err(problem),
-    }
+/// Waits until the znode that was in the way at `refused` is gone; `None` when the wait ends first.
+async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Result<Option<()>, Problem> {
+    let step = |state: &State| match state.node(path) {
+        None => Step::Ready(()),
+        Some(_) => Step::Watch(WatchKey::Node(path.clone())),
+    };
+    let state = call.state_with(refused).await?;
+    Ok(Wait::ending(deadline).until(call, state, step).await?.0)
 }
 
 /// Shows who holds a simple lock.
@@ -127,29 +110,36 @@ pub(crate) async fn look(mut call: Call) -> Answer {
         ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),
     responses((status = 200, description = "Given back, by now or before", body = Released)))]
 pub(crate) async fn release(mut call: Call) -> Answer {
-    let credential = call.caller.session()?;
+    call.caller.session()?;
     let path = call.path(ROUTE)?;
-    let (id, token) = (call.query.take("owner")?, call.query.get("fencing_token")?);
+    let (owner, token) = (call.query.take("owner")?, call.query.get("fencing_token")?);
     std::mem::take(&mut call.query).finish()?;
-    let released = |zxid: Zxid| json(StatusCode::OK, zxid, &Released { holds: 0, zxid: zxid.0 });
-    if let Some(token) = token {
-        // Nothing is looked up, so that a retry is answered as the first request, whoever holds by now.
-        return Ok(released(delete(&mut call, path, FencingToken(token)).await?));
-    }
-    let id = id.ok_or_else(|| Problem::bad("owner", "who took it"))?;
-    let state = present(&call).await?;
-    if state.node(&path).is_none() {
-        return Ok(released(state.last_zxid()));
-    }
-    let Some(token) = holder(&state, &path, credential.session, &id) else {
-        let problem = Problem::from(Error::LockNotHeld).at(&path, state.last_zxid());
-        return Err(problem.because("this owner of this session does not hold the lock"));
+    let zxid = match (token, owner) {
+        (Some(token), _) => delete(&mut call, path, FencingToken(token)).await?,
+        (None, owner @ Some(_)) => give_back(&call, path, owner).await?,
+        (None, None) => return Err(Problem::bad("owner", "who took it")),
     };
-    drop(state);
-    Ok(released(delete(&mut call, path, token.into()).await?))
+    Ok(json(StatusCode::OK, zxid, &Released { holds: 0, zxid: zxid.0 }))
 }
 
-/// Deletes the znode while it is this very one: in the meantime it may have become somebody else's.
+/// Gives back what an owner of the session holds. That nothing is there is no error.
+async fn give_back(call: &Call, path: ZPath, owner: Option<String>) -> Result<Zxid, Problem> {
+    let held = ReleaseHeld { lock: path.clone(), mode: None, token: None, owner };
+    let refused = match call.propose(Op::ReleaseHeld(held)).await {
+        Ok((zxid, _)) => return Ok(zxid),
+        Err(problem) if problem.is(Error::NotHolder) => problem.zxid.unwrap_or(Zxid(0)),
+        Err(problem) => return Err(problem),
+    };
+    match call.state_with(refused).await?.node(&path) {
+        None => Ok(refused),
+        Some(_) => {
+            let problem = Problem::from(Error::LockNotHeld).at(&path, refused);
+            Err(problem.because("this owner of this session does not hold the lock"))
+        }
+    }
+}
+
+/// Deletes the znode while it is this very one: it may have become another owner's since.
 async fn delete(call: &mut Call, path: ZPath, token: FencingToken) -> Result<Zxid, Problem> {
     let own = LockGuard { lock: path.clone(), token };
     if call.caller.guard.replace(own.clone()).is_some_and(|given| given != own) {
@@ -157,11 +147,4 @@ async fn delete(call: &mut Call, path: ZPath, token: FencingToken) -> Result<Zxi
     }
     // Without any ACL: it is the session's.
     Ok(call.propose(Op::Release { ticket: path }).await?.0)
-}
-
-/// The token of an owner that holds.
-fn holder(state: &State, path: &ZPath, session: SessionId, id: &str) -> Option<Zxid> {
-    // The session is compared too: a znode of an earlier session with the same id is about to vanish (CURATOR-604).
-    let node = state.node(path).filter(|node| owner(state, path) == Some(session) && **node.data() == *id.as_bytes());
-    node.map(|node| node.stat().czxid)
 }

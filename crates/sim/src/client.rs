@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use replica::{Consistency, Error, idempotency};
+use replica::{Consistency, Error};
 use tokio::time::{sleep, timeout};
 use znode::{Applied, Attempt, Credential, Op, Request, RequestKey, SessionId, Zxid};
 
@@ -128,10 +128,7 @@ impl Client {
 
     /// A request with a key, in a session.
     pub fn request(&mut self, session: &Session, op: Op) -> Request {
-        let key = self.key();
-        let mut request = Request { credential: Some(session.credential), ..Request::new(op) };
-        request.idempotency = Some(idempotency(key, &request));
-        request
+        Request { key: Some(self.key()), ..Request::of(session.credential, op) }
     }
 
     /// Like [`Client::write`], for an acquire, with the last attempt that it made.
@@ -140,9 +137,7 @@ impl Client {
         let mut tries = 0;
         let written = self.write_with(request, |request| {
             tries += 1;
-            if let Op::Acquire(acquire) = &mut request.op {
-                acquire.attempt = Attempt(first + tries);
-            }
+            request.attempt = Attempt(first + tries);
         });
         let written = written.await;
         (written, Attempt(first + tries))
@@ -160,13 +155,12 @@ impl Client {
             match self.call(Call::Propose(request.clone())).await {
                 Some(Reply::Applied(Ok(applied))) => {
                     self.saw(applied.zxid);
-                    let key = request.idempotency.map(|idempotency| idempotency.key);
-                    let applied_clone = applied.clone();
-                    self.observe(Observation::Acknowledged { client: self.id, key, applied: applied_clone, began_ms });
+                    let (client, key, applied_clone) = (self.id, request.key, applied.clone());
+                    self.observe(Observation::Acknowledged { client, key, applied: applied_clone, began_ms });
                     return Written::Done(applied);
                 }
                 // Without a key a second try could do it twice.
-                Some(Reply::Applied(Err(Error::Unknown { .. }))) | None if request.idempotency.is_none() => break,
+                Some(Reply::Applied(Err(Error::Unknown { .. }))) | None if request.key.is_none() => break,
                 _ => self.move_on(),
             }
             self.pause(50 << attempt.min(5)).await;
@@ -183,7 +177,7 @@ impl Client {
 
     /// Opens a session.
     pub async fn open_session(&mut self, timeout_ms: u32) -> Option<Session> {
-        let mut secret_hash = [0; 32];
+        let mut secret_hash = [0; 16];
         self.random.fill(&mut secret_hash);
         let sent_ms = self.now_ms();
         let op = Op::OpenSession {

@@ -350,7 +350,8 @@ impl RaftLogReader<TypeConfig> for MemoryLog {
     }
 
     async fn limited_get_log_entries(&mut self, from: u64, to: u64) -> io::Result<Vec<Entry>> {
-        self.try_get_log_entries(from..to.min(from + 64)).await
+        let entries = self.try_get_log_entries(from..to.min(from + 64)).await?;
+        Ok(storage::without_a_gap(from, entries))
     }
 }
 

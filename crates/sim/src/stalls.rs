@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use replica::{Config, Error, Readiness};
-use znode::{Acl, Create, CreateMode, Credential, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
+use znode::{Acl, Create, CreateMode, Credential, Ensure, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
 
 use crate::call::{Call, Reply};
 use crate::hub::{Event, FIRST_CLIENT, Hub, MachineId};
@@ -67,7 +67,7 @@ impl Machines {
         machines.nodes.iter_mut().for_each(|node| node.start().unwrap());
         machines.run_until_ready();
         for id in 1..=3 {
-            let secret_hash = [7; 32];
+            let secret_hash = [7; 16];
             let open = Op::OpenSession {
                 secret_hash,
                 timeout_ms: SESSION_MS,
@@ -242,6 +242,7 @@ fn create(name: &str) -> Request {
         data: Vec::new(),
         mode: CreateMode::Persistent,
         acl: Acl::open(),
+        ensure: Ensure::New,
     })))
 }
 

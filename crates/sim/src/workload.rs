@@ -5,8 +5,8 @@ use std::rc::Rc;
 use replica::WatchKey;
 use znode::lock::LockStatus;
 use znode::{
-    Acl, Acquire, Applied, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, ZPath,
-    ZnodeOp, Zxid,
+    Acl, Acquire, Applied, Attempt, Create, CreateMode, Ensure, FencingToken, LockGuard, LockMode, Op, Reply, Request,
+    ZPath, ZnodeOp, Zxid,
 };
 
 use crate::call::{Call, Reply as Answer, Waited};
@@ -26,7 +26,7 @@ fn path(text: &str) -> ZPath {
 
 fn create(parent: &str, name: &str, mode: CreateMode, data: Vec<u8>) -> ZnodeOp {
     let acl = Acl::open();
-    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data, mode, acl })
+    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data, mode, acl, ensure: Ensure::New })
 }
 
 /// Makes the directories. Whoever else made them is welcome.
@@ -163,15 +163,8 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     };
     let lock_delay_ms = if client.random.u8(..4) == 0 { 500 } else { 0 };
     let owner = if client.random.u8(..4) == 0 { "me".into() } else { String::new() };
-    let acquire = Acquire {
-        lock: lock.clone(),
-        mode,
-        owner,
-        label: String::new(),
-        lock_delay_ms,
-        attempt: Attempt(0),
-        keyless: None,
-    };
+    let acquire =
+        Acquire { lock: lock.clone(), mode, owner, label: String::new(), lock_delay_ms, priority: 0, keyless: None };
     let request = client.request(session, Op::Acquire(acquire));
     let (written, attempt) = client.acquire(request).await;
     let Written::Done(applied) = written else {
@@ -244,9 +237,6 @@ async fn hold(client: &mut Client, session: &Session, lock: &ZPath, ticket: &ZPa
     let op = ZnodeOp::SetData { path: path(&name), data: token.0.to_le_bytes().to_vec(), version: -1 };
     let mut request = client.request(session, Op::Znode(op));
     request.guard = Some(LockGuard { lock: lock.clone(), token });
-    if let Some(idempotency) = request.idempotency {
-        request.idempotency = Some(replica::idempotency(idempotency.key, &request));
-    }
     client.write(request).await;
     client.observe(Observation::LetGo { client: id, ticket: ticket.clone() });
 }

@@ -87,7 +87,7 @@ impl Machine {
 #[test]
 fn a_session_whose_expiry_is_on_its_way_is_not_told_that_it_lives() {
     let mut machine = Machine::start();
-    let secret_hash = [7; 32];
+    let secret_hash = [7; 16];
     let open = Op::OpenSession {
         secret_hash,
         timeout_ms: TIMEOUT_MS,

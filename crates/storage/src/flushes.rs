@@ -26,7 +26,7 @@ use crate::codec::OwnerRecord;
 use crate::fatal::Fatal;
 use crate::log_writes::LogWrites;
 use crate::types::TypeConfig;
-use crate::wal::{Done, Reach, WalCallback, WalOwner, WalTypes};
+use crate::wal::{Done, Reach, WalCallback, WalLogId, WalOwner, WalTypes};
 
 type Log = RwLock<RaftLog<WalTypes>>;
 
@@ -88,6 +88,8 @@ pub(crate) struct Flushes {
     pub(crate) on_close: Mutex<Option<OnClose>>,
     /// Taken hold of under this guard only, and let go under it.
     log: Mutex<Weak<Log>>,
+    /// The last entry known to be committed. A record says so with the next [`Flushes::write_out`], and not with each append.
+    committed: Mutex<Option<WalLogId>>,
     /// Dropped when the log is closed.
     open: Mutex<Option<watch::Sender<()>>>,
     fatal: Fatal,
@@ -116,7 +118,8 @@ impl Flushes {
         let (gathered, unflushed, flushed) = (Mutex::default(), AtomicU64::default(), Notify::new());
         let (reach, on_close, writes) = (Arc::default(), Mutex::default(), LogWrites::default());
         let (log, open) = (Mutex::new(log), Mutex::new(Some(watch::Sender::new(()))));
-        Flushes { reach, on_close, log, open, fatal, gathered, unflushed, flushed, writes }
+        let committed = Mutex::default();
+        Flushes { reach, on_close, log, committed, open, fatal, gathered, unflushed, flushed, writes }
     }
 
     fn gate(&self) -> MutexGuard<'_, Weak<Log>> {
@@ -187,6 +190,22 @@ impl Flushes {
         Ok(())
     }
 
+    /// The last entry known to be committed since the log was opened.
+    pub(crate) fn committed(&self) -> MutexGuard<'_, Option<WalLogId>> {
+        self.committed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a record of the last entry that is committed, if none says so yet.
+    fn commit(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
+        let Some(committed) = *self.committed() else { return Ok(()) };
+        let state = log.log_state();
+        // raft-log refuses to go back, and to commit what it does not hold: both mean that there is nothing to say.
+        if Some(&committed) <= state.committed() || Some(&committed) > state.last() {
+            return Ok(());
+        }
+        log.commit(committed).map(|last| self.wrote(&last))
+    }
+
     /// Whether more is on disk, or about to be, than a record says.
     fn owes_mark(&self) -> bool {
         self.reach.asked.load(Ordering::Acquire) > self.reach.marked.load(Ordering::Acquire)
@@ -212,7 +231,8 @@ impl Flushes {
             return;
         }
         let (opener, flushed) = std::sync::mpsc::sync_channel(1);
-        let sent = log.flush(true, Some(self.callback(true, Done::Opener(opener))));
+        let sent = self.commit(&mut log);
+        let sent = sent.and_then(|()| log.flush(true, Some(self.callback(true, Done::Opener(opener)))));
         if sent.is_err() || !matches!(flushed.recv(), Ok(Ok(()))) || self.mark(&mut log).is_err() {
             return;
         }
@@ -243,7 +263,7 @@ impl Flushes {
     pub(crate) fn write_out(self: &Arc<Self>) -> bool {
         let mut more = false;
         self.hold(|log| {
-            let written = self.mark(log).and_then(|()| self.write(log));
+            let written = self.commit(log).and_then(|()| self.mark(log)).and_then(|()| self.write(log));
             more = self.fatal.note("writing the Raft log", written).is_ok() && self.owes_mark();
         });
         more

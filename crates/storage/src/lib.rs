@@ -57,7 +57,7 @@ pub use error::Error;
 #[cfg(feature = "failpoints")]
 pub use failpoint::FAILPOINTS;
 pub use fatal::Fatal;
-pub use log_store::LogStore;
+pub use log_store::{LogStore, without_a_gap};
 pub use log_writes::LogWrites;
 pub use manifest::Manifest;
 pub use node_meta::{FORMAT, Identity, NodeMeta};

@@ -33,7 +33,7 @@ const CACHE_BYTES_MAX: usize = 64 << 20;
 const FLUSH_WAIT: Duration = Duration::ZERO;
 /// Nobody waits for room in bytes in the queue to the flush thread; see [`crate::flushes`].
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
-/// A committed position that no append took along is written after this time, and so is what the log says to be on disk.
+/// The committed position, and what is on disk, are written so long after they have changed: not with each entry.
 const WRITE_WAIT: Duration = Duration::from_millis(20);
 /// One reply to a follower holds at most this many bytes of entries, and at least one entry.
 const READ_BYTES_MAX: u64 = 4 << 20;
@@ -95,9 +95,10 @@ impl LogStore {
         self.read().log_state().last().map(position)
     }
 
-    /// The last entry known to be committed, if that was saved before the process ended.
+    /// The last entry known to be committed: as it was written before the process ended, or since.
     pub fn committed(&self) -> Option<LogId> {
-        self.read().log_state().committed().map(position)
+        let written = self.read().log_state().committed().copied();
+        written.max(*self.log.flushes.committed()).as_ref().map(position)
     }
 
     /// The last entry that was purged.
@@ -229,6 +230,13 @@ fn position(id: &WalLogId) -> LogId {
     id.0.into()
 }
 
+/// Entries for a follower. A purge may have taken the first of them after Raft chose to send them: then there is nothing that can
+/// be sent, and Raft, which asserts that no entry is missing between, sends a heartbeat and comes to a snapshot.
+pub fn without_a_gap(from: u64, entries: Vec<Entry>) -> Vec<Entry> {
+    let begins = entries.first().is_some_and(|entry| entry.log_id.index == from);
+    if begins { entries } else { Vec::new() }
+}
+
 /// The half-open range of indexes that `range` means.
 fn half_open(range: impl RangeBounds<u64>) -> (u64, u64) {
     let from = match range.start_bound() {
@@ -277,7 +285,8 @@ impl RaftLogReader<TypeConfig> for LogStore {
     }
 
     async fn limited_get_log_entries(&mut self, from: u64, to: u64) -> io::Result<Vec<Entry>> {
-        self.entries(from, to, READ_BYTES_MAX)
+        let entries = self.entries(from, to, READ_BYTES_MAX)?;
+        Ok(without_a_gap(from, entries))
     }
 }
 
@@ -302,20 +311,13 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.fatal.note("saving the vote", failpoint::pass("vote.saved"))
     }
 
-    // Not waited for: the committed position only spares work at the next start, and the next append takes it along.
+    // Not waited for: the committed position only spares work at the next start.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        self.fatal.check()?;
         let Some(committed) = committed else { return Ok(()) };
-        let committed = WalLogId((&committed).into());
-        let mut log = self.write()?;
-        let state = log.log_state();
-        // raft-log refuses to go back, and to commit what it does not hold: both mean that there is nothing to save.
-        if Some(&committed) <= state.committed() || Some(&committed) > state.last() {
-            return Ok(());
-        }
-        let result = log.commit(committed).map(|last| self.log.flushes.wrote(&last));
-        drop(log);
+        *self.log.flushes.committed() = Some(WalLogId((&committed).into()));
         self.write_soon();
-        self.fatal.note("saving the committed position", result)
+        Ok(())
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {

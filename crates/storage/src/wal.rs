@@ -63,14 +63,29 @@ pub(crate) fn split(record: EntryRecord) -> (WalLogId, WalPayload) {
     (WalLogId(record.log_id), WalPayload(record.payload))
 }
 
-/// Writes a length, its complement, and a record.
+/// Writes a length, its complement, and a record. The length has 1, 2 or 4 bytes, and its first two bits say how many.
 fn write_record<T: bincode::Encode>(value: &T, mut writer: impl Write) -> io::Result<usize> {
     let record = codec::encode(value);
-    let len = u32::try_from(record.len()).map_err(|_| io::Error::other("a log record beyond 4 GiB"))?;
-    writer.write_all(&len.to_be_bytes())?;
-    writer.write_all(&(!len).to_be_bytes())?;
+    let len = u32::try_from(record.len()).ok().filter(|len| len >> 30 == 0);
+    let len = len.ok_or_else(|| io::Error::other("a log record of a GiB"))?;
+    let (len, width) = match len {
+        0..=0x7f => (len << 24, 1),
+        0x80..=0x3fff => ((len | 0x8000) << 16, 2),
+        _ => (len | 0xc000_0000, 4),
+    };
+    writer.write_all(&len.to_be_bytes()[..width])?;
+    writer.write_all(&(!len).to_be_bytes()[..width])?;
     writer.write_all(&record)?;
-    Ok(8 + record.len())
+    Ok(2 * width + record.len())
+}
+
+/// How many bytes of length there are, and how many of their bits are none.
+fn width_of(first: u8) -> (usize, u32) {
+    match first >> 6 {
+        0 | 1 => (1, 1),
+        2 => (2, 2),
+        _ => (4, 2),
+    }
 }
 
 /// Reads what [`write_record`] wrote.
@@ -79,10 +94,15 @@ fn write_record<T: bincode::Encode>(value: &T, mut writer: impl Write) -> io::Re
 /// cuts off, from damage, which it refuses. The other way round a damaged length must not look like a short input, or
 /// everything behind it would be cut off in silence; hence the complement.
 fn read_record<T: bincode::Decode<()>>(mut reader: impl Read) -> io::Result<T> {
-    let mut header = [[0; 4]; 2];
-    reader.read_exact(header.as_flattened_mut())?;
-    let [len, complement] = header.map(u32::from_be_bytes);
-    if len != !complement || len as usize > codec::RECORD_BYTES_MAX {
+    let (mut len, mut complement) = ([0; 4], [0xff; 4]);
+    reader.read_exact(&mut len[..1])?;
+    let (width, tag_bits) = width_of(len[0]);
+    reader.read_exact(&mut len[1..width])?;
+    reader.read_exact(&mut complement[..width])?;
+    let [len, complement] = [len, complement].map(u32::from_be_bytes);
+    let damaged = len != !complement;
+    let len = (len << tag_bits) >> tag_bits >> (32 - 8 * width);
+    if damaged || len as usize > codec::RECORD_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the length of a log record is damaged"));
     }
     // `take` and not one allocation of `len`: a torn tail claims what is not there.

@@ -69,7 +69,7 @@ impl Client {
     /// One without a connection, for tests: its answers stay in its outbox.
     #[cfg(test)]
     pub(crate) fn alone(number: u64) -> Arc<Client> {
-        let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
+        let credential = Credential { session: SessionId(number), secret_hash: [0; 16] };
         let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
         let arrival = Arrival { number, addr, credential, connection: 0, timeout };
         let (closed, account) = (CancellationToken::new(), Arc::new(Unread::new(1 << 30)).account(None));

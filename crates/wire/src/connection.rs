@@ -264,7 +264,7 @@ impl Connection {
             self.client.watches_from_now_on();
         }
         let (identities, state) = (self.client.identities(), self.door.replica.state());
-        let asker = Asker { identities: &identities, limits: state.limits() };
+        let asker = Asker { session: self.client.credential.session, identities: &identities, limits: state.limits() };
         match writes::prepare(&request, asker) {
             Some(Ok((op, shape))) => {
                 let turn = self.client.next_turn();

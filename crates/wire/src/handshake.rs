@@ -144,7 +144,7 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
         0 => (random.to_vec(), 0),
         _ => (request.password.0.clone().unwrap_or_default(), u64::from_ne_bytes(connection) | 1),
     };
-    let secret_hash = Sha256::digest(&password).into();
+    let secret_hash = znode::secret_hash(Sha256::digest(&password).into());
     let propose = if connection == 0 {
         let address = (!guest.place.is_exempt()).then(|| guest.addr.ip());
         // ZooKeeper's protocol has no place for a name: the address is all that is known.

@@ -8,7 +8,7 @@ use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
 use replica::{Observer, Observing};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
-use znode::{EventKind, InTurn, Recorded, SessionId, State, ZPath};
+use znode::{EventKind, Recorded, SessionId, State, Turn, ZPath};
 
 use crate::client::Client;
 use crate::moments::{Moment, Moments};
@@ -237,8 +237,8 @@ struct Changing<'a> {
 }
 
 impl Observing for Changing<'_> {
-    fn wants(&self, session: SessionId, write: &InTurn) -> bool {
-        self.inner.moments.wants(session, write.connection, write.turn)
+    fn wants(&self, session: SessionId, turn: &Turn) -> bool {
+        self.inner.moments.wants(session, turn.connection, turn.number)
     }
 
     fn published(mut self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
@@ -321,7 +321,7 @@ mod tests {
     const LIMITS: WatchLimits = WatchLimits { all_max: 10, connection_max: 10 };
 
     fn client(hub: &Hub, number: u64) -> Arc<Client> {
-        let credential = Credential { session: SessionId(number), secret_hash: [0; 32] };
+        let credential = Credential { session: SessionId(number), secret_hash: [0; 16] };
         let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
         let arrival = Arrival { number, addr, credential, connection: 0, timeout };
         let (closed, account) = (CancellationToken::new(), Arc::new(Unread::new(1 << 20)).account(None));

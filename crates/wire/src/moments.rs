@@ -97,7 +97,7 @@ mod tests {
         let mut apply = |zxid, request| {
             state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { time_ms: zxid, request });
         };
-        let secret_hash = [0; 32];
+        let secret_hash = [0; 16];
         apply(
             1,
             Request::new(Op::OpenSession {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use replica::{Member, Replica};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
-use znode::{ALL, Acl, Create, CreateMode, Error, Identity, KEEPER, Op, READ, Request, SUPER, State, ZPath, ZnodeOp};
+use znode::{
+    ALL, Acl, Create, CreateMode, Ensure, Error, Identity, KEEPER, Op, READ, Request, SUPER, State, ZPath, ZnodeOp,
+};
 
 /// What is made, in this order.
 const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", CONFIG];
@@ -113,7 +115,7 @@ async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
 /// A write to what no client may write, by the one who keeps it.
 fn kept(op: ZnodeOp) -> Request {
     let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
-    Request::new(Op::Znode(op).proven_by(keeper.into()))
+    Request { identities: keeper.into(), ..Request::new(Op::Znode(op)) }
 }
 
 fn make(path: &ZPath) -> ZnodeOp {
@@ -125,6 +127,7 @@ fn make(path: &ZPath) -> ZnodeOp {
         data: Vec::new(),
         mode: CreateMode::Persistent,
         acl: vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }],
+        ensure: Ensure::New,
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jute::{Buffer, PathOnly, Record, Request, SaslToken, SetWatches, SetWatches2, error};
 use replica::{Consistency, Error};
 use tokio::time::{Instant, sleep};
-use znode::{InTurn, Op, Request as Proposal, SessionId, TurnOp, Zxid};
+use znode::{Op, Request as Proposal, SessionId, Turn, Zxid};
 
 use crate::codes::Told;
 use crate::connection::Connection;
@@ -38,14 +38,14 @@ impl Done {
 }
 
 /// Proposes a write in its turn, until its outcome is known or there is no use in waiting for it.
-pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shape: &Shape) -> Done {
+pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Done {
     let (door, client) = (&connection.door, &connection.client);
     let Ok(_place) = door.writes.acquire().await else {
         return Done::Cut("the door closes");
     };
     let in_turn = |identities, op| {
-        let op = Op::InTurn(InTurn { connection: client.connection, turn, identities, op });
-        Proposal { credential: Some(client.credential), ..Proposal::new(op) }
+        let turn = Some(Turn { connection: client.connection, number: turn });
+        Proposal { identities, turn, ..Proposal::of(client.credential, op) }
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);
     let mut too_long = false;
@@ -62,7 +62,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: TurnOp, shap
             Err(Error::Unknown { .. }) => return Done::Cut("the outcome of a write is not known"),
             // It is too long for the log. Those behind it wait for its turn, so nothing at all is done in it.
             Err(Error::Refused(_)) if !too_long => {
-                (proposal, too_long) = (in_turn(Vec::new(), TurnOp::Multi(Vec::new())), true);
+                (proposal, too_long) = (in_turn(Vec::new(), Op::Multi(Vec::new())), true);
                 continue;
             }
             Err(Error::Refused(_)) => return Done::Cut("a write was refused unseen"),

@@ -304,7 +304,7 @@ fn length(length: usize) -> i32 {
 #[cfg(test)]
 mod tests {
     use jute::{PathOnly, PathWatch};
-    use znode::{Acl, Create, CreateMode, Credential, LogPosition, Op, Term, Txn, ZnodeOp, Zxid};
+    use znode::{Acl, Create, CreateMode, Credential, Ensure, LogPosition, Op, Term, Txn, ZnodeOp, Zxid};
 
     use super::*;
 
@@ -319,7 +319,7 @@ mod tests {
             let at = LogPosition { term: Term(1), zxid: Zxid(zxid) };
             state.apply(at, Txn { time_ms: zxid, request }).reply.unwrap();
         };
-        let secret_hash = [0; 32];
+        let secret_hash = [0; 16];
         apply(znode::Request::new(Op::OpenSession {
             client: znode::ClientInfo::default(),
             secret_hash,
@@ -332,7 +332,7 @@ mod tests {
         };
         let create = |parent: &str, name: String, mode, id| {
             let (parent, data) = (ZPath::parse(parent).unwrap(), vec![7; 1_000]);
-            let create = ZnodeOp::Create(Create { parent, name, data, mode, acl: acl(id) });
+            let create = ZnodeOp::Create(Create { parent, name, data, mode, acl: acl(id), ensure: Ensure::New });
             let credential = Some(Credential { session: SESSION, secret_hash });
             znode::Request { credential, ..znode::Request::new(Op::Znode(create)) }
         };

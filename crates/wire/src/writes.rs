@@ -4,7 +4,7 @@ use jute::{
     Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, Request,
     SetAclRequest, SetDataRequest, create_flags, error, op, write_multi_results,
 };
-use znode::{Applied, Create, CreateMode, Identity, Limits, Refusal, Reply, TurnOp, ZPath, ZnodeOp};
+use znode::{Applied, Create, CreateMode, Ensure, Identity, Limits, Op, Refusal, Reply, SessionId, ZPath, ZnodeOp};
 
 use crate::auth::fixed_acl;
 use crate::codes::{Told, told};
@@ -48,6 +48,7 @@ impl Refused {
 /// a packet from growing before it gets there.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
+    pub(crate) session: SessionId,
     pub(crate) identities: &'a [Identity],
     pub(crate) limits: &'a Limits,
 }
@@ -59,8 +60,8 @@ impl Asker<'_> {
 }
 
 /// What a request asks the state machine; `None` when it is no write.
-pub(crate) fn prepare(request: &Request, asker: Asker<'_>) -> Option<Result<(TurnOp, Shape), Refused>> {
-    let one = |op: Result<ZnodeOp, i32>, shape| op.map(|op| (TurnOp::Znode(op), shape)).map_err(Refused::Code);
+pub(crate) fn prepare(request: &Request, asker: Asker<'_>) -> Option<Result<(Op, Shape), Refused>> {
+    let one = |op: Result<ZnodeOp, i32>, shape| op.map(|op| (Op::Znode(op), shape)).map_err(Refused::Code);
     Some(match request {
         Request::Create(op, create) => {
             let shape = if *op == op::CREATE { Shape::Path } else { Shape::PathStat };
@@ -71,20 +72,20 @@ pub(crate) fn prepare(request: &Request, asker: Asker<'_>) -> Option<Result<(Tur
         Request::SetData(set) => one(set_data(set), Shape::Stat),
         Request::SetAcl(set) => set_acl(set, asker).map(|op| (op, Shape::Stat)).map_err(Refused::Code),
         Request::Multi(ops) => multi(ops, asker),
-        Request::CloseSession => Ok((TurnOp::CloseSession, Shape::Nothing)),
+        Request::CloseSession => Ok((Op::CloseSession { session: asker.session }, Shape::Nothing)),
         _ => return None,
     })
 }
 
 /// Bytes of a write's ACLs, in which `auth` has become all that the client has proven: they may be many times the packet's.
-pub(crate) fn acl_bytes(op: &TurnOp) -> usize {
+pub(crate) fn acl_bytes(op: &Op) -> usize {
     let of = |acl: &[znode::Acl]| acl.iter().map(|one| size_of_val(one) + one.scheme.len() + one.id.len()).sum();
     let one = |op: &ZnodeOp| if let ZnodeOp::Create(create) = op { of(&create.acl) } else { 0 };
     match op {
-        TurnOp::Znode(op) => one(op),
-        TurnOp::Multi(ops) => ops.iter().map(one).sum(),
-        TurnOp::SetAcl { acl, .. } => of(acl),
-        TurnOp::CloseSession => 0,
+        Op::Znode(op) => one(op),
+        Op::Multi(ops) => ops.iter().map(one).sum(),
+        Op::SetAcl { acl, .. } => of(acl),
+        _ => 0,
     }
 }
 
@@ -143,7 +144,7 @@ fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode:
     if path == "/" && !mode.is_sequential() {
         return Err(error::NODE_EXISTS);
     }
-    Ok(ZnodeOp::Create(Create { parent, name: name.to_owned(), data, mode, acl }))
+    Ok(ZnodeOp::Create(Create { parent, name: name.to_owned(), data, mode, acl, ensure: Ensure::New }))
 }
 
 fn delete(which: &PathVersion) -> Result<ZnodeOp, i32> {
@@ -154,13 +155,13 @@ fn set_data(set: &SetDataRequest) -> Result<ZnodeOp, i32> {
     Ok(ZnodeOp::SetData { path: path(&set.path)?, data: set.data.clone().into_bytes(), version: set.version })
 }
 
-fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Result<TurnOp, i32> {
+fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Result<Op, i32> {
     let path = path(&set.path)?;
     let acl = asker.acl(set.acl.clone()).ok_or(error::INVALID_ACL)?;
-    Ok(TurnOp::SetAcl { path, acl, version: set.version })
+    Ok(Op::SetAcl { path, acl, version: set.version })
 }
 
-fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Result<(TurnOp, Shape), Refused> {
+fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Result<(Op, Shape), Refused> {
     if ops.len() > asker.limits.ops_max as usize {
         return Err(Refused::Code(error::BAD_ARGUMENTS));
     }
@@ -176,7 +177,7 @@ fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Result<(TurnOp, Shape), Refused> 
         };
         prepared.push(op.map_err(|code| Refused::Results(failed_multi(ops.len(), at, code)))?);
     }
-    Ok((TurnOp::Multi(prepared), Shape::Multi(ops.iter().map(MultiOp::op).collect())))
+    Ok((Op::Multi(prepared), Shape::Multi(ops.iter().map(MultiOp::op).collect())))
 }
 
 fn path(text: &str) -> Result<ZPath, i32> {

@@ -10,11 +10,11 @@ use crate::lock::{self, LockStatus};
 use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::system_paths::check_client_path;
+use crate::ticket_name::Family;
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
 use crate::znode::{Contender, Hold, Kind, Znode};
 use crate::{
-    Acquire, Attempt, CREATE, Error, Idempotency, LockMode, LockSettings, Refusal, Reply, RequestKey, SessionId, ZPath,
-    weight,
+    Acquire, Attempt, CREATE, Error, LockMode, LockSettings, Refusal, Reply, RequestKey, SessionId, ZPath, weight,
 };
 
 /// The way to a lock that the one who asks may enter.
@@ -37,20 +37,13 @@ impl State {
     pub(crate) fn acquire(
         &mut self,
         acquire: &Acquire,
-        priority: u32,
         session: Option<SessionId>,
-        idempotency: Option<&Idempotency>,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
-        let Some(id) = session else {
-            return Err(refuse(Error::SessionRequired));
-        };
-        // The key becomes the UUID in the lock node's name.
-        let Some(key) = idempotency.map(|idempotency| idempotency.key) else {
-            return Err(refuse(Error::BadArguments));
-        };
+        let id = session.ok_or_else(|| refuse(Error::SessionRequired))?;
+        let hold = changes.hold().map_err(refuse)?;
         if lock.is_root() {
             return Err(refuse(Error::BadArguments));
         }
@@ -58,14 +51,13 @@ impl State {
         if acquire.label.len() > label_bytes_max || acquire.owner.len() > label_bytes_max {
             return Err(refuse(Error::DataTooLarge));
         }
-        let hold = Hold { key, attempts: vec![acquire.attempt] };
         // A retry whose answer and key are forgotten: the lock node itself remembers.
-        if let Some(ticket) = self.ticket_with(id, acquire, key) {
-            return self.acquire_again(&ticket, id, key, acquire.attempt);
+        if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
+            return self.acquire_again(&ticket, id, hold.key, changes.attempt);
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => self.hold_once_more(&ticket, hold),
-            None => self.acquire_anew(NewTicket { acquire, priority, session: id, hold }, changes),
+            None => self.acquire_anew(NewTicket { acquire, session: id, hold }, changes),
         }
     }
 
@@ -201,7 +193,7 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         self.check_limit(acquire).map_err(refuse)?;
         let kind = Kind::Ephemeral { owner: id };
-        let name = format!("_c_{}-{}", hold.key, family_name(acquire.mode));
+        let name = format!("_c_{}-{}", hold.key, Family::of(acquire.mode));
         let Way { base, missing } = way;
         let parent = &self.nodes[&base];
         let written_by = self.written_by(id, acquire);
@@ -316,7 +308,7 @@ impl State {
 
     /// The ticket that bears a key in its name.
     pub(crate) fn ticket_named(&self, id: SessionId, lock: &ZPath, mode: LockMode, key: RequestKey) -> Option<ZPath> {
-        let from = lock.child(&format!("_c_{key}-{}", family_name(mode))).ok()?;
+        let from = lock.child(&format!("_c_{key}-{}", Family::of(mode))).ok()?;
         let from_it_on = (Bound::Included(from.as_str()), Bound::Unbounded);
         let own = self.session(id)?.ephemerals.range::<_, str>(from_it_on).next()?;
         Some(own.clone()).filter(|own| own.as_str().starts_with(from.as_str()))
@@ -355,16 +347,5 @@ impl State {
         let (answer, before, now) = changed?;
         self.weight.bytes = self.weight.bytes - before + now;
         Some(answer)
-    }
-}
-
-/// The part of a lock node's name that tells its mode, as Curator writes it.
-fn family_name(mode: LockMode) -> &'static str {
-    match mode {
-        LockMode::Exclusive => "lock-",
-        LockMode::Read => "__READ__",
-        LockMode::Write => "__WRIT__",
-        LockMode::Latch => "latch-",
-        LockMode::Lease { .. } => "lease-",
     }
 }

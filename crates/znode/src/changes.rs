@@ -5,7 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::lock::TicketEnd;
-use crate::{Acl, Event, EventKind, Identity, LogPosition, Recorded, Session, SessionId, Term, ZPath, Zxid};
+use crate::znode::Hold;
+use crate::{
+    Acl, Attempt, Error, Event, EventKind, Identity, LogPosition, Recorded, RequestKey, Session, SessionId, Term,
+    ZPath, Zxid,
+};
 
 /// What one transaction has changed so far.
 #[derive(Debug)]
@@ -23,6 +27,10 @@ pub(crate) struct Changes {
     pub(crate) steps: u64,
     /// Who asks.
     pub(crate) session: Option<SessionId>,
+    /// The request's idempotency key.
+    pub(crate) key: Option<RequestKey>,
+    /// Which try of an acquire it is.
+    pub(crate) attempt: Attempt,
     /// Where the request came from, if it says so.
     pub(crate) address: Option<IpAddr>,
     /// The sessions that this entry ends.
@@ -36,8 +44,31 @@ impl Changes {
         let (parents, queues) = Default::default();
         let (zxid, term) = (at.zxid, at.term);
         let (identities, events) = (Vec::new(), Vec::new());
-        let (session, address, end, ended) = Default::default();
-        Changes { zxid, term, identities, events, parents, queues, steps: 0, session, address, ended, end }
+        let (session, key, attempt, address, end, ended) = Default::default();
+        Changes {
+            zxid,
+            term,
+            identities,
+            events,
+            parents,
+            queues,
+            steps: 0,
+            session,
+            key,
+            attempt,
+            address,
+            ended,
+            end,
+        }
+    }
+
+    /// What an acquire leaves in its lock node. The key becomes the UUID in the lock node's name.
+    ///
+    /// # Errors
+    /// `BadArguments` without a key.
+    pub(crate) fn hold(&self) -> Result<Hold, Error> {
+        let key = self.key.ok_or(Error::BadArguments)?;
+        Ok(Hold { key, attempts: vec![self.attempt] })
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {

@@ -14,9 +14,7 @@
 
 use crate::state::{Changes, State};
 use crate::tree::permit;
-use crate::{
-    CREATE, DELETE, Error, LogPosition, Op, ProvenOp, READ, Refusal, Request, SessionId, WRITE, ZPath, ZnodeOp, Zxid,
-};
+use crate::{CREATE, DELETE, Error, LogPosition, Op, READ, Refusal, Request, SessionId, WRITE, ZPath, ZnodeOp, Zxid};
 
 /// Unsettled locks that one entry takes up.
 const TAKEN_UP_MAX: usize = 1_024;
@@ -40,7 +38,7 @@ impl State {
     /// # Errors
     /// `TooManyOps`, as when it is applied.
     pub fn check_cost(&self, request: &Request) -> Result<(), Error> {
-        if request.idempotency.is_some() || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max) {
+        if request.key.is_some() || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max) {
             return Ok(());
         }
         // A refusal that is not for the cost may come first, and an earlier answer: only a copy of the state knows. It changes
@@ -58,11 +56,6 @@ impl State {
         match op {
             Op::Multi(ops) => self.cost_of_multi(ops),
             Op::Revoke { path, deadline_ms: Some(0) } => self.cost_of_revoking(path),
-            Op::Proven(proven) => match &proven.op {
-                ProvenOp::Multi(ops) => self.cost_of_multi(ops),
-                ProvenOp::Revoke { path, deadline_ms: Some(0) } => self.cost_of_revoking(path),
-                _ => 0,
-            },
             _ => 0,
         }
     }

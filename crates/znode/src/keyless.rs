@@ -9,10 +9,9 @@ use crate::state::{Changes, State};
 use crate::znode::Hold;
 use crate::{Acquire, Error, Keyless, Refusal, Reply, SessionId, ZPath};
 
-/// A new ticket: for what, with which priority, of which session.
+/// A new ticket: for what, of which session.
 pub(crate) struct NewTicket<'a> {
     pub(crate) acquire: &'a Acquire,
-    pub(crate) priority: u32,
     pub(crate) session: SessionId,
     pub(crate) hold: Hold,
 }
@@ -32,8 +31,8 @@ impl State {
     }
 
     fn enter_queue(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
-        let NewTicket { acquire, priority, session: id, hold } = new;
-        let lock = &acquire.lock;
+        let NewTicket { acquire, session: id, hold } = new;
+        let (lock, priority) = (&acquire.lock, acquire.priority);
         let way = self.way_into(lock, changes)?;
         if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().closed) {
             return Err(Refusal::at(Error::LockNotClosed, lock));
@@ -122,8 +121,8 @@ pub(crate) fn is_keyless(acquire: &Acquire) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        Applied, Attempt, ClientInfo, Credential, Idempotency, Limits, LockMode, LogPosition, Op, Request, RequestKey,
-        Term, Txn, Zxid,
+        Applied, Attempt, ClientInfo, Credential, Limits, LockMode, LogPosition, Op, Request, RequestKey, Term, Txn,
+        Zxid,
     };
 
     const COST_MAX: u32 = 20;
@@ -133,22 +132,22 @@ mod tests {
         let key = RequestKey(u128::from(zxid.0).to_be_bytes());
         let mut request = Request::new(op);
         if !matches!(request.op, Op::OpenSession { .. }) {
-            request.credential = Some(Credential { session: SessionId(1), secret_hash: [0; 32] });
-            request.idempotency = Some(Idempotency { key, fingerprint: [0; 16] });
+            request.credential = Some(Credential { session: SessionId(1), secret_hash: [0; 16] });
+            (request.key, request.attempt) = (Some(key), Attempt(1));
         }
         state.apply(LogPosition { term: Term(1), zxid }, Txn { time_ms: 1, request })
     }
 
     fn acquire(state: &mut State, keyless: Keyless) -> Applied {
-        let (lock, mode, attempt) = (ZPath::parse("/a/b/c/d/e/f/g").unwrap(), LockMode::Read, Attempt(1));
+        let (lock, mode) = (ZPath::parse("/a/b/c/d/e/f/g").unwrap(), LockMode::Read);
         let (owner, label, keyless) = (String::new(), String::new(), Some(keyless));
-        apply(state, Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt, keyless }))
+        apply(state, Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless }))
     }
 
     /// A state with so many tickets of one session, which share a lock so far down that each costs two.
     fn with_tickets(count: usize) -> State {
         let mut state = State::new(Limits { entry_cost_max: COST_MAX, ..Limits::default() });
-        let (secret_hash, timeout_ms, label, address) = ([0; 32], 10_000, String::new(), None);
+        let (secret_hash, timeout_ms, label, address) = ([0; 16], 10_000, String::new(), None);
         let client = ClientInfo::default();
         let opened = apply(&mut state, Op::OpenSession { secret_hash, timeout_ms, label, address, client });
         assert!(opened.reply.is_ok());

@@ -15,6 +15,7 @@
 //! closed_lock.rs  priorities, a bounded queue, hand-over               subtree.rs   what is below each znode
 //! keyless.rs    acquires that nothing tells apart                      release_held.rs  giving back by the lock's name
 //! client_info.rs  who a client is, for people                          acls.rs      each ACL once
+//! ensure.rs     creates that see to a session's znode
 //! cost.rs       what one entry may do                                  weight.rs    what the state may weigh
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
 //! system_paths.rs  /zookeeper, which is not the clients'               permissions.rs  which ACL counts, and for whom
@@ -30,6 +31,7 @@ mod client_info;
 mod closed_lock;
 mod codec;
 mod cost;
+mod ensure;
 mod error;
 mod ids;
 mod invariants;
@@ -37,9 +39,9 @@ mod keyless;
 mod limits;
 pub mod lock;
 mod multilock;
+mod ops;
 mod path;
 mod permissions;
-mod proven;
 mod quota;
 mod release_held;
 mod session;
@@ -49,6 +51,7 @@ mod stat;
 mod state;
 mod subtree;
 mod system_paths;
+mod ticket_name;
 mod tree;
 mod txn;
 mod weight;
@@ -57,13 +60,13 @@ mod znode;
 pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WRITE, fixed_acl, permits, user};
 pub use applied::{Applied, Event, EventKind, Recorded, Reply};
 pub use client_info::{Actor, ClientInfo};
-pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint_bytes};
+pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
 pub use error::{Error, Refusal};
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
 pub use limits::Limits;
 pub use lock::queue::LockSettings;
+pub use ops::{Asker, LEVEL, OpRow};
 pub use path::ZPath;
-pub use proven::{Proven, ProvenOp};
 pub use quota::{Quota, QuotaLimits};
 pub use session::Session;
 pub use snapshot::StateBuilder;
@@ -71,7 +74,7 @@ pub use stat::Stat;
 pub use state::State;
 pub use subtree::Usage;
 pub use txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Idempotency, InTurn, Keyless, LockGuard, LockMode, Op, Policy,
-    ReapCandidate, ReleaseHeld, Request, TurnOp, Txn, Upgrade, ZnodeOp,
+    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, Keyless, LockGuard, LockMode, Op, Policy,
+    ReapCandidate, ReleaseHeld, Request, SecretHash, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
 };
 pub use znode::{Contender, Hold, Kind, Znode};

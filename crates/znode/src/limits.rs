@@ -52,15 +52,42 @@ pub struct Limits {
     /// How long a container stays after its last child went, in milliseconds: a busy lock keeps its directory, and its
     /// sequence numbers go on.
     pub container_idle_ms: u32,
+    /// Past grants that each lock remembers, and as many past waits. At most [`Limits::HISTORY_MOST`] count.
+    pub history_max: u32,
+    /// Locks that remember any. The one where nothing ended for longest is forgotten first.
+    pub histories_max: u32,
+    /// Ended sessions that are remembered.
+    pub ended_sessions_max: u32,
+    /// For how long, in milliseconds by the time on entries.
+    pub ended_sessions_ms: u32,
+    /// Tickets that one acquire looks at to find a deadlock. With more to look at it is let in. At most
+    /// [`Limits::LOOKS_MOST`] count.
+    pub deadlock_looks_max: u32,
 }
 
 impl Limits {
+    /// More of a lock's past than this is kept by nobody: it is one record of a snapshot.
+    pub const HISTORY_MOST: u32 = 512;
+
+    /// A longer cycle could not be kept as an answer.
+    pub const LOOKS_MOST: u32 = 1024;
+
+    pub(crate) fn deadlock_looks(&self) -> u32 {
+        self.deadlock_looks_max.min(Self::LOOKS_MOST)
+    }
+
+    pub(crate) fn histories_each(&self) -> usize {
+        self.history_max.min(Self::HISTORY_MOST) as usize
+    }
+
     /// What a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`], as deep in the tree as they may be.
     pub fn creates_cost_max(&self) -> u64 {
         steps_at(self.path_depth_max as usize).saturating_mul(u64::from(self.ops_max))
     }
 }
 
+/// What counts until a leader says otherwise. Never changes: a log that was written under it must mean the same to every
+/// version.
 impl Default for Limits {
     fn default() -> Self {
         Limits {
@@ -86,6 +113,11 @@ impl Default for Limits {
             session_timeout_max_ms: 300_000,
             lock_delay_max_ms: 60_000,
             container_idle_ms: 60_000,
+            history_max: 16,
+            histories_max: 10_000,
+            ended_sessions_max: 10_000,
+            ended_sessions_ms: 3_600_000,
+            deadlock_looks_max: 256,
         }
     }
 }

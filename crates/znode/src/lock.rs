@@ -7,7 +7,6 @@
 pub(crate) mod deadlock;
 pub(crate) mod demand;
 mod grant;
-mod limits;
 pub(crate) mod naming;
 pub(crate) mod past;
 pub(crate) mod queue;
@@ -26,7 +25,6 @@ use crate::{ClientInfo, Error, FencingToken, LockMode, LockSettings, SessionId, 
 
 pub use deadlock::WaitsFor;
 pub(crate) use grant::may_be_overtaken;
-pub use limits::LockLimits;
 pub use naming::{BlindSpot, Naming, lint};
 pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history, may_read_of_ended, may_read_past};
 pub use revoke::{Revocation, revocation};

@@ -16,9 +16,7 @@ use crate::lock::deadlock::{Newcomer, WaitsFor};
 use crate::lock::queue::Position;
 use crate::state::{Changes, State};
 use crate::znode::{Contender, Hold, Znode};
-use crate::{
-    Acquire, AcquireAll, Error, Idempotency, LockMode, Policy, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid,
-};
+use crate::{Acquire, AcquireAll, Error, LockMode, Policy, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid};
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
 const PARTS_MAX: usize = 64;
@@ -35,35 +33,29 @@ impl State {
     pub(crate) fn acquire_all(
         &mut self,
         wish: &AcquireAll,
-        owner: &str,
         session: Option<SessionId>,
-        idempotency: Option<&Idempotency>,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
-        let Some(id) = session else {
-            return Err(Error::SessionRequired.into());
-        };
-        let Some(key) = idempotency.map(|idempotency| idempotency.key) else {
-            return Err(Error::BadArguments.into());
-        };
+        let id = session.ok_or(Error::SessionRequired)?;
+        let hold = changes.hold()?;
         self.check_parts(wish)?;
-        if wish.label.len().max(owner.len()) > self.limits.label_bytes_max as usize {
+        if wish.label.len().max(wish.owner.len()) > self.limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
-        if let Some(ticket) = self.all_with(id, wish, owner, key) {
-            return self.acquire_again(&ticket, id, key, wish.attempt);
+        if let Some(ticket) = self.all_with(id, wish, hold.key) {
+            return self.acquire_again(&ticket, id, hold.key, changes.attempt);
         }
-        if let Some(ticket) = self.same_set(id, wish, owner)? {
-            return self.count_hold(&ticket, Hold { key, attempts: vec![wish.attempt] });
+        if let Some(ticket) = self.same_set(id, wish)? {
+            return self.count_hold(&ticket, hold);
         }
         let before = self.clone();
-        let answer = self.enter_all(wish, owner, id, key, changes);
+        let answer = self.enter_all(wish, id, hold, changes);
         if !matches!(answer, Ok(Reply::Acquired { .. })) {
             *self = before;
             changes.clear();
         }
         match answer {
-            Ok(Reply::Deadlock { cycle }) => Ok(self.refuse_all(wish, owner, id, cycle, changes)),
+            Ok(Reply::Deadlock { cycle }) => Ok(self.refuse_all(wish, id, cycle, changes)),
             answer => answer,
         }
     }
@@ -72,14 +64,14 @@ impl State {
     fn enter_all(
         &mut self,
         wish: &AcquireAll,
-        owner: &str,
         id: SessionId,
-        key: RequestKey,
+        hold: Hold,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         // Nobody waits for one that has no ticket yet.
+        let owner = &*wish.owner;
         let waited_for = self.has_ticket(id, owner);
-        let first = self.enqueue_all(wish, owner, id, key, changes)?;
+        let first = self.enqueue_all(wish, id, hold, changes)?;
         self.grant_ready(changes);
         let multi = self.multis[&changes.zxid].clone();
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
@@ -95,17 +87,10 @@ impl State {
     }
 
     /// The answer, remembered of the lock where the circle begins.
-    fn refuse_all(
-        &mut self,
-        wish: &AcquireAll,
-        owner: &str,
-        id: SessionId,
-        cycle: Vec<WaitsFor>,
-        changes: &Changes,
-    ) -> Reply {
+    fn refuse_all(&mut self, wish: &AcquireAll, id: SessionId, cycle: Vec<WaitsFor>, changes: &Changes) -> Reply {
         let begins = |(lock, _): &&(ZPath, LockMode)| cycle.first().is_some_and(|edge| edge.lock == *lock);
         let (lock, mode) = wish.parts.iter().find(begins).unwrap_or(&wish.parts[0]);
-        let newcomer = Newcomer { lock, session: id, owner, mode: *mode, upgraded: None };
+        let newcomer = Newcomer { lock, session: id, owner: &wish.owner, mode: *mode, upgraded: None };
         self.refuse_deadlock(&newcomer, &wish.label, cycle, changes)
     }
 
@@ -113,28 +98,28 @@ impl State {
     ///
     /// # Errors
     /// `Overlap` when the owner has a ticket of any of these locks otherwise.
-    fn same_set(&self, id: SessionId, wish: &AcquireAll, owner: &str) -> Result<Option<ZPath>, Refusal> {
-        let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, owner);
+    fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
+        let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
         if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.nodes[&ticket])) {
             let part = |wish| own(wish).is_some_and(|ticket| multi.tickets.contains(&ticket));
             if multi.tickets.len() == wish.parts.len() && wish.parts.iter().all(part) {
                 return Ok(Some(multi.tickets[0].clone()));
             }
         }
-        match (0..).zip(&wish.parts).find(|(_, (lock, _))| self.has_ticket_of(id, lock, owner)) {
+        match (0..).zip(&wish.parts).find(|(_, (lock, _))| self.has_ticket_of(id, lock, &wish.owner)) {
             Some((index, (lock, _))) => Err(Refusal { op_index: Some(index), ..Refusal::at(Error::Overlap, lock) }),
             None => Ok(None),
         }
     }
 
     /// The ticket that stands for a multi-lock on which an acquire was counted already under this key.
-    pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, owner: &str, key: RequestKey) -> Option<ZPath> {
+    pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<ZPath> {
         let (lock, mode) = wish.parts.first()?;
-        if owner.is_empty() {
+        if wish.owner.is_empty() {
             return self.ticket_with(id, &wish.first(), key);
         }
         // Asked for in another order, the set may have another first ticket.
-        let ticket = self.ticket_of(id, lock, *mode, owner)?;
+        let ticket = self.ticket_of(id, lock, *mode, &wish.owner)?;
         let first = self.multi_of(&ticket, &self.nodes[&ticket])?.tickets[0].clone();
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
         self.nodes[&first].contender().is_some_and(counted).then_some(first)
@@ -160,15 +145,13 @@ impl State {
     fn enqueue_all(
         &mut self,
         wish: &AcquireAll,
-        owner: &str,
         id: SessionId,
-        key: RequestKey,
+        hold: Hold,
         changes: &mut Changes,
     ) -> Result<ZPath, Refusal> {
         let mut tickets: Vec<ZPath> = Vec::with_capacity(wish.parts.len());
         for index in 0..wish.parts.len() {
-            let acquire = wish.part(index, owner);
-            let hold = Hold { key, attempts: vec![wish.attempt] };
+            let (acquire, hold) = (wish.part(index, &wish.owner), hold.clone());
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
             let way = self.way_into(&acquire.lock, changes).map_err(at)?;
             let Entered::At(ticket) = self.enqueue(&acquire, way, true, id, hold, changes).map_err(at)? else {
@@ -222,7 +205,7 @@ impl AcquireAll {
             owner: owner.into(),
             label: self.label.clone(),
             lock_delay_ms: self.lock_delay_ms,
-            attempt: self.attempt,
+            priority: 0,
             keyless: None,
         }
     }

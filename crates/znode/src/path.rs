@@ -4,12 +4,15 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use bincode::de::read::Reader;
 use bincode::de::{BorrowDecoder, Decoder};
 use bincode::enc::Encoder;
+use bincode::enc::write::Writer;
 use bincode::error::{DecodeError, EncodeError};
 use bincode::{BorrowDecode, Decode, Encode};
 
-use crate::Error;
+use crate::ticket_name::{Family, TicketName};
+use crate::{Error, RequestKey};
 
 /// The path of a znode: absolute, without `.`, `..`, empty names, a slash at the end or forbidden characters.
 ///
@@ -126,16 +129,37 @@ impl Borrow<str> for ZPath {
     }
 }
 
+/// As text behind twice its length. Of a lock node that an acquire made, the path of the lock behind twice the length and one,
+/// and then the short form of the name.
 impl Encode for ZPath {
     fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
-        self.as_str().encode(encoder)
+        let ticket = self.parent_str().zip(TicketName::parse(self.name()));
+        let (text, name) = ticket.map_or((self.as_str(), None), |(lock, name)| (lock, Some(name)));
+        (text.len() * 2 + usize::from(name.is_some())).encode(encoder)?;
+        encoder.writer().write(text.as_bytes())?;
+        match name {
+            Some(TicketName { family, key, number }) => (family.code(), key, number).encode(encoder),
+            None => Ok(()),
+        }
     }
 }
 
 impl<C> Decode<C> for ZPath {
     fn decode<D: Decoder<Context = C>>(decoder: &mut D) -> Result<Self, DecodeError> {
-        let text = String::decode(decoder)?;
-        ZPath::parse(&text).map_err(|_| DecodeError::Other("not a znode path"))
+        let bad = || DecodeError::Other("not a znode path");
+        let head = usize::decode(decoder)?;
+        decoder.claim_container_read::<u8>(head / 2)?;
+        let mut bytes = vec![0; head / 2];
+        decoder.reader().read(&mut bytes)?;
+        let path = String::from_utf8(bytes).ok().and_then(|text| ZPath::parse(&text).ok()).ok_or_else(bad)?;
+        let is_ticket = head % 2 == 1;
+        if !is_ticket {
+            // One path has one form, so that equal states have equal bytes.
+            return if TicketName::parse(path.name()).is_none() { Ok(path) } else { Err(bad()) };
+        }
+        let (code, key, number) = <(u8, RequestKey, u64)>::decode(decoder)?;
+        let family = Family::from_code(code).filter(|_| number <= TicketName::NUMBER_MAX).ok_or_else(bad)?;
+        path.child(&TicketName { family, key, number }.to_string()).map_err(|_| bad())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::mem::discriminant;
 use std::ops::Bound;
 
-use crate::lock::demand::mode_of;
+use crate::lock::demand::{mode_of, sequence_of};
 use crate::lock::{self, LockStatus};
 use crate::state::{Changes, State};
 use crate::{Error, Refusal, ReleaseHeld, Reply, SessionId, ZPath};
@@ -18,6 +18,9 @@ impl State {
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, &of.lock);
         let id = session.ok_or_else(|| refuse(Error::SessionRequired))?;
+        if self.is_simple_of(id, of) {
+            return self.release(&of.lock, session, changes);
+        }
         match &self.held_by(id, of)[..] {
             [] => Err(refuse(Error::NotHolder)),
             [ticket] => self.release(&ticket.clone(), session, changes),
@@ -34,6 +37,16 @@ impl State {
         let own = under.filter(|path| path.parent_str() == Some(of.lock.as_str()));
         let held = |path: &&ZPath| matches!(lock::status(self, path), Ok(LockStatus::Held { .. }));
         own.filter(held).filter(|path| self.fits(path, of)).take(2).cloned().collect()
+    }
+
+    /// Whether the lock is one znode without a queue, and this session's owner has it: its data is the owner.
+    fn is_simple_of(&self, id: SessionId, of: &ReleaseHeld) -> bool {
+        let has_it = |owner: &str| {
+            let node = self.node(&of.lock).filter(|node| node.owner() == Some(id) && *node.data == *owner.as_bytes());
+            node.is_some_and(|node| of.token.is_none_or(|token| node.czxid.0 == token.0))
+        };
+        let named = of.owner.as_deref().filter(|owner| !owner.is_empty());
+        of.mode.is_none() && sequence_of(of.lock.name()).is_none() && named.is_some_and(has_it)
     }
 
     fn fits(&self, ticket: &ZPath, of: &ReleaseHeld) -> bool {

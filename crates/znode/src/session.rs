@@ -8,15 +8,15 @@ use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
 use crate::znode::Contender;
-use crate::{ClientInfo, Idempotency, Limits, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid, weight};
+use crate::{ClientInfo, Limits, LockMode, Refusal, Reply, RequestKey, SecretHash, SessionId, ZPath, Zxid, weight};
 
 /// A session. Its deadline is the leader's knowledge and not part of the state.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// Its id: the zxid of the entry that opened it.
     pub id: SessionId,
-    /// SHA-256 of its secret.
-    pub secret_hash: [u8; 32],
+    /// Of its secret.
+    pub secret_hash: SecretHash,
     /// The agreed timeout, in milliseconds.
     pub timeout_ms: u32,
     /// Free text for people.
@@ -95,7 +95,8 @@ impl Session {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Answered {
     pub(crate) zxid: Zxid,
-    pub(crate) fingerprint: [u8; 16],
+    /// Of what was asked, and under which guard: tells whether a key is used again for something else.
+    pub(crate) fingerprint: u64,
     /// `None` when the answer was dropped and only the key is remembered.
     pub(crate) answer: Option<Result<Reply, Refusal>>,
 }
@@ -118,9 +119,8 @@ impl Requests {
     }
 
     /// Remembers an answer, and drops the oldest of what is too much.
-    pub(crate) fn keep(&mut self, idempotency: &Idempotency, zxid: Zxid, answer: Result<Reply, Refusal>, max: &Limits) {
-        let answered = Answered { zxid, fingerprint: idempotency.fingerprint, answer: Some(answer) };
-        self.restore(idempotency.key, answered);
+    pub(crate) fn keep(&mut self, key: RequestKey, answered: Answered, max: &Limits) {
+        self.restore(key, answered);
         while self.kept.len() > max.replies_max as usize {
             self.drop_oldest();
         }

@@ -10,12 +10,12 @@ use crate::lock::TicketEnd;
 use crate::session::{Requests, Session};
 use crate::state::{Changes, State};
 use crate::znode::Znode;
-use crate::{ClientInfo, Error, InTurn, Limits, Refusal, Reply, SessionId, Term, TurnOp, ZPath, lock, weight};
+use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, SessionId, Term, Turn, ZPath, lock, weight};
 
 impl State {
     pub(crate) fn open_session(
         &mut self,
-        secret_hash: [u8; 32],
+        secret_hash: SecretHash,
         timeout_ms: u32,
         label: &str,
         address: Option<IpAddr>,
@@ -95,29 +95,18 @@ impl State {
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
-    /// A write of a connection: refused without a trace unless it is its turn.
-    pub(crate) fn in_turn(
-        &mut self,
-        write: InTurn,
-        asking: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
+    /// A write of a connection takes its turn. Refused without a trace unless it is the next one.
+    pub(crate) fn take_turn(&mut self, turn: Turn, asking: Option<SessionId>) -> Result<(), Error> {
         let id = asking.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(&id).expect("the credential was checked");
-        if session.connection != write.connection {
-            return Err(Error::SessionMoved.into());
+        if session.connection != turn.connection {
+            return Err(Error::SessionMoved);
         }
-        if session.turn.checked_add(1) != Some(write.turn) {
-            return Err(Error::OutOfTurn.into());
+        if session.turn.checked_add(1) != Some(turn.number) {
+            return Err(Error::OutOfTurn);
         }
-        Arc::make_mut(session).turn = write.turn;
-        changes.identities = write.identities;
-        match write.op {
-            TurnOp::Znode(op) => self.znode_op(op, asking, changes),
-            TurnOp::Multi(ops) => self.multi(ops, asking, changes),
-            TurnOp::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, changes),
-            TurnOp::CloseSession => self.close_session(id, asking, changes),
-        }
+        Arc::make_mut(session).turn = turn.number;
+        Ok(())
     }
 
     pub(crate) fn close_session(

@@ -10,15 +10,15 @@ use imbl::OrdMap;
 use crate::codec::{DecodeError, decode, encode};
 use crate::lock::past::History;
 use crate::lock::queue::{Position, Queue, Upgrade};
-use crate::lock::{EndedSession, Grant, LockLimits, Revocation};
+use crate::lock::{EndedSession, Grant, Revocation};
 use crate::multilock::MultiLock;
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
 use crate::tree::shared_acl;
 use crate::znode::{Contender, Family, Kind, Znode};
 use crate::{
-    Acl, ClientInfo, FencingToken, Limits, LockSettings, Policy, RequestKey, SessionId, Term, Usage, ZPath, Zxid,
-    weight,
+    Acl, ClientInfo, FencingToken, Limits, LockSettings, Policy, RequestKey, SecretHash, SessionId, Term, Usage, ZPath,
+    Zxid, weight,
 };
 
 /// One record. Sessions come before what they own, parents before children, znodes before what is kept beside them. The order of
@@ -30,11 +30,10 @@ enum Record {
         last_term: Term,
         time_ms: u64,
         limits: Limits,
-        lock_limits: LockLimits,
     },
     Session {
         id: SessionId,
-        secret_hash: [u8; 32],
+        secret_hash: SecretHash,
         timeout_ms: u32,
         label: String,
         opened_ms: u64,
@@ -122,7 +121,6 @@ impl State {
             last_term: self.last_term,
             time_ms: self.time_ms,
             limits: (*self.limits).clone(),
-            lock_limits: (*self.lock_limits).clone(),
         };
         let ending = self.ending.clone();
         let sessions = self.sessions.clone().into_iter();
@@ -226,9 +224,8 @@ impl StateBuilder {
         if self.finished {
             return Err(damaged("a record after the last one"));
         }
-        if let Record::Head { last_zxid, last_term, time_ms, limits, lock_limits } = record {
-            let lock_limits = lock_limits.into();
-            let state = State { last_zxid, last_term, time_ms, lock_limits, ..State::empty(limits) };
+        if let Record::Head { last_zxid, last_term, time_ms, limits } = record {
+            let state = State { last_zxid, last_term, time_ms, ..State::empty(limits) };
             self.records = 1;
             return match self.state.replace(state) {
                 None => Ok(()),

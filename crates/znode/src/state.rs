@@ -8,7 +8,6 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::acls::Acls;
 pub(crate) use crate::changes::Changes;
-use crate::lock::LockLimits;
 use crate::lock::naming::Namings;
 use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
@@ -18,9 +17,8 @@ use crate::session::{Answered, Session};
 use crate::weight::Weight;
 use crate::znode::{Family, Kind, Znode};
 use crate::{
-    Acl, Acquire, AcquireAll, Applied, Attempt, Credential, Error, Idempotency, Limits, LockGuard, LogPosition, Op,
-    Proven, ReapCandidate, Recorded, Refusal, Reply, Request, RequestKey, SessionId, Term, Txn, Upgrade, Usage, ZPath,
-    Zxid, lock,
+    Acl, Applied, Attempt, Credential, Error, Limits, LockGuard, LogPosition, Op, ReapCandidate, Recorded, Refusal,
+    Reply, Request, RequestKey, SessionId, Term, Turn, Txn, Usage, ZPath, Zxid, fingerprint, lock,
 };
 
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
@@ -47,7 +45,6 @@ pub struct State {
     pub(crate) contenders: u64,
     /// Multi-locks that wait or hold, by the czxid of their lock nodes.
     pub(crate) multis: OrdMap<Zxid, Arc<MultiLock>>,
-    pub(crate) lock_limits: Arc<LockLimits>,
     /// Tickets that hold and that a session owns.
     pub(crate) holders: u64,
     pub(crate) past: Past,
@@ -111,7 +108,6 @@ impl State {
             acls: Acls::default(),
             contenders: 0,
             multis: OrdMap::new(),
-            lock_limits: Arc::new(LockLimits::FIRST),
             holders: 0,
             past: Past::default(),
             revocations: Revocations::default(),
@@ -173,11 +169,6 @@ impl State {
         &self.limits
     }
 
-    /// The bounds in force of what is remembered about locks.
-    pub fn lock_limits(&self) -> &LockLimits {
-        &self.lock_limits
-    }
-
     /// How many znodes there are, the root included.
     pub fn znode_count(&self) -> usize {
         self.nodes.len()
@@ -211,6 +202,11 @@ impl State {
     /// A znode.
     pub fn node(&self, path: &ZPath) -> Option<&Znode> {
         self.nodes.get(path).map(|node| &**node)
+    }
+
+    /// The session that owns a znode.
+    pub fn owner_of(&self, path: &ZPath) -> Option<SessionId> {
+        self.node(path).and_then(Znode::owner)
     }
 
     /// The names of a znode's children, sorted.
@@ -271,53 +267,47 @@ impl State {
     /// Who asks, whether it was answered before, and only then what.
     pub(crate) fn answer(&mut self, request: Request, changes: &mut Changes) -> (Zxid, Result<Reply, Refusal>) {
         let now = changes.zxid;
-        let Request { credential, idempotency, guard, address, op } = request;
-        changes.address = address;
-        let op = match op {
-            Op::Proven(Proven { identities, op }) => {
-                changes.identities = identities;
-                op.into()
-            }
-            op => op,
-        };
-        let session = credential.map(|credential| credential.session);
+        let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
+        (changes.identities, changes.address, changes.key, changes.attempt) = (identities, address, key, attempt);
         // Neither of these is remembered under the key: the session that would remember it is not proven.
         if let Some(Err(error)) = credential.map(|credential| self.authenticate(&credential).map(drop)) {
             return (now, Err(error.into()));
         }
-        let Some(idempotency) = idempotency else {
-            return (now, self.guarded(guard, session, None, op, changes));
+        changes.session = credential.map(|credential| credential.session);
+        let Some(key) = key else {
+            return (now, self.guarded(guard, turn, op, changes));
         };
-        let Some(id) = session else {
+        let Some(id) = changes.session else {
             return (now, Err(Error::SessionRequired.into()));
         };
-        if let Some(answered) = self.sessions[&id].requests.get(&idempotency.key).cloned() {
-            if answered.fingerprint != idempotency.fingerprint {
+        let fingerprint = fingerprint(&op, guard.as_ref());
+        if let Some(answered) = self.sessions[&id].requests.get(&key).cloned() {
+            if answered.fingerprint != fingerprint {
                 return (now, Err(Error::RequestKeyReused.into()));
             }
-            return self.answer_again(&op, id, idempotency.key, &answered);
+            return self.answer_again(&op, id, key, attempt, &answered);
         }
         if self.is_full_of_keys(&op) {
             // An acquire whose key is forgotten may have been done all the same.
-            return match self.counted_under(&op, id, idempotency.key) {
-                Some((attempt, Some(ticket))) => (now, self.acquire_again(&ticket, id, idempotency.key, attempt)),
+            return match self.counted_under(&op, id, key) {
+                Some(Some(ticket)) => (now, self.acquire_again(&ticket, id, key, attempt)),
                 _ => (now, Err(Error::QuotaExceeded.into())),
             };
         }
-        let answer = self.guarded(guard, session, Some(&idempotency), op, changes);
-        self.keep_answer(id, &idempotency, now, answer.clone());
+        let answer = self.guarded(guard, turn, op, changes);
+        self.keep_answer(id, key, Answered { zxid: now, fingerprint, answer: Some(answer.clone()) });
         (now, answer)
     }
 
     /// A session that was closed by the request needs no memory.
-    fn keep_answer(&mut self, id: SessionId, idempotency: &Idempotency, now: Zxid, answer: Result<Reply, Refusal>) {
+    fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: Answered) {
         let (limits, overweight) = (self.limits.clone(), self.is_overweight());
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
         let requests = &mut Arc::make_mut(session).requests;
         let before = requests.bytes;
-        requests.keep(idempotency, now, answer, &limits);
+        requests.keep(key, answered, &limits);
         if overweight {
             requests.drop_answers();
         }
@@ -330,24 +320,20 @@ impl State {
         op: &Op,
         id: SessionId,
         key: RequestKey,
+        attempt: Attempt,
         answered: &Answered,
     ) -> (Zxid, Result<Reply, Refusal>) {
         let now = self.last_zxid;
-        // A retried acquire wants to know where its ticket stands by now.
-        let (attempt, ticket) = match (op, &answered.answer) {
-            (
-                Op::Acquire(Acquire { attempt, .. })
-                | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
-                | Op::AcquireAll(AcquireAll { attempt, .. })
-                | Op::AcquireAllAs { wish: AcquireAll { attempt, .. }, .. }
-                | Op::Upgrade(Upgrade { attempt, .. }),
-                Some(Ok(Reply::Acquired { ticket, .. })),
-            ) => (*attempt, Some(ticket.clone())),
-            (_, Some(answer)) => return (answered.zxid, answer.clone()),
-            (op, None) => match self.counted_under(op, id, key) {
-                Some(counted) => counted,
-                None => return (now, Err(Error::RequestKeyEvicted.into())),
-            },
+        let acquires = matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_));
+        let ticket = match &answered.answer {
+            // A retried acquire wants to know where its ticket stands by now.
+            Some(Ok(Reply::Acquired { ticket, .. })) if acquires => Some(ticket.clone()),
+            // And what was to be there need not be there any more.
+            Some(Ok(Reply::Created { path, stat })) if self.is_gone_since(op, path, stat) => {
+                return (now, Err(Refusal::at(Error::NoNode, path)));
+            }
+            Some(answer) => return (answered.zxid, answer.clone()),
+            None => self.counted_under(op, id, key).flatten(),
         };
         match ticket {
             Some(ticket) => (now, self.acquire_again(&ticket, id, key, attempt)),
@@ -355,15 +341,12 @@ impl State {
         }
     }
 
-    /// The attempt of an acquire, and the ticket on which it was counted already under this key. `None` for what is none.
-    fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<(Attempt, Option<ZPath>)> {
+    /// The ticket on which an acquire was counted already under this key. `None` for what is no acquire.
+    fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
         Some(match op {
-            Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. } => {
-                (acquire.attempt, self.ticket_with(id, acquire, key))
-            }
-            Op::AcquireAll(wish) => (wish.attempt, self.all_with(id, wish, "", key)),
-            Op::AcquireAllAs { wish, owner } => (wish.attempt, self.all_with(id, wish, owner, key)),
-            Op::Upgrade(upgrade) => (upgrade.attempt, self.upgraded_with(id, upgrade, key)),
+            Op::Acquire(acquire) => self.ticket_with(id, acquire, key),
+            Op::AcquireAll(wish) => self.all_with(id, wish, key),
+            Op::Upgrade(upgrade) => self.upgraded_with(id, upgrade, key),
             _ => return None,
         })
     }
@@ -371,11 +354,11 @@ impl State {
     fn guarded(
         &mut self,
         guard: Option<LockGuard>,
-        session: Option<SessionId>,
-        idempotency: Option<&Idempotency>,
+        turn: Option<Turn>,
         op: Op,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
+        let session = changes.session;
         if let Some(guard) = guard {
             // Who may not read the lock is told of its own ticket only.
             let LockGuard { lock, token } = &guard;
@@ -387,53 +370,41 @@ impl State {
                 return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
             }
         }
-        self.execute(op, session, idempotency, changes)
+        if let Some(turn) = turn {
+            self.take_turn(turn, session)?;
+        }
+        changes.end = end_of(&op);
+        self.execute(op, session, changes)
     }
 
-    fn execute(
-        &mut self,
-        op: Op,
-        session: Option<SessionId>,
-        idempotency: Option<&Idempotency>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        changes.session = session;
-        changes.end = end_of(&op);
+    fn execute(&mut self, op: Op, session: Option<SessionId>, changes: &mut Changes) -> Result<Reply, Refusal> {
         match op {
             Op::OpenSession { secret_hash, timeout_ms, label, address, client } => {
                 self.open_session(secret_hash, timeout_ms, &label, address, client, changes)
             }
             Op::CloseSession { session: id } => self.close_session(id, session, changes),
             Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, changes),
+            Op::AttachSession { connection, timeout_ms } => self.attach_session(session, connection, timeout_ms),
             Op::Znode(op) => self.znode_op(op, session, changes),
             Op::Multi(ops) => self.multi(ops, session, changes),
             Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, changes),
-            Op::Acquire(acquire) => self.acquire(&acquire, 0, session, idempotency, changes),
-            Op::AcquireUrgent { acquire, priority } => self.acquire(&acquire, priority, session, idempotency, changes),
-            Op::SetLock { lock, settings } => self.set_lock(&lock, settings, changes),
-            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, session, changes),
-            Op::AcquireAll(wish) => self.acquire_all(&wish, "", session, idempotency, changes),
-            Op::AcquireAllAs { wish, owner } => self.acquire_all(&wish, &owner, session, idempotency, changes),
+            Op::Acquire(acquire) => self.acquire(&acquire, session, changes),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, session, changes),
+            Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, changes),
             Op::Release { ticket } => self.release(&ticket, session, changes),
             Op::ReleaseHeld(of) => self.release_held(&of, session, changes),
+            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, session, changes),
             Op::Withdraw { ticket, attempt, if_waiting } => {
                 self.withdraw(&ticket, attempt, if_waiting, session, changes)
             }
+            Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, changes),
+            Op::SetLock { lock, settings } => self.set_lock(&lock, settings, changes),
             Op::Reap { candidates } => Ok(self.reap(&candidates, changes)),
             // Only a leader proposes this; the doors have no way to.
             Op::SetLimits(limits) => {
                 self.limits = Arc::new(limits);
                 Ok(Reply::Done)
             }
-            Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, idempotency, changes),
-            Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, changes),
-            Op::SetLockLimits(limits) => {
-                self.lock_limits = Arc::new(limits);
-                Ok(Reply::Done)
-            }
-            Op::AttachSession { connection, timeout_ms } => self.attach_session(session, connection, timeout_ms),
-            Op::InTurn(write) => self.in_turn(write, session, changes),
-            Op::Proven(_) => unreachable!("it was unwrapped, and cannot hold another one"),
         }
     }
 }

@@ -108,7 +108,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Acl, Create, CreateMode, LogPosition, Op, Request, Term, Txn, ZnodeOp, Zxid};
+    use crate::{Acl, Create, CreateMode, Ensure, LogPosition, Op, Request, Term, Txn, ZnodeOp, Zxid};
 
     fn path(path: &str) -> ZPath {
         ZPath::parse(path).unwrap()
@@ -117,7 +117,14 @@ mod tests {
     fn create(at: &str, data: &str) -> ZnodeOp {
         let at = path(at);
         let (parent, name) = (at.parent().unwrap(), at.name().into());
-        ZnodeOp::Create(Create { parent, name, data: data.into(), mode: CreateMode::Persistent, acl: Acl::open() })
+        ZnodeOp::Create(Create {
+            parent,
+            name,
+            data: data.into(),
+            mode: CreateMode::Persistent,
+            acl: Acl::open(),
+            ensure: Ensure::New,
+        })
     }
 
     fn apply(state: &mut State, op: Op) {

@@ -93,7 +93,7 @@ impl State {
     }
 
     fn check_system_create(&self, create: &mut Create, changes: &Changes) -> Result<(), Refusal> {
-        let Create { parent, name, data, mode, acl } = create;
+        let Create { parent, name, data, mode, acl, ensure: _ } = create;
         let is_itself = parent.is_root() && *name == SYSTEM[1..];
         if !is_itself && !is_system(parent.as_str()) {
             return Ok(());

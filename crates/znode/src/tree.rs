@@ -10,8 +10,8 @@ use crate::state::{Changes, State};
 use crate::system_paths::is_system;
 use crate::znode::{Contender, Family, Kind, Znode};
 use crate::{
-    ALL, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, ReapCandidate, Refusal, Reply, SessionId,
-    Stat, Usage, ZPath, ZnodeOp, permits, weight,
+    ALL, Acl, CREATE, Create, CreateMode, DELETE, Ensure, Error, EventKind, READ, ReapCandidate, Refusal, Reply,
+    SessionId, Stat, Usage, ZPath, ZnodeOp, permits, weight,
 };
 
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
@@ -61,7 +61,10 @@ impl State {
         let before = self.clone();
         let mut replies = Vec::with_capacity(ops.len());
         for (index, op) in (0..).zip(ops) {
-            let answer = self.znode_op(op, session, changes);
+            let answer = match op.stands_alone() {
+                true => Err(Error::BadArguments.into()),
+                false => self.znode_op(op, session, changes),
+            };
             match answer.and_then(|reply| self.check_steps(changes).map(|()| reply)) {
                 Ok(reply) => replies.push(reply),
                 Err(refusal) => {
@@ -75,7 +78,10 @@ impl State {
     }
 
     fn create(&mut self, create: Create, session: Option<SessionId>, changes: &mut Changes) -> Result<Reply, Refusal> {
-        let Create { parent, name, data, mode, acl } = create;
+        let Create { parent, name, data, mode, acl, ensure } = create;
+        if ensure != Ensure::New && mode != CreateMode::Ephemeral {
+            return Err(Refusal::at(Error::BadArguments, &parent));
+        }
         if let CreateMode::PersistentTtl { ttl_ms } | CreateMode::PersistentSequentialTtl { ttl_ms } = mode
             && !(1..=TTL_MS_MAX).contains(&ttl_ms)
         {
@@ -85,7 +91,8 @@ impl State {
         if !acl.is_empty() {
             self.check_acl(&acl).map_err(|error| Refusal::at(error, &parent))?;
         }
-        let node = self.node(&parent).ok_or_else(|| Refusal::at(Error::NoNode, &parent))?;
+        let (base, missing) = self.way_to(&parent, ensure)?;
+        let node = &self.nodes[&base];
         permit(&node.acl, CREATE, changes).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
             sequential(node, &parent, &name).map_err(|error| Refusal::at(error, &parent))?
@@ -94,8 +101,12 @@ impl State {
         };
         let refuse = |error| Refusal::at(error, &path);
         self.check_closed(&parent, path.name())?;
-        if self.nodes.contains_key(&path) {
-            return Err(refuse(Error::NodeExists));
+        self.check_closed_on_the_way(&base, &missing)?;
+        if let Some(there) = self.node(&path) {
+            return match there.is_ensured(ensure, session, &data) {
+                true => Ok(Reply::Created { stat: there.stat(), path }),
+                false => Err(refuse(Error::NodeExists)),
+            };
         }
         let owner = match (mode.is_ephemeral(), session) {
             (true, None) => return Err(refuse(Error::SessionRequired)),
@@ -103,12 +114,15 @@ impl State {
             (false, _) => SessionId(0),
         };
         let kind = Kind::of(mode, owner);
-        self.check_room(node, &path, data.len(), 1).map_err(refuse)?;
+        let count = missing.len() as u64 + 1;
+        self.check_room(node, &path, data.len(), count).map_err(refuse)?;
         self.check_acl_room(&acl).map_err(refuse)?;
-        self.check_quota(&path, Growth { count: 1, bytes: data.len() as u64 })?;
+        self.check_quota(&path, Growth { count, bytes: data.len() as u64 })?;
         self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
-        let new = NewNode { kind, data: data.into(), acl: shared_acl(acl, node), contender: None };
+        let (above, acl) = (Arc::clone(&node.acl), shared_acl(acl, node));
+        self.make_containers(&missing, &above, changes);
+        let new = NewNode { kind, data: data.into(), acl, contender: None };
         let stat = self.insert(&path, new, changes);
         Ok(Reply::Created { path, stat })
     }

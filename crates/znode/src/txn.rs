@@ -1,19 +1,17 @@
 //! What clients and leaders ask of the state machine: the content of a log entry.
 //!
-//! The order of variants and fields is the format on disk: append only, and freeze new bytes in the golden tests.
+//! The order of variants and fields is the format on disk; `codec.rs` has the bytes of a request.
 
 use std::net::IpAddr;
 
 use bincode::{Decode, Encode};
 
-use crate::lock::LockLimits;
 use crate::{
-    Acl, Attempt, ClientInfo, FencingToken, Identity, Limits, LockSettings, Proven, RequestKey, SessionId, Term, ZPath,
-    Zxid,
+    Acl, Attempt, ClientInfo, FencingToken, Identity, Limits, LockSettings, RequestKey, SessionId, Term, ZPath, Zxid,
 };
 
 /// One transaction: all of it happens, or none.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
     /// The leader's wall clock when it proposed, in milliseconds since 1970. The state takes the maximum seen.
     pub time_ms: u64,
@@ -22,16 +20,22 @@ pub struct Txn {
 }
 
 /// A request as a door hands it over, before the leader puts the time on it.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The session that the request is made in: it owns what is created, and its secret is checked at apply.
     pub credential: Option<Credential>,
-    /// The idempotency key with the fingerprint of the operation; needs a credential.
-    pub idempotency: Option<Idempotency>,
+    /// The idempotency key: marks a retry as the same request. Needs a credential.
+    pub key: Option<RequestKey>,
     /// Apply only while this lock is held with this token.
     pub guard: Option<LockGuard>,
+    /// The names of the principal that asks: what it has proven to be, besides anyone.
+    pub identities: Vec<Identity>,
     /// Where the request came from, where that is to be remembered: of one that may end the tickets of others.
     pub address: Option<IpAddr>,
+    /// Of a connection that promises to keep its writes in order: which of them it is.
+    pub turn: Option<Turn>,
+    /// This try of an acquire. Stamped anew on every retry, and 0 for what has none.
+    pub attempt: Attempt,
     /// What to do.
     pub op: Op,
 }
@@ -39,8 +43,33 @@ pub struct Request {
 impl Request {
     /// A request without session, key or guard.
     pub fn new(op: Op) -> Request {
-        Request { credential: None, idempotency: None, guard: None, address: None, op }
+        Request {
+            credential: None,
+            key: None,
+            guard: None,
+            identities: Vec::new(),
+            address: None,
+            turn: None,
+            attempt: Attempt(0),
+            op,
+        }
     }
+
+    /// A request in a session.
+    pub fn of(credential: Credential, op: Op) -> Request {
+        Request { credential: Some(credential), ..Request::new(op) }
+    }
+}
+
+/// Which one of a connection's writes a request is. They are applied in the order of their turns, however they come into the
+/// log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Turn {
+    /// The connection that the session is attached to; refused with `SessionMoved` when it is another one by now.
+    pub connection: u64,
+    /// 1 for the connection's first write. Refused with `OutOfTurn`, and worth another try, until the one before it has
+    /// been applied. A turn is taken also by a write that is refused for what it asks.
+    pub number: u64,
 }
 
 /// Proof that a request belongs to a session.
@@ -48,24 +77,23 @@ impl Request {
 pub struct Credential {
     /// The session.
     pub session: SessionId,
-    /// SHA-256 of its secret. The secret itself never enters the log.
-    pub secret_hash: [u8; 32],
+    /// Of its secret, which itself never enters the log.
+    pub secret_hash: SecretHash,
+}
+
+/// The first half of the SHA-256 of a session's secret: as long as the secret, so no easier to guess.
+pub type SecretHash = [u8; 16];
+
+/// What is kept of the SHA-256 of a secret.
+pub fn secret_hash(sha256: [u8; 32]) -> SecretHash {
+    let (half, _) = sha256.split_first_chunk().expect("a SHA-256 has 32 bytes");
+    *half
 }
 
 impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Credential({}.***)", self.session)
     }
-}
-
-/// Marks a retry as the same request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Idempotency {
-    /// The client's key.
-    pub key: RequestKey,
-    /// The first half of the SHA-256 of the encoded operation and guard, without the attempt: tells whether a key
-    /// is used again for something else.
-    pub fingerprint: [u8; 16],
 }
 
 /// "Only while I hold this": the header `If-Lock`.
@@ -82,8 +110,8 @@ pub struct LockGuard {
 pub enum Op {
     /// Opens a session; its id is the entry's zxid.
     OpenSession {
-        /// SHA-256 of the secret that the door made.
-        secret_hash: [u8; 32],
+        /// Of the secret that the door made.
+        secret_hash: SecretHash,
         /// The wish; the reply has what was agreed.
         timeout_ms: u32,
         /// Free text for people.
@@ -144,8 +172,6 @@ pub enum Op {
     },
     /// A new leader brings its configured limits.
     SetLimits(Limits),
-    /// And those of what is remembered about locks.
-    SetLockLimits(LockLimits),
     /// Asks a ticket, or all who hold a lock, to give up.
     Revoke {
         /// The lock node, or the lock.
@@ -163,8 +189,6 @@ pub enum Op {
         /// The wish; the reply has what was agreed.
         timeout_ms: u32,
     },
-    /// A write of a connection that promises to keep its writes in order.
-    InTurn(InTurn),
     /// Enqueues for several locks at once.
     AcquireAll(AcquireAll),
     /// Sets what a lock is. In use it can only be given another `waiters_max`.
@@ -174,13 +198,6 @@ pub enum Op {
         /// All of its settings.
         settings: LockSettings,
     },
-    /// Enqueues for a closed lock with a priority.
-    AcquireUrgent {
-        /// The acquire.
-        acquire: Acquire,
-        /// Higher is sooner; 0 is the ordinary one.
-        priority: u32,
-    },
     /// Gives a ticket of a closed lock back, with all its holds, and the lock to a waiter.
     HandOver {
         /// The lock node that holds.
@@ -188,51 +205,8 @@ pub enum Op {
         /// The lock node that waits.
         to: ZPath,
     },
-    /// What somebody asks who has proven who he is, otherwise than as a connection that keeps its writes in order.
-    Proven(Proven),
-    /// As [`Op::AcquireAll`], of an owner.
-    AcquireAllAs {
-        /// The locks.
-        wish: AcquireAll,
-        /// Who, within the session, as in [`Acquire`]. Not empty: that is `AcquireAll`.
-        owner: String,
-    },
     /// As [`Op::Release`], of the one ticket with which the session holds a lock.
     ReleaseHeld(ReleaseHeld),
-}
-
-/// One of a connection's writes. They are applied in the order of their turns, however they come into the log.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct InTurn {
-    /// The connection that the session is attached to; refused with `SessionMoved` when it is another one by now.
-    pub connection: u64,
-    /// 1 for the connection's first write. Refused with `OutOfTurn`, and worth another try, until the one before it has
-    /// been applied. A turn is taken also by a write that is refused for what it asks.
-    pub turn: u64,
-    /// Whom the connection has proven to be, besides anyone.
-    pub identities: Vec<Identity>,
-    /// What to do.
-    pub op: TurnOp,
-}
-
-/// What a connection can ask for in turn.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum TurnOp {
-    /// As [`Op::Znode`].
-    Znode(ZnodeOp),
-    /// As [`Op::Multi`].
-    Multi(Vec<ZnodeOp>),
-    /// As [`Op::SetAcl`].
-    SetAcl {
-        /// The znode.
-        path: ZPath,
-        /// The new list.
-        acl: Vec<Acl>,
-        /// The expected `aversion`; -1 is any.
-        version: i32,
-    },
-    /// As [`Op::CloseSession`], of the session that asks.
-    CloseSession,
 }
 
 /// An operation that may stand in a multi.
@@ -279,6 +253,21 @@ pub struct Create {
     /// The ACL; [`Acl::open`] when the client named none. None at all is the parent's: that of what a door makes for a client,
     /// a directory on the way or the member of a group. A client's empty list is refused at its door.
     pub acl: Vec<Acl>,
+    /// What becomes of a create that ZooKeeper would refuse.
+    pub ensure: Ensure,
+}
+
+/// Whether a create is one of ZooKeeper's, or sees to it that the session has the znode. The latter is for ephemeral znodes
+/// whose name is known before, and does not stand in a multi.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub enum Ensure {
+    /// ZooKeeper's: refused without the parent, and when the znode is there.
+    #[default]
+    New,
+    /// Missing parents are made, as containers. When the session has the znode already, the reply is that znode as it is.
+    Own,
+    /// The same, but a znode of the session whose data is different is in the way like one of another session.
+    OwnWithData,
 }
 
 /// ZooKeeper's create modes.
@@ -357,8 +346,8 @@ pub struct Acquire {
     pub label: String,
     /// How long after an expiry the dead holder's node stays, in milliseconds; 0 is not at all.
     pub lock_delay_ms: u32,
-    /// This try. Stamped anew on every retry; not part of the fingerprint.
-    pub attempt: Attempt,
+    /// In a closed lock: higher is sooner; 0 is the ordinary one.
+    pub priority: u32,
     /// The client gave neither key nor owner, so that nothing tells its retries: what they do then. The key is the door's.
     pub keyless: Option<Keyless>,
 }
@@ -372,7 +361,8 @@ pub enum Keyless {
     Replace,
 }
 
-/// Gives one hold back of the ticket with which the session holds a lock. Refused with `NotHolder` when there is none, with
+/// Gives one hold back of the ticket with which the session holds a lock; with an owner also a simple lock, which is one
+/// ephemeral znode with the owner as its data. Refused with `NotHolder` when there is none, with
 /// `SeveralHeld` when there are several.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct ReleaseHeld {
@@ -394,8 +384,6 @@ pub struct Upgrade {
     pub ticket: ZPath,
     /// Free text for people; becomes the writer's data.
     pub label: String,
-    /// This try, as in [`Acquire`].
-    pub attempt: Attempt,
 }
 
 /// A znode that the leader believes can be collected.
@@ -415,12 +403,12 @@ pub struct AcquireAll {
     pub parts: Vec<(ZPath, LockMode)>,
     /// Whether others may pass while it waits.
     pub policy: Policy,
+    /// Who, within the session, as in [`Acquire`].
+    pub owner: String,
     /// Free text for people; becomes the data of all its lock nodes.
     pub label: String,
     /// As in [`Acquire`], for each of the locks.
     pub lock_delay_ms: u32,
-    /// This try. Stamped anew on every retry; not part of the fingerprint.
-    pub attempt: Attempt,
 }
 
 /// What a waiting multi-lock does to those who come later.

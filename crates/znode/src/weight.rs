@@ -15,7 +15,7 @@ use crate::lock::{EndedSession, PastTicket, WaitsFor};
 use crate::session::Answered;
 use crate::state::State;
 use crate::znode::{Contender, Znode};
-use crate::{Acl, Actor, ClientInfo, Error, Op, ProvenOp, Refusal, Reply, ZPath, ZnodeOp};
+use crate::{Acl, Actor, ClientInfo, Error, Op, Refusal, Reply, ZPath, ZnodeOp};
 
 /// A znode, ephemeral or not, in the tree and in its parent's list.
 const ZNODE: u64 = 560;
@@ -250,11 +250,6 @@ fn gives_back(op: &Op) -> bool {
         | Op::CloseSession { .. } => true,
         Op::Znode(op) => deletes(std::slice::from_ref(op)),
         Op::Multi(ops) => deletes(ops),
-        Op::Proven(proven) => match &proven.op {
-            ProvenOp::Znode(op) => deletes(std::slice::from_ref(op)),
-            ProvenOp::Multi(ops) => deletes(ops),
-            _ => false,
-        },
         _ => false,
     }
 }

@@ -115,7 +115,7 @@ impl Znode {
     }
 
     /// The session that it goes with, lingering lock nodes included.
-    pub(crate) fn owner(&self) -> Option<SessionId> {
+    pub fn owner(&self) -> Option<SessionId> {
         match self.kind {
             Kind::Ephemeral { owner } => Some(owner),
             _ => None,

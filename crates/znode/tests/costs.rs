@@ -4,7 +4,7 @@
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Error, EventKind, Idempotency, Limits,
+    Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Ensure, Error, EventKind, Limits,
     LockMode, LogPosition, Op, Policy, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn,
     ZPath, ZnodeOp, Zxid,
 };
@@ -38,9 +38,9 @@ impl World {
     /// Under a key of its own, if a session asks.
     fn request(&mut self, session: Option<SessionId>, op: Op) -> Request {
         self.keys += 1;
-        let idempotency = Idempotency { key: RequestKey(self.keys.to_be_bytes()), fingerprint: [0; 16] };
-        let credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
-        Request { credential, idempotency: session.map(|_| idempotency), guard: None, address: None, op }
+        let key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
+        let credential = session.map(|session| Credential { session, secret_hash: [0; 16] });
+        Request { credential, key, attempt: Attempt(1), ..Request::new(op) }
     }
 
     fn apply_request(&mut self, request: Request) -> Applied {
@@ -50,7 +50,7 @@ impl World {
 
     fn open(&mut self) -> SessionId {
         let open = Op::OpenSession {
-            secret_hash: [0; 32],
+            secret_hash: [0; 16],
             timeout_ms: 10_000,
             label: String::new(),
             address: None,
@@ -65,8 +65,8 @@ impl World {
     }
 
     fn acquire_with_delay(&mut self, session: SessionId, lock: &str, mode: LockMode, lock_delay_ms: u32) -> ZPath {
-        let (owner, label, attempt) = (String::new(), String::new(), Attempt(1));
-        let acquire = Acquire { lock: path(lock), mode, owner, label, lock_delay_ms, attempt, keyless: None };
+        let (owner, label) = (String::new(), String::new());
+        let acquire = Acquire { lock: path(lock), mode, owner, label, lock_delay_ms, priority: 0, keyless: None };
         match self.apply(Some(session), Op::Acquire(acquire)).reply {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
@@ -80,8 +80,8 @@ impl World {
     }
 
     fn acquire_parts(&mut self, session: SessionId, parts: Vec<(ZPath, LockMode)>) -> ZPath {
-        let (policy, label, attempt) = (Policy::Strict, String::new(), Attempt(1));
-        let wish = AcquireAll { parts, policy, label, lock_delay_ms: 0, attempt };
+        let (policy, owner, label) = (Policy::Strict, String::new(), String::new());
+        let wish = AcquireAll { parts, policy, owner, label, lock_delay_ms: 0 };
         match self.apply(Some(session), Op::AcquireAll(wish)).reply {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
@@ -114,7 +114,8 @@ fn path(path: &str) -> ZPath {
 }
 
 fn create(name: &str, mode: CreateMode) -> ZnodeOp {
-    ZnodeOp::Create(Create { parent: ZPath::root(), name: name.into(), data: Vec::new(), mode, acl: Acl::open() })
+    let (parent, name, data, acl, ensure) = (ZPath::root(), name.into(), Vec::new(), Acl::open(), Ensure::New);
+    ZnodeOp::Create(Create { parent, name, data, mode, acl, ensure })
 }
 
 /// Znodes that an entry touched, as its events tell.
@@ -188,7 +189,7 @@ fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
     let made = |name: &str, acl| {
         let (path, mode) = (path(name), CreateMode::Persistent);
         let (parent, name) = (path.parent().unwrap(), path.name().to_owned());
-        ZnodeOp::Create(Create { parent, name, data: Vec::new(), mode, acl })
+        ZnodeOp::Create(Create { parent, name, data: Vec::new(), mode, acl, ensure: Ensure::New })
     };
     assert!(world.apply(None, Op::Znode(made("/shut", acl))).reply.is_ok());
     let inside = || made("/shut/a", Acl::open());
@@ -270,9 +271,9 @@ fn a_multi_lock_joins_very_many_readers_at_the_cost_of_its_parts() {
     for _ in 0..1_001 {
         world.acquire(session, "/l", LockMode::Read);
     }
-    let (policy, label, attempt) = (Policy::Strict, String::new(), Attempt(1));
+    let (policy, owner, label) = (Policy::Strict, String::new(), String::new());
     let parts = vec![(path("/m"), LockMode::Read), (path("/l"), LockMode::Read)];
-    let wish = AcquireAll { parts, policy, label, lock_delay_ms: 0, attempt };
+    let wish = AcquireAll { parts, policy, owner, label, lock_delay_ms: 0 };
     let applied = world.apply(Some(session), Op::AcquireAll(wish));
     assert!(matches!(applied.reply, Ok(Reply::Acquired { status: LockStatus::Held { .. }, .. })), "{applied:?}");
     assert!(touched(&applied) <= 6, "{}", touched(&applied));
@@ -287,7 +288,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     let readers: Vec<ZPath> = (0..250).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
     world.apply(Some(session), Op::Release { ticket: writer });
     let (ticket, label) = (readers[0].clone(), String::new());
-    let upgrade = Op::Upgrade(znode::Upgrade { ticket, label, attempt: Attempt(1) });
+    let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let Ok(Reply::Acquired { ticket: upgraded, status }) = world.apply(Some(session), upgrade).reply else { panic!() };
     assert!(matches!(status, LockStatus::Waiting { .. }));
     // It goes before all readers that wait: they are not granted the lock before it has gone.
@@ -307,7 +308,7 @@ fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize
     let writer = world.acquire(session, "/l", LockMode::Write);
     let readers: Vec<ZPath> = (0..count).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
     let (ticket, label) = (reader.clone(), String::new());
-    let upgrade = Op::Upgrade(znode::Upgrade { ticket, label, attempt: Attempt(1) });
+    let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let Ok(Reply::Acquired { ticket: upgraded, .. }) = world.apply(Some(session), upgrade).reply else { panic!() };
     for ticket in [upgraded, reader] {
         world.apply(Some(session), Op::Release { ticket });
@@ -352,7 +353,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
         world.acquire(session, "/l", LockMode::Write);
     }
     let mut readers: Vec<ZPath> = (0..150).map(|_| world.acquire(own, "/l", LockMode::Read)).collect();
-    let upgrade = Op::Upgrade(znode::Upgrade { ticket: reader.clone(), label: String::new(), attempt: Attempt(1) });
+    let upgrade = Op::Upgrade(znode::Upgrade { ticket: reader.clone(), label: String::new() });
     let Ok(Reply::Acquired { ticket: upgraded, .. }) = world.apply(Some(own), upgrade).reply else { panic!() };
     for ticket in [upgraded, reader] {
         world.apply(Some(own), Op::Release { ticket });
@@ -403,7 +404,8 @@ fn what_is_far_down_costs_more() {
     let session = world.open();
     let mut parent = ZPath::root();
     let at = |parent: &ZPath, name: String, mode| {
-        ZnodeOp::Create(Create { parent: parent.clone(), name, data: Vec::new(), mode, acl: Acl::open() })
+        let (parent, data, acl, ensure) = (parent.clone(), Vec::new(), Acl::open(), Ensure::New);
+        ZnodeOp::Create(Create { parent, name, data, mode, acl, ensure })
     };
     for _ in 0..60 {
         assert!(world.apply(None, Op::Znode(at(&parent, "d".into(), CreateMode::Persistent))).reply.is_ok());
@@ -434,15 +436,15 @@ fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_the
     assert_eq!(world.state.check_cost(&request), Ok(()), "its answer is kept");
     let again = world.apply_request(request.clone());
     assert_eq!((again.zxid, again.reply), (done.zxid, done.reply));
-    let credential = Some(Credential { session, secret_hash: [9; 32] });
-    let stranger = Request { credential, idempotency: None, ..request };
+    let credential = Some(Credential { session, secret_hash: [9; 16] });
+    let stranger = Request { credential, key: None, ..request };
     assert_eq!(world.state.check_cost(&stranger), Ok(()), "it is not the session's");
     assert_eq!(world.apply_request(stranger).reply.unwrap_err().error, Error::AuthFailed);
 
     world.apply(None, Op::SetLimits(Limits { entry_cost_max: COST_MAX, ..Limits::default() }));
     let acl = vec![Acl { perms: znode::READ | znode::CREATE, scheme: "world".into(), id: "anyone".into() }];
     let (parent, name, mode) = (ZPath::root(), "s".into(), CreateMode::Persistent);
-    let directory = Create { parent, name, data: Vec::new(), mode, acl };
+    let directory = Create { parent, name, data: Vec::new(), mode, acl, ensure: Ensure::New };
     assert!(world.apply(None, Op::Znode(ZnodeOp::Create(directory))).reply.is_ok());
     let lease = LockMode::Lease { permits: 1, limit: 9 };
     for number in 0..9 {
@@ -469,7 +471,7 @@ fn a_waiter_that_expires_with_the_holder_is_not_granted_the_lock_between_the_ent
     assert_eq!(first.reply, Ok(Reply::Removed { count: 1 }), "there is no room for both");
     world.check();
     // What the holder had lingers. The other session's client is told of the end, whatever is left of that session.
-    let credential = Credential { session: waiter, secret_hash: [0; 32] };
+    let credential = Credential { session: waiter, secret_hash: [0; 16] };
     assert_eq!(world.state.authenticate(&credential).map(drop), Err(Error::SessionExpired));
     for [held, ..] in &tickets {
         let delete = ZnodeOp::Delete { path: held.clone(), version: -1 };

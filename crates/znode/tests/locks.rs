@@ -8,8 +8,8 @@ use fastrand::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acquire, Attempt, Credential, Error, Idempotency, Limits, LockMode, LockSettings, LogPosition, Op, Reply, Request,
-    RequestKey, SessionId, State, Term, Txn, ZPath, Zxid,
+    Acquire, Attempt, Credential, Error, Limits, LockMode, LockSettings, LogPosition, Op, Reply, Request, RequestKey,
+    SessionId, State, Term, Txn, ZPath, Zxid,
 };
 
 /// A state, and what its clients remember.
@@ -26,10 +26,10 @@ impl World {
 
     fn apply(&mut self, session: Option<SessionId>, op: Op) -> Result<Reply, znode::Refusal> {
         let mut request = Request::new(op);
-        request.credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
-        if matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. }) {
+        request.credential = session.map(|session| Credential { session, secret_hash: [0; 16] });
+        if matches!(request.op, Op::Acquire(_)) {
             self.keys += 1;
-            request.idempotency = Some(Idempotency { key: RequestKey(self.keys.to_be_bytes()), fingerprint: [0; 16] });
+            (request.key, request.attempt) = (Some(RequestKey(self.keys.to_be_bytes())), Attempt(1));
         }
         let at = LogPosition { term: Term(1), zxid: Zxid(self.state.last_zxid().0 + 1) };
         self.state.apply(at, Txn { time_ms: self.time_ms, request }).reply
@@ -37,7 +37,7 @@ impl World {
 
     fn open(&mut self) -> SessionId {
         let open = Op::OpenSession {
-            secret_hash: [0; 32],
+            secret_hash: [0; 16],
             timeout_ms: 10_000,
             label: String::new(),
             address: None,
@@ -50,11 +50,10 @@ impl World {
     }
 
     fn acquire(&mut self, session: SessionId, mode: LockMode, lock_delay_ms: u32) -> ZPath {
-        let (lock, attempt) = (lock_path(), Attempt(self.keys as u64));
-        let (owner, label) = (String::new(), String::new());
+        let (lock, owner, label) = (lock_path(), String::new(), String::new());
         match self.apply(
             Some(session),
-            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, attempt, keyless: None }),
+            Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms, priority: 0, keyless: None }),
         ) {
             Ok(Reply::Acquired { ticket, .. }) => ticket,
             other => panic!("no ticket: {other:?}"),
@@ -62,10 +61,10 @@ impl World {
     }
 
     fn acquire_with(&mut self, session: SessionId, priority: u32) {
-        let (lock, attempt) = (lock_path(), Attempt(self.keys as u64));
+        let lock = lock_path();
         let (owner, label, mode) = (String::new(), String::new(), LockMode::Exclusive);
-        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt, keyless: None };
-        self.apply(Some(session), Op::AcquireUrgent { acquire, priority }).unwrap();
+        let acquire = Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority, keyless: None };
+        self.apply(Some(session), Op::Acquire(acquire)).unwrap();
     }
 
     fn release(&mut self, session: SessionId, ticket: &ZPath) {
@@ -268,10 +267,10 @@ fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
         let mut world = World::new();
         let session = world.open();
         let lock = ZPath::parse(&"/a".repeat(depth)).unwrap();
-        let (owner, label, attempt) = (String::new(), String::new(), Attempt(0));
+        let (owner, label) = (String::new(), String::new());
         let (mode, lock_delay_ms) = (LockMode::Exclusive, 0);
         let acquire =
-            Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, attempt, keyless: None });
+            Op::Acquire(Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority: 0, keyless: None });
         let set = Op::SetLock { lock, settings: LockSettings { closed: true, ..LockSettings::default() } };
         cost(3, || {
             for op in [&acquire, &set] {
@@ -291,9 +290,16 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
         let session = world.open();
         for index in 0..locks {
             let lock = ZPath::parse(&format!("/locks/{index}x")).unwrap();
-            let (owner, label, attempt) = (String::new(), String::new(), Attempt(0));
-            let acquire =
-                Acquire { lock, mode: LockMode::Exclusive, owner, label, lock_delay_ms: 1000, attempt, keyless: None };
+            let (owner, label) = (String::new(), String::new());
+            let acquire = Acquire {
+                lock,
+                mode: LockMode::Exclusive,
+                owner,
+                label,
+                lock_delay_ms: 1000,
+                priority: 0,
+                keyless: None,
+            };
             world.apply(Some(session), Op::Acquire(acquire)).unwrap();
         }
         let before = world.state.clone();
@@ -347,6 +353,7 @@ fn readers_by_hand_under_a_holders_number_cost_little() {
                 data: Vec::new(),
                 mode: znode::CreateMode::Persistent,
                 acl: znode::Acl::open(),
+                ensure: znode::Ensure::New,
             };
             world.apply(None, Op::Znode(znode::ZnodeOp::Create(create))).unwrap();
         }

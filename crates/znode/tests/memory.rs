@@ -8,11 +8,10 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use znode::lock::LockLimits;
 use znode::{
-    ALL, Acl, Acquire, Applied, Attempt, ClientInfo, Create, CreateMode, Credential, Error, Idempotency, Limits,
-    LockMode, LockSettings, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term,
-    Txn, ZPath, ZnodeOp, Zxid,
+    ALL, Acl, Acquire, Applied, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, Error, Limits, LockMode,
+    LockSettings, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn,
+    ZPath, ZnodeOp, Zxid,
 };
 
 /// Of the state, in bytes.
@@ -28,11 +27,15 @@ struct World {
 impl World {
     fn new() -> World {
         let huge = u32::MAX;
-        let limits = Limits { state_bytes_max: BOUND, sessions_max: huge, ephemerals_max: huge, ..Limits::default() };
-        let mut world = World { state: State::new(limits), keys: 0 };
-        let lock_limits = LockLimits { histories_max: huge, ended_sessions_max: huge, ..LockLimits::default() };
-        world.send(None, Op::SetLockLimits(lock_limits)).reply.unwrap();
-        world
+        let limits = Limits {
+            state_bytes_max: BOUND,
+            sessions_max: huge,
+            ephemerals_max: huge,
+            histories_max: huge,
+            ended_sessions_max: huge,
+            ..Limits::default()
+        };
+        World { state: State::new(limits), keys: 0 }
     }
 
     fn apply(&mut self, request: Request) -> Applied {
@@ -43,15 +46,15 @@ impl World {
     /// With a key, where it is asked in a session.
     fn send(&mut self, session: Option<SessionId>, op: Op) -> Applied {
         self.keys += 1;
-        let idempotency = Idempotency { key: RequestKey(self.keys.to_be_bytes()), fingerprint: [0; 16] };
-        let credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
-        self.apply(Request { credential, idempotency: session.map(|_| idempotency), guard: None, address: None, op })
+        let key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
+        let credential = session.map(|session| Credential { session, secret_hash: [0; 16] });
+        self.apply(Request { credential, key, attempt: Attempt(1), ..Request::new(op) })
     }
 
     /// Without a key.
     fn write(&mut self, session: Option<SessionId>, op: Op) -> Applied {
-        let credential = session.map(|session| Credential { session, secret_hash: [0; 32] });
-        self.apply(Request { credential, idempotency: None, guard: None, address: None, op })
+        let credential = session.map(|session| Credential { session, secret_hash: [0; 16] });
+        self.apply(Request { credential, ..Request::new(op) })
     }
 
     fn try_open(&mut self, label: &str) -> Result<SessionId, Refusal> {
@@ -61,7 +64,7 @@ impl World {
     fn try_open_of(&mut self, label: &str, client: ClientInfo) -> Result<SessionId, Refusal> {
         // Each from another address: the count of its sessions is part of what a session weighs.
         let address = Some(Ipv4Addr::from_bits(u32::try_from(self.state.last_zxid().0).unwrap()).into());
-        let open = Op::OpenSession { secret_hash: [0; 32], timeout_ms: 10_000, label: label.into(), address, client };
+        let open = Op::OpenSession { secret_hash: [0; 16], timeout_ms: 10_000, label: label.into(), address, client };
         self.write(None, open).reply.map(|reply| match reply {
             Reply::SessionOpened { session, .. } => session,
             other => panic!("{other:?}"),
@@ -79,7 +82,14 @@ impl World {
 }
 
 fn create(parent: &str, name: &str, data: usize, acl: Vec<Acl>, mode: CreateMode) -> ZnodeOp {
-    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data: vec![b'x'; data], mode, acl })
+    ZnodeOp::Create(Create {
+        parent: path(parent),
+        name: name.into(),
+        data: vec![b'x'; data],
+        mode,
+        acl,
+        ensure: Ensure::New,
+    })
 }
 
 fn path(path: &str) -> ZPath {
@@ -87,7 +97,7 @@ fn path(path: &str) -> ZPath {
 }
 
 fn acquire(lock: &str, mode: LockMode, owner: String, label: String) -> Op {
-    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None })
+    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None })
 }
 
 /// One that says as much of itself as it may.

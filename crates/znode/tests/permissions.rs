@@ -6,11 +6,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use znode::lock::{self, LockLimits};
+use znode::lock;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Error, Idempotency, Identity, InTurn, Limits,
-    LockMode, LockSettings, LogPosition, Op, Policy, Proven, ReleaseHeld, Reply, Request, RequestKey, SessionId, State,
-    Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Ensure, Error, Identity, Limits, LockMode,
+    LockSettings, LogPosition, Op, Policy, ReleaseHeld, Reply, Request, RequestKey, SessionId, State, Term, Turn, Txn,
+    Upgrade, ZPath, ZnodeOp, Zxid,
 };
 
 /// The columns. The owner has proven nothing but its session; each of the others has a session of its own.
@@ -57,19 +57,26 @@ fn identity(scheme: &str, id: &str) -> Identity {
 
 fn create(at: &str, mode: CreateMode, acl: Vec<Acl>) -> ZnodeOp {
     let at = path(at);
-    ZnodeOp::Create(Create { parent: at.parent().unwrap(), name: at.name().into(), data: Vec::new(), mode, acl })
+    ZnodeOp::Create(Create {
+        parent: at.parent().unwrap(),
+        name: at.name().into(),
+        data: Vec::new(),
+        mode,
+        acl,
+        ensure: Ensure::New,
+    })
 }
 
 fn acquire(lock: &str, mode: LockMode) -> Acquire {
     let (owner, label) = (String::new(), "label".into());
-    Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None }
+    Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None }
 }
 
 fn all_of(mode: LockMode) -> AcquireAll {
     // Who leads an election is one, not one of several.
     let mode = if mode == LockMode::Latch { LockMode::Exclusive } else { mode };
     let parts = vec![(path("/vault/l"), mode), (path("/vault/m"), LockMode::Exclusive)];
-    AcquireAll { parts, policy: Policy::Strict, label: String::new(), lock_delay_ms: 0, attempt: Attempt(1) }
+    AcquireAll { parts, policy: Policy::Strict, owner: String::new(), label: String::new(), lock_delay_ms: 0 }
 }
 
 impl World {
@@ -110,19 +117,19 @@ impl World {
 
     /// Done by who may do everything, in a session.
     fn must(&mut self, session: u64, op: Op) -> Reply {
-        let op = op.proven_by(vec![identity("super", ""), identity("keeper", "")]);
-        let reply = self.apply(session, op.clone());
+        let all = vec![identity("super", ""), identity("keeper", "")];
+        let reply = self.apply(session, all, None, op.clone());
         self.state.check_invariants().unwrap();
         reply.unwrap_or_else(|error| panic!("{op:?}: {error}"))
     }
 
-    fn apply(&mut self, session: u64, op: Op) -> Result<Reply, Error> {
+    fn apply(&mut self, session: u64, identities: Vec<Identity>, turn: Option<Turn>, op: Op) -> Result<Reply, Error> {
         self.zxid += 1;
-        let credential = Credential { session: SessionId(session), secret_hash: [1; 32] };
-        let key = Idempotency { key: RequestKey(u128::from(self.zxid).to_be_bytes()), fingerprint: [0; 16] };
-        let mut request = Request::new(op);
+        let credential = Credential { session: SessionId(session), secret_hash: [1; 16] };
+        let key = RequestKey(u128::from(self.zxid).to_be_bytes());
+        let mut request = Request { identities, turn, attempt: Attempt(1), ..Request::new(op) };
         if session > 0 {
-            (request.credential, request.idempotency) = (Some(credential), Some(key));
+            (request.credential, request.key) = (Some(credential), Some(key));
         }
         let at = LogPosition { term: Term(1), zxid: Zxid(self.zxid) };
         let applied = self.state.apply(at, Txn { time_ms: self.zxid, request });
@@ -130,17 +137,13 @@ impl World {
     }
 
     /// What comes of an operation for each of those who may ask for it.
-    fn ask(&self, op: &Op) -> Cells {
+    fn ask(&self, turn: Option<Turn>, op: &Op) -> Cells {
         let mut sessions = 1..;
         WHO.map(|(_, proven)| {
             let identities: Vec<_> = proven.into_iter().map(|(scheme, id)| identity(scheme, id)).collect();
-            let op = match op.clone() {
-                Op::InTurn(write) => Op::InTurn(InTurn { identities, ..write }),
-                op => op.proven_by(identities),
-            };
             let mut world =
                 World { state: self.state.clone(), ticket: self.ticket.clone(), closed: self.closed.clone(), ..*self };
-            world.apply(sessions.next().unwrap(), op).map(drop)
+            world.apply(sessions.next().unwrap(), identities, turn, op.clone()).map(drop)
         })
     }
 
@@ -248,22 +251,6 @@ fn acl_rows(world: &World) -> Vec<(ZPath, Cells)> {
     ]
 }
 
-fn turn_rows_after(world: &World, op: Option<&TurnOp>) -> Rows<TurnOp> {
-    match op {
-        None => znode_rows(world).into_iter().map(|(op, cells)| (TurnOp::Znode(op), cells)).collect(),
-        Some(TurnOp::Znode(_)) => {
-            znode_rows(world).into_iter().map(|(op, cells)| (TurnOp::Multi(vec![op]), cells)).collect()
-        }
-        Some(TurnOp::Multi(_)) => {
-            let set = |path| TurnOp::SetAcl { path, acl: Acl::open(), version: -1 };
-            acl_rows(world).into_iter().map(|(path, cells)| (set(path), cells)).collect()
-        }
-        // Its own session.
-        Some(TurnOp::SetAcl { .. }) => vec![(TurnOp::CloseSession, ANY)],
-        Some(TurnOp::CloseSession) => Vec::new(),
-    }
-}
-
 fn revoke_rows(ticket: ZPath) -> Rows<Op> {
     vec![
         (Op::Revoke { path: ticket.clone(), deadline_ms: None }, BY_ACL),
@@ -274,18 +261,9 @@ fn revoke_rows(ticket: ZPath) -> Rows<Op> {
     ]
 }
 
-fn in_turn_rows(world: &World) -> Rows<Op> {
-    let turn = |op| Op::InTurn(InTurn { connection: 0, turn: 1, identities: Vec::new(), op });
-    let mut rows = turn_rows_after(world, None);
-    while let more @ [_, ..] = &turn_rows_after(world, rows.last().map(|(op, _)| op))[..] {
-        rows.extend_from_slice(more);
-    }
-    rows.into_iter().map(|(op, cells)| (turn(op), cells)).collect()
-}
-
 fn open(secret: u8, timeout_ms: u32) -> Op {
     let (label, client) = (String::new(), znode::ClientInfo::default());
-    Op::OpenSession { secret_hash: [secret; 32], timeout_ms, label, address: None, client }
+    Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address: None, client }
 }
 
 /// Operations about locks and sessions, each followed by the next kind.
@@ -310,7 +288,10 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         }
         Some(Op::SetAcl { .. }) => {
             let locks = [("/vault/l", BY_ACL), ("/vault/new/lock", BY_ACL), ("/zookeeper/lock", NOBODY)];
-            locks.map(|(lock, cells)| (Op::Acquire(acquire(lock, mode)), cells)).into()
+            let mut rows: Rows<Op> = locks.map(|(lock, cells)| (Op::Acquire(acquire(lock, mode)), cells)).into();
+            let urgent = Acquire { priority: 3, ..acquire("/vault/closed", LockMode::Exclusive) };
+            rows.push((Op::Acquire(urgent), BY_ACL));
+            rows
         }
         Some(Op::Acquire(_)) => vec![
             (Op::Release { ticket }, SESSION),
@@ -320,39 +301,30 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         Some(Op::Release { .. }) => vec![(Op::Withdraw { ticket, attempt: Attempt(1), if_waiting: false }, SESSION)],
         Some(Op::Withdraw { .. }) => vec![(Op::Reap { candidates: Vec::new() }, ANY)],
         Some(Op::Reap { .. }) => vec![(Op::SetLimits(Limits::default()), ANY)],
-        Some(Op::SetLimits(_)) => vec![(Op::SetLockLimits(LockLimits::default()), ANY)],
-        Some(Op::SetLockLimits(_)) => revoke_rows(ticket),
+        Some(Op::SetLimits(_)) => revoke_rows(ticket),
         Some(Op::Revoke { .. }) => {
             // The owner may not enter any queue here: a ledger is no way around that.
             let own = if mode == LockMode::Read { NO } else { Err(Error::BadArguments) };
             let cells = [own, SESSION[1], SESSION[2], SESSION[3]];
-            vec![(Op::Upgrade(Upgrade { ticket, label: String::new(), attempt: Attempt(1) }), cells)]
+            vec![(Op::Upgrade(Upgrade { ticket, label: String::new() }), cells)]
         }
         Some(Op::Upgrade(_)) => vec![(Op::AttachSession { connection: 9, timeout_ms: 1 }, ANY)],
-        Some(Op::AttachSession { .. }) => in_turn_rows(world),
-        Some(Op::InTurn(_)) => vec![(Op::AcquireAll(all_of(mode)), BY_ACL)],
+        Some(Op::AttachSession { .. }) => vec![(Op::AcquireAll(all_of(mode)), BY_ACL)],
         Some(Op::AcquireAll(_)) => vec![
             (Op::SetLock { lock: path("/vault/l"), settings: world.settings() }, BY_ACL),
             (Op::SetLock { lock: path("/vault/new"), settings: world.settings() }, BY_ACL),
             (Op::SetLock { lock: path("/zookeeper/new"), settings: world.settings() }, NOBODY),
         ],
         Some(Op::SetLock { .. }) => {
-            let acquire = acquire("/vault/closed", LockMode::Exclusive);
-            vec![(Op::AcquireUrgent { acquire, priority: 3 }, BY_ACL)]
-        }
-        Some(Op::AcquireUrgent { .. }) => {
             let [ticket, to] = world.closed.clone();
             vec![(Op::HandOver { ticket, to }, SESSION)]
         }
-        Some(Op::HandOver { .. }) => vec![(Op::AcquireAllAs { wish: all_of(mode), owner: "o".into() }, BY_ACL)],
-        Some(Op::AcquireAllAs { .. }) => {
+        Some(Op::HandOver { .. }) => {
             let no = Err(Error::NotHolder);
             let own = ReleaseHeld { lock: path("/vault/l"), mode: None, token: None, owner: None };
             vec![(Op::ReleaseHeld(own), [YES, no, no, no])]
         }
         Some(Op::ReleaseHeld(_)) => Vec::new(),
-        // What it wraps; each of the rows is asked for so by all but the owner.
-        Some(Op::Proven(Proven { op, .. })) => rows_after(world, Some(&op.clone().into())),
     }
 }
 
@@ -361,10 +333,13 @@ fn check(world: &World) -> usize {
     let mut cells = 0;
     while let Some((last, _)) = rows.last().cloned() {
         for (op, expected) in rows {
-            let found = world.ask(&op);
-            for ((who, _), (found, expected)) in WHO.iter().zip(found.iter().zip(&expected)) {
-                assert_eq!(found, expected, "{who}, {:?}, multi {}: {op:?}", world.mode, world.multi);
-                cells += 1;
+            // By any connection, and as the first write of one that keeps its writes in order.
+            for turn in [None, Some(Turn { connection: 0, number: 1 })] {
+                let found = world.ask(turn, &op);
+                for ((who, _), (found, expected)) in WHO.iter().zip(found.iter().zip(&expected)) {
+                    assert_eq!(found, expected, "{who}, {:?}, multi {}, {turn:?}: {op:?}", world.mode, world.multi);
+                    cells += 1;
+                }
             }
         }
         rows = rows_after(world, Some(&last));

@@ -50,7 +50,7 @@ fn the_state_does_what_the_model_does() {
             let (at, txn) = history.next(&model);
             let (before, held_before) = (state.clone(), model.holders_of_all());
             let what = format!("seed {seed} step {step}: {txn:?}");
-            let (keyed, in_turn) = (txn.request.idempotency.is_some(), matches!(txn.request.op, Op::InTurn(_)));
+            let (keyed, in_turn) = (txn.request.key.is_some(), txn.request.turn.is_some());
             let applied = state.apply(at, txn.clone());
             assert_eq!(applied, model.apply(at, txn), "{what}");
             // What an earlier entry left over is granted whatever this one does.

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use znode::{
-    Acl, Acquire, Applied, Attempt, Create, CreateMode, Credential, Error, Idempotency, LockMode, LogPosition, Op,
-    Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, ZPath, ZnodeOp, Zxid,
+    Acl, Acquire, Applied, Attempt, Create, CreateMode, Credential, Ensure, Error, LockMode, LogPosition, Op, Request,
+    RequestKey, SessionId, State, StateBuilder, Term, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 const SUBTREES: [&str; 3] = ["/a", "/a/b", "/l"];
@@ -30,7 +30,7 @@ impl World {
         let mut world = World { rng: Rng::with_seed(seed), state: State::default(), zxid: 0 };
         world.apply(Request::new(Op::OpenSession {
             client: znode::ClientInfo::default(),
-            secret_hash: [1; 32],
+            secret_hash: [1; 16],
             timeout_ms: 10_000,
             label: String::new(),
             address: None,
@@ -99,7 +99,7 @@ impl World {
             13..18 => {
                 let (lock, label) = (path(self.pick(&["/l", "/l/m", "/a/b/k", "/x/y/z"])), self.data());
                 let (mode, owner) = (LockMode::Read, String::new());
-                Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None })
+                Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None })
             }
             18 => Op::Reap { candidates: self.state.reap_candidates(u64::MAX, 9) },
             _ => match self.state.session(SessionId(1)).and_then(|session| session.ephemerals().next().cloned()) {
@@ -108,13 +108,8 @@ impl World {
             },
         };
         let key = RequestKey(u128::from(self.zxid).to_be_bytes());
-        Request {
-            credential: Some(Credential { session: SessionId(1), secret_hash: [1; 32] }),
-            idempotency: Some(Idempotency { key, fingerprint: [0; 16] }),
-            guard: None,
-            address: None,
-            op,
-        }
+        let credential = Credential { session: SessionId(1), secret_hash: [1; 16] };
+        Request { key: Some(key), attempt: Attempt(1), ..Request::of(credential, op) }
     }
 
     /// What the subtrees with limits have, and their hard limits, found by walking and reading.
@@ -148,7 +143,7 @@ fn path(text: &str) -> ZPath {
 fn create(at: &str, mode: CreateMode, data: &str) -> ZnodeOp {
     let at = path(at);
     let (parent, name, data) = (at.parent().unwrap(), at.name().to_owned(), data.as_bytes().to_vec());
-    ZnodeOp::Create(Create { parent, name, data, mode, acl: Acl::open() })
+    ZnodeOp::Create(Create { parent, name, data, mode, acl: Acl::open(), ensure: Ensure::New })
 }
 
 fn restore(state: &State) -> State {

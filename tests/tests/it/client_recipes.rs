@@ -1,4 +1,4 @@
-//! The recipes of the Rust client against real processes: semaphores, elections, multi-locks, barriers, groups.
+//! The recipes of the Rust client against real processes: semaphores, elections, multi-locks, groups.
 
 use std::time::Duration;
 
@@ -132,23 +132,9 @@ async fn the_holder_of_several_locks_hears_who_asks_for_one_and_when_all_are_tak
 }
 
 #[tokio::test]
-async fn barriers_and_groups_bring_clients_together() {
+async fn groups_bring_clients_together() {
     let cluster = Cluster::start().await;
     let (one, two) = (client(&cluster), client(&cluster));
-    one.barrier("/gate").close().await.unwrap();
-    let passing = tokio::spawn({
-        let barrier = two.barrier("/gate");
-        async move { barrier.pass().await }
-    });
-    one.barrier("/gate").open().await.unwrap();
-    passing.await.unwrap().unwrap();
-
-    let (left, right) = (one.double_barrier("/pair", 2), two.double_barrier("/pair", 2));
-    let (first, second) = tokio::join!(left.enter(), right.enter());
-    first.and(second).unwrap();
-    let (first, second) = tokio::join!(left.leave(), right.leave());
-    first.and(second).unwrap();
-
     let group = one.group("/team");
     group.join("one", "here").await.unwrap();
     let (members, changed) = two.group("/team").members().await.unwrap();

@@ -15,6 +15,7 @@ mod cli_exit_codes;
 mod cli_losses;
 mod cli_watchdog;
 mod client;
+mod client_barriers;
 mod client_recipes;
 mod copies_put_back;
 mod dev_starts_and_stops;

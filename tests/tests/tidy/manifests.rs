@@ -42,7 +42,7 @@ const OWNED: &[(&str, &[&str])] = &[
 ];
 
 /// All that the pure core may use: nothing that could do IO, read a clock or draw a random number.
-const PURE: &[&str] = &["bincode", "imbl", "sha2", "subtle", "thiserror"];
+const PURE: &[&str] = &["bincode", "imbl", "siphasher", "thiserror"];
 
 /// The dependencies of every crate by its name; those of tests too when asked for.
 fn dependencies(with_tests: bool) -> BTreeMap<String, Vec<String>> {

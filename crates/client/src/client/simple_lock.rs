@@ -127,7 +127,6 @@ impl SimpleLock {
         let gone = async {
             loop {
                 match self.look_until_gone().await {
-                    Err(error) if error.code() == Some(ProblemType::EventsGone) => return Ok(()),
                     Err(Error::Unavailable { .. } | Error::Unknown { .. }) => tokio::time::sleep(PAUSE).await,
                     looked => return looked,
                 }
@@ -144,10 +143,8 @@ impl SimpleLock {
         if view.holder.is_none() {
             return Ok(());
         }
-        let mut watcher = self.client.watch(&self.path, WatchKind::Exists);
-        watcher.resume_from(answer.zxid);
         // Whatever happens to it first: the next try says what it was.
-        watcher.next().await.map(drop)
+        self.client.changed_since(&self.path, WatchKind::Exists, answer.zxid).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use crate::api::{EventInfo, Events, Millis};
+use crate::api::{EventInfo, Events, Millis, ProblemType};
 use futures_util::Stream;
 
 use crate::Error;
@@ -40,6 +40,16 @@ impl Client {
     /// nothing after a read, continue from it: [`Watcher::resume_from`] with the read's zxid.
     pub fn watch(&self, path: impl Into<String>, kind: WatchKind) -> Watcher {
         Watcher { client: self.clone(), path: path.into(), kind, position: None, events: VecDeque::new() }
+    }
+
+    /// Returns when something has happened after a zxid, or may have and is no longer known. What it was says a look.
+    pub(crate) async fn changed_since(&self, path: &str, kind: WatchKind, zxid: u64) -> Result<(), Error> {
+        let mut watcher = self.watch(path, kind);
+        watcher.resume_from(zxid);
+        match watcher.next().await {
+            Err(error) if error.code() != Some(ProblemType::EventsGone) => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

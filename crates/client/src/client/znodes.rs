@@ -54,9 +54,14 @@ impl Client {
     /// # Errors
     /// As any read.
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>, Error> {
+        Ok(self.look(path).await?.map(|(page, _)| page.stat))
+    }
+
+    /// A znode's facts with the name of its first child, and the zxid at which they were so; `None` when there is none.
+    pub(crate) async fn look(&self, path: &str) -> Result<Option<(Children, u64)>, Error> {
         // A page of one child is the smallest answer that has the facts.
-        match self.read::<Children>(Target::path(ZNODES, path)?.with("children", true).with("limit", 1)).await {
-            Ok((page, _)) => Ok(Some(page.stat)),
+        match self.read(Target::path(ZNODES, path)?.with("children", true).with("limit", 1)).await {
+            Ok((page, answer)) => Ok(Some((page, answer.zxid))),
             Err(error) if error.is_no_node() => Ok(None),
             Err(error) => Err(error),
         }

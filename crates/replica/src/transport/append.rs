@@ -15,11 +15,12 @@ use storage::codec::{EntryRecord, LogIdRecord};
 use storage::{Entry, LogId, TypeConfig};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::append_frame::AppendFrame;
 use super::frame::{Framed, malformed};
-use super::messages::{AppendAnswer, AppendFrame, AppendResult};
+use super::messages::{AppendAnswer, AppendResult};
 use super::rules::partial_success;
 use crate::following::Following;
-use crate::network::lost;
+use crate::network::{Purged, lost};
 
 /// Frames under way. The peer's Raft takes as many without an answer.
 const INFLIGHT_MAX: usize = 64;
@@ -92,6 +93,8 @@ pub(crate) struct AppendStream<'s, S> {
     inflight: VecDeque<InFlight>,
     silence: Duration,
     timer: Pin<Box<Sleep>>,
+    /// Of replication, which says so when what the peer needs was purged. A heartbeat goes to a peer that gets a snapshot, too.
+    purged: Option<Purged>,
 }
 
 type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
@@ -100,9 +103,14 @@ impl<'s, S> AppendStream<'s, S>
 where
     S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Unpin,
 {
-    pub(crate) fn new(line: &'s mut Option<AppendLine>, input: S, silence: Duration) -> AppendStream<'s, S> {
+    pub(crate) fn new(
+        line: &'s mut Option<AppendLine>,
+        input: S,
+        silence: Duration,
+        purged: Option<Purged>,
+    ) -> AppendStream<'s, S> {
         let timer = Box::pin(sleep_until(Instant::now() + silence));
-        AppendStream { line, input: Some(input), inflight: VecDeque::new(), silence, timer }
+        AppendStream { line, input: Some(input), inflight: VecDeque::new(), silence, timer, purged }
     }
 
     /// Takes requests as long as there is room for them.
@@ -110,10 +118,23 @@ where
         while self.inflight.len() < INFLIGHT_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
             let Some(input) = &mut self.input else { break };
             match Pin::new(input).poll_next(cx) {
-                Poll::Ready(Some(request)) => self.queue(line, request)?,
+                Poll::Ready(Some(request)) => {
+                    self.check(&request)?;
+                    self.queue(line, request)?;
+                }
                 Poll::Ready(None) => self.input = None,
                 Poll::Pending => break,
             }
+        }
+        Ok(())
+    }
+
+    /// Raft purges what no stream is about to send. But one that has just failed counts as none, and begins again where it was.
+    /// With an error Raft comes to a snapshot.
+    fn check(&self, request: &AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
+        let needed = |purged: &Purged| purged.is_needed_behind(request.prev_log_id);
+        if request.entries.is_empty() && self.purged.as_ref().is_some_and(needed) {
+            return Err(io::Error::other("what comes next for this peer was purged"));
         }
         Ok(())
     }

@@ -2,10 +2,9 @@
 
 use storage::codec::{self, EntryRecord, PayloadRecord};
 
+use super::append_frame::AppendFrame;
 use super::connect::Identity;
-use super::messages::{
-    Answer, AppendAnswer, AppendFrame, Ask, Hello, Numbered, SnapshotAnswer, SnapshotFrame, Welcome,
-};
+use super::messages::{Answer, AppendAnswer, Ask, Hello, Numbered, SnapshotAnswer, SnapshotFrame, Welcome};
 use super::rules::{Checked, INDEXES_AHEAD_MAX, Rules, TERMS_AHEAD_MAX};
 
 const TERM: u64 = 5;

@@ -2,7 +2,7 @@
 
 use bincode::{Decode, Encode};
 use storage::Manifest;
-use storage::codec::{EntryRecord, LogIdRecord, VoteRecord};
+use storage::codec::{LogIdRecord, VoteRecord};
 use znode::{Applied, Credential};
 
 use super::frame::FRAME_BYTES_MAX;
@@ -71,23 +71,6 @@ pub(crate) enum Welcome {
     Accepted,
     /// For the operator.
     Refused(String),
-}
-
-/// Entries from the leader.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct AppendFrame {
-    /// Rises by one with each frame of a connection; the answer repeats it.
-    pub(crate) sequence: u64,
-    /// The leader's vote.
-    pub(crate) vote: VoteRecord,
-    /// The entry before the first.
-    pub(crate) prev_log_id: Option<LogIdRecord>,
-    /// What the leader has committed.
-    pub(crate) leader_commit: Option<LogIdRecord>,
-    /// The last entry that the receiver has told this leader to be on its disk.
-    pub(crate) acknowledged: Option<LogIdRecord>,
-    /// The entries; none in a heartbeat.
-    pub(crate) entries: Vec<EntryRecord>,
 }
 
 /// The answer to an [`AppendFrame`], in the order of the requests.
@@ -345,10 +328,11 @@ mod tests {
     use std::fmt::Write as _;
 
     use storage::Command;
-    use storage::codec::{self, PayloadRecord, SnapshotMetaRecord, StoredMembershipRecord};
+    use storage::codec::{self, EntryRecord, PayloadRecord, SnapshotMetaRecord, StoredMembershipRecord};
     use znode::{Reply, SessionId, Zxid};
 
     use super::*;
+    use crate::transport::AppendFrame;
 
     const VOTE: VoteRecord = VoteRecord { term: 3, node_id: 2, committed: true };
     const ID: LogIdRecord = LogIdRecord { term: 3, index: 300 };
@@ -366,7 +350,7 @@ mod tests {
             Ask::PreVote(vote),
             Ask::TransferLeader(TransferFrame { from_leader: VOTE, to: 1, last_log_id: Some(ID) }),
             Ask::Propose { request: vec![1, 2], within_ms: 1_000 },
-            Ask::Touch(vec![Credential { session: SessionId(7), secret_hash: [7; 32] }]),
+            Ask::Touch(vec![Credential { session: SessionId(7), secret_hash: [7; 16] }]),
             Ask::ReadIndex,
             Ask::Account { index: 300 },
         ]

@@ -3,11 +3,13 @@
 //! ```text
 //! connect.rs   handshake                      channel.rs   questions and answers, many under way
 //! frame.rs     frames and buffers             append.rs    entries to one peer, in order
-//! messages.rs  everything that is said        snapshot.rs  a snapshot in chunks
+//! append_frame.rs  entries, in few bytes
+//! messages.rs  everything else that is said   snapshot.rs  a snapshot in chunks
 //! rules.rs     what a message may say         callers.rs   who is connected here, and its share
 //! ```
 
 mod append;
+mod append_frame;
 mod callers;
 mod channel;
 mod connect;
@@ -21,6 +23,7 @@ mod snapshot;
 mod stream;
 
 pub(crate) use append::{AppendLine, AppendStream};
+pub(crate) use append_frame::AppendFrame;
 pub(crate) use callers::{Callers, Place};
 pub(crate) use channel::{Channel, ChannelError};
 pub(crate) use connect::{Identity, Target, welcome};
@@ -28,8 +31,8 @@ pub(crate) use frame::{Exchange, FRAME_BYTES_MAX, Framed, malformed};
 #[cfg(fuzzing)]
 pub use fuzzing::peer_message;
 pub(crate) use messages::{
-    Account, Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Lane, Numbered, ProposeAnswer, SnapshotAnswer,
-    SnapshotFrame, Standing, TouchAnswer, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    Account, Answer, AppendAnswer, AppendResult, Ask, Lane, Numbered, ProposeAnswer, SnapshotAnswer, SnapshotFrame,
+    Standing, TouchAnswer, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
 };
 pub(crate) use rules::TOUCHES_MAX;
 pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};

@@ -19,10 +19,11 @@ use bincode::Decode;
 use storage::Manifest;
 use storage::codec::{EntryRecord, LogIdRecord, MembershipRecord, PayloadRecord, VoteRecord};
 
+use super::append_frame::AppendFrame;
 use super::connect::Identity;
 use super::messages::{
-    Account, Answer, AppendAnswer, AppendFrame, AppendResult, Ask, Numbered, ProposeAnswer, SnapshotAnswer,
-    SnapshotFrame, Standing, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    Account, Answer, AppendAnswer, AppendResult, Ask, Numbered, ProposeAnswer, SnapshotAnswer, SnapshotFrame, Standing,
+    TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
 };
 
 /// How far a term may lie ahead of the newest that this node knows.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use replica::{Config, Consistency, Member, Replica, Role};
 use tempfile::TempDir;
 use tokio::time::Instant;
-use znode::{Acl, Applied, Create, CreateMode, Credential, Op, Reply, Request, ZPath, ZnodeOp};
+use znode::{Acl, Applied, Create, CreateMode, Credential, Ensure, Op, Reply, Request, ZPath, ZnodeOp};
 
 /// Long enough for anything on a loaded machine; a test that needs it has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -216,6 +216,7 @@ pub(crate) fn create(parent: &str, name: &str, data: &[u8]) -> Request {
         data: data.to_vec(),
         mode: CreateMode::Persistent,
         acl: Acl::open(),
+        ensure: Ensure::New,
     })))
 }
 
@@ -244,7 +245,7 @@ pub(crate) async fn read_data(node: &Replica, at: &str) -> Option<Vec<u8>> {
 }
 
 pub(crate) async fn open_session(node: &Replica, timeout_ms: u32) -> Credential {
-    let secret_hash = [7; 32];
+    let secret_hash = [7; 16];
     let request = Request::new(Op::OpenSession {
         secret_hash,
         timeout_ms,

@@ -139,7 +139,20 @@ pub(crate) struct Append {
 impl Append {
     pub(crate) fn frame(&self) -> Vec<u8> {
         let Append { sequence, vote, prev, commit, acknowledged, entries } = self;
-        frame(&codec::encode(&(sequence, vote, prev, commit, acknowledged, entries)))
+        let base = prev.map_or(0, |prev| prev.index);
+        // Each position with its term, and its index counted from `prev`.
+        let far = |id: LogIdRecord, base: u64| codec::encode(&(id.term, id.index.wrapping_sub(base).cast_signed()));
+        let parts = [prev, commit, acknowledged].into_iter().zip([1u8, 2, 4]);
+        let parts = parts.filter(|(id, _)| id.is_some()).map(|(_, bit)| bit).sum::<u8>();
+        let mut record = codec::encode(&(parts, sequence, vote));
+        record.extend(prev.iter().flat_map(|id| far(*id, 0)[1..].to_vec()));
+        record.extend(commit.iter().chain(acknowledged).flat_map(|id| far(*id, base)[1..].to_vec()));
+        record.extend(&codec::encode(&entries.len())[1..]);
+        for entry in entries {
+            record.extend(&far(entry.log_id, base)[1..]);
+            record.extend(&codec::encode(&entry.payload)[1..]);
+        }
+        frame(&record)
     }
 }
 

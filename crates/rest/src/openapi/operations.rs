@@ -23,7 +23,6 @@ const READS: &[&str] = &[
     "multilocksLook",
     "electionsObserve",
     "simpleLocksLook",
-    "barriersPass",
     "groupsList",
 ];
 
@@ -40,8 +39,6 @@ const IN_SESSION: &[&str] = &[
     "multilocksAcquire",
     "simpleLocksAcquire",
     "simpleLocksRelease",
-    "doubleBarriersEnter",
-    "doubleBarriersLeave",
     "groupsJoin",
     "groupsLeave",
 ];

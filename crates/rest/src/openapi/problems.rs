@@ -76,10 +76,6 @@ fn own(id: &str) -> &'static [&'static [ProblemType]] {
         "electionsProclaim" | "electionsResign" => &[&[NoNode]],
         "simpleLocksAcquire" => &[CREATE, &[NotAcquired, TicketGone]],
         "simpleLocksRelease" => &[&[NoNode]],
-        "barriersClose" => &[CREATE],
-        "barriersOpen" => &[&[NotEmpty]],
-        "doubleBarriersEnter" => &[CREATE, &[NotAcquired, TicketGone]],
-        "doubleBarriersLeave" => &[&[NotEmpty]],
         "groupsJoin" => &[CREATE, &[TicketGone]],
         _ => &[],
     }
@@ -114,14 +110,12 @@ fn own_rules(id: &str) -> &'static [&'static str] {
         ],
         "locksRevoke" | "ticketsLook" | "multilocksLook" => &["at most", "no lock node"],
         "electionsCampaign" => &["at most", "no lock node", "belongs to acquires without Idempotency-Key and owner"],
-        "electionsObserve" | "barriersPass" | "groupsList" => &["at most"],
+        "electionsObserve" | "groupsList" => &["at most"],
         "electionsProclaim" => {
             &["no other lock", "not a lock node of this election", "ticket and fencing_token go together"]
         }
-        "simpleLocksAcquire" | "barriersClose" => &["at most", "the root is there already"],
+        "simpleLocksAcquire" => &["at most", "the root is there already"],
         "simpleLocksRelease" => &["who took it", "a release depends on the lock that it gives back"],
-        "doubleBarriersEnter" => &["at most", "how many members", "the name is taken", "not the name of a znode"],
-        "doubleBarriersLeave" => &["at most"],
         "znodesCreate" => {
             &["the root is there already", "the mode needs one", "only with mode=persistent-ttl", "at most"]
         }

@@ -61,7 +61,7 @@ fn rules(schema: &str, field: &str, is: &Value) -> Vec<(&'static str, Value)> {
         ("Election", "cursor") => pattern("^[0-9]+\\.[0-9]+$"),
         _ if !is_text => Vec::new(),
         (_, "data_base64") => vec![("contentEncoding", json!("base64")), ("pattern", json!("^[A-Za-z0-9+/]*={0,2}$"))],
-        (_, "path" | "lock" | "ticket" | "barrier" | "election" | "group") => pattern("^/"),
+        (_, "path" | "lock" | "ticket" | "election" | "group") => pattern("^/"),
         _ => Vec::new(),
     }
 }

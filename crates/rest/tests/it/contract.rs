@@ -248,13 +248,12 @@ async fn an_encoded_slash_separates_names_in_every_route_with_a_path() {
     for (method, uri) in [
         (Method::POST, "/v1/simple-locks/s%2Fx?owner=o"),
         (Method::POST, "/v1/elections/e%2Fx"),
-        (Method::PUT, "/v1/barriers/b%2Fx"),
         (Method::POST, "/v1/groups/g%2Fx?member=m"),
     ] {
         let answer = node.in_session(&session, method, uri).await;
         assert!(answer.status < 300, "{uri}: {}", answer.body);
     }
-    for path in ["/s/x", "/e/x", "/b/x", "/g/x/m"] {
+    for path in ["/s/x", "/e/x", "/g/x/m"] {
         node.get(&format!("/v1/znodes{path}")).await.expect(200);
     }
     for bad in ["/%2F%2Fa", "/a%2F%2Fb", "/a%2F..%2Fb", "/%2F..", "/a%2F", "//a"] {
@@ -279,11 +278,9 @@ async fn parameters_are_taken_from_a_body_as_from_the_query() {
     assert_eq!(asked.body["tickets"], json!([held.body["ticket"]]));
     let uri = format!("/v1/tickets{}?wait=20s", waiting.body["ticket"].as_str().unwrap());
     node.in_session(&second, Method::GET, &uri).await.expect(200);
-    let entered = json!({"count": 1, "member": "m"});
-    ask(&first, Method::POST, "/v1/double-barriers/d", entered).await.expect(200);
-    ask(&first, Method::DELETE, "/v1/double-barriers/d", json!({"member": "m"})).await.expect(200);
+    ask(&first, Method::POST, "/v1/simple-locks/s", json!({"owner": "m", "wait": "1s"})).await.expect(200);
+    ask(&first, Method::DELETE, "/v1/simple-locks/s", json!({"owner": "m"})).await.expect(200);
     ask(&first, Method::POST, "/v1/elections/e", json!({"label": "a", "wait": "1s"})).await.expect(200);
-    ask(&first, Method::PUT, "/v1/barriers/b", json!({"ephemeral": true})).await.expect(201);
     let both = json!({"locks": [{"path": "/m"}], "wait": "1s", "keep": false});
     ask(&first, Method::POST, "/v1/multilocks", both.clone()).await.expect(200);
     for (query, name) in [("wait=1s", "wait"), ("keep", "keep")] {

@@ -10,7 +10,7 @@ mod contract;
 mod crowds;
 mod elections;
 mod fence;
-mod gatherings;
+mod groups;
 mod keyless;
 mod lint;
 mod locks;

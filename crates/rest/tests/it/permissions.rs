@@ -62,8 +62,6 @@ impl Vault {
         (vault.ticket, vault.token) = (text(&held, "ticket").into(), number(&held, "fencing_token"));
         let both = br#"{"locks":[{"path":"/vault/hidden-one"},{"path":"/vault/hidden-two"}],"label":"secret"}"#;
         vault.multi = text(&vault.post("/v1/multilocks", both, 3).await, "ticket").into();
-        let barrier = vault.call(Method::PUT, "/v1/barriers/vault/hidden-barrier", &[BOB], b"").await;
-        barrier.expect(201);
         for at in ["zookeeper", "zookeeper/quota", "zookeeper/quota/vault"] {
             vault.post(&format!("/v1/znodes/{at}"), b"", 0).await;
         }
@@ -153,7 +151,6 @@ impl Vault {
             "/v1/multilocks/{ticket}" => one(&format!("/v1/multilocks{multi}"), OwnOnly),
             "/v1/elections/{path}" => one("/v1/elections/vault/election", Refused),
             "/v1/simple-locks/{path}" => one("/v1/simple-locks/vault/hidden-simple", Refused),
-            "/v1/barriers/{path}" => one("/v1/barriers/vault/hidden-barrier", Refused),
             "/v1/groups/{path}" => one("/v1/groups/vault/hidden-group", Refused),
             _ => panic!("{method} {route} has no row: what does it tell whom?"),
         })
@@ -233,7 +230,6 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
         (Method::DELETE, "/v1/znodes/vault/hidden-simple".to_owned(), ""),
         (Method::PUT, "/v1/znodes/vault/hidden-simple".to_owned(), "forged"),
         (Method::PUT, "/v1/locks/vault/lock".to_owned(), r#"{"waiters_max":0}"#),
-        (Method::DELETE, "/v1/barriers/vault/hidden-barrier".to_owned(), ""),
         (Method::POST, "/v1/znodes/zookeeper/quota/vault/zookeeper_stats".to_owned(), ""),
         (Method::PUT, "/v1/znodes/zookeeper/quota/vault/zookeeper_limits".to_owned(), "count=0"),
         (Method::POST, "/v1/znodes/zookeeper/config".to_owned(), "server.1=evil:1:1:participant"),

@@ -202,18 +202,15 @@ async fn who_waits_does_not_keep_the_state() {
     let held = node.acquire(&holder, "/l").await.expect(200);
     let kept = node.acquire(&waiter, "/l?keep").await.expect(202);
     node.in_session(&holder, Method::POST, "/v1/simple-locks/s?owner=a").await.expect(200);
-    node.put("/v1/barriers/b", "").await.expect(201);
     let election = node.get("/v1/elections/e").await.expect(200);
     let group = node.get("/v1/groups/g").await.expect(200);
     let uris = [
         (Method::POST, "/v1/locks/l?wait=20s&owner=o".into()),
         (Method::POST, "/v1/simple-locks/s?owner=b&wait=20s".into()),
-        (Method::POST, "/v1/double-barriers/d?count=2&member=a&wait=20s".into()),
         (Method::GET, format!("/v1/tickets{}?wait=20s", text(&kept, "ticket"))),
         (Method::GET, format!("/v1/tickets{}?wait=20s&until=revoked", text(&held, "ticket"))),
         (Method::GET, format!("/v1/elections/e?after={}&wait=20s", text(&election, "cursor"))),
         (Method::GET, format!("/v1/groups/g?since={}&wait=20s", number(&group, "changed"))),
-        (Method::GET, "/v1/barriers/b?wait=20s".into()),
         (Method::GET, "/v1/znodes/?watch=data&wait=20s".into()),
     ];
     for (method, uri) in &uris {

@@ -42,7 +42,7 @@ impl Invariant for ExactlyOnce {
                 self.done.iter_mut().filter(|((_, key), _)| ticket.as_str().contains(&format!("/_c_{key}-")));
             withdrawn.for_each(|(_, done)| done.withdrawn = true);
         }
-        let (Some(credential), Some(idempotency)) = (&txn.request.credential, &txn.request.idempotency) else {
+        let (Some(credential), Some(key)) = (&txn.request.credential, txn.request.key) else {
             return Ok(());
         };
         // A repeated acquire has no events: its ticket is there already.
@@ -50,21 +50,21 @@ impl Invariant for ExactlyOnce {
         if applied.zxid != commit.zxid || !changed || matches!(txn.request.op, Op::Withdraw { .. }) {
             return Ok(());
         }
-        let attempt = match &txn.request.op {
-            Op::Acquire(acquire) => Some(acquire.attempt),
-            _ => None,
-        };
-        let key = (credential.session, idempotency.key);
-        let done = self.done.entry(key).or_insert(Done { at: commit.zxid, attempts: Vec::new(), withdrawn: true });
+        let attempt = Some(txn.request.attempt).filter(|_| matches!(txn.request.op, Op::Acquire(_)));
+        let done = self.done.entry((credential.session, key)).or_insert(Done {
+            at: commit.zxid,
+            attempts: Vec::new(),
+            withdrawn: true,
+        });
         // The same try twice, or another one beside a ticket that still queues, is never right.
         if done.at != commit.zxid
             && !(done.withdrawn && attempt.is_some_and(|attempt| !done.attempts.contains(&attempt)))
         {
-            return Err(format!("request {} was done at {} and again at {}", idempotency.key, done.at, commit.zxid));
+            return Err(format!("request {} was done at {} and again at {}", key, done.at, commit.zxid));
         }
         *done = Done { at: commit.zxid, withdrawn: false, attempts: std::mem::take(&mut done.attempts) };
         done.attempts.extend(attempt);
-        self.by_key.insert(idempotency.key, commit.zxid);
+        self.by_key.insert(key, commit.zxid);
         Ok(())
     }
 

@@ -67,6 +67,21 @@ fn a_limited_read_stops_at_some_megabytes_but_gives_one_entry_at_least() {
     });
 }
 
+/// Raft may have chosen to send entries that are purged before they are read. It asserts that none is missing between.
+#[test]
+fn what_is_sent_to_a_follower_has_no_gap_before_it_though_entries_were_purged_meanwhile() {
+    let (_parent, dir) = data_dir();
+    block_on(async {
+        let storage = open(&dir).unwrap();
+        let mut log = storage.log.clone();
+        append(&storage, (0..20).map(|i| entry(1, i, b"old")).collect()).await.unwrap();
+        crate::harness::write_snapshot(&storage, &[], &crate::harness::meta(1, 5)).unwrap();
+        log.purge(log_id(1, 5)).await.unwrap();
+        assert_eq!(log.limited_get_log_entries(3, 20).await.unwrap(), []);
+        assert_eq!(log.limited_get_log_entries(6, 20).await.unwrap().len(), 14);
+    });
+}
+
 #[test]
 fn a_vote_never_goes_back() {
     let (parent, dir) = data_dir();

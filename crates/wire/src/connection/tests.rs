@@ -77,7 +77,7 @@ impl Node {
     /// A client with a session, whose answers count for `source`.
     async fn connect(&self, source: Option<IpAddr>) -> Peer {
         let door = Arc::clone(&self.door);
-        let secret_hash = [7; 32];
+        let secret_hash = [7; 16];
         let open = Op::OpenSession {
             secret_hash,
             timeout_ms: 30_000,

@@ -284,7 +284,7 @@ async fn both_doors_queue_for_the_same_lock() {
     let mine = client.create("/lock/_c_7af2fd6c-7bd2-4ebf-a4a7-4c1c6d6a4b44-lock-", 3).await.unwrap();
     let deadline = Instant::now() + crate::node::PATIENCE;
     let open = znode::Op::OpenSession {
-        secret_hash: [1; 32],
+        secret_hash: [1; 16],
         timeout_ms: 30_000,
         label: String::new(),
         address: None,
@@ -298,12 +298,12 @@ async fn both_doors_queue_for_the_same_lock() {
         owner: String::new(),
         label: String::new(),
         lock_delay_ms: 0,
-        attempt: znode::Attempt(1),
+        priority: 0,
         keyless: None,
     });
     let mut request = znode::Request::new(acquire);
-    request.credential = Some(znode::Credential { session, secret_hash: [1; 32] });
-    request.idempotency = Some(replica::idempotency(znode::RequestKey([9; 16]), &request));
+    request.credential = Some(znode::Credential { session, secret_hash: [1; 16] });
+    (request.key, request.attempt) = (Some(znode::RequestKey([9; 16])), znode::Attempt(1));
     let acquired = node.replica.propose(request, deadline).await.unwrap();
     let Ok(znode::Reply::Acquired { ticket, status }) = acquired.reply else { panic!("{acquired:?}") };
     assert!(matches!(status, znode::lock::LockStatus::Waiting { .. }), "{status:?}");

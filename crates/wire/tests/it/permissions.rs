@@ -6,7 +6,7 @@ use jute::{
 };
 use tokio::time::Instant;
 use wire::WireConfig;
-use znode::{Acquire, Attempt, Credential, Idempotency, LockMode, Op, Reply, Request as Proposal, RequestKey, ZPath};
+use znode::{Acquire, Attempt, Credential, LockMode, Op, Reply, Request as Proposal, RequestKey, ZPath};
 
 use crate::client::{Client, open_acl, set};
 use crate::node::{Node, PATIENCE};
@@ -31,7 +31,7 @@ async fn client_of(node: &Node, proof: &str) -> Client {
 /// A session that is no connection's, as those of HTTP clients are.
 async fn session(node: &Node) -> Credential {
     let open = Op::OpenSession {
-        secret_hash: [1; 32],
+        secret_hash: [1; 16],
         timeout_ms: 60_000,
         label: String::new(),
         address: None,
@@ -39,17 +39,17 @@ async fn session(node: &Node) -> Credential {
     };
     let opened = node.replica.propose(Proposal::new(open), Instant::now() + PATIENCE).await.unwrap();
     let Ok(Reply::SessionOpened { session, .. }) = opened.reply else { panic!("{opened:?}") };
-    Credential { session, secret_hash: [1; 32] }
+    Credential { session, secret_hash: [1; 16] }
 }
 
 /// The ticket of an acquire, as HTTP clients make it.
 async fn acquire(node: &Node, credential: Credential, lock: &str, identities: Vec<znode::Identity>) -> String {
     let (owner, label, mode) = (String::new(), String::new(), LockMode::Exclusive);
     let lock = ZPath::parse(lock).unwrap();
-    let op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None });
-    let mut request = Proposal::new(op.proven_by(identities));
+    let op = Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None });
+    let mut request = Proposal { identities, attempt: Attempt(1), ..Proposal::new(op) };
     request.credential = Some(credential);
-    request.idempotency = Some(Idempotency { key: RequestKey([7; 16]), fingerprint: [0; 16] });
+    request.key = Some(RequestKey([7; 16]));
     let acquired = node.replica.propose(request, Instant::now() + PATIENCE).await.unwrap();
     let Ok(Reply::Acquired { ticket, .. }) = acquired.reply else { panic!("{acquired:?}") };
     ticket.as_str().into()
@@ -170,12 +170,12 @@ async fn the_configuration_cannot_be_replaced_by_any_client() {
         owner: String::new(),
         label: String::new(),
         lock_delay_ms: 0,
-        attempt: Attempt(1),
+        priority: 0,
         keyless: None,
     };
-    let mut request = Proposal::new(Op::Acquire(lock).proven_by(super_user()));
+    let mut request = Proposal { identities: super_user(), attempt: Attempt(1), ..Proposal::new(Op::Acquire(lock)) };
     request.credential = Some(session(&node).await);
-    request.idempotency = Some(Idempotency { key: RequestKey([1; 16]), fingerprint: [0; 16] });
+    request.key = Some(RequestKey([1; 16]));
     let refused = node.replica.propose(request, Instant::now() + PATIENCE).await.unwrap().reply.unwrap_err();
     assert_eq!(refused.error, znode::Error::NoAuth);
 }

@@ -185,7 +185,7 @@ async fn a_session_says_where_its_client_is() {
 async fn sessions_of_both_doors_are_the_same() {
     let node = Node::start().await;
     let secret = [7; 16];
-    let secret_hash = <sha2::Sha256 as sha2::Digest>::digest(secret).into();
+    let secret_hash = znode::secret_hash(<sha2::Sha256 as sha2::Digest>::digest(secret).into());
     let open = znode::Op::OpenSession {
         secret_hash,
         timeout_ms: 9_000,

@@ -164,10 +164,10 @@ keys! {
         session_timeout_min: duration = replica.limits.session_timeout_min_ms, "The shortest session timeout; a shorter wish is raised to it.";
         session_timeout_max: duration = replica.limits.session_timeout_max_ms, "The longest session timeout; a longer wish is cut to it.";
         lock_delay_max: duration = replica.limits.lock_delay_max_ms, "The longest lock-delay; a longer wish is cut to it.";
-        history_max: count = replica.lock_limits.history_max, "Past grants that each lock remembers, and as many past waits; 512 at most.";
-        histories_max: count = replica.lock_limits.histories_max, "Locks that remember any.";
-        ended_sessions_max: count = replica.lock_limits.ended_sessions_max, "Ended sessions that are remembered ...";
-        ended_sessions_age: duration = replica.lock_limits.ended_sessions_ms, "... and for how long.";
-        deadlock_looks_max: count = replica.lock_limits.deadlock_looks_max, "Tickets that one acquire looks at to find a deadlock; with more to look at it is let in; 1,024 at most.";
+        history_max: count = replica.limits.history_max, "Past grants that each lock remembers, and as many past waits; 512 at most.";
+        histories_max: count = replica.limits.histories_max, "Locks that remember any.";
+        ended_sessions_max: count = replica.limits.ended_sessions_max, "Ended sessions that are remembered ...";
+        ended_sessions_age: duration = replica.limits.ended_sessions_ms, "... and for how long.";
+        deadlock_looks_max: count = replica.limits.deadlock_looks_max, "Tickets that one acquire looks at to find a deadlock; with more to look at it is let in; 1,024 at most.";
     }
 }

@@ -7,7 +7,7 @@
 //! other may go first. So each edge is definite, and there are no false cycles.
 //!
 //! New edges come with new tickets, so a cycle is always closed by the last acquire in it, and found there unless there is more to
-//! look at than [`crate::lock::LockLimits::deadlock_looks_max`]. A grant that overtakes others makes new edges, too; it takes
+//! look at than [`crate::Limits::deadlock_looks_max`]. A grant that overtakes others makes new edges, too; it takes
 //! an owner that waits for two things at once to close a cycle by it, and that one is not found.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -121,7 +121,7 @@ impl State {
 
     /// Whether an owner has any ticket, of those that may be looked at.
     pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
-        let looks = self.lock_limits.deadlock_looks_max();
+        let looks = self.limits.deadlock_looks();
         let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);
         !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
     }
@@ -200,7 +200,7 @@ impl State {
 
 impl<'a> Search<'a> {
     fn of(state: &'a State, asker: Owner, waits: Vec<Wait>) -> Search<'a> {
-        let looks = state.lock_limits.deadlock_looks_max();
+        let looks = state.limits.deadlock_looks();
         Search { state, asker, looks, waits: waits.into(), reached: BTreeMap::new() }
     }
 

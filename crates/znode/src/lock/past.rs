@@ -8,13 +8,13 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::client_info::remembered;
 use crate::lock::demand::{mode_of, sequence_of};
+use crate::lock::label;
 use crate::lock::queue::Position;
-use crate::lock::{LockLimits, label};
 use crate::state::{Changes, State};
 use crate::znode::Znode;
 use crate::{
-    Acl, Actor, ClientInfo, FencingToken, Identity, InTurn, LockMode, Op, READ, Session, SessionId, TurnOp, ZPath,
-    Zxid, permits, weight,
+    Acl, Actor, ClientInfo, FencingToken, Identity, Limits, LockMode, Op, READ, Session, SessionId, ZPath, Zxid,
+    permits, weight,
 };
 
 /// Why a ticket ended.
@@ -174,9 +174,9 @@ impl Past {
         lock: &ZPath,
         ticket: PastTicket,
         readers: Option<Arc<[Acl]>>,
-        limits: &LockLimits,
+        limits: &Limits,
     ) {
-        let max = limits.history_max();
+        let max = limits.histories_each();
         if max == 0 {
             return;
         }
@@ -209,7 +209,7 @@ impl Past {
         self.bytes -= weight::history(&lock) + old.bytes();
     }
 
-    fn add_session(&mut self, session: EndedSession, limits: &LockLimits) {
+    fn add_session(&mut self, session: EndedSession, limits: &Limits) {
         let now_ms = session.ended.time_ms;
         self.restore_session(session);
         while let Some((zxid, id)) = self.by_end.get_min().copied() {
@@ -256,7 +256,7 @@ impl Past {
     }
 }
 
-fn is_remembered(session: &EndedSession, limits: &LockLimits, now_ms: u64) -> bool {
+fn is_remembered(session: &EndedSession, limits: &Limits, now_ms: u64) -> bool {
     session.ended.time_ms.saturating_add(u64::from(limits.ended_sessions_ms)) > now_ms
 }
 
@@ -308,7 +308,7 @@ pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
 /// What an entry means for the tickets that end in it.
 pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
     match op {
-        Op::CloseSession { .. } | Op::InTurn(InTurn { op: TurnOp::CloseSession, .. }) => Some(TicketEnd::Closed),
+        Op::CloseSession { .. } => Some(TicketEnd::Closed),
         Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
         Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
         Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
@@ -321,7 +321,7 @@ impl State {
     /// A session that has ended and is still remembered.
     pub fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
         let session = self.past.sessions.get(&id)?;
-        is_remembered(session, &self.lock_limits, self.time_ms).then_some(&**session)
+        is_remembered(session, &self.limits, self.time_ms).then_some(&**session)
     }
 
     pub(crate) fn remember_session(&mut self, session: &Session, expired: bool, changes: &Changes) {
@@ -335,7 +335,7 @@ impl State {
             ephemerals: u32::try_from(session.ephemeral_count()).unwrap_or(u32::MAX),
             client: session.client.clone(),
         };
-        self.past.add_session(ended, &self.lock_limits);
+        self.past.add_session(ended, &self.limits);
     }
 
     /// A lock node goes, or begins to linger: what is kept beside it goes, too, and the past has one more.
@@ -397,7 +397,7 @@ impl State {
 
     /// Adds to a lock's past. Where memory is short, that of others is forgotten for it.
     pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: PastTicket, readers: Option<Arc<[Acl]>>) {
-        self.past.add_ticket(lock, ticket, readers, &self.lock_limits);
+        self.past.add_ticket(lock, ticket, readers, &self.limits);
         for _ in 0..2 {
             if self.is_overweight() {
                 self.past.forget_oldest();

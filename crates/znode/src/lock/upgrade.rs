@@ -13,27 +13,27 @@ use crate::lock::{LockStatus, status};
 use crate::quota::Growth;
 use crate::state::{Changes, State};
 use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
-use crate::znode::{Contender, Hold, Kind, Znode};
-use crate::{CREATE, Error, Idempotency, LockMode, Refusal, Reply, RequestKey, SessionId, Upgrade, ZPath};
+use crate::znode::{Contender, Kind, Znode};
+use crate::{CREATE, Error, LockMode, Refusal, Reply, RequestKey, SessionId, Upgrade, ZPath};
 
 impl State {
     pub(crate) fn upgrade(
         &mut self,
         upgrade: &Upgrade,
         session: Option<SessionId>,
-        idempotency: Option<&Idempotency>,
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         let reader = &upgrade.ticket;
         let refuse = |error| Refusal::at(error, reader);
         let id = self.check_ticket(reader, session).map_err(refuse)?;
-        let key = idempotency.map(|idempotency| idempotency.key).ok_or_else(|| refuse(Error::BadArguments))?;
+        let hold = changes.hold().map_err(refuse)?;
+        let key = hold.key;
         if upgrade.label.len() > self.limits.label_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
         // A retry whose answer and key are forgotten.
         if let Some(writer) = self.upgraded_with(id, upgrade, key) {
-            return self.acquire_again(&writer, id, key, upgrade.attempt);
+            return self.acquire_again(&writer, id, key, changes.attempt);
         }
         let contender = self.nodes[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
         let contender = contender.ok_or_else(|| refuse(Error::BadArguments))?;
@@ -41,7 +41,6 @@ impl State {
             return Err(refuse(Error::LockNotHeld));
         }
         let lock = reader.parent().expect("a lock node has a parent");
-        let hold = Hold { key, attempts: vec![upgrade.attempt] };
         if let Some(writer) = self.ticket_of(id, &lock, LockMode::Write, &contender.owner) {
             return self.hold_once_more(&writer, hold);
         }

@@ -1,6 +1,6 @@
 //! What only an odd state shows.
 
-use crate::{CreateMode, LogPosition, Op, Request, Term, Txn, Zxid};
+use crate::{CreateMode, Ensure, LogPosition, Op, Request, Term, Txn, Zxid};
 
 use super::*;
 
@@ -12,7 +12,14 @@ fn apply(state: &mut State, op: Op) -> Result<Reply, Refusal> {
 }
 
 fn create(name: &str, mode: CreateMode) -> Op {
-    let create = Create { parent: ZPath::root(), name: name.into(), data: Vec::new(), mode, acl: Acl::open() };
+    let create = Create {
+        parent: ZPath::root(),
+        name: name.into(),
+        data: Vec::new(),
+        mode,
+        acl: Acl::open(),
+        ensure: Ensure::New,
+    };
     Op::Znode(ZnodeOp::Create(create))
 }
 

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 use znode::{
-    Acquire, Attempt, Credential, DecodeError, Idempotency, Limits, LockMode, LogPosition, Op, Request, RequestKey,
-    SessionId, State, StateBuilder, Term, Txn, ZPath, Zxid,
+    Acquire, Attempt, Credential, DecodeError, Limits, LockMode, LogPosition, Op, Request, RequestKey, SessionId,
+    State, StateBuilder, Term, Txn, ZPath, Zxid,
 };
 
 pub(crate) fn bytes(hex: &str) -> Vec<u8> {
@@ -34,7 +34,7 @@ pub(crate) fn path(path: &str) -> ZPath {
 
 pub(crate) fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
     let (owner, label) = (owner.into(), "label".into());
-    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, attempt: Attempt(1), keyless: None })
+    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: None })
 }
 
 /// The lock node of the request with this key.
@@ -56,8 +56,8 @@ impl Beside {
         for ((session, op), zxid) in self.operations.iter().cloned().zip(1..) {
             let mut request = Request::new(op);
             if session > 0 {
-                request.credential = Some(Credential { session: SessionId(session), secret_hash: [1; 32] });
-                request.idempotency = Some(Idempotency { key: RequestKey([zxid as u8; 16]), fingerprint: [7; 16] });
+                request.credential = Some(Credential { session: SessionId(session), secret_hash: [1; 16] });
+                (request.key, request.attempt) = (Some(RequestKey([zxid as u8; 16])), Attempt(1));
             }
             let txn = Txn { time_ms: 1_763_700_000_000 + zxid, request };
             state.apply(LogPosition { term: Term(300), zxid: Zxid(zxid) }, txn);

@@ -1,7 +1,6 @@
 //! The bytes of what is kept beside the znodes.
 
-use znode::lock::LockLimits;
-use znode::{Attempt, LockMode, Op, SessionId, Term, Upgrade};
+use znode::{Limits, LockMode, Op, SessionId, Term, Upgrade};
 
 use crate::frozen::{Beside, acquire, path, ticket};
 
@@ -10,25 +9,25 @@ const RECORDS: &str = include_str!("../golden/lock-records-v1.hex");
 /// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with the zxid as its key.
 fn operations() -> Vec<(u64, Op)> {
     let open = |label: &str| Op::OpenSession {
-        secret_hash: [1; 32],
+        secret_hash: [1; 16],
         timeout_ms: 10_000,
         label: label.into(),
         address: None,
         client: znode::ClientInfo::default(),
     };
-    let limits = LockLimits {
+    let limits = Limits {
         history_max: 3,
         histories_max: 9,
         ended_sessions_max: 8,
         ended_sessions_ms: 70_000,
         deadlock_looks_max: 300,
+        ..Limits::default()
     };
-    let upgrade =
-        |key| Upgrade { ticket: ticket("/l", key, "__READ__0000000000"), label: "up".into(), attempt: Attempt(2) };
+    let upgrade = |key| Upgrade { ticket: ticket("/l", key, "__READ__0000000000"), label: "up".into() };
     vec![
         (0, open("one")),
         (0, open("two")),
-        (0, Op::SetLockLimits(limits)),
+        (0, Op::SetLimits(limits)),
         (1, acquire("/l", LockMode::Read, "o")),
         (2, acquire("/l", LockMode::Write, "p")),
         (1, Op::Upgrade(upgrade(4))),

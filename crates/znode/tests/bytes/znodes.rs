@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, Credential, DecodeError, FencingToken,
-    Idempotency, Identity, InTurn, Keyless, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy,
-    ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term, TurnOp, Txn, Upgrade, ZPath,
+    Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, Create, CreateMode, Credential, DecodeError, Ensure, Error,
+    FencingToken, Identity, Keyless, LEVEL, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy,
+    ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term, Turn, Txn, Upgrade, ZPath,
     ZnodeOp, Zxid, decode_txn, encode_txn,
 };
 
@@ -21,6 +20,8 @@ const RECORDS: &str = include_str!("../golden/records-v1.hex");
 fn transactions_keep_their_bytes() {
     let frozen: Vec<(&str, Vec<u8>)> = TXNS.lines().map(|line| line.split_once(' ').unwrap()).map(named).collect();
     let samples = samples();
+    let text: String = samples.iter().map(|(name, txn)| format!("{name} {}\n", hex(&encode_txn(txn)))).collect();
+    crate::frozen::write_golden(&text, TXNS);
     for (name, txn) in &samples {
         let bytes = encode_txn(txn);
         let Some((_, expected)) = frozen.iter().find(|(other, _)| other == name) else {
@@ -30,6 +31,23 @@ fn transactions_keep_their_bytes() {
         assert_eq!(decode_txn(expected).as_ref(), Ok(txn), "{name}");
     }
     assert_eq!(frozen.len(), samples.len(), "a frozen sample is no longer made");
+}
+
+/// The table of operations: names of their own, levels that are known, and sessions where it says so.
+#[test]
+fn every_operation_has_its_row() {
+    let mut names = BTreeSet::new();
+    for (_, txn) in samples() {
+        let row = txn.request.op.row();
+        names.insert(row.name);
+        assert!((1..=LEVEL).contains(&row.level), "{row:?}");
+        let (at, request) = (LogPosition { term: Term(1), zxid: Zxid(1) }, Request::new(txn.request.op));
+        let request = Request { key: None, ..request };
+        let refused = State::new(limits()).apply(at, Txn { time_ms: 1, request }).reply.err();
+        let lacks_session = refused.is_some_and(|refusal| refusal.error == Error::SessionRequired);
+        assert!(lacks_session || row.asker != Asker::Session, "{row:?}");
+    }
+    assert_eq!(names.len(), 18, "one of the operations is not frozen");
 }
 
 #[test]
@@ -47,17 +65,22 @@ fn snapshots_keep_their_bytes() {
 #[test]
 fn an_attached_session_keeps_its_bytes() {
     let mut state = State::new(limits());
-    let credential = Some(Credential { session: SessionId(1), secret_hash: [1; 32] });
+    let credential = Some(Credential { session: SessionId(1), secret_hash: [1; 16] });
     let open = Op::OpenSession {
-        secret_hash: [1; 32],
+        secret_hash: [1; 16],
         timeout_ms: 10_000,
         label: "label".into(),
         address: None,
         client: znode::ClientInfo::default(),
     };
-    let ops = [open, Op::AttachSession { connection: 77, timeout_ms: 30_000 }, in_turn(1, TurnOp::Multi(Vec::new()))];
-    for (op, zxid) in ops.into_iter().zip(1..) {
-        let request = Request { credential: credential.filter(|_| zxid > 1), ..Request::new(op) };
+    let attach = Op::AttachSession { connection: 77, timeout_ms: 30_000 };
+    let turn = Some(Turn { connection: 77, number: 1 });
+    let requests = [
+        Request::new(open),
+        Request { credential, ..Request::new(attach) },
+        Request { credential, turn, ..Request::new(Op::Multi(Vec::new())) },
+    ];
+    for (request, zxid) in requests.into_iter().zip(1..) {
         state.apply(LogPosition { term: Term(300), zxid: Zxid(zxid) }, Txn { time_ms: 1_763_700_000_000, request });
     }
     let records: Vec<Vec<u8>> = state.records().collect();
@@ -167,25 +190,25 @@ fn lengths_beyond_all_bounds_are_refused_unread() {
 fn a_multi_in_a_multi_is_refused_before_the_stack_ends() {
     let mut state = State::new(limits());
     let open = Request::new(Op::OpenSession {
-        secret_hash: [1; 32],
+        secret_hash: [1; 16],
         timeout_ms: 10_000,
         label: String::new(),
         address: None,
         client: znode::ClientInfo::default(),
     });
     let mut multi = Request::new(Op::Multi(Vec::new()));
-    multi.credential = Some(Credential { session: SessionId(1), secret_hash: [1; 32] });
-    multi.idempotency = Some(Idempotency { key: RequestKey([2; 16]), fingerprint: [3; 16] });
+    multi.credential = Some(Credential { session: SessionId(1), secret_hash: [1; 16] });
+    multi.key = Some(RequestKey([2; 16]));
     for (request, zxid) in [open, multi].into_iter().zip(1..) {
         state.apply(LogPosition { term: Term(1), zxid: Zxid(zxid) }, Txn { time_ms: 0, request });
     }
     let records: Vec<_> = state.records().collect();
-    let (start, end) = records[2].split_at(records[2].len() - 5);
-    assert_eq!(end, [3, 1, 0, 4, 0], "the fingerprint, an answer, good, a multi, of nothing");
+    let (start, end) = records[2].split_at(records[2].len() - 4);
+    assert_eq!(end, [1, 0, 4, 0], "an answer, good, a multi, of nothing");
     let nested = |depth: usize| {
         let mut builder = StateBuilder::new();
         records[..2].iter().for_each(|before| builder.push(before).unwrap());
-        builder.push(&[start, &[3, 1, 0], &[4, 1].repeat(depth), &[4, 0]].concat())
+        builder.push(&[start, &[1, 0], &[4, 1].repeat(depth), &[4, 0]].concat())
     };
     assert_eq!(nested(0), Ok(()));
     for depth in [1, 1_000_000] {
@@ -206,56 +229,19 @@ fn damage(bytes: &mut [u8], rng: &mut Rng) {
 
 fn create(parent: &str, name: &str, mode: CreateMode) -> ZnodeOp {
     let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
-    ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data: b"data".to_vec(), mode, acl })
-}
-
-fn bob() -> Identity {
-    Identity { scheme: "digest".into(), id: "bob:x".into() }
-}
-
-fn in_turn(turn: u64, op: TurnOp) -> Op {
-    Op::InTurn(InTurn { connection: 77, turn, identities: vec![bob()], op })
-}
-
-/// Each of those that look at ACLs.
-fn proven_ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
-    let urgent = |priority| match acquire("/l", LockMode::Exclusive, "", 9) {
-        Op::Acquire(acquire) => Op::AcquireUrgent { acquire, priority },
-        other => other,
-    };
-    let wish = AcquireAll {
-        parts: vec![(path("/l"), LockMode::Read)],
-        policy: Policy::Strict,
-        label: "label".into(),
-        lock_delay_ms: 0,
-        attempt: Attempt(9),
-    };
-    let (lock, settings) = (path("/l"), LockSettings { limit: None, closed: true, waiters_max: Some(3) });
-    vec![
-        ("proven_create", Op::Znode(create("/", "p", CreateMode::Persistent))),
-        ("proven_multi", Op::Multi(vec![create("/", "q", CreateMode::Persistent)])),
-        ("proven_set_acl", Op::SetAcl { path: path("/"), acl: Acl::open(), version: -1 }),
-        ("proven_acquire", acquire("/l", LockMode::Write, "", 9)),
-        ("proven_acquire_urgent", urgent(7)),
-        ("proven_acquire_all", Op::AcquireAll(wish)),
-        ("proven_upgrade", Op::Upgrade(Upgrade { ticket: ticket.clone(), label: "label".into(), attempt: Attempt(9) })),
-        ("proven_set_lock", Op::SetLock { lock, settings }),
-        ("proven_release_held", Op::ReleaseHeld(release_held())),
-        ("proven_revoke", Op::Revoke { path: ticket.clone(), deadline_ms: Some(70_000) }),
-    ]
-}
-
-fn acquire(lock: &str, mode: LockMode, owner: &str, attempt: u64) -> Op {
-    let (owner, label) = (owner.into(), "label".into());
-    Op::Acquire(Acquire {
-        lock: path(lock),
+    ZnodeOp::Create(Create {
+        parent: path(parent),
+        name: name.into(),
+        data: b"data".to_vec(),
         mode,
-        owner,
-        label,
-        lock_delay_ms: 1500,
-        attempt: Attempt(attempt),
-        keyless: None,
+        acl,
+        ensure: Ensure::New,
     })
+}
+
+fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
+    let (owner, label) = (owner.into(), "label".into());
+    Op::Acquire(Acquire { lock: path(lock), mode, owner, label, lock_delay_ms: 1500, priority: 0, keyless: None })
 }
 
 /// Limits as they were when the bytes were frozen: defaults may change, formats may not.
@@ -283,11 +269,16 @@ fn limits() -> Limits {
         session_timeout_max_ms: 300_000,
         lock_delay_max_ms: 60_000,
         container_idle_ms: 60_000,
+        history_max: 16,
+        histories_max: 10_000,
+        ended_sessions_max: 10_000,
+        ended_sessions_ms: 3_600_000,
+        deadlock_looks_max: 256,
     }
 }
 
-/// Every operation, and every part of one.
-fn samples() -> Vec<(&'static str, Txn)> {
+/// Every operation.
+fn ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
     let all_modes = vec![
         create("/", "p", CreateMode::Persistent),
         create("/", "e", CreateMode::Ephemeral),
@@ -297,12 +288,19 @@ fn samples() -> Vec<(&'static str, Txn)> {
         create("/", "t", CreateMode::PersistentTtl { ttl_ms: 5000 }),
         create("/", "ts-", CreateMode::PersistentSequentialTtl { ttl_ms: (1 << 40) - 1 }),
     ];
-    let ticket = path("/l/_c_00000000-0000-0000-0000-000000000007-lock-0000000000");
-    let ops = vec![
+    let wish = AcquireAll {
+        parts: vec![(path("/l"), LockMode::Read)],
+        policy: Policy::Strict,
+        owner: "owner".into(),
+        label: "label".into(),
+        lock_delay_ms: 0,
+    };
+    let settings = LockSettings { limit: None, closed: true, waiters_max: Some(3) };
+    vec![
         (
             "open",
             Op::OpenSession {
-                secret_hash: [0xab; 32],
+                secret_hash: [0xab; 16],
                 timeout_ms: 10_000,
                 label: "worker".into(),
                 address: Some([192, 0, 2, 7].into()),
@@ -317,45 +315,62 @@ fn samples() -> Vec<(&'static str, Txn)> {
         ("close", Op::CloseSession { session: SessionId(7) }),
         ("expire", Op::ExpireSessions { sessions: vec![SessionId(7), SessionId(1 << 40)], term: Term(3) }),
         ("create", Op::Znode(all_modes[0].clone())),
+        ("create_own", ensured(Ensure::Own)),
+        ("create_own_with_data", ensured(Ensure::OwnWithData)),
         ("delete", Op::Znode(ZnodeOp::Delete { path: path("/a/b"), version: -1 })),
         ("set", Op::Znode(ZnodeOp::SetData { path: path("/a"), data: vec![0, 255], version: i32::MAX })),
         ("check", Op::Znode(ZnodeOp::Check { path: path("/"), version: i32::MIN })),
         ("multi", Op::Multi(all_modes)),
         ("set_acl", Op::SetAcl { path: path("/ü"), acl: Acl::open(), version: 0 }),
-        ("acquire_exclusive", acquire("/l", LockMode::Exclusive, "", u64::MAX)),
-        ("acquire_read", acquire("/l/m", LockMode::Read, "owner", 1)),
-        ("acquire_write", acquire("/l", LockMode::Write, "owner", 300)),
+        ("acquire_exclusive", acquire("/l", LockMode::Exclusive, "")),
+        ("acquire_read", acquire("/l/m", LockMode::Read, "owner")),
+        ("acquire_write", acquire("/l", LockMode::Write, "owner")),
         ("release", Op::Release { ticket: ticket.clone() }),
         ("acquire_keyless", keyless(Keyless::Replace)),
+        ("acquire_urgent", urgent(7)),
+        ("acquire_all", Op::AcquireAll(wish)),
+        ("set_lock", Op::SetLock { lock: path("/l"), settings }),
+        ("hand_over", Op::HandOver { ticket: ticket.clone(), to: path("/l/by-hand-0000000001") }),
         ("release_held", Op::ReleaseHeld(release_held())),
         ("withdraw", Op::Withdraw { ticket: ticket.clone(), attempt: Attempt(9), if_waiting: true }),
         ("reap", Op::Reap { candidates: vec![ReapCandidate { path: path("/l"), czxid: Zxid(70_000) }] }),
         ("set_limits", Op::SetLimits(limits())),
-        ("set_lock_limits", Op::SetLockLimits(LockLimits::FIRST)),
         ("revoke", Op::Revoke { path: ticket.clone(), deadline_ms: Some(70_000) }),
-        ("upgrade", Op::Upgrade(Upgrade { ticket: ticket.clone(), label: "label".into(), attempt: Attempt(9) })),
+        ("upgrade", Op::Upgrade(Upgrade { ticket: ticket.clone(), label: "label".into() })),
         ("attach_session", Op::AttachSession { connection: 77, timeout_ms: 30_000 }),
-        ("in_turn", in_turn(1, TurnOp::Znode(create("/", "p", CreateMode::Persistent)))),
-        ("in_turn_multi", in_turn(2, TurnOp::Multi(vec![create("/", "q", CreateMode::Persistent)]))),
-        ("in_turn_set_acl", in_turn(3, TurnOp::SetAcl { path: path("/"), acl: Acl::open(), version: -1 })),
-        ("in_turn_close", in_turn(u64::MAX, TurnOp::CloseSession)),
-    ];
-    let proven = |(name, op): (&'static str, Op)| (name, op.proven_by(vec![bob()]));
-    let ops = ops.into_iter().chain(proven_ops(&ticket).into_iter().map(proven));
+    ]
+}
+
+/// Every operation, and every part of a request.
+fn samples() -> Vec<(&'static str, Txn)> {
+    let ticket = path("/l/_c_00000000-0000-0000-0000-000000000007-lock-0000000000");
     let txn = |op| Txn { time_ms: 1_763_700_000_000, request: Request::new(op) };
-    let mut samples: Vec<_> = ops.map(|(name, op)| (name, txn(op))).collect();
+    let mut samples: Vec<_> = ops(&ticket).into_iter().map(|(name, op)| (name, txn(op))).collect();
     let mut full = txn(Op::Release { ticket });
-    full.request.credential = Some(Credential { session: SessionId(300), secret_hash: [1; 32] });
-    full.request.idempotency = Some(Idempotency { key: RequestKey([2; 16]), fingerprint: [3; 16] });
+    full.request.credential = Some(Credential { session: SessionId(300), secret_hash: [1; 16] });
+    full.request.key = Some(RequestKey([2; 16]));
+    full.request.identities = vec![Identity { scheme: "digest".into(), id: "bob:x".into() }];
+    full.request.turn = Some(Turn { connection: 77, number: u64::MAX });
+    full.request.attempt = Attempt(u64::MAX);
     full.request.address = Some([192, 0, 2, 9].into());
     full.request.guard = Some(LockGuard { lock: path("/l"), token: FencingToken(1 << 33) });
     samples.push(("full_request", full));
     samples
 }
 
+fn ensured(ensure: Ensure) -> Op {
+    let ZnodeOp::Create(new) = create("/g", "a", CreateMode::Ephemeral) else { panic!("a create is one") };
+    Op::Znode(ZnodeOp::Create(Create { ensure, ..new }))
+}
+
 fn keyless(keyless: Keyless) -> Op {
-    let Op::Acquire(acquire) = acquire("/l", LockMode::Exclusive, "", 1) else { panic!("an acquire is one") };
+    let Op::Acquire(acquire) = acquire("/l", LockMode::Exclusive, "") else { panic!("an acquire is one") };
     Op::Acquire(Acquire { keyless: Some(keyless), ..acquire })
+}
+
+fn urgent(priority: u32) -> Op {
+    let Op::Acquire(acquire) = acquire("/l", LockMode::Exclusive, "") else { panic!("an acquire is one") };
+    Op::Acquire(Acquire { priority, ..acquire })
 }
 
 fn release_held() -> ReleaseHeld {
@@ -365,7 +380,7 @@ fn release_held() -> ReleaseHeld {
 
 fn open(timeout_ms: u32, label: &str, address: Option<std::net::IpAddr>) -> Op {
     Op::OpenSession {
-        secret_hash: [1; 32],
+        secret_hash: [1; 16],
         timeout_ms,
         label: label.into(),
         address,
@@ -392,10 +407,10 @@ fn operations() -> Vec<(u64, u8, Op)> {
             ]),
         ),
         (1, 6, Op::Znode(create("/p", "t", CreateMode::PersistentTtl { ttl_ms: 5000 }))),
-        (1, 7, acquire("/l", LockMode::Write, "o", 1)),
-        (1, 8, acquire("/l", LockMode::Write, "o", 2)),
-        (1, 9, acquire("/l", LockMode::Read, "o", 3)),
-        (2, 1, acquire("/l", LockMode::Exclusive, "", 4)),
+        (1, 7, acquire("/l", LockMode::Write, "o")),
+        (1, 8, acquire("/l", LockMode::Write, "o")),
+        (1, 9, acquire("/l", LockMode::Read, "o")),
+        (2, 1, acquire("/l", LockMode::Exclusive, "")),
         (1, 10, Op::Release { ticket: path("/l/_c_07070707-0707-0707-0707-070707070707-__WRIT__0000000000") }),
         (1, 11, Op::Znode(ZnodeOp::Delete { path: path("/missing"), version: -1 })),
         (
@@ -422,23 +437,23 @@ fn operations() -> Vec<(u64, u8, Op)> {
             15,
             Op::Withdraw {
                 ticket: path("/l/_c_07070707-0707-0707-0707-070707070707-__WRIT__0000000000"),
-                attempt: Attempt(2),
+                attempt: Attempt(8),
                 if_waiting: true,
             },
         ),
-        (1, 16, acquire("/d", LockMode::Exclusive, "", 5)),
+        (1, 16, acquire("/d", LockMode::Exclusive, "")),
         (
             1,
             17,
             Op::Withdraw {
                 ticket: path("/d/_c_10101010-1010-1010-1010-101010101010-lock-0000000000"),
-                attempt: Attempt(5),
+                attempt: Attempt(16),
                 if_waiting: false,
             },
         ),
         (1, 18, Op::Reap { candidates: Vec::new() }),
         (0, 0, open(1, "", None)),
-        (22, 1, acquire("/z", LockMode::Read, "", 6)),
+        (22, 1, acquire("/z", LockMode::Read, "")),
         (0, 0, Op::ExpireSessions { sessions: vec![SessionId(22)], term: Term(300) }),
     ]
 }
@@ -449,8 +464,8 @@ fn everything() -> State {
     for ((session, key, op), zxid) in operations().into_iter().zip(1..) {
         let mut request = Request::new(op);
         if session > 0 {
-            request.credential = Some(Credential { session: SessionId(session), secret_hash: [1; 32] });
-            request.idempotency = Some(Idempotency { key: RequestKey([key; 16]), fingerprint: [key; 16] });
+            request.credential = Some(Credential { session: SessionId(session), secret_hash: [1; 16] });
+            (request.key, request.attempt) = (Some(RequestKey([key; 16])), Attempt(key.into()));
         }
         let txn = Txn { time_ms: 1_763_700_000_000 + zxid, request };
         state.apply(LogPosition { term: Term(300), zxid: Zxid(zxid) }, txn);

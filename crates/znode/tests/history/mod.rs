@@ -5,11 +5,10 @@ mod rare;
 use std::net::IpAddr;
 
 use fastrand::Rng;
-use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, Credential, FencingToken, Idempotency, Identity,
-    InTurn, Keyless, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, ReleaseHeld,
-    Request, RequestKey, SessionId, Term, TurnOp, Txn, Upgrade, ZPath, ZnodeOp, Zxid, fingerprint_bytes,
+    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, FencingToken, Identity,
+    Keyless, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, ReleaseHeld, Request,
+    RequestKey, SessionId, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 use crate::model::{Model, number, zpath};
@@ -92,21 +91,14 @@ impl History {
                 session_timeout_max_ms: small(rng, 0..4000),
                 lock_delay_max_ms: small(rng, 0..4000),
                 container_idle_ms: small(rng, 0..3000),
+                history_max: rng.u32(0..5),
+                histories_max: rng.u32(0..5),
+                ended_sessions_max: rng.u32(0..4),
+                ended_sessions_ms: rng.u32(0..9000),
+                deadlock_looks_max: if rng.bool() { 0 } else { 10_000 },
             };
         }
         limits
-    }
-
-    /// Bounds of what is remembered, most of them small.
-    fn lock_limits(&mut self) -> LockLimits {
-        let rng = &mut self.rng;
-        LockLimits {
-            history_max: rng.u32(0..5),
-            histories_max: rng.u32(0..5),
-            ended_sessions_max: rng.u32(0..4),
-            ended_sessions_ms: rng.u32(0..9000),
-            deadlock_looks_max: if rng.bool() { 0 } else { 10_000 },
-        }
     }
 
     /// The next entry of the log.
@@ -123,19 +115,11 @@ impl History {
     fn retry(&mut self) -> Request {
         let index = self.rng.usize(..self.keyed.len());
         let mut request = self.keyed[index].clone();
-        if let Op::Acquire(Acquire { attempt, .. })
-        | Op::AcquireUrgent { acquire: Acquire { attempt, .. }, .. }
-        | Op::Upgrade(Upgrade { attempt, .. }) = &mut request.op
-        {
-            self.attempts += 1;
-            *attempt = Attempt(self.attempts);
-        }
-        if let Op::AcquireAll(wish) | Op::AcquireAllAs { wish, .. } = &mut request.op {
-            self.attempts += 1;
-            wish.attempt = Attempt(self.attempts);
+        if has_attempts(&request.op) {
+            request.attempt = self.attempt();
         }
         if self.rng.u8(..10) == 0 {
-            request.idempotency = request.idempotency.map(|key| Idempotency { fingerprint: [7; 16], ..key });
+            request.guard = Some(LockGuard { lock: zpath("/other"), token: FencingToken(7) });
         }
         request
     }
@@ -154,29 +138,32 @@ impl History {
                 program: self.word(),
                 address: self.from(),
             };
-            return Request::new(Op::OpenSession { secret_hash: [1; 32], timeout_ms, label, address, client });
+            return Request::new(Op::OpenSession { secret_hash: [1; 16], timeout_ms, label, address, client });
         }
         let session = (self.rng.u8(..6) > 0).then(|| self.a_session(model));
         let secret = if self.rng.u8(..40) == 0 { 2 } else { 1 };
-        let credential = session.map(|session| Credential { session, secret_hash: [secret; 32] });
+        let credential = session.map(|session| Credential { session, secret_hash: [secret; 16] });
         let op = self.op(model, session);
-        let op = if self.rng.u8(..4) == 0 { self.in_turn(op, model, session) } else { op };
+        let (op, turn) = if self.rng.u8(..4) == 0 { self.in_turn(op, model, session) } else { (op, None) };
         let guard = (self.rng.u8(..12) == 0).then(|| self.guard(model));
         let address = self.from();
-        let mut request = Request { credential, idempotency: None, guard, address, op };
-        let all = matches!(request.op, Op::AcquireAll(_) | Op::AcquireAllAs { .. });
-        let keyed = all || matches!(request.op, Op::Acquire(_) | Op::AcquireUrgent { .. } | Op::Upgrade(_));
-        if keyed || self.rng.bool() {
-            let key = self.key();
-            let fold = |hash: u128, byte: &u8| hash.rotate_left(7) ^ u128::from(*byte);
-            let fingerprint = fingerprint_bytes(&request).iter().fold(0, fold).to_be_bytes();
-            request.idempotency = Some(Idempotency { key, fingerprint });
+        let mut request = Request { credential, guard, address, turn, ..Request::new(op) };
+        if has_attempts(&request.op) {
+            request.attempt = self.attempt();
+        }
+        if self.rng.u8(..4) == 0 {
+            request.identities = self.identities();
+        }
+        if has_attempts(&request.op) || (turn.is_none() && self.rng.bool()) {
+            request.key = Some(self.key());
             self.keyed.push(request.clone());
         }
-        if self.rng.u8(..5) == 0 {
-            request.op = request.op.proven_by(self.identities());
-        }
         request
+    }
+
+    fn attempt(&mut self) -> Attempt {
+        self.attempts += 1;
+        Attempt(self.attempts)
     }
 
     fn op(&mut self, model: &Model, session: Option<SessionId>) -> Op {
@@ -212,32 +199,28 @@ impl History {
                 Op::Revoke { path: self.ticket(model), deadline_ms }
             }
             94..97 => Op::Reap { candidates: self.candidates(model) },
-            97 if self.rng.bool() => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
+            97 if self.rng.bool() => self.acquire_urgent(),
             97 => self.set_lock(),
             98 => self.hand_over(model),
-            _ if self.rng.bool() => Op::SetLockLimits(self.lock_limits()),
             _ => Op::SetLimits(self.limits()),
         }
     }
 
     /// The same as one of a connection's writes, mostly in its turn.
-    fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> Op {
+    fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> (Op, Option<Turn>) {
+        if matches!(op, Op::Reap { .. }) {
+            let (connection, timeout_ms) = (self.rng.u64(0..4), self.rng.u32(0..6000));
+            return (Op::AttachSession { connection, timeout_ms }, None);
+        }
         let attached = session.and_then(|id| model.session(id)).map_or((0, 0), |one| (one.connection, one.turns));
-        let op = match op {
-            Op::Znode(op) => TurnOp::Znode(op),
-            Op::Multi(ops) => TurnOp::Multi(ops),
-            Op::SetAcl { path, acl, version } => TurnOp::SetAcl { path, acl, version },
-            Op::CloseSession { .. } => TurnOp::CloseSession,
-            Op::Reap { .. } => {
-                return Op::AttachSession { connection: self.rng.u64(0..4), timeout_ms: self.rng.u32(0..6000) };
-            }
-            other => return other,
-        };
         let odd = self.rng.u8(..12);
         let connection = if odd == 0 { attached.0 + 1 } else { attached.0 };
-        let turn = if odd == 1 { self.rng.u64(0..9) } else { attached.1 + 1 };
-        let identities = self.identities();
-        Op::InTurn(InTurn { connection, turn, identities, op })
+        let number = if odd == 1 { self.rng.u64(0..9) } else { attached.1 + 1 };
+        (op, Some(Turn { connection, number }))
+    }
+
+    fn acquire_urgent(&mut self) -> Op {
+        Op::Acquire(Acquire { priority: self.rng.u32(0..3), ..self.acquire() })
     }
 
     /// Where a request came from, when it says so.
@@ -254,7 +237,8 @@ impl History {
         let mode = (self.rng.u8(..3) == 0).then(|| self.mode());
         let token = (self.rng.u8(..3) == 0).then(|| self.guard(model).token);
         let owner = (self.rng.u8(..3) == 0).then(|| self.pick(&["", "o"]).into());
-        Op::ReleaseHeld(ReleaseHeld { lock: zpath(self.pick(&LOCKS)), mode, token, owner })
+        let held = ReleaseHeld { lock: zpath(self.pick(&LOCKS)), mode, token, owner };
+        Op::ReleaseHeld(if self.rng.u8(..3) == 0 { self.simple(model, held) } else { held })
     }
 
     fn identities(&mut self) -> Vec<Identity> {
@@ -277,7 +261,7 @@ impl History {
         match self.rng.u8(..100) {
             0..30 => Op::Acquire(self.acquire()),
             30..45 => self.acquire_all_as(),
-            45..50 => Op::AcquireUrgent { acquire: self.acquire(), priority: self.rng.u32(0..3) },
+            45..50 => self.acquire_urgent(),
             50 => Op::Znode(ZnodeOp::Create(self.create(model))),
             51 => self.set_lock(),
             96.. => self.hand_over(model),
@@ -332,11 +316,12 @@ impl History {
             _ => {}
         }
         let parent = if self.rng.u8(..4) == 0 { self.place(model) } else { zpath(self.pick(&PLACES)) };
-        Create { parent, name, data: self.word().into_bytes(), mode, acl: self.acl() }
+        let (data, acl, ensure) = (self.word().into_bytes(), self.acl(), Ensure::New);
+        let new = Create { parent, name, data, mode, acl, ensure };
+        if self.rng.bool() { self.ensured(model, new) } else { new }
     }
 
     fn acquire(&mut self) -> Acquire {
-        self.attempts += 1;
         Acquire {
             lock: zpath(match self.rng.u8(..30) {
                 0 => "/",
@@ -347,7 +332,7 @@ impl History {
             owner: self.pick(&["", "o", "o", "p"]).into(),
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
-            attempt: Attempt(self.attempts),
+            priority: 0,
             keyless: self.keyless(),
         }
     }
@@ -366,18 +351,15 @@ impl History {
     /// Often of an owner, and then often of two locks only: the same set is asked for again.
     fn acquire_all_as(&mut self) -> Op {
         let mut wish = self.acquire_all();
-        let owner = String::from(self.pick(&["", "o", "o", "p"]));
-        if owner.is_empty() {
-            return Op::AcquireAll(wish);
-        }
-        if self.rng.bool() {
+        wish.owner = self.pick(&["", "o", "o", "p"]).into();
+        if !wish.owner.is_empty() && self.rng.bool() {
             let mode = if self.rng.bool() { LockMode::Read } else { LockMode::Exclusive };
             wish.parts = vec![(zpath("/l"), mode), (zpath("/a"), LockMode::Write)];
             if self.rng.bool() {
                 wish.parts.reverse();
             }
         }
-        Op::AcquireAllAs { wish, owner }
+        Op::AcquireAll(wish)
     }
 
     fn acquire_all(&mut self) -> AcquireAll {
@@ -388,13 +370,12 @@ impl History {
         }
         let counts = if self.rng.u8(..10) == 0 { 0..5 } else { 2..4 };
         let count = self.rng.usize(counts);
-        self.attempts += 1;
         AcquireAll {
             parts: locks.into_iter().take(count).map(|lock| (zpath(lock), self.mode())).collect(),
             policy: if self.rng.bool() { Policy::Strict } else { Policy::Backfill },
+            owner: String::new(),
             label: if self.rng.bool() { String::new() } else { self.word() },
             lock_delay_ms: [0, 0, 1000, 5000][self.rng.usize(..4)],
-            attempt: Attempt(self.attempts),
         }
     }
 
@@ -482,4 +463,8 @@ impl History {
     fn pick(&mut self, words: &[&'static str]) -> &'static str {
         words[self.rng.usize(..words.len())]
     }
+}
+
+fn has_attempts(op: &Op) -> bool {
+    matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_))
 }

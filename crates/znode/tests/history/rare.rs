@@ -1,9 +1,9 @@
 //! What meets seldom unless it is sought: upgrades, downgrades and tickets made by hand, where they mix with other kinds.
 
-use znode::{Acquire, Attempt, Create, CreateMode, LockMode, Op, Upgrade, ZPath, ZnodeOp};
+use znode::{Acquire, Create, CreateMode, Ensure, LockMode, Op, ReleaseHeld, Upgrade, ZPath, ZnodeOp};
 
 use super::{History, LOCKS};
-use crate::model::{Model, parent_of, reads, zpath};
+use crate::model::{Model, Node, Stay, number, parent_of, reads, zpath};
 
 impl History {
     pub(super) fn rare_op(&mut self, model: &Model) -> Op {
@@ -18,9 +18,8 @@ impl History {
     }
 
     pub(super) fn upgrade(&mut self, model: &Model) -> Op {
-        self.attempts += 1;
         let (ticket, label) = (self.reader(model), self.word());
-        Op::Upgrade(Upgrade { ticket, label, attempt: Attempt(self.attempts) })
+        Op::Upgrade(Upgrade { ticket, label })
     }
 
     /// A reader of an owner that writes, if there is one.
@@ -43,7 +42,37 @@ impl History {
         let family = self.pick(&["n-", "_c_1-lock-", "_c_2-lease-", "r-__READ__", "w-__WRIT__", "read-"]);
         let name = format!("{family}{:010}", self.rng.u8(..5));
         let mode = if self.rng.u8(..3) == 0 { CreateMode::Persistent } else { CreateMode::Ephemeral };
-        Create { parent: self.lock_in_use(model), name, data: Vec::new(), mode, acl: Vec::new() }
+        Create { parent: self.lock_in_use(model), name, data: Vec::new(), mode, acl: Vec::new(), ensure: Ensure::New }
+    }
+
+    /// A create that sees to an ephemeral znode, often to one that is there.
+    pub(super) fn ensured(&mut self, model: &Model, new: Create) -> Create {
+        let ensure = if self.rng.bool() { Ensure::Own } else { Ensure::OwnWithData };
+        let mode = if self.rng.u8(..8) > 0 { CreateMode::Ephemeral } else { new.mode };
+        let there = self.simple_znodes(model);
+        let anew = self.rng.u8(..4) == 0;
+        let Some(&(path, data)) = self.one_of(&there).filter(|_| !anew) else {
+            return Create { mode, ensure, ..new };
+        };
+        let data = if self.rng.bool() { data.clone() } else { new.data };
+        let (parent, name) = (zpath(parent_of(path).unwrap()), zpath(path).name().to_owned());
+        Create { parent, name, data, mode, ensure, ..new }
+    }
+
+    /// A simple lock in place of a queue, if there is one.
+    pub(super) fn simple(&mut self, model: &Model, of: ReleaseHeld) -> ReleaseHeld {
+        let there = self.simple_znodes(model);
+        let Some(&(path, data)) = self.one_of(&there) else { return of };
+        let owner = if self.rng.u8(..4) > 0 { String::from_utf8_lossy(data).into() } else { self.word() };
+        let (mode, token) = (of.mode.filter(|_| self.rng.bool()), of.token.filter(|_| self.rng.bool()));
+        ReleaseHeld { lock: zpath(path), mode, token, owner: Some(owner) }
+    }
+
+    /// Ephemeral znodes that stand in no queue, with their data.
+    fn simple_znodes<'a>(&self, model: &'a Model) -> Vec<(&'a String, &'a Vec<u8>)> {
+        let ephemeral = |node: &Node| matches!(node.stay, Stay::Session(_));
+        let there = model.nodes.iter().filter(|(path, node)| ephemeral(node) && number(path).is_none());
+        there.map(|(path, node)| (path, &node.data)).collect()
     }
 
     /// Several tickets of one entry, with one czxid, most of them in a semaphore.
@@ -55,7 +84,8 @@ impl History {
         };
         let (family, mode) =
             (self.pick(&["_c_2-lease-", "_c_2-lease-", "r-__READ__"]), CreateMode::EphemeralSequential);
-        let create = Create { parent, name: family.into(), data: Vec::new(), mode, acl: Vec::new() };
+        let create =
+            Create { parent, name: family.into(), data: Vec::new(), mode, acl: Vec::new(), ensure: Ensure::New };
         Op::Multi(vec![ZnodeOp::Create(create); self.rng.usize(2..4)])
     }
 

@@ -89,7 +89,7 @@ impl Model {
     /// Nobody waits for one that has no ticket.
     pub(super) fn has_ticket(&self, who: &(SessionId, String)) -> bool {
         let any = self.nodes.keys().any(|path| self.named(path).as_ref() == Some(who));
-        any && !who.1.is_empty() && self.lock_limits.deadlock_looks_max > 0
+        any && !who.1.is_empty() && self.limits.deadlock_looks_max > 0
     }
 
     /// Breadth first over everybody who waits; every way to go on is kept as the list of its edges.

@@ -67,6 +67,13 @@ impl Model {
         let Some(id) = session else {
             return refused(Error::SessionRequired, lock);
         };
+        if let (Some(node), Some(owner)) = (self.nodes.get(lock), &of.owner) {
+            let own = node.stay == Stay::Session(id) && node.data == owner.as_bytes();
+            let token = of.token.is_none_or(|token| node.created.0.0 == token.0);
+            if own && token && !owner.is_empty() && of.mode.is_none() && super::number(lock).is_none() {
+                return self.release(lock, session);
+            }
+        }
         let mut tickets = self.contenders(lock);
         tickets.retain(|path| {
             let node = &self.nodes[path];

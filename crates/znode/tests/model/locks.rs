@@ -19,13 +19,8 @@ pub(super) enum Kind {
 }
 
 impl Model {
-    pub(super) fn acquire(
-        &mut self,
-        acquire: &Acquire,
-        priority: u32,
-        session: Option<SessionId>,
-        key: Option<RequestKey>,
-    ) -> Answer {
+    pub(super) fn acquire(&mut self, acquire: &Acquire, session: Option<SessionId>, key: Option<RequestKey>) -> Answer {
+        let priority = acquire.priority;
         let lock = acquire.lock.as_str();
         let Some(id) = session else {
             return refused(Error::SessionRequired, lock);
@@ -38,7 +33,7 @@ impl Model {
             return refused(Error::DataTooLarge, lock);
         }
         if let Some(ticket) = self.counted_on(id, acquire, key) {
-            return self.stands(id, &ticket, key, acquire.attempt);
+            return self.stands(id, &ticket, key);
         }
         let again = self.tickets(id, acquire).into_iter().find(|_| !acquire.owner.is_empty());
         let Some(ticket) = again else {
@@ -53,18 +48,18 @@ impl Model {
             }
             return answer;
         };
-        self.once_more(&ticket, key, acquire.attempt)
+        self.once_more(&ticket, key)
     }
 
-    pub(super) fn once_more(&mut self, ticket: &str, key: RequestKey, attempt: Attempt) -> Answer {
+    pub(super) fn once_more(&mut self, ticket: &str, key: RequestKey) -> Answer {
         if self.parts(ticket).is_some() {
             return refused(Error::Overlap, ticket);
         }
-        self.count_hold(ticket, key, attempt)
+        self.count_hold(ticket, key)
     }
 
-    pub(super) fn count_hold(&mut self, ticket: &str, key: RequestKey, attempt: Attempt) -> Answer {
-        let holds_max = self.limits.holds_max as usize;
+    pub(super) fn count_hold(&mut self, ticket: &str, key: RequestKey) -> Answer {
+        let (holds_max, attempt) = (self.limits.holds_max as usize, self.attempt);
         let node = self.lock_node(ticket);
         if node.holds.len() - node.released >= holds_max {
             return refused(Error::TooManyHolds, ticket);
@@ -153,7 +148,7 @@ impl Model {
             mode: acquire.mode,
             owner: acquire.owner.clone(),
             delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
-            holds: vec![(key, vec![acquire.attempt])],
+            holds: vec![(key, vec![self.attempt])],
             released: 0,
             lingers_until_ms: None,
             keyless: acquire.keyless.is_some() && acquire.owner.is_empty(),
@@ -197,7 +192,8 @@ impl Model {
     }
 
     /// A retried acquire: where its ticket stands.
-    pub(super) fn stands(&mut self, id: SessionId, ticket: &str, key: RequestKey, attempt: Attempt) -> Answer {
+    pub(super) fn stands(&mut self, id: SessionId, ticket: &str, key: RequestKey) -> Answer {
+        let attempt = self.attempt;
         match self.nodes.get_mut(ticket) {
             Some(node) if node.stay == Stay::Session(id) && node.lock.is_some() => {
                 let holds = &mut node.lock.as_mut().unwrap().holds;

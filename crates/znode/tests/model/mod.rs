@@ -19,11 +19,11 @@ pub(crate) use locks::{number, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use znode::lock::{EndedSession, LockLimits, LockStatus, Moment, PastTicket, Revocation, TicketEnd};
+use znode::lock::{EndedSession, LockStatus, Moment, PastTicket, Revocation, TicketEnd};
 use znode::{
-    Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, FencingToken, Identity, InTurn, Limits,
+    Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, FencingToken, Identity, Limits, LockGuard,
     LockMode, LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term,
-    TurnOp, Txn, ZPath, Zxid,
+    Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 /// What a refused step says.
@@ -37,7 +37,6 @@ pub(crate) struct Model {
     pub(crate) limits: Limits,
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
-    pub(crate) lock_limits: LockLimits,
     pub(crate) past: Vec<(String, PastTicket)>,
     /// The ACL of each directory with a past when that got its last entry, where not everybody might read it.
     past_readers: BTreeMap<String, Option<Vec<Acl>>>,
@@ -51,6 +50,8 @@ pub(crate) struct Model {
     events: Vec<Event>,
     /// Whom the present request comes from.
     proven: Vec<Identity>,
+    /// Which try of an acquire it is.
+    pub(crate) attempt: Attempt,
     /// The lock nodes of each multi-lock.
     multis: Vec<(Policy, Vec<String>)>,
     /// The locks whose queues the present entry has changed.
@@ -117,7 +118,7 @@ pub(crate) struct LockNode {
 #[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
-    pub(crate) secret_hash: [u8; 32],
+    pub(crate) secret_hash: [u8; 16],
     pub(crate) timeout_ms: u32,
     pub(crate) label: String,
     pub(crate) opened_ms: u64,
@@ -133,7 +134,8 @@ pub(crate) struct Session {
 pub(crate) struct Asked {
     pub(crate) zxid: Zxid,
     pub(crate) key: RequestKey,
-    pub(crate) fingerprint: [u8; 16],
+    /// The operation and its guard.
+    pub(crate) what: (Op, Option<LockGuard>),
     pub(crate) answer: Option<Answer>,
 }
 
@@ -149,7 +151,6 @@ impl Model {
             limits,
             nodes,
             sessions: Vec::new(),
-            lock_limits: LockLimits::FIRST,
             past: Vec::new(),
             past_readers: BTreeMap::new(),
             ended: Vec::new(),
@@ -160,6 +161,7 @@ impl Model {
             end: None,
             events: Vec::new(),
             proven: Vec::new(),
+            attempt: Attempt(0),
             multis: Vec::new(),
             changed: BTreeSet::new(),
         }
@@ -170,7 +172,6 @@ impl Model {
         self.term = at.term;
         self.time_ms = self.time_ms.max(txn.time_ms);
         self.events.clear();
-        self.proven.clear();
         self.ending.clear();
         self.from = txn.request.address;
         let (zxid, reply) = self.request(txn.request);
@@ -178,63 +179,50 @@ impl Model {
         Applied { zxid, reply, events: std::mem::take(&mut self.events) }
     }
 
-    fn request(&mut self, mut request: Request) -> (Zxid, Answer) {
+    fn request(&mut self, request: Request) -> (Zxid, Answer) {
         let now = self.last_zxid;
-        if let Op::Proven(proven) = request.op {
-            self.proven = proven.identities;
-            request.op = proven.op.into();
-        }
+        (self.proven, self.attempt) = (request.identities.clone(), request.attempt);
         if let Some(credential) = request.credential
             && let Err(error) = self.prove(credential)
         {
             return (now, Err(error.into()));
         }
         let session = request.credential.map(|credential| credential.session);
-        let Some(idempotency) = request.idempotency else {
+        let Some(key) = request.key else {
             return (now, self.guarded(&request, session));
         };
         let Some(id) = session else {
             return (now, Err(Error::SessionRequired.into()));
         };
-        let asked = self.session(id).unwrap().asked.iter().find(|asked| asked.key == idempotency.key).cloned();
+        let what = (request.op.clone(), request.guard.clone());
+        let asked = self.session(id).unwrap().asked.iter().find(|asked| asked.key == key).cloned();
         if let Some(asked) = asked {
-            return match (&request.op, asked.answer) {
-                _ if asked.fingerprint != idempotency.fingerprint => (now, Err(Error::RequestKeyReused.into())),
-                (
-                    Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. },
-                    Some(Ok(Reply::Acquired { ticket, .. })),
-                ) => (now, self.stands(id, ticket.as_str(), idempotency.key, acquire.attempt)),
-                (Op::Acquire(acquire) | Op::AcquireUrgent { acquire, .. }, None) => {
-                    match self.counted_on(id, acquire, idempotency.key) {
-                        Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, acquire.attempt)),
-                        None => (now, Err(Error::RequestKeyEvicted.into())),
-                    }
+            if asked.what != what {
+                return (now, Err(Error::RequestKeyReused.into()));
+            }
+            let ticket = match (&request.op, &asked.answer) {
+                (Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_), Some(Ok(Reply::Acquired { ticket, .. }))) => {
+                    Some(ticket.as_str().to_owned())
                 }
-                (Op::AcquireAll(wish) | Op::AcquireAllAs { wish, .. }, Some(Ok(Reply::Acquired { ticket, .. }))) => {
-                    (now, self.stands(id, ticket.as_str(), idempotency.key, wish.attempt))
+                (Op::Znode(ZnodeOp::Create(create)), Some(answer)) => {
+                    let gone = self.gone_since(create, answer);
+                    return gone.map_or_else(|| (asked.zxid, answer.clone()), |gone| (now, gone));
                 }
-                (Op::AcquireAll(wish) | Op::AcquireAllAs { wish, .. }, None) => {
-                    match self.counted_on_all(id, wish, owner_of(&request.op), idempotency.key) {
-                        Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, wish.attempt)),
-                        None => (now, Err(Error::RequestKeyEvicted.into())),
-                    }
-                }
-                (Op::Upgrade(upgrade), Some(Ok(Reply::Acquired { ticket, .. }))) => {
-                    (now, self.stands(id, ticket.as_str(), idempotency.key, upgrade.attempt))
-                }
-                (Op::Upgrade(upgrade), None) => match self.upgraded_with(id, upgrade, idempotency.key) {
-                    Some(ticket) => (now, self.stands(id, &ticket, idempotency.key, upgrade.attempt)),
-                    None => (now, Err(Error::RequestKeyEvicted.into())),
-                },
-                (_, None) => (now, Err(Error::RequestKeyEvicted.into())),
-                (_, Some(answer)) => (asked.zxid, answer),
+                (_, Some(answer)) => return (asked.zxid, answer.clone()),
+                (Op::Acquire(acquire), None) => self.counted_on(id, acquire, key),
+                (Op::AcquireAll(wish), None) => self.counted_on_all(id, wish, key),
+                (Op::Upgrade(upgrade), None) => self.upgraded_with(id, upgrade, key),
+                (_, None) => None,
+            };
+            return match ticket {
+                Some(ticket) => (now, self.stands(id, &ticket, key)),
+                None => (now, Err(Error::RequestKeyEvicted.into())),
             };
         }
         let answer = self.guarded(&request, session);
         let (replies_max, keys_max) = (self.limits.replies_max as usize, self.limits.used_keys_max as usize);
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
-            let (key, fingerprint) = (idempotency.key, idempotency.fingerprint);
-            session.asked.push(Asked { zxid: now, key, fingerprint, answer: Some(answer.clone()) });
+            session.asked.push(Asked { zxid: now, key, what, answer: Some(answer.clone()) });
             while session.asked.iter().filter(|asked| asked.answer.is_some()).count() > replies_max {
                 session.asked.iter_mut().find(|asked| asked.answer.is_some()).unwrap().answer = None;
             }
@@ -267,7 +255,10 @@ impl Model {
                 return refused(Error::LockNotHeld, lock);
             }
         }
-        let key = request.idempotency.map(|idempotency| idempotency.key);
+        if let Some(turn) = request.turn {
+            self.take_turn(turn, session)?;
+        }
+        let key = request.key;
         self.note_asking(&request.op, session);
         match request.op.clone() {
             Op::OpenSession { secret_hash, timeout_ms, label, address, client } => {
@@ -285,12 +276,10 @@ impl Model {
             Op::Znode(op) => self.znode_op(op, session),
             Op::Multi(ops) => self.multi(ops, session),
             Op::SetAcl { path, acl, version } => self.set_acl(path.as_str(), acl, version),
-            Op::Acquire(acquire) => self.acquire(&acquire, 0, session, key),
-            Op::AcquireUrgent { acquire, priority } => self.acquire(&acquire, priority, session, key),
+            Op::Acquire(acquire) => self.acquire(&acquire, session, key),
             Op::SetLock { lock, settings } => self.set_lock(lock.as_str(), settings),
             Op::HandOver { ticket, to } => self.hand_over(ticket.as_str(), to.as_str(), session),
-            Op::AcquireAll(wish) => self.acquire_all(&wish, "", session, key),
-            Op::AcquireAllAs { wish, owner } => self.acquire_all(&wish, &owner, session, key),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, session, key),
             Op::Release { ticket } => self.release(ticket.as_str(), session),
             Op::ReleaseHeld(of) => self.release_held(&of, session),
             Op::Withdraw { ticket, attempt, if_waiting } => {
@@ -303,13 +292,7 @@ impl Model {
             }
             Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, key),
             Op::Revoke { path, deadline_ms } => self.revoke(path.as_str(), deadline_ms),
-            Op::SetLockLimits(limits) => {
-                self.lock_limits = limits;
-                Ok(Reply::Done)
-            }
             Op::AttachSession { connection, timeout_ms } => self.attach(session, connection, timeout_ms),
-            Op::InTurn(write) => self.in_turn(write, session),
-            Op::Proven(_) => panic!("one in another"),
         }
     }
 
@@ -322,26 +305,17 @@ impl Model {
         self.sessions.iter().find(|session| session.id == id)
     }
 
-    fn in_turn(&mut self, write: InTurn, session: Option<SessionId>) -> Answer {
-        let Some(id) = session else { return Err(Error::SessionRequired.into()) };
+    fn take_turn(&mut self, turn: Turn, session: Option<SessionId>) -> Result<(), Error> {
+        let id = session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.iter_mut().find(|session| session.id == id).unwrap();
-        if write.connection != session.connection {
-            return Err(Error::SessionMoved.into());
+        if turn.connection != session.connection {
+            return Err(Error::SessionMoved);
         }
-        if write.turn != session.turns + 1 {
-            return Err(Error::OutOfTurn.into());
+        if turn.number != session.turns + 1 {
+            return Err(Error::OutOfTurn);
         }
         session.turns += 1;
-        self.proven = write.identities;
-        match write.op {
-            TurnOp::Znode(op) => self.znode_op(op, Some(id)),
-            TurnOp::Multi(ops) => self.multi(ops, Some(id)),
-            TurnOp::SetAcl { path, acl, version } => self.set_acl(path.as_str(), acl, version),
-            TurnOp::CloseSession => {
-                self.end(id, &[]);
-                Ok(Reply::Done)
-            }
-        }
+        Ok(())
     }
 
     fn expire(&mut self, sessions: &[SessionId], term: Term) -> Answer {
@@ -471,12 +445,4 @@ pub(crate) fn name_of(path: &str) -> &str {
 
 pub(crate) fn join(parent: &str, name: &str) -> String {
     if parent == "/" { format!("/{name}") } else { format!("{parent}/{name}") }
-}
-
-/// Whose a multi-lock is.
-fn owner_of(op: &Op) -> &str {
-    match op {
-        Op::AcquireAllAs { owner, .. } => owner,
-        _ => "",
-    }
 }

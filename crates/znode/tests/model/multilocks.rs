@@ -9,10 +9,10 @@ impl Model {
     pub(super) fn acquire_all(
         &mut self,
         wish: &AcquireAll,
-        owner: &str,
         session: Option<SessionId>,
         key: Option<RequestKey>,
     ) -> Answer {
+        let owner = &*wish.owner;
         let id = session.ok_or(Error::SessionRequired)?;
         let key = key.ok_or(Error::BadArguments)?;
         if wish.parts.len() > (self.limits.ops_max as usize).min(64) {
@@ -31,11 +31,11 @@ impl Model {
         if wish.label.len().max(owner.len()) > self.limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
-        if let Some(ticket) = self.counted_on_all(id, wish, owner, key) {
-            return self.stands(id, &ticket, key, wish.attempt);
+        if let Some(ticket) = self.counted_on_all(id, wish, key) {
+            return self.stands(id, &ticket, key);
         }
-        if let Some(first) = self.same_set(id, wish, owner) {
-            return self.count_hold(&first, key, wish.attempt);
+        if let Some(first) = self.same_set(id, wish) {
+            return self.count_hold(&first, key);
         }
         for (index, (lock, _)) in wish.parts.iter().enumerate() {
             if !self.tickets_of(id, lock.as_str(), owner).is_empty() {
@@ -45,7 +45,7 @@ impl Model {
         let before = self.clone();
         let mut tickets = Vec::new();
         for index in 0..wish.parts.len() {
-            let acquire = part(wish, index, owner);
+            let acquire = part(wish, index);
             let allowed = self.way_into(acquire.lock.as_str());
             match allowed.and_then(|_| self.enqueue(&acquire, Kind::Part, id, key)) {
                 Ok(ticket) => tickets.push(ticket.unwrap()),
@@ -74,7 +74,8 @@ impl Model {
     }
 
     /// The first ticket of an owner's multi-lock of just these locks and modes.
-    fn same_set(&self, id: SessionId, wish: &AcquireAll, owner: &str) -> Option<String> {
+    fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Option<String> {
+        let owner = &*wish.owner;
         let own = |ticket: &String| self.nodes[ticket].stay == Stay::Session(id) && self.owner_on(ticket) == owner;
         let has = |tickets: &[String], (lock, mode): &(ZPath, LockMode)| {
             tickets.iter().any(|ticket| {
@@ -100,18 +101,13 @@ impl Model {
     }
 
     /// The ticket of a multi-lock that counts an acquire with this key already.
-    pub(super) fn counted_on_all(
-        &self,
-        id: SessionId,
-        wish: &AcquireAll,
-        owner: &str,
-        key: RequestKey,
-    ) -> Option<String> {
+    pub(super) fn counted_on_all(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<String> {
+        let owner = &*wish.owner;
         if wish.parts.is_empty() {
             return None;
         }
         if owner.is_empty() {
-            return self.counted_on(id, &part(wish, 0, owner), key);
+            return self.counted_on(id, &part(wish, 0), key);
         }
         let (lock, mode) = &wish.parts[0];
         let tickets = self.tickets_of(id, lock.as_str(), owner);
@@ -127,10 +123,10 @@ impl Model {
     }
 }
 
-fn part(wish: &AcquireAll, index: usize, owner: &str) -> Acquire {
+fn part(wish: &AcquireAll, index: usize) -> Acquire {
     let (lock, mode) = wish.parts[index].clone();
-    let (label, lock_delay_ms, attempt) = (wish.label.clone(), wish.lock_delay_ms, wish.attempt);
-    Acquire { lock, mode, owner: owner.into(), label, lock_delay_ms, attempt, keyless: None }
+    let (owner, label, lock_delay_ms) = (wish.owner.clone(), wish.label.clone(), wish.lock_delay_ms);
+    Acquire { lock, mode, owner, label, lock_delay_ms, priority: 0, keyless: None }
 }
 
 fn at(refusal: Refusal, index: usize) -> Refusal {

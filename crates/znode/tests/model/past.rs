@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use znode::lock::{EndedSession, Moment, PastTicket, TicketEnd};
-use znode::{Acl, Actor, ClientInfo, Identity, LockMode, Op, READ, SessionId, TurnOp};
+use znode::{Acl, Actor, ClientInfo, Identity, LockMode, Op, READ, SessionId};
 
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
@@ -14,7 +14,6 @@ impl Model {
         self.asking = session;
         self.end = match op {
             Op::CloseSession { .. } => Some(TicketEnd::Closed),
-            Op::InTurn(write) if write.op == TurnOp::CloseSession => Some(TicketEnd::Closed),
             Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
             Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
             Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
@@ -99,7 +98,7 @@ impl Model {
     }
 
     pub(super) fn remember(&mut self, lock: &str, ticket: PastTicket) {
-        let max = self.lock_limits.history_max as usize;
+        let max = self.limits.history_max as usize;
         if max == 0 {
             return;
         }
@@ -125,7 +124,7 @@ impl Model {
                 }
             }
             locks.sort();
-            if locks.len() <= self.lock_limits.histories_max as usize {
+            if locks.len() <= self.limits.histories_max as usize {
                 return;
             }
             self.past.retain(|(lock, _)| *lock != locks[0].1);
@@ -171,7 +170,7 @@ impl Model {
         self.ended.sort_by_key(|session| (session.ended.zxid, session.id));
         // The oldest go, by number or by time; one that is young enough keeps those after it.
         while let Some(oldest) = self.ended.first() {
-            let number = self.ended.len() > self.lock_limits.ended_sessions_max as usize;
+            let number = self.ended.len() > self.limits.ended_sessions_max as usize;
             if !number && self.is_remembered(oldest) {
                 break;
             }
@@ -184,7 +183,7 @@ impl Model {
     }
 
     fn is_remembered(&self, session: &EndedSession) -> bool {
-        self.time_ms < session.ended.time_ms + u64::from(self.lock_limits.ended_sessions_ms)
+        self.time_ms < session.ended.time_ms + u64::from(self.limits.ended_sessions_ms)
     }
 
     pub(super) fn moment(&self) -> Moment {

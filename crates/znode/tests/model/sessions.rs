@@ -9,7 +9,7 @@ use super::{Answer, Model, Session};
 impl Model {
     pub(super) fn open(
         &mut self,
-        secret_hash: [u8; 32],
+        secret_hash: [u8; 16],
         timeout_ms: u32,
         label: String,
         address: Option<IpAddr>,

@@ -1,8 +1,8 @@
 //! The model's tree.
 
 use znode::{
-    ADMIN, Acl, CREATE, Create, CreateMode, DELETE, Error, EventKind, READ, ReapCandidate, Refusal, Reply, SessionId,
-    WRITE, ZPath, ZnodeOp,
+    ADMIN, Acl, CREATE, Create, CreateMode, DELETE, Ensure, Error, EventKind, READ, ReapCandidate, Refusal, Reply,
+    SessionId, WRITE, ZPath, ZnodeOp,
 };
 
 use super::{Answer, LockNode, Model, Node, Stay, join, name_of, number, parent_of, refused, zpath};
@@ -15,7 +15,11 @@ impl Model {
         let before = self.clone();
         let mut replies = Vec::new();
         for (index, op) in ops.into_iter().enumerate() {
-            match self.znode_op(op, session) {
+            let answer = match &op {
+                ZnodeOp::Create(create) if create.ensure != Ensure::New => Err(Error::BadArguments.into()),
+                _ => self.znode_op(op, session),
+            };
+            match answer {
                 Ok(reply) => replies.push(reply),
                 Err(refusal) => {
                     *self = before;
@@ -44,8 +48,12 @@ impl Model {
     }
 
     fn create(&mut self, create: Create, session: Option<SessionId>) -> Answer {
-        let Create { parent, name, data, mode, acl } = create;
+        let Create { parent, name, data, mode, acl, ensure } = create;
         let parent = parent.as_str();
+        let ensured = ensure != Ensure::New;
+        if ensured && mode != CreateMode::Ephemeral {
+            return refused(Error::BadArguments, parent);
+        }
         let stay = match (mode, session) {
             (CreateMode::Persistent | CreateMode::PersistentSequential, _) => Stay::Persistent,
             (CreateMode::Container, _) => Stay::Container,
@@ -62,12 +70,14 @@ impl Model {
         if !acl.is_empty() && !self.good_acl(&acl) {
             return refused(Error::InvalidAcl, parent);
         }
-        let Some(over) = self.nodes.get(parent) else {
+        if !ensured && !self.nodes.contains_key(parent) {
             return refused(Error::NoNode, parent);
-        };
-        if !self.may(parent, CREATE) {
+        }
+        let (base, to_make) = self.way_to(parent).map_err(|error| Refusal::at(error, &zpath(parent)))?;
+        if !self.may(&base, CREATE) {
             return refused(Error::NoAuth, parent);
         }
+        let over = &self.nodes[&base];
         let sequential = matches!(
             mode,
             CreateMode::PersistentSequential
@@ -82,19 +92,39 @@ impl Model {
         if self.is_kept_out(&path) {
             return refused(Error::LockClosed, parent);
         }
-        if self.nodes.contains_key(&path) {
-            return refused(Error::NodeExists, &path);
+        if to_make.iter().any(|directory| self.is_kept_out(directory)) {
+            return refused(Error::LockClosed, &base);
+        }
+        if let Some(there) = self.nodes.get(&path) {
+            let own = session.is_some_and(|session| there.stay == Stay::Session(session));
+            let same = ensure == Ensure::Own || there.data == data;
+            return if ensured && own && same { self.created(&path) } else { refused(Error::NodeExists, &path) };
         }
         if stay == Stay::Session(SessionId(0)) {
             return refused(Error::SessionRequired, &path);
         }
-        if let Err(error) = self.room(parent, &path, data.len(), 1, stay) {
+        if let Err(error) = self.room(&base, &path, data.len(), to_make.len() as u64 + 1, stay) {
             return refused(error, &path);
         }
-        let acl = if acl.is_empty() { self.nodes[parent].acl.clone() } else { acl };
+        let above = self.nodes[&base].acl.clone();
+        for directory in &to_make {
+            self.put(directory, Stay::Container, Vec::new(), above.clone(), None);
+        }
+        let acl = if acl.is_empty() { above } else { acl };
         self.put(&path, stay, data, acl, None);
         self.downgrade(&path);
-        Ok(Reply::Created { stat: self.stat(&path), path: zpath(&path) })
+        self.created(&path)
+    }
+
+    pub(super) fn created(&self, path: &str) -> Answer {
+        Ok(Reply::Created { stat: self.stat(path), path: zpath(path) })
+    }
+
+    /// What a retried create is told that saw to a znode, if that has gone since.
+    pub(super) fn gone_since(&self, create: &Create, answer: &Answer) -> Option<Answer> {
+        let Ok(Reply::Created { path, stat }) = answer else { return None };
+        let there = self.nodes.get(path.as_str()).is_some_and(|node| node.created.0 == stat.czxid);
+        (create.ensure != Ensure::New && !there).then(|| refused(Error::NoNode, path.as_str()))
     }
 
     fn delete(&mut self, path: &str, version: i32) -> Answer {

@@ -21,7 +21,7 @@ impl Model {
             return refused(Error::DataTooLarge, reader);
         }
         if let Some(writer) = self.upgraded_with(id, upgrade, key) {
-            return self.stands(id, &writer, key, upgrade.attempt);
+            return self.stands(id, &writer, key);
         }
         let Some(node) = self.nodes[reader].lock.clone().filter(|lock| lock.mode == LockMode::Read) else {
             return refused(Error::BadArguments, reader);
@@ -37,7 +37,7 @@ impl Model {
         };
         let contenders = self.contenders(lock);
         if let Some(writer) = contenders.iter().find(of_owner).filter(|_| !node.owner.is_empty()) {
-            return self.once_more(writer, key, upgrade.attempt);
+            return self.once_more(writer, key);
         }
         if !self.may(lock, CREATE) {
             return refused(Error::NoAuth, lock);
@@ -66,7 +66,7 @@ impl Model {
         if self.contenders(lock).len() >= self.limits.waiters_max as usize || full && !others.is_empty() {
             return refused(Error::TooManyWaiters, lock);
         }
-        let holds = vec![(key, vec![upgrade.attempt])];
+        let holds = vec![(key, vec![self.attempt])];
         let lock_node = LockNode { mode: LockMode::Write, holds, released: 0, lingers_until_ms: None, ..node };
         let (data, acl) = (upgrade.label.clone().into_bytes(), self.nodes[lock].acl.clone());
         self.put(&writer, Stay::Session(id), data, acl, Some(lock_node));

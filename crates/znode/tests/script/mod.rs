@@ -1,18 +1,23 @@
 //! The runner of the golden scripts: a state, a clock, and the sessions that were opened.
 
+mod alias;
 mod parse;
 mod show;
 
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use goldenscript::{Command, Context, Runner};
+use goldenscript::{Block, Command, Context, Runner};
 use znode::{
-    Applied, Credential, Idempotency, Identity, InTurn, LogPosition, Op, Recorded, Reply, Request, RequestKey,
-    SessionId, State, StateBuilder, Term, TurnOp, Txn, Upgrade, ZPath, Zxid, fingerprint_bytes, lock,
+    Applied, Attempt, Credential, LogPosition, Op, Recorded, Reply, Request, RequestKey, SessionId, State,
+    StateBuilder, Term, Turn, Txn, Upgrade, ZPath, Zxid, lock,
 };
 
+use alias::Aliases;
 use parse::Words;
+
+/// More commands before their output are no story.
+const BLOCK_COMMANDS_MAX: usize = 3;
 
 /// One script's world.
 pub(crate) struct Script {
@@ -25,6 +30,7 @@ pub(crate) struct Script {
     secrets: BTreeMap<SessionId, u8>,
     /// The ticket that each key got, to name tickets by key.
     tickets: BTreeMap<u64, ZPath>,
+    aliases: Aliases,
     attempts: u64,
 }
 
@@ -38,6 +44,7 @@ impl Default for Script {
             zxid: Zxid(0),
             secrets: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            aliases: Aliases::default(),
             attempts: 0,
         }
     }
@@ -46,8 +53,16 @@ impl Default for Script {
 impl Runner for Script {
     type Command = Command;
 
+    fn start_block(&mut self, block: &Block) -> Result<String, Box<dyn Error>> {
+        match block.commands.len() {
+            ..=BLOCK_COMMANDS_MAX => Ok(String::new()),
+            count => Err(format!("{count} commands before their output, more than {BLOCK_COMMANDS_MAX}").into()),
+        }
+    }
+
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
-        let mut words = Words::of(command);
+        self.aliases.learn(command);
+        let mut words = Words::of(command, &self.aliases)?;
         let output = match self.setting(&command.name, &mut words)? {
             Some(output) => output,
             None => match self.look(&command.name, &mut words)? {
@@ -57,16 +72,20 @@ impl Runner for Script {
         };
         words.finish()?;
         self.check();
-        Ok(output)
+        self.aliases.shorten(&output)
     }
 }
 
 impl Script {
-    /// Commands that set what the next entries carry.
+    /// Commands that set what the next entries carry, and how names are shown.
     fn setting(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
         match name {
             "tick" => self.time_ms += words.duration()?,
             "term" => self.term = Term(words.number()?),
+            "names" => match &*words.next()? {
+                "full" => self.aliases.off = true,
+                other => return Err(format!("names may be full, not {other}").into()),
+            },
             "skip" => {
                 self.zxid.0 += 1;
                 let at = LogPosition { term: self.term, zxid: self.zxid };
@@ -131,27 +150,23 @@ impl Script {
         let secret = words.key_number("secret", 1)? as u8;
         let guard = words.guard()?;
         let address = words.key("from").map(|address| address.parse()).transpose()?;
-        let (op, credential) = if name == "open" {
-            (words.open(secret)?, None)
+        let request = if name == "open" {
+            Request::new(words.open(secret)?)
         } else {
             let session = words.key("session").map(|id| id.parse().map(SessionId)).transpose()?;
             let credential = session.map(|session| {
                 let secret = if secret == 1 { *self.secrets.get(&session).unwrap_or(&1) } else { secret };
-                Credential { session, secret_hash: [secret; 32] }
+                Credential { session, secret_hash: [secret; 16] }
             });
-            let turn = words.key("turn").map(|turn| turn.parse()).transpose()?;
+            let number = words.key("turn").map(|turn| turn.parse()).transpose()?;
             let connection = words.key_number("connection", 0)?;
+            let turn = number.map(|number| Turn { connection, number });
             let identities = words.identities();
-            let op = self.op(name, words, session)?;
-            let op = match turn {
-                Some(turn) => in_turn(op, connection, turn, identities)?,
-                None => op.proven_by(identities),
-            };
-            (op, credential)
+            let attempt = self.attempt(name, words)?;
+            Request { credential, turn, identities, attempt, ..Request::new(self.op(name, words, session)?) }
         };
         let key = words.key("key").map(|key| key.parse::<u64>()).transpose()?;
-        let mut request = Request { credential, idempotency: None, guard, address, op };
-        request.idempotency = key.map(|key| Idempotency { key: request_key(key), fingerprint: fingerprint(&request) });
+        let request = Request { key: key.map(request_key), guard, address, ..request };
         let opens = matches!(request.op, Op::OpenSession { .. });
         let (applied, events) = self.apply(request);
         match &applied.reply {
@@ -189,15 +204,7 @@ impl Script {
                 let path = self.ticket(words)?;
                 Op::SetAcl { path, acl: words.acl()?, version: words.version()? }
             }
-            "acquire" => {
-                self.attempts += 1;
-                match words.key("priority") {
-                    None => Op::Acquire(words.acquire(self.attempts)?),
-                    Some(priority) => {
-                        Op::AcquireUrgent { acquire: words.acquire(self.attempts)?, priority: priority.parse()? }
-                    }
-                }
-            }
+            "acquire" => Op::Acquire(words.acquire()?),
             "setlock" => {
                 let number = |number: Option<String>| number.map(|number| number.parse::<u32>()).transpose();
                 let (limit, waiters_max) = (number(words.key("limit"))?, number(words.key("waiters"))?);
@@ -205,10 +212,7 @@ impl Script {
                 Op::SetLock { lock: words.path()?, settings: znode::LockSettings { limit, closed, waiters_max } }
             }
             "handover" => Op::HandOver { ticket: self.ticket(words)?, to: self.ticket(words)? },
-            "acquireall" => {
-                self.attempts += 1;
-                words.acquire_all_as(self.attempts)?
-            }
+            "acquireall" => Op::AcquireAll(words.acquire_all()?),
             "release" => Op::Release { ticket: self.ticket(words)? },
             "releaseheld" => Op::ReleaseHeld(words.release_held()?),
             "withdraw" => {
@@ -223,18 +227,21 @@ impl Script {
                 Op::Revoke { path, deadline_ms }
             }
             "upgrade" => {
-                self.attempts += 1;
-                let attempt = znode::Attempt(words.key_number("attempt", self.attempts)?);
-                Op::Upgrade(Upgrade {
-                    ticket: self.ticket(words)?,
-                    label: words.key("label").unwrap_or_default(),
-                    attempt,
-                })
+                let (ticket, label) = (self.ticket(words)?, words.key("label").unwrap_or_default());
+                Op::Upgrade(Upgrade { ticket, label })
             }
-            "locklimits" => Op::SetLockLimits(words.lock_limits(self.state.lock_limits())?),
             "limits" => Op::SetLimits(words.limits(self.state.limits())?),
             _ => Op::Znode(words.znode_op(name)?),
         })
+    }
+
+    /// Each acquire is another try, unless it says which.
+    fn attempt(&mut self, name: &str, words: &mut Words) -> Result<Attempt, Box<dyn Error>> {
+        if !matches!(name, "acquire" | "acquireall" | "upgrade") {
+            return Ok(Attempt(0));
+        }
+        self.attempts += 1;
+        Ok(Attempt(words.key_number("attempt", self.attempts)?))
     }
 
     /// The candidates named by path, with their own czxid or the one given; all that are due when none is named.
@@ -283,25 +290,6 @@ impl Script {
     }
 }
 
-/// The same as one of a connection's writes.
-fn in_turn(op: Op, connection: u64, turn: u64, identities: Vec<Identity>) -> Result<Op, Box<dyn Error>> {
-    let op = match op {
-        Op::Znode(op) => TurnOp::Znode(op),
-        Op::Multi(ops) => TurnOp::Multi(ops),
-        Op::SetAcl { path, acl, version } => TurnOp::SetAcl { path, acl, version },
-        Op::CloseSession { .. } => TurnOp::CloseSession,
-        other => return Err(format!("{other:?} has no turn").into()),
-    };
-    Ok(Op::InTurn(InTurn { connection, turn, identities, op }))
-}
-
 fn request_key(key: u64) -> RequestKey {
     RequestKey(u128::from(key).to_be_bytes())
-}
-
-/// Not SHA-256, which the state never looks into, but different for what is different.
-fn fingerprint(request: &Request) -> [u8; 16] {
-    let fold =
-        |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
-    fingerprint_bytes(request).iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, fold).to_be_bytes()
 }

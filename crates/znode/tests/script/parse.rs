@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 
 use goldenscript::{Argument, Command};
-use znode::lock::LockLimits;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, FencingToken, Identity, Keyless, Limits,
+    Acl, Acquire, AcquireAll, ClientInfo, Create, CreateMode, Ensure, FencingToken, Identity, Keyless, Limits,
     LockGuard, LockMode, Op, Policy, ReleaseHeld, ZPath, ZnodeOp,
 };
+
+use super::alias::Aliases;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -19,18 +20,18 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    pub(crate) fn of(command: &Command) -> Words {
+    pub(crate) fn of(command: &Command, aliases: &Aliases) -> Result<Words> {
         let mut words = Words { positional: VecDeque::new(), keys: BTreeMap::new() };
         for argument in &command.args {
             match argument {
-                Argument::Positional(value) => words.positional.push_back(value.clone()),
+                Argument::Positional(value) => words.positional.push_back(aliases.expand(value)?),
                 Argument::KeyValue(key, value) => {
-                    words.keys.insert(key.clone(), value.clone());
+                    words.keys.insert(key.clone(), aliases.expand(value)?);
                 }
                 other => panic!("an argument of a new kind: {other:?}"),
             }
         }
-        words
+        Ok(words)
     }
 
     /// One operation of a multi: words with blanks between them.
@@ -118,7 +119,7 @@ impl Words {
             program: self.text("program")?,
             address: self.key("seen").map(|address| address.parse()).transpose()?,
         };
-        Ok(Op::OpenSession { secret_hash: [secret; 32], timeout_ms, label, address, client })
+        Ok(Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address, client })
     }
 
     /// `acl=world:anyone:rw,digest:bob:cdrwa`; `acl=` is an empty list, none is the open one.
@@ -136,7 +137,7 @@ impl Words {
         text.split(',').filter_map(known).map(|(scheme, id)| Identity { scheme, id }).collect()
     }
 
-    pub(crate) fn acquire(&mut self, attempt: u64) -> Result<Acquire> {
+    pub(crate) fn acquire(&mut self) -> Result<Acquire> {
         let mode = match self.key("mode").as_deref() {
             None => LockMode::Exclusive,
             Some(word) => lock_mode(word)?,
@@ -147,7 +148,7 @@ impl Words {
             owner: self.text("owner")?,
             label: self.text("label")?,
             lock_delay_ms: self.key_number("delay", 0)? as u32,
-            attempt: Attempt(self.key_number("attempt", attempt)?),
+            priority: self.key_number("priority", 0)? as u32,
             keyless: match self.key("keyless").as_deref() {
                 None => None,
                 Some("refuse") => Some(Keyless::Refuse),
@@ -168,16 +169,7 @@ impl Words {
     }
 
     /// `acquireall /a:read /b`, perhaps with `owner=`.
-    pub(crate) fn acquire_all_as(&mut self, attempt: u64) -> Result<Op> {
-        let owner = self.key("owner");
-        let wish = self.acquire_all(attempt)?;
-        Ok(match owner {
-            Some(owner) => Op::AcquireAllAs { wish, owner },
-            None => Op::AcquireAll(wish),
-        })
-    }
-
-    fn acquire_all(&mut self, attempt: u64) -> Result<AcquireAll> {
+    pub(crate) fn acquire_all(&mut self) -> Result<AcquireAll> {
         let mut parts = Vec::new();
         for word in self.positional.drain(..) {
             let (path, mode) = word.split_once(':').unwrap_or((&word, "exclusive"));
@@ -191,9 +183,9 @@ impl Words {
         Ok(AcquireAll {
             parts,
             policy,
+            owner: self.key("owner").unwrap_or_default(),
             label: self.text("label")?,
             lock_delay_ms: self.key_number("delay", 0)? as u32,
-            attempt: Attempt(self.key_number("attempt", attempt)?),
         })
     }
 
@@ -233,7 +225,13 @@ impl Words {
             Some("ttl-sequential") => CreateMode::PersistentSequentialTtl { ttl_ms },
             Some(other) => return Err(format!("no create mode {other}").into()),
         };
-        Ok(Create { parent, name: name.into(), data: self.data()?, mode, acl: self.acl()? })
+        let ensure = match self.key("ensure").as_deref() {
+            None => Ensure::New,
+            Some("own") => Ensure::Own,
+            Some("own-with-data") => Ensure::OwnWithData,
+            Some(other) => return Err(format!("ensure is own or own-with-data, not {other}").into()),
+        };
+        Ok(Create { parent, name: name.into(), data: self.data()?, mode, acl: self.acl()?, ensure })
     }
 
     /// The next word, or `size=` many bytes, or nothing.
@@ -249,17 +247,6 @@ impl Words {
             Some((word, times)) => Ok(word.repeat(times.parse()?)),
             None => Ok(text),
         }
-    }
-
-    /// The same for what is remembered about locks.
-    pub(crate) fn lock_limits(&mut self, old: &LockLimits) -> Result<LockLimits> {
-        Ok(LockLimits {
-            history_max: self.key_number("history", old.history_max.into())? as u32,
-            histories_max: self.key_number("histories", old.histories_max.into())? as u32,
-            ended_sessions_max: self.key_number("ended", old.ended_sessions_max.into())? as u32,
-            ended_sessions_ms: self.key_number("ended_ms", old.ended_sessions_ms.into())? as u32,
-            deadlock_looks_max: self.key_number("looks", old.deadlock_looks_max.into())? as u32,
-        })
     }
 
     /// The limits with some of them changed.
@@ -296,6 +283,11 @@ impl Words {
                 "timeout_max" => &mut limits.session_timeout_max_ms,
                 "lock_delay" => &mut limits.lock_delay_max_ms,
                 "container_idle" => &mut limits.container_idle_ms,
+                "history" => &mut limits.history_max,
+                "histories" => &mut limits.histories_max,
+                "ended" => &mut limits.ended_sessions_max,
+                "ended_ms" => &mut limits.ended_sessions_ms,
+                "looks" => &mut limits.deadlock_looks_max,
                 other => return Err(format!("no limit {other}").into()),
             };
             *narrow = u32::try_from(number)?;

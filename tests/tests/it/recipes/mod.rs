@@ -3,7 +3,7 @@
 //! retries as docs/http-api.md tells clients to.
 
 mod closed;
-mod gatherings;
+mod groups;
 mod histories;
 mod mutexes;
 mod one_of_many;

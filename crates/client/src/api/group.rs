@@ -1,62 +1,8 @@
-//! Barriers and groups.
+//! Groups.
 
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
-
-/// A barrier: who asks to pass waits while it is closed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
-pub struct Barrier {
-    /// The barrier.
-    pub barrier: String,
-    /// Whether its znode is there.
-    pub state: BarrierState,
-    /// Where in history.
-    pub zxid: u64,
-}
-
-/// Whether a barrier lets pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum BarrierState {
-    /// It does.
-    Open,
-    /// It does not.
-    Closed,
-}
-
-/// A double barrier, as one of its members sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
-pub struct DoubleBarrier {
-    /// The barrier.
-    pub barrier: String,
-    /// Whom it is about.
-    pub member: String,
-    /// Where the member stands.
-    pub state: MemberState,
-    /// Members that are there.
-    pub members: u32,
-    /// Where in history.
-    pub zxid: u64,
-}
-
-/// Where a member of a double barrier stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum MemberState {
-    /// It waits for others to enter (202).
-    Entering,
-    /// All have entered.
-    Entered,
-    /// It waits for others to leave (202).
-    Leaving,
-    /// All have left.
-    Left,
-}
 
 /// `GET /v1/groups/{path}`: a page of a group's members by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,95 @@
+//! Barriers, on the znode that Curator's DistributedBarrier makes: closed while it is there.
+
+use crate::api::{AclEntry, Mode, ProblemType};
+use crate::client::Client;
+use crate::{Error, WatchKind};
+
+impl Client {
+    /// A barrier: who asks to pass waits while it is closed.
+    pub fn barrier(&self, path: impl Into<String>) -> DistributedBarrier {
+        DistributedBarrier { client: self.clone(), path: path.into(), acl: Vec::new() }
+    }
+}
+
+/// A barrier. Made by [`Client::barrier`]. Curator's DistributedBarrier at the same path is the same barrier.
+#[derive(Clone, Debug)]
+pub struct DistributedBarrier {
+    client: Client,
+    path: String,
+    acl: Vec<AclEntry>,
+}
+
+impl DistributedBarrier {
+    /// The ACL of the znodes that closing it makes, instead of an open one.
+    pub fn acl(mut self, acl: &[AclEntry]) -> DistributedBarrier {
+        self.acl = acl.to_vec();
+        self
+    }
+
+    /// Waits until the barrier is open.
+    ///
+    /// # Errors
+    /// As any read; ask again.
+    #[doc(alias = "waitOnBarrier")]
+    pub async fn pass(&self) -> Result<(), Error> {
+        while let Some((_, zxid)) = self.client.look(&self.path).await? {
+            self.client.changed_since(&self.path, WatchKind::Exists, zxid).await?;
+        }
+        Ok(())
+    }
+
+    /// Closes it. That it was closed already is no error. Missing directories are made, as containers.
+    ///
+    /// # Errors
+    /// As any write.
+    #[doc(alias = "setBarrier")]
+    pub async fn close(&self) -> Result<(), Error> {
+        loop {
+            match self.make(&self.path, Mode::Persistent).await {
+                Err(error) if error.is_no_node() => self.make_directories().await?,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Opens it: all who wait pass. That it was open already is no error.
+    ///
+    /// # Errors
+    /// As any write.
+    #[doc(alias = "removeBarrier")]
+    pub async fn open(&self) -> Result<(), Error> {
+        match self.client.delete(&self.path).await {
+            Err(error) if !error.is_no_node() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn make_directories(&self) -> Result<(), Error> {
+        let ends = self.path.match_indices('/').map(|(at, _)| at).filter(|end| *end > 0);
+        let mut missing = Vec::new();
+        // The deepest first: this client need not be permitted to create anything in those above.
+        for end in ends.rev() {
+            match self.make(&self.path[..end], Mode::Container).await {
+                Err(error) if error.is_no_node() => missing.push(end),
+                answer => {
+                    answer?;
+                    break;
+                }
+            }
+        }
+        for end in missing.into_iter().rev() {
+            self.make(&self.path[..end], Mode::Container).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a znode, if there is none.
+    async fn make(&self, path: &str, mode: Mode) -> Result<(), Error> {
+        let create = self.client.create(path, "").mode(mode);
+        let create = if self.acl.is_empty() { create } else { create.acl(&self.acl) };
+        match create.await {
+            Err(error) if error.code() != Some(ProblemType::NodeExists) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The table of operations: for each its name, who asks for it, the level of the format with which it came, and about how many
+//! bytes it takes up.
+
+use crate::{Acl, Identity, Op, Request, SessionId, ZPath, ZnodeOp};
+
+/// The level of the format that this version writes. Every change of an entry's bytes, or of what an entry does, is a new
+/// level.
+pub const LEVEL: u16 = 1;
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpRow {
+    /// Its name on pages and in logs.
+    pub name: &'static str,
+    /// Who may ask for it.
+    pub asker: Asker,
+    /// The level with which it came.
+    pub level: u16,
+}
+
+/// Who may ask for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// Any client.
+    Client,
+    /// A client with a session.
+    Session,
+    /// Only the leader, of itself. A member passes on what clients ask, so a request from a peer for one of these came from a
+    /// stranger: taken, it would expire sessions that live, or lift every limit.
+    Leader,
+}
+
+impl Op {
+    /// Its row. Without a wildcard: a new operation is to have one.
+    pub fn row(&self) -> OpRow {
+        use Asker::{Client, Leader, Session};
+        let (name, asker, level) = match self {
+            Op::OpenSession { .. } => ("open-session", Client, 1),
+            Op::CloseSession { .. } => ("close-session", Session, 1),
+            Op::ExpireSessions { .. } => ("expire-sessions", Leader, 1),
+            Op::AttachSession { .. } => ("attach-session", Session, 1),
+            Op::Znode(_) => ("znode", Client, 1),
+            Op::Multi(_) => ("multi", Client, 1),
+            Op::SetAcl { .. } => ("set-acl", Client, 1),
+            Op::Acquire(_) => ("acquire", Session, 1),
+            Op::AcquireAll(_) => ("acquire-all", Session, 1),
+            Op::Upgrade(_) => ("upgrade", Session, 1),
+            Op::Release { .. } => ("release", Session, 1),
+            Op::ReleaseHeld(_) => ("release-held", Session, 1),
+            Op::HandOver { .. } => ("hand-over", Session, 1),
+            Op::Withdraw { .. } => ("withdraw", Session, 1),
+            Op::Revoke { .. } => ("revoke", Client, 1),
+            Op::SetLock { .. } => ("set-lock", Client, 1),
+            Op::Reap { .. } => ("reap", Leader, 1),
+            Op::SetLimits(_) => ("set-limits", Leader, 1),
+        };
+        OpRow { name, asker, level }
+    }
+
+    /// All that a client can make long.
+    fn bytes(&self) -> usize {
+        let path = |path: &ZPath| path.as_str().len();
+        match self {
+            Op::Znode(op) => znode_bytes(op),
+            Op::Multi(ops) => ops.iter().map(|op| REQUEST_BYTES + znode_bytes(op)).sum(),
+            Op::SetAcl { path: at, acl, .. } => path(at) + acl_bytes(acl),
+            Op::Acquire(acquire) => path(&acquire.lock) + acquire.label.len() + acquire.owner.len(),
+            Op::AcquireAll(all) => {
+                let parts = all.parts.iter().map(|(lock, _)| REQUEST_BYTES + path(lock));
+                all.label.len() + all.owner.len() + parts.sum::<usize>()
+            }
+            Op::Upgrade(upgrade) => path(&upgrade.ticket) + upgrade.label.len(),
+            Op::Release { ticket } | Op::Withdraw { ticket, .. } => path(ticket),
+            Op::HandOver { ticket, to } => path(ticket) + path(to),
+            Op::Revoke { path: at, .. } | Op::SetLock { lock: at, .. } => path(at),
+            Op::OpenSession { label, client, .. } => label.len() + client.host.len() + client.program.len(),
+            Op::ReleaseHeld(of) => path(&of.lock) + of.owner.as_ref().map_or(0, String::len),
+            Op::Reap { candidates } => candidates.len() * REQUEST_BYTES,
+            Op::ExpireSessions { sessions, .. } => sessions.len() * size_of::<SessionId>(),
+            Op::CloseSession { .. } | Op::AttachSession { .. } | Op::SetLimits(_) => 0,
+        }
+    }
+}
+
+/// Beside what a client can make long: names, the credential and so on.
+const REQUEST_BYTES: usize = 256;
+
+impl Request {
+    /// About as many bytes as it takes up in memory.
+    pub fn bytes(&self) -> usize {
+        REQUEST_BYTES + identity_bytes(&self.identities) + self.op.bytes()
+    }
+}
+
+fn znode_bytes(op: &ZnodeOp) -> usize {
+    match op {
+        ZnodeOp::Create(create) => {
+            create.data.len() + create.parent.as_str().len() + create.name.len() + acl_bytes(&create.acl)
+        }
+        ZnodeOp::SetData { path, data, .. } => data.len() + path.as_str().len(),
+        ZnodeOp::Delete { path, .. } | ZnodeOp::Check { path, .. } => path.as_str().len(),
+    }
+}
+
+fn acl_bytes(acl: &[Acl]) -> usize {
+    acl.iter().map(|entry| size_of::<Acl>() + entry.scheme.len() + entry.id.len()).sum()
+}
+
+fn identity_bytes(identities: &[Identity]) -> usize {
+    identities.iter().map(|one| size_of::<Identity>() + one.scheme.len() + one.id.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is bounded by its bytes must count them.
+    #[test]
+    fn the_bytes_of_a_request_count() {
+        let (path, data) = (ZPath::root(), vec![0; 1 << 20]);
+        let set = || ZnodeOp::SetData { path: path.clone(), data: data.clone(), version: -1 };
+        let long = ZPath::parse(&format!("/{}", "x".repeat(1 << 20))).unwrap();
+        for op in [Op::Znode(set()), Op::Multi(vec![set()]), Op::Release { ticket: long }] {
+            assert!(Request::new(op).bytes() >= 1 << 20);
+        }
+    }
+}

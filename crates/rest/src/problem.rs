@@ -226,7 +226,7 @@ impl Problem {
             status: self.status.as_u16(),
             detail: self.detail.clone(),
             outcome: self.outcome,
-            name: self.error.map(|error| error_name(error).into()),
+            name: self.error.map(|error| error.row().name.into()),
             code: self.error.map(znode::Error::code),
             path: self.path.as_ref().map(|path| path.as_str().into()),
             op_index: self.op_index,
@@ -269,47 +269,10 @@ impl IntoResponse for Problem {
 
 impl From<znode::Error> for Problem {
     fn from(error: znode::Error) -> Problem {
-        use znode::Error as E;
-        let (kind, status) = match error {
-            E::BadArguments => (ProblemType::BadRequest, StatusCode::BAD_REQUEST),
-            E::NoNode => (ProblemType::NoNode, StatusCode::NOT_FOUND),
-            E::NoAuth => (ProblemType::NoAuth, StatusCode::FORBIDDEN),
-            E::BadVersion => (ProblemType::BadVersion, StatusCode::PRECONDITION_FAILED),
-            E::NoChildrenForEphemerals => (ProblemType::NoChildrenForEphemerals, StatusCode::CONFLICT),
-            E::NodeExists => (ProblemType::NodeExists, StatusCode::CONFLICT),
-            E::NotEmpty => (ProblemType::NotEmpty, StatusCode::CONFLICT),
-            E::SessionExpired => (ProblemType::SessionExpired, StatusCode::GONE),
-            E::InvalidAcl => (ProblemType::InvalidAcl, StatusCode::BAD_REQUEST),
-            E::AuthFailed => (ProblemType::AuthFailed, StatusCode::FORBIDDEN),
-            E::QuotaExceeded => (ProblemType::QuotaExceeded, StatusCode::INSUFFICIENT_STORAGE),
-            E::SessionRequired => (ProblemType::SessionRequired, StatusCode::UNAUTHORIZED),
-            E::NotOwner => (ProblemType::NotOwner, StatusCode::FORBIDDEN),
-            E::NotHolder => (ProblemType::NotHolder, StatusCode::NOT_FOUND),
-            E::SeveralHeld => (ProblemType::SeveralHeld, StatusCode::CONFLICT),
-            E::BlockedByOwnSession => (ProblemType::BlockedByOwnSession, StatusCode::CONFLICT),
-            E::LockNotHeld => (ProblemType::LockNotHeld, StatusCode::PRECONDITION_FAILED),
-            E::RequestKeyReused => (ProblemType::RequestKeyReused, StatusCode::UNPROCESSABLE_ENTITY),
-            E::RequestKeyEvicted => (ProblemType::RequestKeyEvicted, StatusCode::CONFLICT),
-            E::SequenceExhausted => (ProblemType::SequenceExhausted, StatusCode::CONFLICT),
-            E::TooManyChildren | E::TooManyEphemerals | E::TooManyHolds => {
-                (ProblemType::LimitReached, StatusCode::CONFLICT)
-            }
-            E::TooManyOps => (ProblemType::LimitReached, StatusCode::PAYLOAD_TOO_LARGE),
-            E::TooManyWaiters | E::TooManySessions => (ProblemType::TooMany, StatusCode::TOO_MANY_REQUESTS),
-            E::DataTooLarge => (ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE),
-            E::PathTooLong => (ProblemType::UriTooLong, StatusCode::URI_TOO_LONG),
-            E::LimitDiffers => (ProblemType::LimitDiffers, StatusCode::CONFLICT),
-            E::LockClosed => (ProblemType::LockClosed, StatusCode::CONFLICT),
-            E::LockNotClosed => (ProblemType::LockNotClosed, StatusCode::CONFLICT),
-            E::HandOverRefused => (ProblemType::HandOverRefused, StatusCode::CONFLICT),
-            E::Overlap => (ProblemType::Overlap, StatusCode::CONFLICT),
-            E::Deadlock => (ProblemType::Deadlock, StatusCode::CONFLICT),
-            E::UpgradeConflict => (ProblemType::UpgradeConflict, StatusCode::CONFLICT),
-            // No request over HTTP comes to these.
-            E::StaleTerm | E::SessionMoved | E::OutOfTurn => {
-                (ProblemType::Unavailable, StatusCode::SERVICE_UNAVAILABLE)
-            }
-        };
+        let row = error.row();
+        // A test finds every kind of the table.
+        let kind = ProblemType::from_slug(row.problem).unwrap_or(ProblemType::Internal);
+        let status = StatusCode::from_u16(row.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let retry = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         Problem {
             error: Some(error),
@@ -418,51 +381,6 @@ pub(crate) fn statuses(kind: ProblemType) -> &'static [u16] {
         P::Unavailable => &[503],
         P::Unknown => &[504],
         P::QuotaExceeded => &[507],
-    }
-}
-
-/// ZooKeeper's name for the error (KeeperException.Code, as its exceptions print it), or ours.
-fn error_name(error: znode::Error) -> &'static str {
-    use znode::Error as E;
-    match error {
-        E::BadArguments => "BadArguments",
-        E::NoNode => "NoNode",
-        E::NoAuth => "NoAuth",
-        E::BadVersion => "BadVersion",
-        E::NoChildrenForEphemerals => "NoChildrenForEphemerals",
-        E::NodeExists => "NodeExists",
-        E::NotEmpty => "NotEmpty",
-        E::SessionExpired => "SessionExpired",
-        E::InvalidAcl => "InvalidACL",
-        E::AuthFailed => "AuthFailed",
-        E::QuotaExceeded => "QuotaExceeded",
-        E::SessionRequired => "SessionRequired",
-        E::LockNotHeld => "LockNotHeld",
-        E::NotOwner => "NotOwner",
-        E::NotHolder => "NotHolder",
-        E::SeveralHeld => "SeveralHeld",
-        E::BlockedByOwnSession => "BlockedByOwnSession",
-        E::RequestKeyReused => "RequestKeyReused",
-        E::RequestKeyEvicted => "RequestKeyEvicted",
-        E::SequenceExhausted => "SequenceExhausted",
-        E::TooManyChildren => "TooManyChildren",
-        E::TooManyWaiters => "TooManyWaiters",
-        E::TooManySessions => "TooManySessions",
-        E::TooManyEphemerals => "TooManyEphemerals",
-        E::TooManyHolds => "TooManyHolds",
-        E::TooManyOps => "TooManyOps",
-        E::DataTooLarge => "DataTooLarge",
-        E::PathTooLong => "PathTooLong",
-        E::StaleTerm => "StaleTerm",
-        E::LimitDiffers => "LimitDiffers",
-        E::LockClosed => "LockClosed",
-        E::LockNotClosed => "LockNotClosed",
-        E::HandOverRefused => "HandOverRefused",
-        E::Overlap => "Overlap",
-        E::Deadlock => "Deadlock",
-        E::UpgradeConflict => "UpgradeConflict",
-        E::SessionMoved => "SessionMoved",
-        E::OutOfTurn => "OutOfTurn",
     }
 }
 

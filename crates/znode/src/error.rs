@@ -4,170 +4,137 @@ use bincode::{Decode, Encode};
 
 use crate::ZPath;
 
-/// A refusal. Nothing changed. Doors add the path and the zxid.
-///
-/// The order of the variants is their format on disk: append only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode, thiserror::Error)]
-pub enum Error {
+/// How an error is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorRow {
+    /// ZooKeeper's name for it, as its exceptions print it, or one of zlock's own.
+    pub name: &'static str,
+    /// ZooKeeper's number for it, or one of zlock's own from -1001 down.
+    pub code: i32,
+    /// The number for ZooKeeper's clients, which may not know those of zlock. `None` where their connection is closed: the session
+    /// is gone or at another connection, or the error cannot come from what that door proposes.
+    pub zookeeper: Option<i32>,
+    /// The HTTP status.
+    pub status: u16,
+    /// The kind of problem over HTTP.
+    pub problem: &'static str,
+    /// In words.
+    pub text: &'static str,
+}
+
+macro_rules! errors {
+    ($($(#[$doc:meta])* $variant:ident $name:literal: $code:literal, $zookeeper:expr, $status:literal $problem:literal, $text:literal;)*) => {
+        /// A refusal. Nothing changed. Doors add the path and the zxid. The order of the variants is their format.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode, thiserror::Error)]
+        pub enum Error {
+            $($(#[$doc])* #[error($text)] $variant,)*
+        }
+
+        impl Error {
+            /// Every error.
+            pub const ALL: &'static [Error] = &[$(Error::$variant),*];
+
+            /// Its row of the table.
+            pub fn row(self) -> ErrorRow {
+                match self {
+                    $(Error::$variant => ErrorRow {
+                        name: $name,
+                        code: $code,
+                        zookeeper: $zookeeper,
+                        status: $status,
+                        problem: $problem,
+                        text: $text,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+// Name: number, number for ZooKeeper's clients, HTTP status and kind of problem, words.
+errors! {
     /// A path, name, version or other argument breaks a rule.
-    #[error("bad arguments")]
-    BadArguments,
+    BadArguments "BadArguments": -8, Some(-8), 400 "bad-request", "bad arguments";
     /// No znode at the path, or no parent to create it under.
-    #[error("no such node")]
-    NoNode,
+    NoNode "NoNode": -101, Some(-101), 404 "no-node", "no such node";
     /// The ACL does not permit this.
-    #[error("not permitted by the ACL")]
-    NoAuth,
+    NoAuth "NoAuth": -102, Some(-102), 403 "no-auth", "not permitted by the ACL";
     /// The given version is not the znode's version.
-    #[error("bad version")]
-    BadVersion,
+    BadVersion "BadVersion": -103, Some(-103), 412 "bad-version", "bad version";
     /// An ephemeral znode cannot have children.
-    #[error("ephemeral nodes cannot have children")]
-    NoChildrenForEphemerals,
+    NoChildrenForEphemerals "NoChildrenForEphemerals": -108, Some(-108), 409 "no-children-for-ephemerals", "ephemeral nodes cannot have children";
     /// A znode is already at the path.
-    #[error("node exists")]
-    NodeExists,
+    NodeExists "NodeExists": -110, Some(-110), 409 "node-exists", "node exists";
     /// The znode has children and cannot be deleted.
-    #[error("node has children")]
-    NotEmpty,
+    NotEmpty "NotEmpty": -111, Some(-111), 409 "not-empty", "node has children";
     /// The session is closed, expired or was never opened.
-    #[error("session expired")]
-    SessionExpired,
+    SessionExpired "SessionExpired": -112, None, 410 "session-expired", "session expired";
     /// An ACL is empty or malformed.
-    #[error("invalid ACL")]
-    InvalidAcl,
+    InvalidAcl "InvalidACL": -114, Some(-114), 400 "invalid-acl", "invalid ACL";
     /// The session's secret is wrong.
-    #[error("wrong session secret")]
-    AuthFailed,
+    AuthFailed "AuthFailed": -115, None, 403 "auth-failed", "wrong session secret";
     /// The state holds as many znodes or bytes as it may.
-    #[error("quota exceeded")]
-    QuotaExceeded,
+    QuotaExceeded "QuotaExceeded": -125, Some(-125), 507 "quota-exceeded", "quota exceeded";
     /// The operation needs a session and the request names none.
-    #[error("the operation needs a session")]
-    SessionRequired,
+    SessionRequired "SessionRequired": -1001, None, 401 "session-required", "the operation needs a session";
     /// The lock that the request is guarded by is not held with the given token.
-    #[error("the lock is not held with that token")]
-    LockNotHeld,
+    LockNotHeld "LockNotHeld": -1002, None, 412 "lock-not-held", "the lock is not held with that token";
     /// The idempotency key was used before with another body.
-    #[error("the idempotency key was used with another request")]
-    RequestKeyReused,
+    RequestKeyReused "RequestKeyReused": -1003, None, 422 "idempotency-key-reused", "the idempotency key was used with another request";
     /// The idempotency key was used before and its reply is no longer kept.
-    #[error("the idempotency key was used and its outcome is no longer known")]
-    RequestKeyEvicted,
+    RequestKeyEvicted "RequestKeyEvicted": -1004, None, 409 "idempotency-key-evicted", "the idempotency key was used and its outcome is no longer known";
     /// The parent's create counter has reached 2^31-1: ten-digit suffixes have run out.
-    #[error("sequence numbers have run out under this parent")]
-    SequenceExhausted,
+    SequenceExhausted "SequenceExhausted": -1005, Some(-125), 409 "sequence-exhausted", "sequence numbers have run out under this parent";
     /// The parent has as many children as it may.
-    #[error("too many children")]
-    TooManyChildren,
+    TooManyChildren "TooManyChildren": -1006, Some(-125), 409 "limit-reached", "too many children";
     /// The lock's queue is full.
-    #[error("too many waiters")]
-    TooManyWaiters,
+    TooManyWaiters "TooManyWaiters": -1007, Some(-125), 429 "too-many", "too many waiters";
     /// There are as many sessions as there may be.
-    #[error("too many sessions")]
-    TooManySessions,
+    TooManySessions "TooManySessions": -1008, Some(-125), 429 "too-many", "too many sessions";
     /// The session owns as many ephemeral znodes as it may.
-    #[error("too many ephemeral nodes in one session")]
-    TooManyEphemerals,
+    TooManyEphemerals "TooManyEphemerals": -1009, Some(-125), 409 "limit-reached", "too many ephemeral nodes in one session";
     /// The owner holds the lock as many times over as it may.
-    #[error("too many holds of one lock by one owner")]
-    TooManyHolds,
+    TooManyHolds "TooManyHolds": -1010, Some(-125), 409 "limit-reached", "too many holds of one lock by one owner";
     /// The transaction has more operations than it may, or would do more than one entry may: `entry_cost_max`.
-    #[error("too many operations in one transaction")]
-    TooManyOps,
+    TooManyOps "TooManyOps": -1011, Some(-8), 413 "limit-reached", "too many operations in one transaction";
     /// The data is longer than it may be.
-    #[error("data too large")]
-    DataTooLarge,
+    DataTooLarge "DataTooLarge": -1012, Some(-8), 413 "body-too-large", "data too large";
     /// The path is longer or deeper, or a name in it longer, than it may be.
-    #[error("path too long")]
-    PathTooLong,
+    PathTooLong "PathTooLong": -1013, Some(-8), 414 "uri-too-long", "path too long";
     /// The entry was written by a leader of another term than it speaks for; its word no longer counts.
-    #[error("the leader that proposed this was deposed")]
-    StaleTerm,
+    StaleTerm "StaleTerm": -1014, None, 503 "unavailable", "the leader that proposed this was deposed";
     /// Waiting would close a circle. A door's word for [`crate::Reply::Deadlock`]; the state machine does not refuse with it.
-    #[error("waiting for the lock would close a circle of waits")]
-    Deadlock,
+    Deadlock "Deadlock": -1030, None, 409 "deadlock", "waiting for the lock would close a circle of waits";
     /// Another reader of the lock is being upgraded: the two would wait for each other.
-    #[error("the read lock cannot be upgraded now: another reader of it is being upgraded")]
-    UpgradeConflict,
+    UpgradeConflict "UpgradeConflict": -1031, None, 409 "upgrade-conflict", "the read lock cannot be upgraded now: another reader of it is being upgraded";
     /// The session goes on over another connection.
-    #[error("the session has moved to another connection")]
-    SessionMoved,
+    SessionMoved "SessionMoved": -118, None, 503 "unavailable", "the session has moved to another connection";
     /// The connection's write before this one has not been applied yet.
-    #[error("a write of the same connection comes before this one")]
-    OutOfTurn,
+    OutOfTurn "OutOfTurn": -1015, None, 503 "unavailable", "a write of the same connection comes before this one";
     /// The semaphore has another number of permits than the request says.
-    #[error("the semaphore has another limit")]
-    LimitDiffers,
+    LimitDiffers "LimitDiffers": -1020, None, 409 "limit-differs", "the semaphore has another limit";
     /// Lock nodes of one's own making are not let into this lock.
-    #[error("the lock is closed to recipe clients")]
-    LockClosed,
+    LockClosed "LockClosed": -1021, Some(-102), 409 "lock-closed", "the lock is closed to recipe clients";
     /// Priorities and hand-overs need a lock that is closed to recipe clients.
-    #[error("the lock is not closed to recipe clients")]
-    LockNotClosed,
+    LockNotClosed "LockNotClosed": -1022, None, 409 "lock-not-closed", "the lock is not closed to recipe clients";
     /// The named waiter does not wait for this lock, or could not hold it beside those who do.
-    #[error("the lock cannot be handed over to that ticket")]
-    HandOverRefused,
+    HandOverRefused "HandOverRefused": -1023, None, 409 "hand-over-refused", "the lock cannot be handed over to that ticket";
     /// The owner has a ticket of one of the locks already, and not of the same set of locks.
-    #[error("the owner has some of these locks already, and not the same set of them")]
-    Overlap,
+    Overlap "Overlap": -1024, None, 409 "overlap", "the owner has some of these locks already, and not the same set of them";
     /// The znode is another session's.
-    #[error("the ticket belongs to another session")]
-    NotOwner,
+    NotOwner "NotOwner": -1026, None, 403 "not-owner", "the ticket belongs to another session";
     /// The session does not hold the lock.
-    #[error("this session does not hold the lock")]
-    NotHolder,
+    NotHolder "NotHolder": -1027, None, 404 "not-holder", "this session does not hold the lock";
     /// The session holds the lock more than once, and the request does not say which of them it means.
-    #[error("this session holds the lock with several tickets")]
-    SeveralHeld,
+    SeveralHeld "SeveralHeld": -1028, None, 409 "several-held", "this session holds the lock with several tickets";
     /// An acquire without key and owner would wait for one of its own session.
-    #[error("an earlier acquire of this session, also without Idempotency-Key and owner, is in the way")]
-    BlockedByOwnSession,
+    BlockedByOwnSession "BlockedByOwnSession": -1029, None, 409 "blocked-by-own-session", "an earlier acquire of this session, also without Idempotency-Key and owner, is in the way";
 }
 
 impl Error {
     /// ZooKeeper's number for the error, or one of zlock's own from -1001 down.
     pub fn code(self) -> i32 {
-        match self {
-            Error::BadArguments => -8,
-            Error::NoNode => -101,
-            Error::NoAuth => -102,
-            Error::BadVersion => -103,
-            Error::NoChildrenForEphemerals => -108,
-            Error::NodeExists => -110,
-            Error::NotEmpty => -111,
-            Error::SessionExpired => -112,
-            Error::InvalidAcl => -114,
-            Error::AuthFailed => -115,
-            Error::QuotaExceeded => -125,
-            Error::SessionRequired => -1001,
-            Error::LockNotHeld => -1002,
-            Error::RequestKeyReused => -1003,
-            Error::RequestKeyEvicted => -1004,
-            Error::SequenceExhausted => -1005,
-            Error::TooManyChildren => -1006,
-            Error::TooManyWaiters => -1007,
-            Error::TooManySessions => -1008,
-            Error::TooManyEphemerals => -1009,
-            Error::TooManyHolds => -1010,
-            Error::TooManyOps => -1011,
-            Error::DataTooLarge => -1012,
-            Error::PathTooLong => -1013,
-            Error::StaleTerm => -1014,
-            Error::Deadlock => -1030,
-            Error::UpgradeConflict => -1031,
-            Error::SessionMoved => -118,
-            Error::OutOfTurn => -1015,
-            Error::LimitDiffers => -1020,
-            Error::LockClosed => -1021,
-            Error::LockNotClosed => -1022,
-            Error::HandOverRefused => -1023,
-            Error::Overlap => -1024,
-            Error::NotOwner => -1026,
-            Error::NotHolder => -1027,
-            Error::SeveralHeld => -1028,
-            Error::BlockedByOwnSession => -1029,
-        }
+        self.row().code
     }
 }
 

@@ -10,52 +10,12 @@ const MODEL: &str = include_str!("../../../docs/znode-model.md");
 
 #[test]
 fn every_error_stands_in_the_table_with_its_number() {
-    let all = [
-        Error::BadArguments,
-        Error::NoNode,
-        Error::NoAuth,
-        Error::BadVersion,
-        Error::NoChildrenForEphemerals,
-        Error::NodeExists,
-        Error::NotEmpty,
-        Error::SessionExpired,
-        Error::InvalidAcl,
-        Error::AuthFailed,
-        Error::QuotaExceeded,
-        Error::SessionRequired,
-        Error::LockNotHeld,
-        Error::RequestKeyReused,
-        Error::RequestKeyEvicted,
-        Error::SequenceExhausted,
-        Error::TooManyChildren,
-        Error::TooManyWaiters,
-        Error::TooManySessions,
-        Error::TooManyEphemerals,
-        Error::TooManyHolds,
-        Error::TooManyOps,
-        Error::DataTooLarge,
-        Error::PathTooLong,
-        Error::StaleTerm,
-        Error::LimitDiffers,
-        Error::LockClosed,
-        Error::LockNotClosed,
-        Error::HandOverRefused,
-        Error::Overlap,
-        Error::NotOwner,
-        Error::NotHolder,
-        Error::SeveralHeld,
-        Error::BlockedByOwnSession,
-        Error::Deadlock,
-        Error::UpgradeConflict,
-        Error::SessionMoved,
-        Error::OutOfTurn,
-    ];
-    for error in all {
+    for error in Error::ALL {
         let row = format!("| `{error:?}` | {} |", error.code());
         assert!(MODEL.contains(&row), "no row {row}");
     }
     let rows = MODEL.lines().filter(|line| line.starts_with("| `") && line.contains("` | -")).count();
-    assert_eq!(rows, all.len(), "a row too many, or an error that this test does not know");
+    assert_eq!(rows, Error::ALL.len(), "a row too many, or an error that this test does not know");
 }
 
 #[test]

@@ -193,7 +193,11 @@ impl ProblemType {
 
     /// The kind behind a type URI.
     pub fn from_uri(uri: &str) -> Option<ProblemType> {
-        let slug = uri.strip_prefix(PROBLEM_TYPE_BASE)?;
+        ProblemType::from_slug(uri.strip_prefix(PROBLEM_TYPE_BASE)?)
+    }
+
+    /// The kind behind the last part of a type URI.
+    pub fn from_slug(slug: &str) -> Option<ProblemType> {
         ProblemType::ALL.iter().copied().find(|kind| kind.slug() == slug)
     }
 }

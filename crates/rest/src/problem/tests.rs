@@ -10,47 +10,6 @@ use crate::openapi;
 const API: &str = include_str!("../../../../docs/http-api.md");
 const MODEL: &str = include_str!("../../../../docs/znode-model.md");
 
-const ERRORS: [E; 38] = [
-    E::BadArguments,
-    E::NoNode,
-    E::NoAuth,
-    E::BadVersion,
-    E::NoChildrenForEphemerals,
-    E::NodeExists,
-    E::NotEmpty,
-    E::SessionExpired,
-    E::InvalidAcl,
-    E::AuthFailed,
-    E::QuotaExceeded,
-    E::SessionRequired,
-    E::NotOwner,
-    E::NotHolder,
-    E::SeveralHeld,
-    E::BlockedByOwnSession,
-    E::LockNotHeld,
-    E::RequestKeyReused,
-    E::RequestKeyEvicted,
-    E::SequenceExhausted,
-    E::TooManyChildren,
-    E::TooManyEphemerals,
-    E::TooManyHolds,
-    E::TooManyOps,
-    E::TooManyWaiters,
-    E::TooManySessions,
-    E::DataTooLarge,
-    E::PathTooLong,
-    E::LimitDiffers,
-    E::LockClosed,
-    E::LockNotClosed,
-    E::HandOverRefused,
-    E::Overlap,
-    E::Deadlock,
-    E::UpgradeConflict,
-    E::StaleTerm,
-    E::SessionMoved,
-    E::OutOfTurn,
-];
-
 /// No request over HTTP comes to these.
 const ELSEWHERE: [E; 3] = [E::StaleTerm, E::SessionMoved, E::OutOfTurn];
 
@@ -129,8 +88,9 @@ fn every_problem_is_in_the_page_and_in_the_document_with_its_statuses() {
 fn every_error_is_in_the_row_of_its_problem_with_its_number() {
     let rows = rows();
     let listed = MODEL.lines().filter(|line| line.starts_with("| `") && line.contains("` | -")).count();
-    assert_eq!(listed, ERRORS.len(), "an error that this test does not know");
-    for error in ERRORS.into_iter().filter(|error| !ELSEWHERE.contains(error)) {
+    assert_eq!(listed, E::ALL.len(), "an error that the page does not know");
+    for error in E::ALL.iter().copied().filter(|error| !ELSEWHERE.contains(error)) {
+        assert!(ProblemType::from_slug(error.row().problem).is_some(), "{error:?}");
         let problem = Problem::from(error);
         let status = problem.status.as_u16();
         let fits = |row: &&Row| row.slugs.contains(&problem.kind.slug()) && row.statuses.contains(&status);
@@ -139,8 +99,9 @@ fn every_error_is_in_the_row_of_its_problem_with_its_number() {
         assert!(said.iter().any(|(_, code)| *code == error.code()), "{error:?}: {said:?} in {}", row.words);
     }
     for (name, code) in rows.iter().flat_map(|row| codes(row.words)) {
-        let known = ERRORS.into_iter().filter(|error| !ELSEWHERE.contains(error)).find(|error| error.code() == code);
+        let known =
+            E::ALL.iter().copied().filter(|error| !ELSEWHERE.contains(error)).find(|error| error.code() == code);
         let known = known.unwrap_or_else(|| panic!("no error has the number {code}"));
-        assert!(name.is_none_or(|name| name == error_name(known)), "{name:?} {code}");
+        assert!(name.is_none_or(|name| name == known.row().name), "{name:?} {code}");
     }
 }

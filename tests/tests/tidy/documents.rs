@@ -128,3 +128,52 @@ fn every_message_of_the_log_that_is_documented_is_in_the_sources() {
     let is_missing = |message: &&str| !sources.iter().any(|file| file.text.contains(&format!("\"{message}\"")));
     none(messages.into_iter().filter(is_missing).map(|message| format!("no source says \"{message}\"")).collect());
 }
+
+/// The words between backticks in a line.
+fn quoted(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// A page that names a file or a directory of the sources names one that is there. Decisions and the changelog tell of former
+/// times.
+#[test]
+fn every_source_file_that_a_page_names_is_there() {
+    let names: BTreeSet<String> =
+        texts(".rs").into_iter().filter_map(|file| Some(file.path.rsplit('/').next()?.to_owned())).collect();
+    let mut findings = Vec::new();
+    for page in
+        texts(".md").iter().filter(|page| !page.path.contains("decisions/") && !page.path.ends_with("changelog.md"))
+    {
+        for (number, line) in (1..).zip(page.text.lines()) {
+            let named = quoted(line).filter_map(|words| words.rsplit(['/', ' ']).next());
+            let files = named.filter(|name| name.ends_with(".rs") && !name.contains(['{', '*', '<']));
+            let missing = files.filter(|name| !names.contains(*name));
+            findings.extend(missing.map(|name| format!("{}:{number}: {name}", page.path)));
+        }
+    }
+    none(findings);
+}
+
+/// The page on style is followed by example, so its examples are of this code.
+#[test]
+fn every_identifier_of_the_page_on_style_is_in_the_sources() {
+    let sources: String = texts(".rs").into_iter().map(|file| file.text).collect();
+    let words: BTreeSet<&str> = sources.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let page = std::fs::read_to_string(root().join("docs/style.md")).unwrap();
+    let is_identifier = |word: &&str| {
+        let plain = word.chars().all(|c| c.is_alphanumeric() || c == '_');
+        plain
+            && word.starts_with(char::is_alphabetic)
+            && (word.contains('_') || word.chars().skip(1).any(char::is_uppercase))
+    };
+    let named = lines(&page).flat_map(|(number, line)| {
+        let words = quoted(line).flat_map(|words| words.split(|c: char| !c.is_alphanumeric() && c != '_'));
+        words.filter(is_identifier).map(move |word| (number, word)).collect::<Vec<_>>()
+    });
+    none(
+        named
+            .filter(|(_, word)| !words.contains(word))
+            .map(|(number, word)| format!("docs/style.md:{number}: {word}"))
+            .collect(),
+    );
+}

@@ -63,7 +63,7 @@ pub use client_info::{Actor, ClientInfo};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
 pub use error::{Error, Refusal};
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
-pub use limits::Limits;
+pub use limits::{LimitRow, Limits, Unit};
 pub use lock::queue::LockSettings;
 pub use ops::{Asker, LEVEL, OpRow};
 pub use path::ZPath;

@@ -4,65 +4,116 @@ use bincode::{Decode, Encode};
 
 use crate::cost::steps_at;
 
-/// Every bound that `State::apply` enforces. A new leader proposes its configured limits when they differ.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Limits {
+/// A row of the table of limits.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitRow {
+    /// The name of the field.
+    pub name: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// What happens at the bound: the name of an error, or words.
+    pub at_the_bound: &'static str,
+    /// The value.
+    pub get: fn(&Limits) -> u64,
+}
+
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Milliseconds.
+    Millis,
+    /// Things.
+    Count,
+}
+
+macro_rules! limits {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty = $default:expr, $unit:ident, $at_the_bound:literal;)*) => {
+        /// Every bound that `State::apply` enforces. A new leader proposes its configured limits when they differ.
+        #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+        pub struct Limits {
+            $($(#[$doc])* pub $name: $kind,)*
+        }
+
+        /// What counts until a leader says otherwise. Never changes: a log that was written under it must mean the same to every
+        /// version.
+        impl Default for Limits {
+            fn default() -> Self {
+                Limits { $($name: $default,)* }
+            }
+        }
+
+        impl Limits {
+            /// The table: every limit, in the order of the format.
+            pub const ROWS: &'static [LimitRow] = &[$(LimitRow {
+                name: stringify!($name),
+                unit: Unit::$unit,
+                at_the_bound: $at_the_bound,
+                get: |limits| limits.$name.into(),
+            },)*];
+        }
+    };
+}
+
+// Name, type, default, unit, what happens at the bound.
+limits! {
     /// Data of one znode, in bytes. The default is ZooKeeper's 1 MiB less 1 KiB for the rest of the entry.
-    pub data_bytes_max: u32,
+    data_bytes_max: u32 = (1 << 20) - (1 << 10), Bytes, "DataTooLarge";
     /// A path, in bytes.
-    pub path_bytes_max: u32,
+    path_bytes_max: u32 = 1024, Bytes, "PathTooLong";
     /// Names in a path.
-    pub path_depth_max: u32,
+    path_depth_max: u32 = 64, Count, "PathTooLong";
     /// One name, in bytes.
-    pub name_bytes_max: u32,
+    name_bytes_max: u32 = 255, Bytes, "PathTooLong";
     /// Owner and label of a lock, label of a session, each in bytes.
-    pub label_bytes_max: u32,
+    label_bytes_max: u32 = 256, Bytes, "DataTooLarge";
     /// Children of one znode, waiters included.
-    pub children_max: u32,
+    children_max: u32 = 1_000_000, Count, "TooManyChildren";
     /// Contenders in one lock's queue, holders included.
-    pub waiters_max: u32,
+    waiters_max: u32 = 200_000, Count, "TooManyWaiters";
     /// All znodes.
-    pub znodes_max: u64,
+    znodes_max: u64 = 5_000_000, Count, "QuotaExceeded";
     /// All data, in bytes.
-    pub state_bytes_max: u64,
+    state_bytes_max: u64 = 1 << 30, Bytes, "QuotaExceeded";
     /// Open sessions.
-    pub sessions_max: u32,
+    sessions_max: u32 = 200_000, Count, "TooManySessions";
     /// Open sessions of one address: an IPv4 address, or the /64 network of an IPv6 address.
-    pub sessions_per_address_max: u32,
+    sessions_per_address_max: u32 = 50_000, Count, "TooManySessions";
     /// Ephemeral znodes of one session: bounds the work of the entry that ends it.
-    pub ephemerals_max: u32,
+    ephemerals_max: u32 = 10_000, Count, "TooManyEphemerals";
     /// Operations of one multi.
-    pub ops_max: u32,
+    ops_max: u32 = 128, Count, "TooManyOps";
     /// Znodes that one entry may make, remove and grant a lock to. The end of one session may take more.
-    pub entry_cost_max: u32,
+    entry_cost_max: u32 = 16_384, Count, "TooManyOps";
     /// Entries of one ACL.
-    pub acl_entries_max: u32,
+    acl_entries_max: u32 = 64, Count, "InvalidAcl";
     /// How often one owner may hold one lock over.
-    pub holds_max: u32,
+    holds_max: u32 = 1024, Count, "TooManyHolds";
     /// Replies kept for repeated idempotency keys, for each session.
-    pub replies_max: u32,
+    replies_max: u32 = 64, Count, "the oldest goes";
     /// Idempotency keys remembered as used after their reply is gone, for each session.
-    pub used_keys_max: u32,
+    used_keys_max: u32 = 1024, Count, "the oldest goes";
     /// The shortest session timeout, in milliseconds. A shorter wish is raised to it.
-    pub session_timeout_min_ms: u32,
+    session_timeout_min_ms: u32 = 2_000, Millis, "the wish is brought into bounds";
     /// The longest session timeout, in milliseconds. A longer wish is cut to it.
-    pub session_timeout_max_ms: u32,
+    session_timeout_max_ms: u32 = 300_000, Millis, "the wish is brought into bounds";
     /// The longest lock-delay, in milliseconds. A longer wish is cut to it.
-    pub lock_delay_max_ms: u32,
+    lock_delay_max_ms: u32 = 60_000, Millis, "the wish is cut";
     /// How long a container stays after its last child went, in milliseconds: a busy lock keeps its directory, and its
     /// sequence numbers go on.
-    pub container_idle_ms: u32,
+    container_idle_ms: u32 = 60_000, Millis, "it is collected";
     /// Past grants that each lock remembers, and as many past waits. At most [`Limits::HISTORY_MOST`] count.
-    pub history_max: u32,
+    history_max: u32 = 16, Count, "the oldest goes";
     /// Locks that remember any. The one where nothing ended for longest is forgotten first.
-    pub histories_max: u32,
+    histories_max: u32 = 10_000, Count, "the oldest goes";
     /// Ended sessions that are remembered.
-    pub ended_sessions_max: u32,
+    ended_sessions_max: u32 = 10_000, Count, "the oldest goes";
     /// For how long, in milliseconds by the time on entries.
-    pub ended_sessions_ms: u32,
+    ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest goes";
     /// Tickets that one acquire looks at to find a deadlock. With more to look at it is let in. At most
     /// [`Limits::LOOKS_MOST`] count.
-    pub deadlock_looks_max: u32,
+    deadlock_looks_max: u32 = 256, Count, "it is let in";
 }
 
 impl Limits {
@@ -83,41 +134,5 @@ impl Limits {
     /// What a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`], as deep in the tree as they may be.
     pub fn creates_cost_max(&self) -> u64 {
         steps_at(self.path_depth_max as usize).saturating_mul(u64::from(self.ops_max))
-    }
-}
-
-/// What counts until a leader says otherwise. Never changes: a log that was written under it must mean the same to every
-/// version.
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            data_bytes_max: (1 << 20) - (1 << 10),
-            path_bytes_max: 1024,
-            path_depth_max: 64,
-            name_bytes_max: 255,
-            label_bytes_max: 256,
-            children_max: 1_000_000,
-            waiters_max: 200_000,
-            znodes_max: 5_000_000,
-            state_bytes_max: 1 << 30,
-            sessions_max: 200_000,
-            sessions_per_address_max: 50_000,
-            ephemerals_max: 10_000,
-            ops_max: 128,
-            entry_cost_max: 16_384,
-            acl_entries_max: 64,
-            holds_max: 1024,
-            replies_max: 64,
-            used_keys_max: 1024,
-            session_timeout_min_ms: 2_000,
-            session_timeout_max_ms: 300_000,
-            lock_delay_max_ms: 60_000,
-            container_idle_ms: 60_000,
-            history_max: 16,
-            histories_max: 10_000,
-            ended_sessions_max: 10_000,
-            ended_sessions_ms: 3_600_000,
-            deadlock_looks_max: 256,
-        }
     }
 }

@@ -126,6 +126,13 @@ async fn znodes_are_made_read_changed_and_removed() {
     let events = done(&cluster, &["watch", "/app", "--since", "1", "--count", "2", "--json"]).await;
     assert!(events.lines().all(|line| line.contains("created\",\"path\":\"/app")), "{events}");
 
+    // The variable of a script may be empty. What comes last goes first, up to what cannot be deleted.
+    done(&cluster, &["create", "zzz"]).await;
+    for args in [&["rm", "-r", ""][..], &["rm", "-r", "/"], &["rm", "/"]] {
+        let (code, _, stderr) = run(zlock(&cluster, args)).await;
+        assert_eq!((code, stderr.contains("the root cannot be deleted")), (1, true), "{args:?}: {stderr}");
+        assert_eq!(run(zlock(&cluster, &["get", "zzz"])).await.0, 0, "{args:?}");
+    }
     let (code, stdout, stderr) = run(zlock(&cluster, &["rm", "app"])).await;
     assert_eq!((code, stdout.as_str()), (1, ""));
     assert_eq!(stderr.lines().count(), 1, "{stderr}");

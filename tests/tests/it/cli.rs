@@ -157,6 +157,15 @@ async fn endpoints_come_from_the_flag_the_variable_or_a_file() {
     assert!(stdout.contains("\"node_id\":2") && !stdout.contains("\"node_id\":1,"), "{stdout}");
     let (_, stdout, _) = run(status(&["--endpoints", cluster.endpoint(3)])).await;
     assert!(stdout.contains("\"node_id\":3"), "{stdout}");
+    // A variable that is there and empty says nothing, as to the Rust client.
+    let names = ["ENDPOINTS", "CLIENT_CONFIG", "CA", "CERTIFICATE", "KEY", "USER", "USER_FILE"];
+    let home = dir.path().join("home/zlock");
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::copy(&file, home.join("client.toml")).unwrap();
+    let mut command = status(&[]);
+    command.envs(names.map(|name| (format!("ZLOCK_{name}"), ""))).env("XDG_CONFIG_HOME", dir.path().join("home"));
+    let (_, stdout, stderr) = run(command).await;
+    assert!(stdout.contains("\"node_id\":2"), "{stdout}{stderr}");
     // A busy machine may lose its quorum for a moment.
     until("status says that it serves", async || (run(zlock(&cluster, &["status"])).await.0 == 0).then_some(())).await;
     std::fs::write(&file, "endpoint = []").unwrap();

@@ -18,6 +18,9 @@ use crate::door::{AtZxid, Door};
 use crate::identity::identities_by;
 use crate::problem::Problem;
 
+/// Below it the method, the rest of the path, the query, the body and most headers are those of another request.
+pub(crate) const BEHIND: &str = "/v1/fence/";
+
 /// Says whether a token is a present holder's: 204, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
     params(("lock" = String, Query, description = "the lock"),
@@ -38,7 +41,8 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
 /// else 403.
 ///
 /// The lock, the token and the proxy's own credentials are in headers of their own. The path, the query, the body and all
-/// other headers are the other request's, its `Authorization` among them, and are for the service behind the proxy.
+/// other headers are the other request's, its `Authorization` and its `Origin` among them, and are for the service behind the
+/// proxy.
 pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let lock = header(&parts.headers, headers::FENCE_LOCK)?;

@@ -26,7 +26,8 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     let state = if with_digest { Some(state_digest(&call).await?) } else { None };
     let status = call.door.replica().status();
     let zxid = status.applied;
-    Ok(json(StatusCode::OK, zxid, &Cluster { state, ..cluster_info(status) }))
+    let ready = readiness(&call, &status).into();
+    Ok(json(StatusCode::OK, zxid, &Cluster { state, ready, ..cluster_info(status) }))
 }
 
 /// A node rests for so many times as long as a digest took: together they get a tenth of a core at most.
@@ -128,13 +129,21 @@ pub(crate) async fn live(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &Liveness { live: true }))
 }
 
+/// `ready`, or why clients should go elsewhere.
+fn readiness(call: &Call, status: &NodeStatus) -> &'static str {
+    match status.ready {
+        Readiness::Ready if call.door.is_draining() => "draining",
+        ready => ready.as_str(),
+    }
+}
+
 /// Whether clients should be sent here: not while the node has no quorum, lags, or is short of disk.
 #[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
     responses((status = 200, description = "They should", body = zlock_client::api::Readiness)))]
 pub(crate) async fn ready(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let status = call.door.replica().status();
-    let ready = if call.door.is_draining() { "draining" } else { status.ready.as_str() };
+    let ready = readiness(&call, &status);
     if ready != Readiness::Ready.as_str() {
         return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
     }

@@ -17,6 +17,7 @@ use axum::http::{StatusCode, Version};
 use zlock_client::api::ProblemType;
 
 use crate::RestConfig;
+use crate::fence;
 use crate::peer::Peer;
 use crate::problem::Problem;
 
@@ -85,6 +86,11 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
         return Some(foreign_host(host, on_loopback));
     }
     if !headers.contains_key(ORIGIN) && !headers.contains_key(SEC_FETCH_SITE) {
+        return None;
+    }
+    // A proxy asks with the headers of another request: the page is the other service's. A page cannot ask this itself: the
+    // question is in headers that a browser lets no page of elsewhere send, and without them there is no answer.
+    if request.uri().path().starts_with(fence::BEHIND) {
         return None;
     }
     let scheme = peer.map_or("http", Peer::scheme);

@@ -126,6 +126,13 @@ async fn znodes_are_made_read_changed_and_removed() {
     let events = done(&cluster, &["watch", "/app", "--since", "1", "--count", "2", "--json"]).await;
     assert!(events.lines().all(|line| line.contains("created\",\"path\":\"/app")), "{events}");
 
+    // The variable of a script may be empty. What comes last goes first, up to what cannot be deleted.
+    done(&cluster, &["create", "zzz"]).await;
+    for args in [&["rm", "-r", ""][..], &["rm", "-r", "/"], &["rm", "/"]] {
+        let (code, _, stderr) = run(zlock(&cluster, args)).await;
+        assert_eq!((code, stderr.contains("the root cannot be deleted")), (1, true), "{args:?}: {stderr}");
+        assert_eq!(run(zlock(&cluster, &["get", "zzz"])).await.0, 0, "{args:?}");
+    }
     let (code, stdout, stderr) = run(zlock(&cluster, &["rm", "app"])).await;
     assert_eq!((code, stdout.as_str()), (1, ""));
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
@@ -150,6 +157,15 @@ async fn endpoints_come_from_the_flag_the_variable_or_a_file() {
     assert!(stdout.contains("\"node_id\":2") && !stdout.contains("\"node_id\":1,"), "{stdout}");
     let (_, stdout, _) = run(status(&["--endpoints", cluster.endpoint(3)])).await;
     assert!(stdout.contains("\"node_id\":3"), "{stdout}");
+    // A variable that is there and empty says nothing, as to the Rust client.
+    let names = ["ENDPOINTS", "CLIENT_CONFIG", "CA", "CERTIFICATE", "KEY", "USER", "USER_FILE"];
+    let home = dir.path().join("home/zlock");
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::copy(&file, home.join("client.toml")).unwrap();
+    let mut command = status(&[]);
+    command.envs(names.map(|name| (format!("ZLOCK_{name}"), ""))).env("XDG_CONFIG_HOME", dir.path().join("home"));
+    let (_, stdout, stderr) = run(command).await;
+    assert!(stdout.contains("\"node_id\":2"), "{stdout}{stderr}");
     // A busy machine may lose its quorum for a moment.
     until("status says that it serves", async || (run(zlock(&cluster, &["status"])).await.0 == 0).then_some(())).await;
     std::fs::write(&file, "endpoint = []").unwrap();

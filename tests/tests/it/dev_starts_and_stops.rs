@@ -93,6 +93,22 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     assert_eq!(again.end(Signal::TERM).await.code(), Some(0));
 }
 
+/// The name is one that a new user takes, too, and sessions outlive a restart.
+#[tokio::test]
+async fn dev_starts_also_when_the_lock_that_it_would_take_is_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut dev = Dev::start(&data, &["--base-port", "0", "--nodes", "1"]).await;
+    let mut client = Client::new(&dev.nodes[0].0);
+    let session = client.open_session(120_000).await;
+    assert_eq!(client.send(Call::post("/v1/locks/hello").session(&session)).await.unwrap().status, 200);
+    assert_eq!(dev.end(Signal::INT).await.code(), Some(0));
+
+    let mut again = Dev::start(&data, &[]).await;
+    assert!(again.said.contains("the lock /hello is held by another session"), "{}", again.said);
+    assert_eq!(again.end(Signal::INT).await.code(), Some(0));
+}
+
 #[tokio::test]
 async fn no_node_outlives_a_killed_dev() {
     let dir = tempfile::tempdir().unwrap();

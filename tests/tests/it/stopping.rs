@@ -3,8 +3,9 @@
 use rustix::process::{Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::process::Command;
 
-use crate::harness::{Call, Cluster, Options, until};
+use crate::harness::{Call, Cluster, Options, PROGRAM, until};
 
 const FAILED: i32 = 3;
 const FILE_MAX: u64 = 1 << 20;
@@ -90,6 +91,18 @@ async fn a_stop_takes_the_drain_time_and_then_no_longer_than_its_own_and_says_wh
         assert!(line.contains("drain_time_ms=1000") && line.contains("stop_timeout_ms=100"), "{line}");
     }
     assert!(took_ms(&told) >= 1_100, "{told}");
+}
+
+#[tokio::test]
+async fn a_status_tells_of_a_node_that_drains_and_that_it_still_serves() {
+    let cluster = one_node("drain_time = \"5m\"").await;
+    tell_to_stop(&cluster).await;
+    until("it is told", async || {
+        let asked = Command::new(PROGRAM).args(["status", "--endpoints", cluster.endpoint(1)]).output().await.unwrap();
+        assert!(asked.status.success(), "{asked:?}");
+        String::from_utf8_lossy(&asked.stdout).contains("  draining").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -79,16 +79,25 @@ impl Transport {
     /// Sooner, when no endpoint has ever answered and none leads to a node: then the endpoints are wrong, or the
     /// cluster is down.
     pub(crate) async fn send(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
+        self.send_in_turn(call, deadline).await.map(|(answer, _)| answer)
+    }
+
+    /// The same, with the endpoint that has answered, for [`Transport::send_to`].
+    pub(crate) async fn send_in_turn(&self, call: &Call, deadline: Moment) -> Result<(Answer, usize), Error> {
         let turns = if call.wait.is_zero() { &self.calls } else { &self.polls };
         let Ok(turn) = tokio::time::timeout(deadline.remaining(), turns.acquire()).await else {
             return Err(Error::unavailable("too many calls of this client are on their way"));
         };
         let _turn = turn.expect("the semaphore is never closed");
-        self.send_now(call, deadline).await
+        self.send_until_answered(call, deadline).await
     }
 
-    /// The same, however many calls are on their way: for heartbeats.
+    /// As [`Transport::send`], however many calls are on their way: for heartbeats.
     pub(crate) async fn send_now(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
+        self.send_until_answered(call, deadline).await.map(|(answer, _)| answer)
+    }
+
+    async fn send_until_answered(&self, call: &Call, deadline: Moment) -> Result<(Answer, usize), Error> {
         let mut backoff = Backoff::new(PAUSE_FIRST, PAUSE_MAX);
         let mut tries = Tries::new(self.pools.len());
         let mut maybe_done = false;
@@ -104,7 +113,7 @@ impl Transport {
             match judge(self.pools[index].addr(), ending, call.repeat, maybe_done) {
                 Verdict::Done(answer) => {
                     self.endpoints().succeeded(index);
-                    return Ok(answer);
+                    return Ok((answer, index));
                 }
                 Verdict::Failed(error) => {
                     if !matches!(error, Error::Refused { .. }) {

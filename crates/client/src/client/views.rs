@@ -12,6 +12,11 @@ use crate::Error;
 use crate::client::Client;
 use crate::client::call::{Call, Target};
 
+/// How a cursor begins that only the node can read which gave it.
+const SEALED: char = '~';
+/// How often a list goes on without its cursor.
+const CURSORS_LOST_MAX: u32 = 3;
+
 impl Client {
     /// What every endpoint says about itself and the cluster, in the order in which the endpoints were given. Each is asked
     /// once.
@@ -37,10 +42,27 @@ impl Client {
     /// # Errors
     /// As any read.
     pub async fn locks(&self, prefix: &str) -> Result<Vec<LockSummary>, Error> {
-        let (mut locks, mut after) = (Vec::new(), None);
+        let (mut locks, mut after, mut again) = (Vec::<LockSummary>::new(), None::<String>, CURSORS_LOST_MAX);
+        let (transport, mut endpoint) = (&self.inner.transport, 0);
         loop {
-            let target = Target::route("/v1/locks").with("prefix", prefix).with_some("after", after);
-            let (page, _) = self.read::<LockList>(target).await?;
+            let target = Target::route("/v1/locks").with("prefix", prefix).with_some("after", after.as_deref());
+            let call = Call::get(target.finish());
+            let answer = if after.as_ref().is_some_and(|after| after.starts_with(SEALED)) {
+                match transport.send_to(endpoint, &call).await {
+                    // The node is away, or was started again: any other one goes on behind the last lock that is known.
+                    Err(_) if again > 0 => {
+                        again -= 1;
+                        after = locks.last().map(|last| last.lock.clone());
+                        continue;
+                    }
+                    answered => answered?,
+                }
+            } else {
+                let (answer, from) = transport.send_in_turn(&call, self.deadline()).await?;
+                endpoint = from;
+                answer
+            };
+            let page: LockList = answer.json()?;
             locks.extend(page.locks);
             match page.next {
                 Some(next) => after = Some(next),
@@ -109,6 +131,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::api::ProblemType;
     use crate::client::fake_node::fake_node;
 
     #[tokio::test]
@@ -117,5 +140,55 @@ mod tests {
         let client = Client::builder([addr]).operation_timeout(Duration::from_millis(50));
         let client = client.attempt_timeout(Duration::from_secs(86_400)).build().unwrap();
         assert!(client.status().await[0].1.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_list_goes_on_at_the_node_whose_cursor_no_other_can_read() {
+        let bad = ProblemType::BadRequest.uri();
+        let node = |name: &'static str| {
+            let bad = bad.clone();
+            fake_node(move |request: String| {
+                let page = request.split_once("after=%7E").map(|(_, cursor)| cursor.strip_prefix(name));
+                let page = page.map_or(Some(0), |own| own.and_then(|page| page.parse().ok()));
+                let answer = match page {
+                    None => format!(
+                        r#"{{"type":"{bad}","title":"T","status":400,"detail":"after: not a cursor of this node","outcome":"refused","zxid":1}}"#
+                    ),
+                    Some(9) => r#"{"locks":[]}"#.to_owned(),
+                    Some(page) => format!(r#"{{"locks":[],"next":"~{name}{}"}}"#, page + 1),
+                };
+                async move { answer }
+            })
+        };
+        let ((one, _one), (other, _other)) = (node("a").await, node("b").await);
+        let client = Client::builder([one, other]).build().unwrap();
+        assert_eq!(client.locks("/").await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn a_list_goes_on_elsewhere_behind_the_last_lock_when_its_cursor_is_lost() {
+        let lock = r#"{"lock":"/l","contenders":1,"first":{"ticket":"/l/x-0000000000","position":0,"mode":"exclusive","since_ms":1,"fencing_token":1,"holds":1}}"#;
+        let bad = ProblemType::BadRequest.uri();
+        let (addr, mut requests) = fake_node(move |request: String| {
+            // It was started again in between.
+            let answer = match request.split_once("after=").map(|(_, after)| after) {
+                None => format!(r#"{{"locks":[{lock}],"next":"/l"}}"#),
+                Some("%2Fl") => r#"{"locks":[],"next":"~old"}"#.to_owned(),
+                Some(_) => format!(
+                    r#"{{"type":"{bad}","title":"T","status":400,"detail":"after: not a cursor of this node","outcome":"refused","zxid":1}}"#
+                ),
+            };
+            async move { answer }
+        })
+        .await;
+        let client = Client::builder([addr]).build().unwrap();
+        let error = client.locks("/").await.unwrap_err();
+        assert_eq!(error.code(), Some(ProblemType::BadRequest), "it does not go on for ever");
+        let mut asked = Vec::new();
+        while let Ok(request) = requests.try_recv() {
+            asked.push(request.split_once("after=").map_or("-".to_owned(), |(_, after)| after.to_owned()));
+        }
+        let round = ["%2Fl", "%7Eold"];
+        assert_eq!(asked, [&["-"][..], &round.repeat(4)].concat());
     }
 }

@@ -143,6 +143,10 @@ async fn a_door_that_drains_serves_on_and_closes_with_each_answer() {
     });
     let told = told.await.expect("it drains in time");
     assert!(told.contains(close) && told.contains("not ready: draining"), "{told}");
+    let mut look = TcpStream::connect(server.addr).await.unwrap();
+    look.write_all(b"GET /v1/cluster HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let look = read_to_end(look).await;
+    assert!(look.contains(r#""ready":"draining""#), "{look}");
     // One that was there is not cut: its next request is answered.
     kept.write_all(LOOK.as_bytes()).await.unwrap();
     let answer = read_to_end(kept).await;

@@ -97,6 +97,18 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
             node.call(method, "/v1/fence/invoices/7?wait=x", &others, body).await.expect(200);
         }
     }
+    // A page of a browser is behind the other request: whether it may ask is for the service to say.
+    for page in [&[("origin", "https://shop.example")][..], &[("sec-fetch-site", "cross-site")], &[("origin", "null")]]
+    {
+        let asked = [page, &[("zlock-lock", "/team/x"), ("zlock-token", &*open)]].concat();
+        node.call(Method::POST, "/v1/fence/invoices/7", &asked, b"").await.expect(200);
+        // Without what only the proxy sets there is no question, and no answer that a browser would show to the page.
+        let refused = node.call(Method::OPTIONS, "/v1/fence/invoices/7", page, b"").await;
+        let refused = refused.expect_problem(400, "bad-request");
+        assert!(!refused.headers.keys().any(|name| name.as_str().starts_with("access-control-")));
+        let uri = format!("/v1/fence?lock=/team/x&token={open}");
+        node.call(Method::GET, &uri, page, b"").await.expect_problem(403, "foreign-origin");
+    }
     let ask = async |headers: &[(&str, &str)]| {
         let own = [("zlock-lock", "/d/l"), ("zlock-token", &*hidden)];
         node.call(Method::PUT, "/v1/fence/x", &[&own, headers].concat(), b"").await

@@ -26,14 +26,21 @@ pub(crate) fn with_options(command: Command) -> Command {
     let options = bare().map(|option| {
         let variable = VARIABLES.iter().find(|(name, _)| option.get_id() == *name);
         let option = match variable {
-            // Its value is a secret.
-            Some((name, variable)) => option.env(*variable).hide_env_values(*name == "user"),
-            None => option,
+            // A value of `user` is a secret.
+            Some((name, variable)) if says_something(variable) => {
+                option.env(*variable).hide_env_values(*name == "user")
+            }
+            _ => option,
         };
         let option = if option.get_id() == "timeout" { option.default_value(TIMEOUT_DEFAULT) } else { option };
         option.global(is_group)
     });
     command.args(options)
+}
+
+/// Whether a variable is to be read: one that is empty counts as one that is not set. That is what the Rust client does.
+fn says_something(variable: &str) -> bool {
+    std::env::var_os(variable).is_none_or(|value| !value.to_string_lossy().trim().is_empty())
 }
 
 /// The options before a command: no variable and no default, so that those behind it can be told from what was said here.

@@ -27,6 +27,10 @@ struct Removed {
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
+    if path == "/" {
+        // Before anything below it goes. An empty name is the root, too.
+        return Err(Failure::refused("the root cannot be deleted: name a znode below it"));
+    }
     let removed = if matches.get_flag("recursive") {
         remove_all(&context.client, &path).await?
     } else {
@@ -64,7 +68,7 @@ async fn remove_all(client: &Client, top: &str) -> Result<u64, Failure> {
             children => {
                 let children = children?;
                 open.push((path.clone(), true));
-                open.extend(children.iter().map(|name| (format!("{}/{name}", path.trim_end_matches('/')), false)));
+                open.extend(children.iter().map(|name| (format!("{path}/{name}"), false)));
             }
         }
     }

@@ -24,14 +24,16 @@ struct Line {
 
 #[derive(Serialize)]
 struct Status {
-    /// Whether a node that was asked is ready: it reaches a quorum then.
+    /// Whether a node that was asked serves: it reaches a quorum then.
     serves: bool,
     nodes: Vec<Line>,
 }
 
 pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     let nodes: Vec<Line> = context.client.status().await.into_iter().map(line).collect();
-    let serves = nodes.iter().any(|line| line.node.as_ref().is_some_and(|node| node.ready == "ready"));
+    // One that drains serves on until it stops.
+    let serving = ["ready", "draining"];
+    let serves = nodes.iter().any(|line| line.node.as_ref().is_some_and(|node| serving.contains(&&*node.ready)));
     let status = Status { serves, nodes };
     if context.out.json {
         context.out.document(&status)?

@@ -139,7 +139,8 @@ impl Settings {
                 ),
             ),
             (
-                self.zookeeper_listen.is_some() && self.wire.packet_bytes_max <= limits.data_bytes_max as usize,
+                self.zookeeper_listen.or(self.zookeeper_tls_listen).is_some()
+                    && self.wire.packet_bytes_max <= limits.data_bytes_max as usize,
                 format!(
                     "zookeeper_packet_max ({}) must be above data_max ({}), or the longest data cannot be read",
                     self.wire.packet_bytes_max, limits.data_bytes_max

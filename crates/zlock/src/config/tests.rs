@@ -108,6 +108,11 @@ fn contradictions_are_refused() {
     refused(&format!("{THREE}idle_timeout = \"61m\"\n"), "must be between 1s and 1h");
     refused(&format!("{THREE}drain_time = \"6m\"\n"), "drain_time (360000ms) must be at most 5m");
     refused(&format!("{THREE}zookeeper_answers_max = \"1MiB\"\n"), "at most half of zookeeper_answers_max");
+    for listen in ["zookeeper_listen", "zookeeper_tls_listen"] {
+        let packets = format!("zookeeper_packet_max = \"512KiB\"\n{listen} = \"127.0.0.1:2281\"\n");
+        let tls = "tls_certificate = \"/c.pem\"\ntls_key = \"/k.pem\"\nhttp_tls_listen = \"127.0.0.1:7443\"\n";
+        refused(&format!("{THREE}{packets}{tls}"), "or the longest data cannot be read");
+    }
     refused(&THREE.replace("10.0.0.1:7101", "10.0.0.1"), "`10.0.0.1` of member 1 is not `HOST:PORT`");
 }
 

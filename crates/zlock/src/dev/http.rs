@@ -23,12 +23,25 @@ pub(super) struct Call<'a> {
 
 /// Sends it once. `Err` says what went wrong.
 pub(super) async fn call<T: DeserializeOwned>(call: &Call<'_>) -> Result<T, String> {
+    try_call(call).await?.map_err(|refused| refused.text)
+}
+
+/// An answer other than what was asked for.
+pub(super) struct Refused {
+    pub(super) status: u16,
+    pub(super) text: String,
+}
+
+/// The same, where a refusal is an answer, too.
+pub(super) async fn try_call<T: DeserializeOwned>(call: &Call<'_>) -> Result<Result<T, Refused>, String> {
     let name = format!("{} http://{}{}", call.method, call.node, call.path);
     match tokio::time::timeout(TIMEOUT, exchange(call)).await {
         Ok(Ok((status, body))) if (200..300).contains(&status) => {
-            serde_json::from_slice(&body).map_err(|error| format!("{name}: {error}"))
+            serde_json::from_slice(&body).map(Ok).map_err(|error| format!("{name}: {error}"))
         }
-        Ok(Ok((status, body))) => Err(format!("{name}: {status}: {}", String::from_utf8_lossy(&body))),
+        Ok(Ok((status, body))) => {
+            Ok(Err(Refused { status, text: format!("{name}: {status}: {}", String::from_utf8_lossy(&body)) }))
+        }
         Ok(Err(error)) => Err(format!("{name}: {error}")),
         Err(_) => Err(format!("{name}: no answer in time")),
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zlock_client::api::{Cluster, Released, SessionOpened, Ticket};
 
-use super::http::{Call, call};
+use super::http::{Call, call, try_call};
 use super::layout::Layout;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -37,7 +37,8 @@ async fn common_leader(layout: &Layout) -> Result<u64, String> {
     leader.ok_or_else(|| "nobody leads".to_owned())
 }
 
-/// Opens a session on the first node, takes a lock on the next, releases it on the one after that.
+/// Opens a session on the first node, takes a lock on the next, releases it on the one after that. Answers what is to be said
+/// of it.
 pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
     let node = |turn: usize| layout.nodes[turn % layout.nodes.len()].http_addr.as_str();
     let began = Instant::now();
@@ -50,18 +51,24 @@ pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
     };
     let opened: SessionOpened = call(&open).await?;
     let session = Some(opened.session.as_str());
-    let acquire = Call { method: "POST", node: node(1), path: "/v1/locks/hello?wait=5s", session, body: "" };
-    let Ticket::Held { ticket, fencing_token, .. } = call(&acquire).await? else {
-        return Err("the lock /hello is held by somebody else".to_owned());
+    // A try: another may hold it, as sessions outlive a restart.
+    let acquire = Call { method: "POST", node: node(1), path: "/v1/locks/hello", session, body: "" };
+    let said = match try_call::<Ticket>(&acquire).await? {
+        Ok(Ticket::Held { ticket, fencing_token, .. }) => {
+            let path = format!("/v1/tickets{ticket}");
+            let _: Released = call(&Call { method: "DELETE", node: node(2), path: &path, session, body: "" }).await?;
+            let took_ms = began.elapsed().as_millis();
+            format!("a lock was taken with fencing token {fencing_token} and released, {took_ms} ms in all")
+        }
+        Ok(Ticket::Waiting { .. }) => return Err("a try for the lock /hello was queued".to_owned()),
+        Err(refused) if refused.status == 409 => {
+            "the lock /hello is held by another session, so no lock was taken: `zlock locks` shows by which".to_owned()
+        }
+        Err(refused) => return Err(refused.text),
     };
-    let path = format!("/v1/tickets{ticket}");
-    let _: Released = call(&Call { method: "DELETE", node: node(2), path: &path, session, body: "" }).await?;
     let path = format!("/v1/sessions/{}", opened.id);
     let _: serde_json::Value = call(&Call { method: "DELETE", node: node(0), path: &path, session, body: "" }).await?;
-    Ok(format!(
-        "a lock was taken with fencing token {fencing_token} and released, {} ms in all",
-        began.elapsed().as_millis()
-    ))
+    Ok(said)
 }
 
 /// The first lock, for a shell.

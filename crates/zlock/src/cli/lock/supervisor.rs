@@ -49,8 +49,7 @@ pub(super) async fn supervise(
     // When the watchdog is killed, what the command has started becomes a child of this process, where it is found.
     let _ = set_child_subreaper(Some(getpid()));
     let spared = descendants(std::process::id(), &[]);
-    // Looked at in this order, it is never too late.
-    let until = now() + held.safe_for();
+    let until = safe_until(now, || held.safe_for()).unwrap_or_else(now);
     let (mut watchdog, socket) = start(held, until, plan, command, shares_group)
         .map_err(|error| Failure::refused(format!("cannot start the watchdog: {error}")))?;
     let watched = watchdog.id().unwrap_or(0);
@@ -181,10 +180,10 @@ impl Supervisor<'_> {
     }
 
     fn tell_deadline(&mut self) {
-        let safe_for = self.held.safe_for();
-        let until = now() + safe_for;
+        let held = self.held;
         // Without an answered heartbeat it stays where it was, but for the time between the two looks at the clock.
-        if until > self.told + Duration::from_millis(5) && !safe_for.is_zero() {
+        let until = safe_until(now, || held.safe_for()).filter(|until| *until > self.told + Duration::from_millis(5));
+        if let Some(until) = until {
             self.told = until;
             self.order(Order::Until(until));
         }
@@ -192,5 +191,32 @@ impl Supervisor<'_> {
 
     fn order(&self, order: Order) {
         send_order(&self.socket, order);
+    }
+}
+
+/// Until when nothing can be lost by expiry, by the clock of the machine; `None` when it may be lost already.
+///
+/// The clock is looked at first: when this process is stopped between the two looks, the answer is too early, and never too
+/// late.
+fn safe_until(clock: impl FnOnce() -> Duration, safe_for: impl FnOnce() -> Duration) -> Option<Duration> {
+    let now = clock();
+    Some(safe_for()).filter(|safe_for| !safe_for.is_zero()).map(|safe_for| now + safe_for)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_stopped_between_two_looks_at_the_clock_promises_no_time_that_there_is_not() {
+        let (deadline, time) = (Duration::from_secs(100), Cell::new(Duration::from_secs(60)));
+        // Each look takes half a minute, in which the process is stopped.
+        let look = |time: &Cell<Duration>| time.replace(time.get() + Duration::from_secs(30));
+        let until = safe_until(|| look(&time), || deadline.saturating_sub(look(&time)));
+        assert_eq!(until, Some(Duration::from_secs(70)));
+        let until = safe_until(|| look(&time), || deadline.saturating_sub(look(&time)));
+        assert_eq!(until, None, "it is past the deadline");
     }
 }

@@ -24,7 +24,7 @@ use crate::caller::{Arrival, Proven, credential};
 use crate::cursors::Cursors;
 use crate::node::Digests;
 use crate::problem::Problem;
-use crate::{long_answers, origin};
+use crate::{fence, long_answers, origin};
 
 /// Browsers give an answer to no page of another place, also not as a picture.
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -209,9 +209,10 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
         return door.finish(problem.into_response());
     }
     let proven = credential(request.headers());
-    // Of one that has a body, the session is heard when that is whole.
+    // Of one that has a body, the session is heard when that is whole. Behind a question about a fence it is another request's.
     if let Ok(Some(credential)) = proven
         && request.body().is_end_stream()
+        && !request.uri().path().starts_with(fence::BEHIND)
     {
         door.replica().touch_soon(credential);
     }

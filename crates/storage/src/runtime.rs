@@ -49,7 +49,7 @@ fn with<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
     })
 }
 
-/// tokio, but for [`Random`] and [`OrderedWatch`].
+/// tokio, but for [`Random`] and `OrderedWatch`.
 pub struct Runtime(TokioRuntime);
 
 impl fmt::Debug for Runtime {

@@ -109,6 +109,9 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
         let uri = format!("/v1/fence?lock=/team/x&token={open}");
         node.call(Method::GET, &uri, page, b"").await.expect_problem(403, "foreign-origin");
     }
+    // Two tokens, one of them from the proxy's client, are none.
+    let twice = [("zlock-lock", "/team/x"), ("zlock-token", &*open), ("zlock-token", "1")];
+    node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "lock-not-held");
     let ask = async |headers: &[(&str, &str)]| {
         let own = [("zlock-lock", "/d/l"), ("zlock-token", &*hidden)];
         node.call(Method::PUT, "/v1/fence/x", &[&own, headers].concat(), b"").await

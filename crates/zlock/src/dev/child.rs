@@ -21,7 +21,7 @@ const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
 const STOP_KEYS: [&str; 2] = ["stop_timeout", "drain_time"];
 
 /// Variables that are about one node, and so are not passed on to all of them.
-const OWN_VARIABLES: [&str; 8] = [
+const OWN_VARIABLES: [&str; 11] = [
     "ZLOCK_CONFIG",
     "ZLOCK_NODE_ID",
     "ZLOCK_CLUSTER_ID",
@@ -29,6 +29,9 @@ const OWN_VARIABLES: [&str; 8] = [
     "ZLOCK_HTTP_LISTEN",
     "ZLOCK_PEER_LISTEN",
     "ZLOCK_ZOOKEEPER_LISTEN",
+    "ZLOCK_HTTP_TLS_LISTEN",
+    "ZLOCK_ZOOKEEPER_TLS_LISTEN",
+    "ZLOCK_ZOOKEEPER_ADDR",
     "ZLOCK_LOG_FILE",
 ];
 

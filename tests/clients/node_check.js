@@ -152,6 +152,11 @@ async function sessions(one) {
     const closed = new Promise((resolve) => other.once('disconnected', resolve));
     other.close();
     await closed;
+    // This client may be on a node that is behind: its watch tells when the node has heard of it.
+    const [gone, onGone] = event();
+    if (await call(one, 'exists', ROOT + '/e', onGone)) {
+        await gone;
+    }
     that((await call(one, 'exists', ROOT + '/e', null)) === null, 'an ephemeral goes with its session');
 }
 

@@ -261,7 +261,14 @@ public class CuratorCheck {
     }
 
     static void attached(String hosts) throws Exception {
-        ZooKeeper zk = new ZooKeeper(hosts, 15000, event -> { });
+        // What is asked before the first connection stands is lost with a connection that fails: one of the nodes may be down.
+        CountDownLatch connected = new CountDownLatch(1);
+        ZooKeeper zk = new ZooKeeper(hosts, 15000, event -> {
+            if (event.getState() == Watcher.Event.KeeperState.SyncConnected) {
+                connected.countDown();
+            }
+        });
+        that(connected.await(30, TimeUnit.SECONDS), "it connects");
         String root = "/attached-" + System.nanoTime();
         zk.create(root, null, ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.EPHEMERAL);
         zk.create(root + "-watched", null, ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use znode::Limits;
+use znode::{Limits, ZXID_BASE_MAX};
 
 use crate::StartError;
 
@@ -28,6 +28,9 @@ pub struct Config {
     pub cluster_id: String,
     /// All members, this node included; the same list on every node.
     pub members: Vec<Member>,
+    /// Where the zxids of a cluster begin that is founded now; the time in milliseconds since 1970, times 1,024, when it is `None`,
+    /// so that they are larger than those of a cluster before it. At most [`znode::ZXID_BASE_MAX`].
+    pub zxid_base: Option<u64>,
     /// Where log, snapshots and node metadata live. Made when missing.
     pub data_dir: PathBuf,
     /// Where peers connect to.
@@ -101,6 +104,7 @@ impl Default for Config {
             node_id: 1,
             cluster_id: "zlock".into(),
             members: Vec::new(),
+            zxid_base: None,
             data_dir: PathBuf::from("data"),
             peer_listen: SocketAddr::from(([127, 0, 0, 1], 7101)),
             heartbeat_ms: 60,
@@ -150,6 +154,9 @@ impl Config {
         if durations.contains(&0) || self.snapshot_log_entries == 0 {
             let names = "heartbeat_ms, peer_timeout_ms, tick_ms, disk_stall_max_ms and snapshot_log_entries";
             return refuse(format!("{names} must not be 0"));
+        }
+        if self.zxid_base.is_some_and(|base| base > ZXID_BASE_MAX) {
+            return refuse(format!("zxid_base must be at most {ZXID_BASE_MAX}"));
         }
         Ok(())
     }

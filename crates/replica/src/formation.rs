@@ -126,8 +126,10 @@ async fn join(node: &Arc<Node>) {
             Verdict::Ask => {}
         }
         if let Some(index) = catch_up.filter(|_| !node.gate.joined()) {
-            let caught_up = node.view.applied_at_least(node.zxid(index), Instant::now() + PAUSE).await;
-            if caught_up && node.view.applied() > Zxid(0) {
+            let _ = node.view.applied_at_least(node.zxid(index), Instant::now() + PAUSE).await;
+            // Zxids may have got their base meanwhile: what is compared must be read in this order.
+            let applied = node.view.applied();
+            if applied >= node.zxid(index) && applied > Zxid(0) {
                 set_joined(node).await;
             }
         }

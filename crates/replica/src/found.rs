@@ -6,6 +6,7 @@ use storage::{NodeMeta, SnapshotStore, TypeConfig, Vote};
 use znode::Zxid;
 
 use crate::StartError;
+use crate::known_cluster::KnownCluster;
 
 /// The ends of everything that it has.
 pub(crate) struct Found {
@@ -22,12 +23,17 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    pub(crate) async fn read<L>(log: &mut L, meta: &NodeMeta, snapshots: &SnapshotStore) -> Result<Found, StartError>
+    pub(crate) async fn read<L>(
+        log: &mut L,
+        meta: &NodeMeta,
+        snapshots: &SnapshotStore,
+        cluster: &KnownCluster,
+    ) -> Result<Found, StartError>
     where
         L: RaftLogStorage<TypeConfig>,
     {
         let unreadable = |error: std::io::Error| StartError::Storage(error.to_string());
-        let zxid = |index: Option<u64>| index.map_or(Zxid(0), |index| Zxid(meta.zxid_base() + index));
+        let zxid = |index: Option<u64>| index.map_or(Zxid(0), |index| cluster.zxid(index));
         let vote = log.get_log_reader().await.read_vote().await.map_err(unreadable)?;
         let committed = log.read_committed().await.map_err(unreadable)?.map(|id| id.index);
         let last_log = log.get_log_state().await.map_err(unreadable)?.last_log_id.map(|id| id.index);

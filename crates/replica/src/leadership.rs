@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-use znode::{Credential, Op, Request, SessionId, State, Term};
+use znode::{ClusterUuid, Credential, Founding, Op, Request, SessionId, State, Term};
 
 use crate::node::Node;
 use crate::planted::{self, Planted};
@@ -70,6 +70,7 @@ enum Duty {
     },
     Reap,
     SetLimits,
+    Found,
 }
 
 /// Sessions that end at a time remove together no more than this part of what one entry may: those that are applied one after
@@ -160,6 +161,10 @@ impl Node {
         if !listening {
             return Vec::new();
         }
+        // Nothing comes before that.
+        if state.cluster().is_none() {
+            return if busy.contains(&Duty::Found) { Vec::new() } else { vec![Duty::Found] };
+        }
         let mut duties = Vec::new();
         let mut room = Room::beside(busy, state);
         while duties.len() < EXPIRIES_AT_ONCE {
@@ -217,6 +222,14 @@ impl Node {
                     if candidates.is_empty() && !unsettled || !self.propose_as_duty(Op::Reap { candidates }).await {
                         break;
                     }
+                }
+            }
+            Duty::Found => {
+                let zxid_base = self.config.zxid_base.unwrap_or_else(|| self.entry_clock.now_ms(0) << 10);
+                let founding = Founding { uuid: ClusterUuid(storage::random_uuid()), zxid_base, group: 0 };
+                if self.propose_as_duty(Op::Found(founding)).await {
+                    let uuid = self.identity.cluster.uuid().unwrap_or(founding.uuid).to_string();
+                    tracing::info!(uuid, zxid_base, "the cluster has its uuid");
                 }
             }
             Duty::SetLimits => {

@@ -45,6 +45,7 @@
 //! following.rs        when a peer last followed this node
 //! formation.rs        founding and joining
 //! found.rs            what a node finds on its disk
+//! known_cluster.rs    the cluster's uuid, zxid base and level, as far as the node knows
 //! disk_watch.rs       a disk that does not answer
 //! housekeeping.rs     free space, snapshots
 //! quota_log.rs        subtrees beyond their quota
@@ -86,6 +87,7 @@ mod formation;
 mod found;
 mod heartbeats;
 mod housekeeping;
+mod known_cluster;
 mod leadership;
 mod network;
 mod node;

@@ -26,12 +26,13 @@ use crate::entry_clock::EntryClock;
 use crate::formation::{self, Gate};
 use crate::found::Found;
 use crate::heartbeats::{self, Heartbeat};
+use crate::known_cluster::KnownCluster;
 use crate::leadership::{self, Sessions};
 use crate::network::Peers;
 use crate::reads::{self, IndexWaiter};
 use crate::seldom::Seldom;
 use crate::simulation::{Machine, world};
-use crate::state_machine::{StateMachine, blocking};
+use crate::state_machine::{Identified, StateMachine, blocking};
 use crate::stop::Stop;
 use crate::transport::{Identity, Listener};
 use crate::view::{View, ViewLimits};
@@ -146,7 +147,9 @@ impl Node {
         L: RaftLogStorage<TypeConfig>,
     {
         let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
-        let identity = Identity::new(&config.cluster_id, config.node_id, &members);
+        let known = Arc::new(KnownCluster::of(&storage.meta));
+        let identity =
+            Identity::new(&config.cluster_id, config.node_id, &members).in_cluster(known, storage.meta.incarnation());
         let stop = Stop::default();
         let peers = Peers::new(&identity, &config.members, config.silence(), &stop);
         // Every node begins with the same state, whatever its own limits are; the leader proposes its own.
@@ -154,16 +157,15 @@ impl Node {
         let unsaved_bytes = Arc::new(AtomicU64::new(0));
         let decoded = Arc::<Decoded>::default();
         let (alive, state_machine_gone) = mpsc::channel(1);
-        let zxid_base = storage.meta.zxid_base();
         let state_machine = StateMachine::new(
             Arc::clone(&view),
             storage.snapshots.clone(),
-            zxid_base,
+            Identified { cluster: Arc::clone(&identity.cluster), meta: storage.meta.clone() },
             Arc::clone(&unsaved_bytes),
             Arc::clone(&decoded),
             alive,
         );
-        let found = Found::read(&mut storage.log, &storage.meta, &storage.snapshots).await?;
+        let found = Found::read(&mut storage.log, &storage.meta, &storage.snapshots, &identity.cluster).await?;
         story::start(&config, &found);
         view.tally.again_up_to(found.last_log);
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
@@ -319,7 +321,7 @@ impl Node {
     }
 
     pub(crate) fn zxid(&self, index: u64) -> Zxid {
-        Zxid(self.meta.zxid_base() + index)
+        self.identity.cluster.zxid(index)
     }
 
     /// Raft's view of itself. A copy: the original blocks Raft while it is looked at.
@@ -367,8 +369,14 @@ impl Node {
         Some((term, followed))
     }
 
+    /// Whether the cluster is founded, as far as this node has applied.
+    pub(crate) fn is_founded(&self) -> bool {
+        let applied = self.view.applied();
+        self.identity.cluster.founding().is_some_and(|founding| applied.0 > founding.zxid_base)
+    }
+
     pub(crate) fn has_recovered(&self) -> bool {
-        self.gate.joined() && self.view.applied() >= self.recover_to
+        self.gate.joined() && self.is_founded() && self.view.applied() >= self.recover_to
     }
 
     /// The reason why the node cannot go on, once there is one.

@@ -159,6 +159,9 @@ impl Node {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
+        if !self.is_founded() {
+            return Try::Again("the cluster is being founded".into());
+        }
         // An entry that no replica could read back would end them all, again and again.
         if !is_readable(&command.0, decode_txn) {
             return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
@@ -320,6 +323,7 @@ pub(crate) mod tests {
         let config = Config {
             node_id: 1,
             cluster_id: "test".into(),
+            zxid_base: Some(0),
             members: vec![Member { id: 1, peer_addr: addr.clone(), http_addr: addr }],
             data_dir: data_dir.path().join("node"),
             free_disk_min_bytes: 0,

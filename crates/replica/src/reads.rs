@@ -19,7 +19,7 @@ use crate::tries::Tries;
 use crate::{Consistency, Error};
 
 /// Who waits for a read index from the leader.
-pub(crate) type IndexWaiter = oneshot::Sender<Result<u64, String>>;
+pub(crate) type IndexWaiter = oneshot::Sender<Result<Zxid, String>>;
 
 /// Questions to the leader under way at once; later readers share the next one.
 const ROUNDS_MAX: usize = 4;
@@ -75,21 +75,24 @@ impl Node {
     async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
         let mut tries = Tries::new(&self.config, deadline);
         loop {
-            let index = match self.heard_leader() {
+            let zxid = match self.heard_leader() {
                 Some(leader) if leader == self.config.node_id => self.read_index_here(deadline).await,
                 Some(_) => self.read_index_there(deadline).await,
                 None => Err("no leader is heard".into()),
             };
-            match index {
-                Ok(index) => return Ok(self.zxid(index)),
+            match zxid {
+                Ok(zxid) => return Ok(zxid),
                 Err(reason) => tries.again(self, reason).await?,
             }
         }
     }
 
-    async fn read_index_here(&self, deadline: Instant) -> Result<u64, String> {
+    async fn read_index_here(&self, deadline: Instant) -> Result<Zxid, String> {
         if planted::is(Planted::ReadsWithoutQuorum) {
-            return Ok(self.view.applied().0);
+            return Ok(self.view.applied());
+        }
+        if !self.is_founded() {
+            return Err("the cluster is being founded".into());
         }
         let began = Instant::now();
         let at = match timeout_at(deadline, self.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
@@ -103,12 +106,12 @@ impl Node {
         // Raft may have taken old answers for answers to what it has sent since. Mostly the right ones are here, too.
         let give_up = deadline.min(Instant::now() + Duration::from_millis(self.config.lease_ms()));
         match timeout_at(give_up, self.peers.followed_again(at.committed_leader_id().term, began)).await {
-            Ok(()) => Ok(at.index()),
+            Ok(()) => Ok(self.zxid(at.index())),
             Err(_) => Err("the leader has no quorum".into()),
         }
     }
 
-    async fn read_index_there(&self, deadline: Instant) -> Result<u64, String> {
+    async fn read_index_there(&self, deadline: Instant) -> Result<Zxid, String> {
         let (waiter, index) = oneshot::channel();
         if self.indexes.try_send(waiter).is_err() {
             return Err("too many reads under way on this node".into());
@@ -125,7 +128,7 @@ impl Node {
             return Answer::NotLeader(self.leader());
         }
         let deadline = Instant::now() + self.silence();
-        self.read_index_here(deadline).await.map_or_else(Answer::Refused, Answer::ReadIndex)
+        self.read_index_here(deadline).await.map_or_else(Answer::Refused, |zxid| Answer::ReadIndex(zxid.0))
     }
 }
 
@@ -152,7 +155,7 @@ pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<IndexWait
 
 async fn round(node: &Node, waiters: Vec<IndexWaiter>) {
     let result = ask_leader(node, Ask::ReadIndex, node.silence()).await.and_then(|answer| match answer {
-        Answer::ReadIndex(index) => Ok(index),
+        Answer::ReadIndex(zxid) => Ok(Zxid(zxid)),
         other => Err(format!("the leader answered something else: {other:?}")),
     });
     for waiter in waiters {

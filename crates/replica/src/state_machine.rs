@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
-use storage::{LogId, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
+use storage::{LogId, NodeMeta, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
 use tokio::sync::mpsc;
-use znode::{Applied, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid};
+use znode::{Applied, DecodeError, Founding, LEVEL, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid};
 
 use crate::background::in_background;
 use crate::decoded::Decoded;
 use crate::forced::{ForcedLog, Suspect};
+use crate::known_cluster::KnownCluster;
 use crate::simulation::world;
 use crate::view::View;
 
@@ -42,7 +43,7 @@ pub(crate) struct Proposed {
 pub(crate) struct StateMachine {
     last_applied: Option<LogId>,
     membership: StoredMembership,
-    zxid_base: u64,
+    identified: Identified,
     view: Arc<View>,
     snapshots: SnapshotStore,
     /// Bytes of entries applied since the last snapshot was begun or installed.
@@ -53,6 +54,25 @@ pub(crate) struct StateMachine {
     forced: ForcedLog,
     /// Held as long as the state machine lives.
     _alive: mpsc::Sender<()>,
+}
+
+/// Which cluster this node's data is of, in memory and on disk.
+pub(crate) struct Identified {
+    pub(crate) cluster: Arc<KnownCluster>,
+    pub(crate) meta: NodeMeta,
+}
+
+impl Identified {
+    /// Before this is applied.
+    async fn join(&self, founding: Founding) -> io::Result<()> {
+        let (cluster, meta) = (Arc::clone(&self.cluster), self.meta.clone());
+        blocking(move || cluster.join(&meta, founding)).await
+    }
+
+    /// After this was applied.
+    fn learn(&self, state: &State) {
+        state.cluster().into_iter().for_each(|cluster| self.cluster.learn(cluster));
+    }
 }
 
 /// An entry that is committed and read, and not applied yet.
@@ -72,7 +92,7 @@ impl StateMachine {
     pub(crate) fn new(
         view: Arc<View>,
         snapshots: SnapshotStore,
-        zxid_base: u64,
+        identified: Identified,
         unsaved_bytes: Arc<AtomicU64>,
         decoded: Arc<Decoded>,
         alive: mpsc::Sender<()>,
@@ -80,7 +100,7 @@ impl StateMachine {
         StateMachine {
             last_applied: None,
             membership: StoredMembership::default(),
-            zxid_base,
+            identified,
             view,
             snapshots,
             unsaved_bytes,
@@ -109,7 +129,13 @@ impl StateMachine {
                     let txn = self.decoded.take(id.index, &command.0).map_err(|error| {
                         io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
                     })?;
-                    What::Txn(txn)
+                    match txn.request.op {
+                        // What follows may mean something else to those who know the level.
+                        Op::SetLevel { level } if level > LEVEL => {
+                            return Err(io::Error::new(io::ErrorKind::InvalidData, DecodeError::Level(level)));
+                        }
+                        _ => What::Txn(txn),
+                    }
                 }
                 EntryPayload::Membership(membership) => What::Membership(StoredMembership::new(Some(id), membership)),
                 EntryPayload::Blank => What::Nothing,
@@ -118,6 +144,25 @@ impl StateMachine {
         }
         self.unsaved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok((batch, more))
+    }
+
+    /// Whether a batch says something of the cluster itself. A founding is durable before anything of it is applied.
+    async fn prepare(&self, batch: &VecDeque<Committed>) -> io::Result<bool> {
+        let (mut of_cluster, mut founded) = (false, false);
+        for committed in batch {
+            let What::Txn(txn) = &committed.what else { continue };
+            match txn.request.op {
+                Op::Found(founding) => {
+                    if !std::mem::replace(&mut founded, true) && self.view.state().cluster().is_none() {
+                        self.identified.join(founding).await?;
+                    }
+                    of_cluster = true;
+                }
+                Op::SetLevel { .. } | Op::NoteRemoved { .. } => of_cluster = true,
+                _ => {}
+            }
+        }
+        Ok(of_cluster)
     }
 
     /// Applies the first entries of a batch: all of them, or up to one behind which the state is wanted by itself, or which
@@ -129,7 +174,8 @@ impl StateMachine {
             let mut events = Vec::new();
             while let Some(Committed { id, what, responder }) = batch.pop_front() {
                 let term = Term(id.committed_leader_id().term);
-                let at = LogPosition { term, zxid: Zxid(self.zxid_base + id.index) };
+                let request = if let What::Txn(txn) = &what { Some(&txn.request) } else { None };
+                let at = LogPosition { term, zxid: state.zxid_of(id.index, request) };
                 self.last_applied = Some(id);
                 let (applied, wanted) = match what {
                     What::Txn(txn) => {
@@ -198,8 +244,12 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         while more {
             let mut batch;
             (batch, more) = self.read_batch(&mut entries).await?;
+            let of_cluster = self.prepare(&batch).await?;
             while !batch.is_empty() {
                 self.apply_first(&mut batch);
+                if of_cluster {
+                    self.identified.learn(&self.view.state());
+                }
                 if !batch.is_empty() {
                     // Much was done, and much may follow: heartbeats and the log have their turn in between.
                     tokio::task::yield_now().await;
@@ -220,6 +270,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Snapshot) -> io::Result<()> {
         let state = blocking(move || StateMachine::read(&snapshot)).await?;
+        if let Some(cluster) = state.cluster() {
+            self.identified.join(*cluster.founding()).await?;
+            self.identified.learn(&state);
+        }
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.unsaved_bytes.store(0, Ordering::Relaxed);
@@ -305,12 +359,13 @@ mod tests {
 
     fn machine() -> (StateMachine, SnapshotStore) {
         let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };
-        let snapshots = MemoryDisk::default().open(identity).unwrap().snapshots;
+        let storage::memory::MemoryParts { snapshots, meta, .. } = MemoryDisk::default().open(identity).unwrap();
+        let identified = Identified { cluster: Arc::default(), meta };
         let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 1 };
         let state = State::new(Limits { ops_max: 4_096, ..Limits::default() });
         let view = Arc::new(View::new(state, limits));
         let (alive, _gone) = mpsc::channel(1);
-        (StateMachine::new(view, snapshots.clone(), 0, Arc::default(), Arc::default(), alive), snapshots)
+        (StateMachine::new(view, snapshots.clone(), identified, Arc::default(), Arc::default(), alive), snapshots)
     }
 
     #[test]

@@ -346,6 +346,27 @@ async fn a_frame_that_is_begun_and_not_completed_ends_its_connection() {
     ensemble.stop_all().await;
 }
 
+/// "Refused": "no member".
+const REFUSED_AS_NO_MEMBER: (u32, u32) = (1, 0);
+
+/// Of two clusters with the same name and the same ids.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_another_cluster_of_the_same_name_is_turned_away_before_any_frame_of_raft() {
+    let scene = Scene::new().await;
+    let uuid = Some(scene.ensemble.node(0).state().cluster().unwrap().founding().uuid.0);
+    let other = Some([9; 16]);
+    for lane in [APPEND, CONTROL, SNAPSHOT, FORWARD] {
+        let hello = |uuid| Hello { uuid, ..Hello::of(2, 1, lane) };
+        let refusals = Stranger::hasty(scene.ensemble.addr(0), &hello(other)).await.records().await;
+        assert_eq!(refusals, [codec::encode(&(1u32, 3u32))], "lane {lane}");
+        for welcome in [uuid, None] {
+            let mut member = Stranger::hasty(scene.ensemble.addr(0), &hello(welcome)).await;
+            assert_eq!(member.record().await.unwrap()[1], 0, "lane {lane}");
+        }
+    }
+    scene.goes_on().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
     let mut ensemble = Ensemble::new(3, |config| config.cluster_id = "a-secret-name".into());
@@ -353,7 +374,6 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
     let own = Hello { cluster: "a-secret-name".into(), ..Hello::of(2, 1, CONTROL) };
     let hellos = [
         Hello { cluster: "guess".into(), ..own.clone() },
-        Hello { version: 9, ..own.clone() },
         Hello { from: 9, ..own.clone() },
         Hello { from: 1, ..own.clone() },
         Hello { to: 3, ..own.clone() },
@@ -361,9 +381,12 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
     for hello in hellos {
         let mut stranger = Stranger::hasty(ensemble.addr(0), &hello).await;
         let refusals = stranger.records().await;
-        let told: Vec<(u32, String)> = refusals.iter().map(|refusal| codec::decode(refusal).unwrap()).collect();
-        let expected = "this is not a hello of a member; the log of the node that was called says why";
-        assert_eq!(told, [(1, expected.to_owned())], "{hello:?}");
+        assert_eq!(refusals, [codec::encode(&REFUSED_AS_NO_MEMBER)], "{hello:?}");
+    }
+    // One that knows them hears with which versions or levels it would be welcome, and of no uuid.
+    for (hello, kind) in [(Hello { version: 9, ..own.clone() }, 1u32), (Hello { level: 9, ..own.clone() }, 2)] {
+        let refusals = Stranger::hasty(ensemble.addr(0), &hello).await.records().await;
+        assert_eq!(refusals, [codec::encode(&(1u32, kind, (1u16, 1u16)))], "{hello:?}");
     }
     // A hello is short. What is longer is none, and nothing of it is waited for.
     let mut stranger = Stranger::silent(ensemble.addr(0)).await;

@@ -14,6 +14,7 @@ pub const FAILPOINTS: &[&str] = &[
     "meta.create",
     "meta.created",
     "meta.log-begun",
+    "meta.founding",
     "meta.joined",
     "meta.log-bytes",
     "meta.rejoining",

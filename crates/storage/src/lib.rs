@@ -64,7 +64,7 @@ pub use node_meta::{FORMAT, Identity, NodeMeta};
 #[cfg(feature = "planted")]
 pub use planted::plant_ack_before_fsync;
 pub use responder::Responder;
-pub use runtime::{Random, Runtime, seed_random};
+pub use runtime::{Random, Runtime, random_uuid, seed_random};
 pub use snapshot::{Records, Snapshot};
 pub use snapshot_receiver::SnapshotReceiver;
 pub use snapshot_store::SnapshotStore;

@@ -26,13 +26,16 @@ pub struct Identity {
     pub node_id: u64,
 }
 
+/// Which cluster was founded: its uuid, zxid base and group.
+type FoundingRecord = ([u8; 16], u64, u32);
+
 /// The record `node`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct NodeRecord {
     format: u32,
     cluster_id: String,
     node_id: u64,
-    zxid_base: u64,
+    founding: Option<FoundingRecord>,
     /// Drawn when the directory was new: it tells its log from one of a directory that this node had before.
     incarnation: u64,
     log_begun: bool,
@@ -64,7 +67,7 @@ impl NodeMeta {
             format: FORMAT,
             cluster_id,
             node_id,
-            zxid_base: 0,
+            founding: None,
             incarnation,
             log_begun: false,
             joined: false,
@@ -99,9 +102,20 @@ impl NodeMeta {
         &self.identity
     }
 
-    /// What is added to a log index to make it a zxid: 0, until a restore from a backup starts a log anew.
-    pub fn zxid_base(&self) -> u64 {
-        self.record().zxid_base
+    /// Uuid, zxid base and group of the cluster, once [`NodeMeta::set_founding`] was called in this or an earlier run.
+    pub fn founding(&self) -> Option<([u8; 16], u64, u32)> {
+        self.record().founding
+    }
+
+    /// Remembers for good which cluster this is. Durable on return. Blocking.
+    ///
+    /// # Errors
+    /// Any disk error, now or earlier; the node must stop.
+    pub fn set_founding(&self, founding: ([u8; 16], u64, u32)) -> io::Result<()> {
+        if self.founding() == Some(founding) {
+            return Ok(());
+        }
+        self.change("noting the cluster's uuid", "meta.founding", |record| record.founding = Some(founding))
     }
 
     /// True when this directory never took part in the cluster before it was opened: no vote, no entry, no snapshot,
@@ -167,7 +181,8 @@ impl NodeMeta {
         self.change("noting the end of the Raft log", "meta.log-bytes", |record| record.log_bytes = bytes)
     }
 
-    pub(crate) fn incarnation(&self) -> u64 {
+    /// Drawn when the directory was made: a node that comes back with another one has lost its data.
+    pub fn incarnation(&self) -> u64 {
         self.record().incarnation
     }
 

@@ -42,6 +42,15 @@ impl TryRng for Random {
     }
 }
 
+/// A UUID of version 4, drawn from [`Random`].
+pub fn random_uuid() -> [u8; 16] {
+    let mut uuid = [0; 16];
+    with(|random| random.fill_bytes(&mut uuid));
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
 fn with<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
     SEEDED.with_borrow_mut(|seeded| match seeded {
         Some(seeded) => draw(seeded),

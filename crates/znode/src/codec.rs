@@ -13,7 +13,7 @@ use bincode::error::EncodeError;
 use bincode::{Decode, Encode};
 use siphasher::sip::SipHasher13;
 
-use crate::{Attempt, LockGuard, Op, Request, Txn};
+use crate::{Attempt, LEVEL, LockGuard, Op, Request, Txn};
 
 /// The longest transaction or record, in bytes: what a decoder may be made to allocate.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -28,6 +28,9 @@ pub enum DecodeError {
     /// Written by a newer zlock.
     #[error("version {0} is not known to this version of zlock")]
     Version(u8),
+    /// Of a cluster that was raised to a level that this zlock does not know.
+    #[error("the cluster is at level {0} of the format, and this version of zlock knows 1 to {LEVEL}: run a newer one")]
+    Level(u16),
     /// Too short, too long or not what it should be.
     #[error("damaged: {0}")]
     Damaged(String),

@@ -38,7 +38,7 @@ macro_rules! number {
 }
 
 number! {
-    /// A transaction id: the index of the Raft log entry that applied it, plus the cluster's `zxid_base`.
+    /// A transaction id: the index of the Raft log entry that applied it, plus the `zxid_base` of the cluster's founding.
     ///
     /// ZooKeeper packs an epoch and a counter because Zab restarts its counter in every epoch. A Raft log index
     /// never restarts, so the index alone is unique and increasing. Zero means "never". Stays below 2^53, so that a
@@ -78,19 +78,24 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 
 impl fmt::Display for RequestKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Every acquire writes it on every node: one text, not a format for each byte.
-        let mut text = [b'-'; 36];
-        let mut at = 0;
-        for (i, byte) in self.0.iter().enumerate() {
-            if matches!(i, 4 | 6 | 8 | 10) {
-                at += 1;
-            }
-            text[at] = HEX[usize::from(byte >> 4)];
-            text[at + 1] = HEX[usize::from(byte & 0xf)];
-            at += 2;
-        }
-        f.write_str(std::str::from_utf8(&text).expect("it is made of digits and dashes"))
+        write_uuid(&self.0, f)
     }
+}
+
+/// A UUID with dashes, in lower case.
+pub(crate) fn write_uuid(uuid: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    // Every acquire writes one on every node: one text, not a format for each byte.
+    let mut text = [b'-'; 36];
+    let mut at = 0;
+    for (i, byte) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            at += 1;
+        }
+        text[at] = HEX[usize::from(byte >> 4)];
+        text[at + 1] = HEX[usize::from(byte & 0xf)];
+        at += 2;
+    }
+    f.write_str(std::str::from_utf8(&text).expect("it is made of digits and dashes"))
 }
 
 impl fmt::Debug for RequestKey {

@@ -15,7 +15,7 @@
 //! closed_lock.rs  priorities, a bounded queue, hand-over               subtree.rs   what is below each znode
 //! keyless.rs    acquires that nothing tells apart                      release_held.rs  giving back by the lock's name
 //! client_info.rs  who a client is, for people                          acls.rs      each ACL once
-//! ensure.rs     creates that see to a session's znode
+//! ensure.rs     creates that see to a session's znode                  cluster.rs   founding, level, removed members
 //! cost.rs       what one entry may do                                  weight.rs    what the state may weigh
 //! snapshot.rs   the state as records                                   invariants.rs  what must always be true
 //! system_paths.rs  /zookeeper, which is not the clients'               permissions.rs  which ACL counts, and for whom
@@ -29,6 +29,7 @@ mod applied;
 mod changes;
 mod client_info;
 mod closed_lock;
+mod cluster;
 mod codec;
 mod cost;
 mod ensure;
@@ -60,6 +61,7 @@ mod znode;
 pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WRITE, fixed_acl, permits, user};
 pub use applied::{Applied, Event, EventKind, Recorded, Reply};
 pub use client_info::{Actor, ClientInfo};
+pub use cluster::{Cluster, ClusterUuid, Founding, ZXID_BASE_MAX};
 pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
 pub use error::{Error, Refusal};
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};

@@ -53,6 +53,9 @@ impl Op {
             Op::SetLock { .. } => ("set-lock", Client, 1),
             Op::Reap { .. } => ("reap", Leader, 1),
             Op::SetLimits(_) => ("set-limits", Leader, 1),
+            Op::Found(_) => ("found", Leader, 1),
+            Op::SetLevel { .. } => ("set-level", Leader, 1),
+            Op::NoteRemoved { .. } => ("note-removed", Leader, 1),
         };
         OpRow { name, asker, level }
     }
@@ -78,6 +81,7 @@ impl Op {
             Op::Reap { candidates } => candidates.len() * REQUEST_BYTES,
             Op::ExpireSessions { sessions, .. } => sessions.len() * size_of::<SessionId>(),
             Op::CloseSession { .. } | Op::AttachSession { .. } | Op::SetLimits(_) => 0,
+            Op::Found(_) | Op::SetLevel { .. } | Op::NoteRemoved { .. } => 0,
         }
     }
 }

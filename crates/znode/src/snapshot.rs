@@ -1,12 +1,13 @@
 //! The state as a row of records, and back. The same state gives the same bytes on every replica.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 use imbl::OrdMap;
 
+use crate::cluster::Cluster;
 use crate::codec::{DecodeError, decode, encode};
 use crate::lock::past::History;
 use crate::lock::queue::{Position, Queue, Upgrade};
@@ -17,8 +18,8 @@ use crate::state::State;
 use crate::tree::shared_acl;
 use crate::znode::{Contender, Family, Kind, Znode};
 use crate::{
-    Acl, ClientInfo, FencingToken, Limits, LockSettings, Policy, RequestKey, SecretHash, SessionId, Term, Usage, ZPath,
-    Zxid, weight,
+    Acl, ClientInfo, FencingToken, Founding, LEVEL, Limits, LockSettings, Policy, RequestKey, SecretHash, SessionId,
+    Term, Usage, ZPath, ZXID_BASE_MAX, Zxid, weight,
 };
 
 /// One record. Sessions come before what they own, parents before children, znodes before what is kept beside them. The order of
@@ -30,6 +31,12 @@ enum Record {
         last_term: Term,
         time_ms: u64,
         limits: Limits,
+    },
+    /// None before it is founded.
+    Cluster {
+        founding: Founding,
+        level: u16,
+        removed: BTreeMap<u64, Zxid>,
     },
     Session {
         id: SessionId,
@@ -122,6 +129,11 @@ impl State {
             time_ms: self.time_ms,
             limits: (*self.limits).clone(),
         };
+        let cluster = self.cluster.as_deref().map(|cluster| Record::Cluster {
+            founding: cluster.founding,
+            level: cluster.level,
+            removed: cluster.removed().collect(),
+        });
         let ending = self.ending.clone();
         let sessions = self.sessions.clone().into_iter();
         let sessions = sessions.flat_map(move |(id, session)| session_records(&session, ending.contains(&id)));
@@ -138,7 +150,7 @@ impl State {
         let histories = histories.map(|(lock, history)| Record::History { lock, history: (*history).clone() });
         let ended = self.past.sessions.clone().into_iter().map(|(_, session)| Record::EndedSession((*session).clone()));
         let beside = multis.chain(unsettled).chain(revocations).chain(histories).chain(ended);
-        let mut all = std::iter::once(head).chain(sessions).chain(znodes).chain(beside).fuse();
+        let mut all = std::iter::once(head).chain(cluster).chain(sessions).chain(znodes).chain(beside).fuse();
         let (mut records, mut ended) = (0, false);
         std::iter::from_fn(move || {
             let record = all.next();
@@ -235,6 +247,7 @@ impl StateBuilder {
         let state = self.state.as_mut().ok_or_else(|| damaged("no head"))?;
         match record {
             Record::Head { .. } => unreachable!("the head was handled above"),
+            Record::Cluster { founding, level, removed } => push_cluster(state, founding, level, removed)?,
             Record::Session { .. } => push_session(state, record)?,
             Record::Request { session, key, answered } => {
                 let session = state.sessions.get_mut(&session).ok_or_else(|| damaged("a request of no session"))?;
@@ -270,6 +283,23 @@ impl StateBuilder {
         }
         state.find_quotas();
         Ok(state)
+    }
+}
+
+fn push_cluster(
+    state: &mut State,
+    founding: Founding,
+    level: u16,
+    removed: BTreeMap<u64, Zxid>,
+) -> Result<(), DecodeError> {
+    if level > LEVEL {
+        return Err(DecodeError::Level(level));
+    }
+    let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid.0 > founding.zxid_base && level > 0;
+    let removed = removed.into_iter().collect();
+    match state.cluster.replace(Arc::new(Cluster { founding, level, removed })) {
+        None if good => Ok(()),
+        _ => Err(damaged("a cluster that cannot be")),
     }
 }
 

@@ -8,6 +8,7 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::acls::Acls;
 pub(crate) use crate::changes::Changes;
+use crate::cluster::Cluster;
 use crate::lock::naming::Namings;
 use crate::lock::past::{Past, end_of};
 use crate::lock::revoke::Revocations;
@@ -24,6 +25,7 @@ use crate::{
 /// Everything that is replicated. A clone is O(1) and does not change when the original does.
 #[derive(Clone, Debug)]
 pub struct State {
+    pub(crate) cluster: Option<Arc<Cluster>>,
     pub(crate) last_zxid: Zxid,
     pub(crate) last_term: Term,
     pub(crate) time_ms: u64,
@@ -93,6 +95,7 @@ impl State {
     /// Without even a root: what a snapshot is read into.
     pub(crate) fn empty(limits: Limits) -> State {
         State {
+            cluster: None,
             last_zxid: Zxid(0),
             last_term: Term(0),
             time_ms: 0,
@@ -259,6 +262,7 @@ impl State {
     }
 
     fn advance(&mut self, at: LogPosition) {
+        assert!(at.zxid.0 < 1 << 53, "zxid {} is beyond what a JSON number holds exactly", at.zxid);
         assert!(at.zxid > self.last_zxid, "entries apply once and in order: {} after {}", at.zxid, self.last_zxid);
         self.last_zxid = at.zxid;
         self.last_term = at.term;
@@ -400,7 +404,10 @@ impl State {
             Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, changes),
             Op::SetLock { lock, settings } => self.set_lock(&lock, settings, changes),
             Op::Reap { candidates } => Ok(self.reap(&candidates, changes)),
-            // Only a leader proposes this; the doors have no way to.
+            // Only a leader proposes what is below; the doors have no way to.
+            Op::Found(founding) => self.found(founding),
+            Op::SetLevel { level } => self.set_level(level),
+            Op::NoteRemoved { node_id } => self.note_removed(node_id, changes.zxid),
             Op::SetLimits(limits) => {
                 self.limits = Arc::new(limits);
                 Ok(Reply::Done)

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use bincode::{Decode, Encode};
 
 use crate::{
-    Acl, Attempt, ClientInfo, FencingToken, Identity, Limits, LockSettings, RequestKey, SessionId, Term, ZPath, Zxid,
+    Acl, Attempt, ClientInfo, FencingToken, Founding, Identity, Limits, LockSettings, RequestKey, SessionId, Term,
+    ZPath, Zxid,
 };
 
 /// One transaction: all of it happens, or none.
@@ -135,6 +136,14 @@ pub enum Op {
         /// The term that the leader speaks for.
         term: Term,
     },
+    /// The credential's session goes on over another connection: writes of the former one are refused from here on.
+    AttachSession {
+        /// The new connection: a number that no other connection of the session has had. Not 0, which is the one that
+        /// opened the session.
+        connection: u64,
+        /// The wish; the reply has what was agreed.
+        timeout_ms: u32,
+    },
     /// Creates, deletes, sets or checks one znode.
     Znode(ZnodeOp),
     /// Several of them; all or nothing, one zxid.
@@ -150,10 +159,23 @@ pub enum Op {
     },
     /// Enqueues for a lock, or holds it once more.
     Acquire(Acquire),
+    /// Enqueues for several locks at once.
+    AcquireAll(AcquireAll),
+    /// Enqueues the writer that a reader becomes.
+    Upgrade(Upgrade),
     /// Gives one hold of a ticket back; the last one deletes the lock node, held or waiting.
     Release {
         /// The lock node.
         ticket: ZPath,
+    },
+    /// As [`Op::Release`], of the one ticket with which the session holds a lock.
+    ReleaseHeld(ReleaseHeld),
+    /// Gives a ticket of a closed lock back, with all its holds, and the lock to a waiter.
+    HandOver {
+        /// The lock node that holds.
+        ticket: ZPath,
+        /// The lock node that waits.
+        to: ZPath,
     },
     /// Ends one attempt: the wait is over or the client hung up.
     Withdraw {
@@ -164,6 +186,20 @@ pub enum Op {
         /// Leave it alone if it is held by now (the client is still there to be told).
         if_waiting: bool,
     },
+    /// Asks a ticket, or all who hold a lock, to give up.
+    Revoke {
+        /// The lock node, or the lock.
+        path: ZPath,
+        /// Take the ticket away after so many milliseconds; 0 is at once, `None` never.
+        deadline_ms: Option<u32>,
+    },
+    /// Sets what a lock is. In use it can only be given another `waiters_max`.
+    SetLock {
+        /// The lock directory; made, persistent, with its parents as containers, when missing.
+        lock: ZPath,
+        /// All of its settings.
+        settings: LockSettings,
+    },
     /// The leader found znodes to collect: empty containers, TTL znodes out of time, lock nodes whose delay is over.
     /// Each is checked again at apply; what no longer qualifies is passed over.
     Reap {
@@ -172,41 +208,19 @@ pub enum Op {
     },
     /// A new leader brings its configured limits.
     SetLimits(Limits),
-    /// Asks a ticket, or all who hold a lock, to give up.
-    Revoke {
-        /// The lock node, or the lock.
-        path: ZPath,
-        /// Take the ticket away after so many milliseconds; 0 is at once, `None` never.
-        deadline_ms: Option<u32>,
+    /// Founds the cluster: the first entry of its first leader.
+    Found(Founding),
+    /// The members write another level of the format from here on, and this one is above the one before. A program that does not
+    /// know it stops here.
+    SetLevel {
+        /// The new one.
+        level: u16,
     },
-    /// Enqueues the writer that a reader becomes.
-    Upgrade(Upgrade),
-    /// The credential's session goes on over another connection: writes of the former one are refused from here on.
-    AttachSession {
-        /// The new connection: a number that no other connection of the session has had. Not 0, which is the one that
-        /// opened the session.
-        connection: u64,
-        /// The wish; the reply has what was agreed.
-        timeout_ms: u32,
+    /// A node is no member any more, and never again under this id.
+    NoteRemoved {
+        /// Its id.
+        node_id: u64,
     },
-    /// Enqueues for several locks at once.
-    AcquireAll(AcquireAll),
-    /// Sets what a lock is. In use it can only be given another `waiters_max`.
-    SetLock {
-        /// The lock directory; made, persistent, with its parents as containers, when missing.
-        lock: ZPath,
-        /// All of its settings.
-        settings: LockSettings,
-    },
-    /// Gives a ticket of a closed lock back, with all its holds, and the lock to a waiter.
-    HandOver {
-        /// The lock node that holds.
-        ticket: ZPath,
-        /// The lock node that waits.
-        to: ZPath,
-    },
-    /// As [`Op::Release`], of the one ticket with which the session holds a lock.
-    ReleaseHeld(ReleaseHeld),
 }
 
 /// An operation that may stand in a multi.

@@ -301,7 +301,14 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         Some(Op::Release { .. }) => vec![(Op::Withdraw { ticket, attempt: Attempt(1), if_waiting: false }, SESSION)],
         Some(Op::Withdraw { .. }) => vec![(Op::Reap { candidates: Vec::new() }, ANY)],
         Some(Op::Reap { .. }) => vec![(Op::SetLimits(Limits::default()), ANY)],
-        Some(Op::SetLimits(_)) => revoke_rows(ticket),
+        Some(Op::SetLimits(_)) => {
+            let founding = znode::Founding { uuid: znode::ClusterUuid([7; 16]), zxid_base: 0, group: 0 };
+            vec![(Op::Found(founding), ANY)]
+        }
+        // Of a cluster that is not founded; who asks is the door's question.
+        Some(Op::Found(_)) => vec![(Op::SetLevel { level: 2 }, MALFORMED)],
+        Some(Op::SetLevel { .. }) => vec![(Op::NoteRemoved { node_id: 1 }, MALFORMED)],
+        Some(Op::NoteRemoved { .. }) => revoke_rows(ticket),
         Some(Op::Revoke { .. }) => {
             // The owner may not enter any queue here: a ledger is no way around that.
             let own = if mode == LockMode::Read { NO } else { Err(Error::BadArguments) };

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use history::History;
 use model::{Model, Stay, number, zpath};
 use znode::lock::{self, LockStatus, QueueEntry};
-use znode::{Error, FencingToken, Limits, Op, Refusal, Reply, Request, SessionId, State, StateBuilder, ZPath};
+use znode::{Cluster, Error, FencingToken, Limits, Op, Refusal, Reply, Request, SessionId, State, StateBuilder, ZPath};
 
 const SEEDS: u64 = 600;
 const STEPS: usize = 80;
@@ -239,6 +239,8 @@ fn lingering(state: &State) -> Vec<QueueEntry> {
 fn same(state: &State, model: &Model, what: &str) {
     assert_eq!(state.znode_count(), model.nodes.len(), "{what}");
     assert_eq!(state.data_bytes(), model.data_bytes(), "{what}");
+    assert_eq!(state.cluster().map(Cluster::founding), model.founding.as_ref(), "{what}");
+    assert!(state.cluster().into_iter().flat_map(Cluster::removed).eq(model.removed.clone()), "{what}");
     assert_eq!((state.time_ms(), state.last_zxid()), (model.time_ms, model.last_zxid), "{what}");
     for (path, expected) in &model.nodes {
         let zpath = zpath(path);

@@ -8,14 +8,11 @@ use tokio::time::timeout;
 
 use super::callers::Place;
 use super::frame::{Framed, Terms, malformed};
-use super::messages::{Hello, Lane, PROTOCOL_VERSION, Welcome};
+use super::messages::{Accepted, Hello, Lane, Refusal, VERSIONS, Welcome};
 use super::rules::{Horizon, Rules};
 use super::stream::Stream;
+use crate::known_cluster::KnownCluster;
 use crate::reach::Reach;
-
-/// All that a caller hears who is turned away. Why is in the log of the node that was called: a stranger need not learn the
-/// cluster's name or members here.
-const TURNED_AWAY: &str = "this is not a hello of a member; the log of the node that was called says why";
 
 /// Who this node is among its peers. The same for all its connections.
 #[derive(Clone, Debug)]
@@ -28,42 +25,112 @@ pub(crate) struct Identity {
     pub(crate) members: Arc<[u64]>,
     /// How far this node has come.
     pub(crate) horizon: Arc<Horizon>,
+    /// What it knows of its cluster.
+    pub(crate) cluster: Arc<KnownCluster>,
+    /// Of its data directory.
+    incarnation: u64,
 }
 
 impl Identity {
     pub(crate) fn new(cluster_id: &str, node_id: u64, members: &[u64]) -> Identity {
-        Identity { cluster_id: cluster_id.into(), node_id, members: members.into(), horizon: Arc::default() }
+        let (horizon, cluster) = (Arc::default(), Arc::default());
+        Identity { cluster_id: cluster_id.into(), node_id, members: members.into(), horizon, cluster, incarnation: 0 }
     }
 
-    /// Why a caller is turned away, for this node's log; `None` when it is welcome.
-    pub(crate) fn refusal(&self, hello: &Hello) -> Option<String> {
-        if hello.version != PROTOCOL_VERSION {
-            return Some(format!(
-                "node {} speaks peer protocol {PROTOCOL_VERSION} and the caller, node {}, speaks {}: run the same release on both",
-                self.node_id, hello.from, hello.version
-            ));
-        }
-        if hello.cluster_id != *self.cluster_id {
-            return Some(format!(
-                "this is node {} of cluster `{}`, not of cluster `{}`: check cluster_id and the peer addresses of the caller, \
-                 node {}",
-                self.node_id, self.cluster_id, hello.cluster_id, hello.from
-            ));
-        }
-        if hello.to != self.node_id {
-            return Some(format!(
-                "this is node {}, not node {}: check the peer addresses in the configuration of the caller, node {}",
-                self.node_id, hello.to, hello.from
-            ));
-        }
-        if hello.from == self.node_id || !self.members.contains(&hello.from) {
-            return Some(format!(
-                "the caller, node {}, is no peer of node {}: the members that it is configured with are {:?}",
-                hello.from, self.node_id, self.members
-            ));
-        }
-        None
+    pub(crate) fn in_cluster(self, cluster: Arc<KnownCluster>, incarnation: u64) -> Identity {
+        Identity { cluster, incarnation, ..self }
     }
+
+    fn hello(&self, to: u64, lane: Lane) -> Hello {
+        Hello {
+            versions: VERSIONS,
+            levels: self.cluster.levels(),
+            cluster_id: self.cluster_id.to_string(),
+            group: self.cluster.group(),
+            uuid: self.cluster.uuid(),
+            incarnation: self.incarnation,
+            from: self.node_id,
+            to,
+            lane,
+            more: Vec::new(),
+        }
+    }
+
+    fn accepted(&self, hello: &Hello) -> Accepted {
+        Accepted {
+            version: hello.versions.1.min(VERSIONS.1),
+            levels: self.cluster.levels(),
+            uuid: self.cluster.uuid(),
+            incarnation: self.incarnation,
+            more: Vec::new(),
+        }
+    }
+
+    /// Why a caller is turned away, for the caller and for this node's log; `None` when it is welcome.
+    pub(crate) fn refusal(&self, hello: &Hello) -> Option<(Refusal, String)> {
+        let (own, from) = (self.node_id, hello.from);
+        let no_member = if hello.cluster_id != *self.cluster_id {
+            Some(format!(
+                "this is node {own} of cluster `{}`, not of cluster `{}`: check cluster_id and the peer addresses of the caller, \
+                 node {from}",
+                self.cluster_id, hello.cluster_id
+            ))
+        } else if hello.to != own {
+            Some(format!(
+                "this is node {own}, not node {}: check the peer addresses in the configuration of the caller, node {from}",
+                hello.to
+            ))
+        } else if from == own || !self.members.contains(&from) {
+            Some(format!(
+                "the caller, node {from}, is no peer of node {own}: the members that it is configured with are {:?}",
+                self.members
+            ))
+        } else {
+            None
+        };
+        if let Some(why) = no_member {
+            return Some((Refusal::NoMember, why));
+        }
+        self.disagreement(hello).map(|refusal| {
+            let Hello { versions, levels, .. } = hello;
+            let why =
+                format!("node {from} was turned away, with versions {versions:?} and levels {levels:?}: {refusal}");
+            (refusal, why)
+        })
+    }
+
+    /// Where a member and this node cannot go on together.
+    fn disagreement(&self, hello: &Hello) -> Option<Refusal> {
+        if let Some(zxid) = self.cluster.removed_at(hello.from) {
+            return Some(Refusal::Removed { zxid: zxid.0 });
+        }
+        if !overlap(hello.versions, VERSIONS) {
+            return Some(Refusal::NoCommonVersion { versions: VERSIONS });
+        }
+        let levels = self.cluster.levels();
+        if !overlap(hello.levels, levels) {
+            return Some(Refusal::NoCommonLevel { levels });
+        }
+        let other = !self.cluster.may_be(hello.uuid) || hello.group != self.cluster.group();
+        other.then_some(Refusal::OtherCluster)
+    }
+
+    /// Whether this node goes on with a peer that let it in.
+    fn agrees(&self, accepted: &Accepted) -> Result<(), Refusal> {
+        let Accepted { version, levels, uuid, .. } = accepted;
+        if !overlap((*version, *version), VERSIONS) {
+            return Err(Refusal::NoCommonVersion { versions: (*version, *version) });
+        }
+        if !overlap(*levels, self.cluster.levels()) {
+            return Err(Refusal::NoCommonLevel { levels: *levels });
+        }
+        if self.cluster.may_be(*uuid) { Ok(()) } else { Err(Refusal::OtherCluster) }
+    }
+}
+
+/// Whether two ranges have a number in common.
+fn overlap((low, high): (u16, u16), (own_low, own_high): (u16, u16)) -> bool {
+    low.max(own_low) <= high.min(own_high)
 }
 
 /// Where and how a peer is reached.
@@ -100,21 +167,17 @@ impl Target {
 
     async fn shake_hands(&self) -> io::Result<Framed> {
         let mut framed = Framed::new(Stream::connect(&self.addr).await?, self.silence)?;
-        let hello = Hello {
-            version: PROTOCOL_VERSION,
-            cluster_id: self.identity.cluster_id.to_string(),
-            from: self.identity.node_id,
-            to: self.to,
-            lane: self.lane,
-        };
-        framed.send(&hello).await?;
+        framed.send(&self.identity.hello(self.to, self.lane)).await?;
+        let turned_away = |why: Refusal| io::Error::new(io::ErrorKind::PermissionDenied, why.to_string());
         match framed.greeting::<Welcome>().await? {
-            Some(Welcome::Accepted) => {
+            Some(Welcome::Accepted(accepted)) => {
+                self.identity.agrees(&accepted).map_err(turned_away)?;
+                self.identity.cluster.met(self.to, accepted.incarnation);
                 let (rules, frame_bytes_max) = (Rules::new(&self.identity, self.to), self.lane.answer_bytes_max());
                 framed.set_terms(Terms { frame_bytes_max, rules, place: None });
                 Ok(framed)
             }
-            Some(Welcome::Refused(why)) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+            Some(Welcome::Refused(why)) => Err(turned_away(why)),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
@@ -133,8 +196,12 @@ pub(crate) async fn welcome(
         return Ok(None);
     };
     let refusal = identity.refusal(&hello);
-    let answer = if refusal.is_some() { Welcome::Refused(TURNED_AWAY.into()) } else { Welcome::Accepted };
+    let answer = match &refusal {
+        Some((refusal, _)) => Welcome::Refused(*refusal),
+        None => Welcome::Accepted(identity.accepted(&hello)),
+    };
     if refusal.is_none() {
+        identity.cluster.met(hello.from, hello.incarnation);
         place.admit(hello.from, hello.lane);
         let (rules, frame_bytes_max) = (Rules::new(identity, hello.from), hello.lane.question_bytes_max());
         framed.set_terms(Terms { frame_bytes_max, rules, place: Some(place) });
@@ -142,7 +209,7 @@ pub(crate) async fn welcome(
     timeout(within, framed.send(&answer)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     match refusal {
         None => Ok(Some(hello)),
-        Some(why) => Err(malformed(why)),
+        Some((_, why)) => Err(malformed(why)),
     }
 }
 
@@ -173,7 +240,7 @@ mod tests {
             match (connected.map(drop), logged, expected) {
                 (Ok(()), Ok(()), Ok(())) => {}
                 (Err(heard), Err(logged), Err(part)) if logged.to_string().contains(&part) => {
-                    assert_eq!(heard.to_string(), TURNED_AWAY, "{at}");
+                    assert_eq!(heard.to_string(), Refusal::NoMember.to_string(), "{at}");
                 }
                 end => panic!("{at}: {end:?}"),
             }

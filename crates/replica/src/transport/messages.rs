@@ -1,14 +1,17 @@
 //! What nodes say to each other. The order of variants and fields is the format: append only.
 
+use std::fmt;
+
 use bincode::{Decode, Encode};
 use storage::Manifest;
 use storage::codec::{LogIdRecord, VoteRecord};
-use znode::{Applied, Credential};
+use znode::{Applied, ClusterUuid, Credential, LEVEL};
 
 use super::frame::FRAME_BYTES_MAX;
 
-/// The version of everything in this file.
-pub(crate) const PROTOCOL_VERSION: u32 = 1;
+/// The versions of the messages in this file that this program speaks, lowest and highest. [`Hello`] and [`Welcome`] are the same
+/// in all of them.
+pub(crate) const VERSIONS: (u16, u16) = (1, 1);
 
 /// What a connection is for. Each has its own, so that a snapshot never holds up a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
@@ -52,25 +55,101 @@ impl Lane {
 /// The first frame on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Hello {
-    /// [`PROTOCOL_VERSION`].
-    pub(crate) version: u32,
+    /// Versions of the messages that the caller speaks, lowest and highest.
+    pub(crate) versions: (u16, u16),
+    /// Levels of the log's format that it must know, or knows.
+    pub(crate) levels: (u16, u16),
     /// The cluster's name.
     pub(crate) cluster_id: String,
+    /// Which of several groups of the cluster it belongs to.
+    pub(crate) group: u32,
+    /// The cluster, once the caller knows it.
+    pub(crate) uuid: Option<ClusterUuid>,
+    /// Of the caller's data directory.
+    pub(crate) incarnation: u64,
     /// Who connects.
     pub(crate) from: u64,
     /// Whom it believes to reach.
     pub(crate) to: u64,
     /// What for.
     pub(crate) lane: Lane,
+    /// What later programs say beside it, each with a number. Passed over where the number is not known.
+    pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
 /// The answer to [`Hello`]. After a refusal the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Welcome {
     /// Go on.
-    Accepted,
-    /// For the operator.
-    Refused(String),
+    Accepted(Accepted),
+    /// The connection is closed.
+    Refused(Refusal),
+}
+
+/// On what both ends go on.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Accepted {
+    /// The version of all messages that follow: the highest that both ends speak.
+    pub(crate) version: u16,
+    /// As in [`Hello`], of the one that was called.
+    pub(crate) levels: (u16, u16),
+    /// The same.
+    pub(crate) uuid: Option<ClusterUuid>,
+    /// The same.
+    pub(crate) incarnation: u64,
+    /// The same.
+    pub(crate) more: Vec<(u16, Vec<u8>)>,
+}
+
+/// Why a caller is turned away. Only one that knows the cluster's name and ids hears more than that it is no member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum Refusal {
+    /// This is not what a member says.
+    NoMember,
+    /// It speaks none of these versions.
+    NoCommonVersion {
+        /// Lowest and highest.
+        versions: (u16, u16),
+    },
+    /// It knows none of these levels.
+    NoCommonLevel {
+        /// Lowest and highest.
+        levels: (u16, u16),
+    },
+    /// It belongs to another cluster of this name.
+    OtherCluster,
+    /// It was a member, and was removed.
+    Removed {
+        /// The zxid of the entry that says so.
+        zxid: u64,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::NoMember => {
+                f.write_str("this is not a hello of a member; the log of the node that was called says why")
+            }
+            Refusal::NoCommonVersion { versions: (low, high) } => {
+                let (own_low, own_high) = VERSIONS;
+                write!(
+                    f,
+                    "the peer speaks versions {low} to {high} of the peer protocol, and this node {own_low} to {own_high}"
+                )
+            }
+            Refusal::NoCommonLevel { levels: (low, high) } => {
+                write!(
+                    f,
+                    "the peer takes levels {low} to {high} of the log's format, and this zlock knows 1 to {LEVEL}"
+                )
+            }
+            Refusal::OtherCluster => {
+                f.write_str("the peer belongs to another cluster of the same name: their uuids differ")
+            }
+            Refusal::Removed { zxid } => write!(f, "this node was removed from the cluster at zxid {zxid}"),
+        }
+    }
 }
 
 /// The answer to an [`AppendFrame`], in the order of the requests.
@@ -162,7 +241,7 @@ pub(crate) enum Answer {
     Propose(ProposeAnswer),
     /// To [`Ask::Touch`], in the order of the question.
     Touch(Vec<TouchAnswer>),
-    /// To [`Ask::ReadIndex`].
+    /// To [`Ask::ReadIndex`]: the zxid.
     ReadIndex(u64),
     /// The node does not lead; whom it believes to lead.
     NotLeader(Option<u64>),
@@ -426,12 +505,35 @@ mod tests {
         }
     }
 
+    fn greetings(lines: &mut Lines) {
+        let (uuid, incarnation, more) = (Some(ClusterUuid([7; 16])), 1 << 60, vec![(300, vec![1, 2])]);
+        lines.add(Hello {
+            versions: (1, 1),
+            levels: (1, 1),
+            cluster_id: "c".into(),
+            group: 0,
+            uuid,
+            incarnation,
+            from: 1,
+            to: 2,
+            lane: Lane::Forward,
+            more: more.clone(),
+        });
+        lines.add(Welcome::Accepted(Accepted { version: 1, levels: (1, 1), uuid: None, incarnation, more }));
+        let refusals = [
+            Refusal::NoMember,
+            Refusal::NoCommonVersion { versions: (1, 2) },
+            Refusal::NoCommonLevel { levels: (1, 300) },
+            Refusal::OtherCluster,
+            Refusal::Removed { zxid: 1 << 50 },
+        ];
+        refusals.into_iter().for_each(|refusal| lines.add(Welcome::Refused(refusal)));
+    }
+
     #[test]
     fn messages_keep_their_bytes() {
         let mut lines = Lines::default();
-        lines.add(Hello { version: PROTOCOL_VERSION, cluster_id: "c".into(), from: 1, to: 2, lane: Lane::Forward });
-        lines.add(Welcome::Accepted);
-        lines.add(Welcome::Refused("r".into()));
+        greetings(&mut lines);
         lines.add(append());
         let results = [
             AppendResult::Success,

@@ -32,6 +32,8 @@ pub(crate) const TERMS_AHEAD_MAX: u64 = 1 << 32;
 pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
 /// No term and no index is beyond this, so that counting on never overflows.
 const NUMBER_MAX: u64 = 1 << 62;
+/// No zxid is as large.
+const ZXID_END: u64 = 1 << 53;
 /// Heartbeats of sessions in one question.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
 /// No caller waits longer for a forwarded proposal.
@@ -298,13 +300,13 @@ impl Checked for Numbered<Answer> {
             }
             Answer::Propose(ProposeAnswer::Applied { at, applied }) => {
                 // Zxids may begin above the log's indexes, and by no more than an index can rise.
-                rule(*at <= NUMBER_MAX && applied.zxid.0 <= *at, "a proposal is applied at a zxid of this cluster")
+                rule(*at < ZXID_END && applied.zxid.0 <= *at, "a proposal is applied at a zxid of this cluster")
             }
             Answer::Propose(
                 ProposeAnswer::Unavailable { .. } | ProposeAnswer::Unknown(_) | ProposeAnswer::Refused(_),
             ) => Ok(()),
             Answer::Touch(answers) => rule(answers.len() <= TOUCHES_MAX, "no more than 4,096 heartbeats at once"),
-            Answer::ReadIndex(index) => rules.index(*index),
+            Answer::ReadIndex(zxid) => rule(*zxid < ZXID_END, "a read sees a zxid of this cluster"),
             Answer::Account(Account { vote, entry, last, acknowledged }) => {
                 rules.vote(vote)?;
                 [entry, last, acknowledged].into_iter().try_for_each(|id| rules.any_id(id.as_ref()))

@@ -124,6 +124,7 @@ impl Ensemble {
         let mut config = Config {
             node_id: at as u64 + 1,
             cluster_id: "test".into(),
+            zxid_base: Some(0),
             members: self.addrs.iter().enumerate().map(member).collect(),
             data_dir: self.data_dir(at),
             free_disk_min_bytes: 0,

@@ -96,8 +96,8 @@ impl Frames {
             }
             let record: Vec<u8> = self.input.drain(..end).skip(PREFIX).collect();
             match self.lane {
-                // The lane is the last that a hello says.
-                None => self.lane = record.last().map(|lane| usize::from(*lane).min(3)),
+                // The lane is the last that a hello says, before the count of what later programs add.
+                None => self.lane = record.iter().rev().nth(1).map(|lane| usize::from(*lane).min(3)),
                 Some(lane) => heard.keep(lane, &record),
             }
         }

@@ -63,8 +63,8 @@ fn an_error_at_any_failpoint_is_final_and_loses_nothing() {
             // Past that of opening.
             "log.flushed" => (2, false, Expect::Final),
             "db.copy" => (1, false, Expect::Refused),
-            // A mark that is set once only.
-            "meta.joined" => (1, true, Expect::Final),
+            // Marks that are set once only.
+            "meta.joined" | "meta.founding" => (1, true, Expect::Final),
             "snapshot.begin" | "snapshot.manifest" => (1, false, Expect::Error),
             "receive.begin" | "receive.verify" | "receive.verified" => (1, false, Expect::Error),
             _ => (1, false, Expect::Final),

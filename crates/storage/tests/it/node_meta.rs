@@ -51,7 +51,7 @@ fn joining_is_remembered() {
     }
     let meta = open(&dir).unwrap().meta;
     assert!(meta.joined() && !meta.pristine());
-    assert_eq!(meta.zxid_base(), 0);
+    assert_eq!(meta.founding(), None);
 }
 
 #[test]

@@ -130,6 +130,7 @@ pub(crate) struct Told {
     purging: Option<u64>,
     snapshot: u64,
     joined: bool,
+    founded: bool,
     pub(crate) facts: usize,
 }
 
@@ -149,6 +150,7 @@ impl Told {
             "purging" => self.purging = Some(number()),
             "snapshot" => self.snapshot = number(),
             "joined" => self.joined = true,
+            "founded" => self.founded = true,
             other => panic!("the child said {other:?}"),
         }
     }
@@ -181,10 +183,13 @@ impl Told {
             assert_eq!(read_snapshot(&snapshot), records(at, RECORDS), "{context}: snapshot {at}");
         }
         assert!(storage.meta.joined() || !self.joined, "{context}: joined and forgot it");
+        assert!(storage.meta.founding() == Some(FOUNDING) || !self.founded, "{context}: founded and forgot it");
     }
 }
 
 const RECORDS: usize = 40;
+/// Uuid, zxid base and group.
+const FOUNDING: ([u8; 16], u64, u32) = ([7; 16], 1 << 50, 3);
 
 fn content(term: u64, index: u64) -> Vec<u8> {
     vec![(term ^ index) as u8; 20 + (index % 50) as usize * 8]
@@ -298,6 +303,8 @@ async fn work(storage: &Storage, cycles: u32) -> std::io::Result<()> {
         if cycle == 0 {
             storage.meta.set_joined()?;
             tell("joined");
+            storage.meta.set_founding(FOUNDING)?;
+            tell("founded");
         }
         snapshot(storage, last.committed_leader_id().term, last.index)?;
         tell(&format!("purging {}", last.index - 3));

@@ -112,7 +112,7 @@ impl Beside {
                 if let Ok(mut state) = build_on(&head, &records) {
                     let op = Op::ExpireSessions { sessions: vec![SessionId(1), SessionId(2)], term: Term(301) };
                     let txn = Txn { time_ms: u64::MAX, request: Request::new(op) };
-                    state.apply(LogPosition { term: Term(301), zxid: Zxid(1 << 60) }, txn);
+                    state.apply(LogPosition { term: Term(301), zxid: Zxid(1 << 52) }, txn);
                 }
             }
         }
@@ -127,7 +127,7 @@ pub(crate) fn write_golden(text: &str, golden: &str) {
     if std::env::var_os("WRITE_GOLDEN").is_none() {
         return;
     }
-    for file in std::fs::read_dir("tests/golden").unwrap() {
+    for file in std::fs::read_dir("tests/golden/level-1").unwrap() {
         let file = file.unwrap().path();
         if std::fs::read_to_string(&file).unwrap() == golden {
             std::fs::write(file, text).unwrap();

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use znode::{
-    Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, Create, CreateMode, Credential, DecodeError, Ensure, Error,
-    FencingToken, Identity, Keyless, LEVEL, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy,
-    ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term, Turn, Txn, Upgrade, ZPath,
-    ZnodeOp, Zxid, decode_txn, encode_txn,
+    Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, DecodeError,
+    Ensure, Error, FencingToken, Founding, Identity, Keyless, LEVEL, Limits, LockGuard, LockMode, LockSettings,
+    LogPosition, Op, Policy, ReapCandidate, ReleaseHeld, Request, RequestKey, SessionId, State, StateBuilder, Term,
+    Turn, Txn, Upgrade, ZPath, ZnodeOp, Zxid, decode_txn, encode_txn,
 };
 
 use crate::frozen::{build, bytes, hex, path};
 
-const TXNS: &str = include_str!("../golden/txns-v1.hex");
-const ATTACHED: &str = include_str!("../golden/attached-session-v1.hex");
-const RECORDS: &str = include_str!("../golden/records-v1.hex");
+const TXNS: &str = include_str!("../golden/level-1/txns.hex");
+const ATTACHED: &str = include_str!("../golden/level-1/attached-session.hex");
+const RECORDS: &str = include_str!("../golden/level-1/records.hex");
 
 #[test]
 fn transactions_keep_their_bytes() {
@@ -47,14 +47,14 @@ fn every_operation_has_its_row() {
         let lacks_session = refused.is_some_and(|refusal| refusal.error == Error::SessionRequired);
         assert!(lacks_session || row.asker != Asker::Session, "{row:?}");
     }
-    assert_eq!(names.len(), 18, "one of the operations is not frozen");
+    assert_eq!(names.len(), 21, "one of the operations is not frozen");
 }
 
 #[test]
 fn snapshots_keep_their_bytes() {
     let frozen = frozen_records();
     let kinds: BTreeSet<u8> = frozen.iter().map(|record| record[1]).collect();
-    assert_eq!(kinds, BTreeSet::from([0, 1, 2, 3, 7, 8, 9]), "one of the kinds of record is not frozen");
+    assert_eq!(kinds, BTreeSet::from([0, 1, 2, 3, 4, 8, 10]), "one of the kinds of record is not frozen");
     let state = build(&frozen).unwrap();
     state.check_invariants().unwrap();
     let written: Vec<String> = state.records().map(|record| hex(&record)).collect();
@@ -337,8 +337,15 @@ fn ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
         ("set_limits", Op::SetLimits(limits())),
         ("revoke", Op::Revoke { path: ticket.clone(), deadline_ms: Some(70_000) }),
         ("upgrade", Op::Upgrade(Upgrade { ticket: ticket.clone(), label: "label".into() })),
+        ("found", Op::Found(founding())),
+        ("set_level", Op::SetLevel { level: 300 }),
+        ("note_removed", Op::NoteRemoved { node_id: 300 }),
         ("attach_session", Op::AttachSession { connection: 77, timeout_ms: 30_000 }),
     ]
+}
+
+fn founding() -> Founding {
+    Founding { uuid: ClusterUuid([3; 16]), zxid_base: 70_000, group: 300 }
 }
 
 /// Every operation, and every part of a request.
@@ -394,6 +401,8 @@ fn operations() -> Vec<(u64, u8, Op)> {
     vec![
         (0, 0, open(10_000, "one", None)),
         (0, 0, open(20_000, "", Some([192, 0, 2, 7].into()))),
+        (0, 0, Op::Found(Founding { zxid_base: 0, ..founding() })),
+        (0, 0, Op::NoteRemoved { node_id: 300 }),
         (1, 1, Op::Multi(Vec::new())),
         (1, 2, Op::Znode(create("/", "p", CreateMode::Persistent))),
         (1, 3, Op::Znode(create("/p", "e", CreateMode::Ephemeral))),

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use fastrand::Rng;
 use znode::{
-    Acl, Acquire, AcquireAll, Attempt, ClientInfo, Create, CreateMode, Credential, Ensure, FencingToken, Identity,
-    Keyless, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, ReleaseHeld, Request,
-    RequestKey, SessionId, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
+    Acl, Acquire, AcquireAll, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, Ensure, FencingToken,
+    Founding, Identity, Keyless, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate,
+    ReleaseHeld, Request, RequestKey, SessionId, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 use crate::model::{Model, number, zpath};
@@ -202,7 +202,20 @@ impl History {
             97 if self.rng.bool() => self.acquire_urgent(),
             97 => self.set_lock(),
             98 => self.hand_over(model),
+            _ if self.rng.u8(..4) == 0 => self.of_cluster(),
             _ => Op::SetLimits(self.limits()),
+        }
+    }
+
+    /// Of the cluster itself; at level 1, the only one.
+    fn of_cluster(&mut self) -> Op {
+        match self.rng.u8(..4) {
+            0 => {
+                let zxid_base = [0, u64::MAX][usize::from(self.rng.u8(..4) == 0)];
+                Op::Found(Founding { uuid: ClusterUuid([self.rng.u8(..); 16]), zxid_base, group: 0 })
+            }
+            1 => Op::SetLevel { level: self.rng.u16(..2) },
+            _ => Op::NoteRemoved { node_id: self.rng.u64(..4) },
         }
     }
 

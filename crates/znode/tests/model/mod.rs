@@ -21,9 +21,9 @@ use std::net::IpAddr;
 
 use znode::lock::{EndedSession, LockStatus, Moment, PastTicket, Revocation, TicketEnd};
 use znode::{
-    Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, FencingToken, Identity, Limits, LockGuard,
-    LockMode, LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term,
-    Turn, Txn, ZPath, ZnodeOp, Zxid,
+    Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, FencingToken, Founding, Identity, Limits,
+    LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId,
+    Stat, Term, Turn, Txn, ZPath, ZnodeOp, Zxid,
 };
 
 /// What a refused step says.
@@ -35,6 +35,9 @@ pub(crate) struct Model {
     pub(crate) term: Term,
     pub(crate) time_ms: u64,
     pub(crate) limits: Limits,
+    pub(crate) founding: Option<Founding>,
+    /// Nodes that were removed, and at which zxid.
+    pub(crate) removed: BTreeMap<u64, Zxid>,
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) past: Vec<(String, PastTicket)>,
@@ -149,6 +152,8 @@ impl Model {
             term,
             time_ms: 0,
             limits,
+            founding: None,
+            removed: BTreeMap::new(),
             nodes,
             sessions: Vec::new(),
             past: Vec::new(),
@@ -290,6 +295,19 @@ impl Model {
                 self.limits = limits;
                 Ok(Reply::Done)
             }
+            Op::Found(founding) => {
+                if founding.zxid_base > 1 << 52 {
+                    return Err(Error::BadArguments.into());
+                }
+                self.founding = self.founding.or(Some(founding));
+                Ok(Reply::Done)
+            }
+            Op::NoteRemoved { node_id } if self.founding.is_some() => {
+                self.removed.entry(node_id).or_insert(self.last_zxid);
+                Ok(Reply::Done)
+            }
+            // There is but one level.
+            Op::SetLevel { .. } | Op::NoteRemoved { .. } => Err(Error::BadArguments.into()),
             Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, key),
             Op::Revoke { path, deadline_ms } => self.revoke(path.as_str(), deadline_ms),
             Op::AttachSession { connection, timeout_ms } => self.attach(session, connection, timeout_ms),

@@ -1,0 +1,118 @@
+//! The cluster as a whole: which one it is, where its zxids begin, and at which level of the format it is.
+//!
+//! Its first leader founds it with its first entry, before anything else is proposed. From then on every member knows the cluster
+//! from others of the same name by its uuid.
+
+use std::fmt;
+
+use bincode::{Decode, Encode};
+use imbl::OrdMap;
+
+use crate::ids::write_uuid;
+use crate::{Error, Refusal, Reply, Request, State, Zxid};
+
+/// Zxids begin no higher, so that they stay below 2^53.
+pub const ZXID_BASE_MAX: u64 = 1 << 52;
+
+/// Tells a cluster from all others. Drawn at random when it was founded; printed with dashes, in lower case.
+#[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct ClusterUuid(pub [u8; 16]);
+
+impl fmt::Display for ClusterUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_uuid(&self.0, f)
+    }
+}
+
+impl fmt::Debug for ClusterUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What is decided when a cluster is founded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Founding {
+    /// Which cluster it is.
+    pub uuid: ClusterUuid,
+    /// What is added to the index of an entry to make it a zxid; at most [`ZXID_BASE_MAX`].
+    pub zxid_base: u64,
+    /// Which of several groups of one cluster this is; 0 is the only one.
+    pub group: u32,
+}
+
+/// The cluster as all its members know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    pub(crate) founding: Founding,
+    pub(crate) level: u16,
+    /// Ids of nodes that were members, with the zxids of the entries that say so.
+    pub(crate) removed: OrdMap<u64, Zxid>,
+}
+
+impl Cluster {
+    /// What was decided when it was founded.
+    pub fn founding(&self) -> &Founding {
+        &self.founding
+    }
+
+    /// The level of the format that its members write.
+    pub fn level(&self) -> u16 {
+        self.level
+    }
+
+    /// Nodes that were members, with the zxids at which they were removed. Their ids are never used again.
+    pub fn removed(&self) -> impl Iterator<Item = (u64, Zxid)> {
+        self.removed.iter().map(|(id, zxid)| (*id, *zxid))
+    }
+}
+
+impl State {
+    /// The cluster; `None` before it is founded.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_deref()
+    }
+
+    /// The level of the format: what an entry does depends on it, and never on the version of the program.
+    pub fn level(&self) -> u16 {
+        self.cluster().map_or(1, Cluster::level)
+    }
+
+    /// The zxid of the next entry, which has this index and asks for `request`. The founding entry is the first one whose zxid
+    /// counts from the base.
+    pub fn zxid_of(&self, index: u64, request: Option<&Request>) -> Zxid {
+        let founding = match request.map(|request| &request.op) {
+            Some(crate::Op::Found(founding)) if founding.zxid_base <= ZXID_BASE_MAX => Some(founding),
+            _ => None,
+        };
+        let founding = self.cluster().map(Cluster::founding).or(founding);
+        Zxid(founding.map_or(0, |founding| founding.zxid_base) + index)
+    }
+
+    /// A second founding changes nothing: two leaders may each have proposed one.
+    pub(crate) fn found(&mut self, founding: Founding) -> Result<Reply, Refusal> {
+        if founding.zxid_base > ZXID_BASE_MAX {
+            return Err(Error::BadArguments.into());
+        }
+        self.cluster.get_or_insert_with(|| Cluster { founding, level: 1, removed: OrdMap::new() }.into());
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn set_level(&mut self, level: u16) -> Result<Reply, Refusal> {
+        let cluster = self.founded()?;
+        if level <= cluster.level {
+            return Err(Error::BadArguments.into());
+        }
+        cluster.level = level;
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn note_removed(&mut self, node_id: u64, now: Zxid) -> Result<Reply, Refusal> {
+        self.founded()?.removed.entry(node_id).or_insert(now);
+        Ok(Reply::Done)
+    }
+
+    fn founded(&mut self) -> Result<&mut Cluster, Refusal> {
+        self.cluster.as_mut().map(std::sync::Arc::make_mut).ok_or_else(|| Error::BadArguments.into())
+    }
+}

@@ -385,7 +385,7 @@ impl Cluster {
             seed,
             hash: shared.trace.hash(),
             events: shared.trace.events(),
-            commits: self.history.last().0,
+            commits: self.history.last_index(),
             acknowledged: self.invariants.acknowledged(),
             grants: self.invariants.grants(),
             faults: self.faults.count + disk_faults,

@@ -7,6 +7,7 @@ use crate::observation::Commit;
 
 /// One committed entry.
 pub struct Entry {
+    zxid: Zxid,
     /// The term in which it was written.
     pub term: Term,
     /// What it says.
@@ -22,7 +23,7 @@ pub struct Entry {
     digest: Option<[u8; 32]>,
 }
 
-/// What was committed, from zxid 1 on.
+/// What was committed, from index 1 on.
 #[derive(Default)]
 pub struct History {
     entries: Vec<Entry>,
@@ -32,12 +33,26 @@ pub struct History {
 impl History {
     /// The last entry that is known to be committed.
     pub fn last(&self) -> Zxid {
-        Zxid(self.entries.len() as u64)
+        self.entries.last().map_or(Zxid(0), |entry| entry.zxid)
+    }
+
+    /// How many entries are known to be committed: the index of the last one.
+    pub fn last_index(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// The index of an entry in the log.
+    pub fn index(&self, zxid: Zxid) -> Option<u64> {
+        self.position(zxid).map(|position| position as u64 + 1)
     }
 
     /// An entry; none at zero and behind the last.
     pub fn entry(&self, zxid: Zxid) -> Option<&Entry> {
-        self.entries.get(usize::try_from(zxid.0.checked_sub(1)?).ok()?)
+        self.entries.get(self.position(zxid)?)
+    }
+
+    fn position(&self, zxid: Zxid) -> Option<usize> {
+        self.entries.binary_search_by_key(&zxid, |entry| entry.zxid).ok()
     }
 
     /// The state after `zxid`.
@@ -47,8 +62,8 @@ impl History {
 
     /// The digest of the state after `zxid`.
     pub fn digest(&mut self, zxid: Zxid) -> Option<[u8; 32]> {
-        let index = usize::try_from(zxid.0.checked_sub(1)?).ok()?;
-        let entry = self.entries.get_mut(index)?;
+        let position = self.position(zxid)?;
+        let entry = self.entries.get_mut(position)?;
         Some(*entry.digest.get_or_insert_with(|| replica::Replica::digest(&entry.state)))
     }
 
@@ -60,25 +75,25 @@ impl History {
     pub fn learn(&mut self, log: &LogDisk, upto: Zxid, now_ms: u64) -> Result<Vec<Zxid>, String> {
         let mut learnt = Vec::new();
         while self.last() < upto {
-            let zxid = Zxid(self.last().0 + 1);
-            let Some(archived) = log.archived(zxid.0) else { break };
+            let index = self.last_index() + 1;
+            let Some(archived) = log.archived(index) else { break };
             let id = archived.entry.log_id;
             let term = Term(id.committed_leader_id().term);
             let mut state = self.state(self.last()).cloned().unwrap_or_default();
-            let at = LogPosition { term, zxid };
-            let (txn, applied) = match archived.entry.payload {
+            let txn = match archived.entry.payload {
                 openraft::EntryPayload::Normal(command) => {
-                    let txn = decode_txn(&command.0).map_err(|error| format!("entry {zxid}: {error}"))?;
-                    let applied = state.apply(at, txn.clone());
-                    (Some(txn), Some(applied))
+                    Some(decode_txn(&command.0).map_err(|error| format!("entry {index}: {error}"))?)
                 }
-                _ => {
-                    state.skip(at);
-                    (None, None)
-                }
+                _ => None,
             };
+            let zxid = state.zxid_of(index, txn.as_ref().map(|txn| &txn.request));
+            let at = LogPosition { term, zxid };
+            let applied = txn.clone().map(|txn| state.apply(at, txn));
+            if applied.is_none() {
+                state.skip(at);
+            }
             let written_ms = archived.written_ms;
-            self.entries.push(Entry { term, txn, applied, state, written_ms, seen_ms: now_ms, digest: None });
+            self.entries.push(Entry { zxid, term, txn, applied, state, written_ms, seen_ms: now_ms, digest: None });
             learnt.push(zxid);
         }
         Ok(learnt)
@@ -98,13 +113,15 @@ impl History {
 
     /// An entry as the invariants look at it.
     pub fn commit(&self, zxid: Zxid, now_ms: u64) -> Option<Commit<'_>> {
-        let entry = self.entry(zxid)?;
+        let position = self.position(zxid)?;
+        let entry = &self.entries[position];
+        let before = position.checked_sub(1).map_or(&self.start, |before| &self.entries[before].state);
         Some(Commit {
             zxid,
             term: entry.term,
             txn: entry.txn.as_ref(),
             applied: entry.applied.as_ref(),
-            before: self.state(Zxid(zxid.0 - 1))?,
+            before,
             after: &entry.state,
             written_ms: entry.written_ms,
             now_ms,

@@ -130,3 +130,4 @@ pub use seldom::Seldom;
 pub use status::{Leader, NodeStatus, Readiness, Role, SnapshotStatus};
 pub use tally::{Counts, Entrance, RequestEnd};
 pub use watches::{EventBatch, EventKinds, Step, WatchKey};
+pub use znode::ZXID_BASE_MAX;

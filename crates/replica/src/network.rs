@@ -401,7 +401,7 @@ mod tests {
         let identity = Identity::new("c", 1, &[1, 2]);
         let members = [crate::Member { id: 2, peer_addr, http_addr: String::new() }];
         let mut peers = Peers::new(&identity, &members, Duration::from_secs(10), &Stop::default());
-        let mut network = peers.new_client(2, &Member { peer_addr: String::new(), http_addr: String::new() }).await;
+        let mut network = peers.new_client(2, &Member::default()).await;
         let option = RPCOption::new(Duration::from_secs(10));
         let asked = Arc::new(AtomicBool::new(false));
         let input = Box::pin(futures_util::stream::once({

@@ -1,5 +1,6 @@
 //! One node with all its parts. [`crate::Replica`] is the handle on it; its background tasks hold it too.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +27,6 @@ use crate::entry_clock::EntryClock;
 use crate::formation::{self, Gate};
 use crate::found::Found;
 use crate::heartbeats::{self, Heartbeat};
-use crate::known_cluster::KnownCluster;
 use crate::leadership::{self, Sessions};
 use crate::network::Peers;
 use crate::reads::{self, IndexWaiter};
@@ -115,7 +115,8 @@ struct Disk {
 
 impl From<&crate::Member> for storage::Member {
     fn from(member: &crate::Member) -> Self {
-        storage::Member { peer_addr: member.peer_addr.clone(), http_addr: member.http_addr.clone() }
+        let (peer_addr, http_addr) = (member.peer_addr.clone(), member.http_addr.clone());
+        storage::Member { peer_addr, http_addr, extra: BTreeMap::new() }
     }
 }
 
@@ -146,10 +147,7 @@ impl Node {
     where
         L: RaftLogStorage<TypeConfig>,
     {
-        let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
-        let known = Arc::new(KnownCluster::of(&storage.meta));
-        let identity =
-            Identity::new(&config.cluster_id, config.node_id, &members).in_cluster(known, storage.meta.incarnation());
+        let identity = Identity::of(&config, &storage.meta);
         let stop = Stop::default();
         let peers = Peers::new(&identity, &config.members, config.silence(), &stop);
         // Every node begins with the same state, whatever its own limits are; the leader proposes its own.

@@ -88,11 +88,11 @@ impl Node {
     }
 
     async fn read_index_here(&self, deadline: Instant) -> Result<Zxid, String> {
-        if planted::is(Planted::ReadsWithoutQuorum) {
-            return Ok(self.view.applied());
-        }
         if !self.is_founded() {
             return Err("the cluster is being founded".into());
+        }
+        if planted::is(Planted::ReadsWithoutQuorum) {
+            return Ok(self.view.applied());
         }
         let began = Instant::now();
         let at = match timeout_at(deadline, self.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {

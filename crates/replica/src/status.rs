@@ -6,7 +6,7 @@ use std::time::Duration;
 use openraft::ServerState;
 use openraft::metrics::RaftMetrics;
 use storage::TypeConfig;
-use znode::{Term, Zxid};
+use znode::{Cluster, Term, Zxid};
 
 use crate::node::Node;
 use crate::{Counts, Member};
@@ -98,6 +98,8 @@ pub struct NodeStatus {
     pub node_id: u64,
     /// The cluster's name.
     pub cluster_id: String,
+    /// The cluster itself, once it is founded.
+    pub cluster: Option<Cluster>,
     /// Its part.
     pub role: Role,
     /// Who leads, as far as this node knows.
@@ -175,6 +177,7 @@ impl Node {
             synced_followers,
             node_id: self.config.node_id,
             cluster_id: self.config.cluster_id.clone(),
+            cluster: state.cluster().cloned(),
             role: self.role(metrics.state),
             leader: self.leader(),
             term: Term(metrics.current_term),

@@ -128,7 +128,7 @@ fn nonsense(scene: &Scene) -> Vec<(&'static str, Append)> {
     let good = || scene.append(vec![blank(scene.next(1))]);
     let leader = scene.leader as u64 + 1;
     let member = |ids: &[u64]| {
-        let node = storage::Member { peer_addr: "127.0.0.1:1".into(), http_addr: "127.0.0.1:1".into() };
+        let node = storage::Member { peer_addr: "127.0.0.1:1".into(), ..storage::Member::default() };
         let nodes = ids.iter().map(|id| (*id, node.clone())).collect();
         PayloadRecord::Membership(MembershipRecord { configs: vec![ids.iter().copied().collect()], nodes })
     };
@@ -406,7 +406,7 @@ async fn a_snapshot_that_cannot_be_read_is_refused_and_never_current() {
     let packed = lz4_flex::block::compress_prepend_size(&raw);
     let mut chunk = crc32fast::hash(&packed).to_le_bytes().to_vec();
     chunk.extend_from_slice(&packed);
-    let node = storage::Member { peer_addr: "127.0.0.1:1".into(), http_addr: "127.0.0.1:1".into() };
+    let node = storage::Member { peer_addr: "127.0.0.1:1".into(), ..storage::Member::default() };
     let membership =
         MembershipRecord { configs: vec![[1, 2, 3].into()], nodes: [1, 2, 3].map(|id| (id, node.clone())).into() };
     let meta = codec::SnapshotMetaRecord {

@@ -102,6 +102,8 @@ fn cluster_info(status: NodeStatus) -> Cluster {
     };
     Cluster {
         cluster_id: status.cluster_id.clone(),
+        cluster_uuid: status.cluster.as_ref().map(|cluster| cluster.founding().uuid.to_string()),
+        level: status.cluster.as_ref().map_or(1, znode::Cluster::level),
         node_id: status.node_id,
         role: status.role.as_str().into(),
         leader: status.leader,

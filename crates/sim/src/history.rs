@@ -51,6 +51,12 @@ impl History {
         self.entries.get(self.position(zxid)?)
     }
 
+    /// The entries behind `since`, up to `upto`.
+    pub fn between(&self, since: Zxid, upto: Zxid) -> impl Iterator<Item = &Entry> {
+        let first = self.entries.partition_point(|entry| entry.zxid <= since);
+        self.entries[first..].iter().take_while(move |entry| entry.zxid <= upto)
+    }
+
     fn position(&self, zxid: Zxid) -> Option<usize> {
         self.entries.binary_search_by_key(&zxid, |entry| entry.zxid).ok()
     }

@@ -7,7 +7,7 @@ use sim::call::{Call, Reply};
 use sim::hub::{Event, FIRST_CLIENT, Hub};
 use sim::machine::{Clock, Node, Stepped};
 use sim::trace::Detail;
-use znode::{Credential, Limits, Op, Request, Zxid};
+use znode::{Credential, Limits, Op, Request};
 
 const TIMEOUT_MS: u32 = 1_000;
 
@@ -30,15 +30,16 @@ impl Machine {
         let mut node = Node::new(hub.clone(), 1, config, clock, 1);
         node.start().unwrap();
         let mut machine = Machine { hub, node, stalled: None, replies: Vec::new() };
-        while !machine
-            .node
-            .status
-            .as_ref()
-            .is_some_and(|status| status.role == Role::Leader && status.applied > Zxid(1))
-        {
+        while !machine.is_set_up() {
             machine.step();
         }
         machine
+    }
+
+    /// It leads, and its own limits are in force.
+    fn is_set_up(&self) -> bool {
+        let leads = self.node.status.as_ref().is_some_and(|status| status.role == Role::Leader);
+        leads && self.node.replica().is_some_and(|node| node.state().limits().session_timeout_min_ms == TIMEOUT_MS)
     }
 
     fn step(&mut self) {

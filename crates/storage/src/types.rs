@@ -1,6 +1,7 @@
 //! The types that Raft is told about. What an entry means is none of this crate's business.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -87,6 +88,8 @@ pub struct Member {
     pub peer_addr: String,
     /// `host:port` of its HTTP door.
     pub http_addr: String,
+    /// What else is known of it, by name. Names that a program does not know it keeps and passes on.
+    pub extra: BTreeMap<String, Vec<u8>>,
 }
 
 impl fmt::Display for Member {

@@ -10,6 +10,12 @@ use utoipa::ToSchema;
 pub struct Cluster {
     /// The cluster's name.
     pub cluster_id: String,
+    /// Tells it from any other cluster of the same name; none before it is founded.
+    #[serde(default)]
+    pub cluster_uuid: Option<String>,
+    /// The level of the log's format that its nodes write; see docs/formats.md.
+    #[serde(default = "first_level")]
+    pub level: u16,
     /// The answering node.
     pub node_id: u64,
     /// Its role: `leader`, `follower`, `candidate`, `learner` or `stopped`.
@@ -43,6 +49,10 @@ pub struct Cluster {
     /// What it has applied, with `digest=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateDigest>,
+}
+
+fn first_level() -> u16 {
+    1
 }
 
 /// The applied state of one node, for comparison with another's.

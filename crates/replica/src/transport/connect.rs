@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use storage::NodeMeta;
 use tokio::time::timeout;
 
 use super::callers::Place;
@@ -11,6 +12,7 @@ use super::frame::{Framed, Terms, malformed};
 use super::messages::{Accepted, Hello, Lane, Refusal, VERSIONS, Welcome};
 use super::rules::{Horizon, Rules};
 use super::stream::Stream;
+use crate::Config;
 use crate::known_cluster::KnownCluster;
 use crate::reach::Reach;
 
@@ -37,8 +39,11 @@ impl Identity {
         Identity { cluster_id: cluster_id.into(), node_id, members: members.into(), horizon, cluster, incarnation: 0 }
     }
 
-    pub(crate) fn in_cluster(self, cluster: Arc<KnownCluster>, incarnation: u64) -> Identity {
-        Identity { cluster, incarnation, ..self }
+    /// The node that is configured like this and has this data.
+    pub(crate) fn of(config: &Config, meta: &NodeMeta) -> Identity {
+        let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
+        let (cluster, incarnation) = (Arc::new(KnownCluster::of(meta)), meta.incarnation());
+        Identity { cluster, incarnation, ..Identity::new(&config.cluster_id, config.node_id, &members) }
     }
 
     fn hello(&self, to: u64, lane: Lane) -> Hello {
@@ -46,12 +51,12 @@ impl Identity {
             versions: VERSIONS,
             levels: self.cluster.levels(),
             cluster_id: self.cluster_id.to_string(),
-            group: self.cluster.group(),
-            uuid: self.cluster.uuid(),
-            incarnation: self.incarnation,
             from: self.node_id,
             to,
             lane,
+            group: self.cluster.group(),
+            uuid: self.cluster.uuid(),
+            incarnation: self.incarnation,
             more: Vec::new(),
         }
     }

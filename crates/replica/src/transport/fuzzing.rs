@@ -70,7 +70,7 @@ mod tests {
     /// All messages that the golden file has, by their bytes.
     fn golden() -> Vec<Vec<u8>> {
         let lines =
-            include_str!("../../tests/golden/peer_messages_v1.txt").lines().filter(|line| line.starts_with("    "));
+            include_str!("../../tests/golden/level-1/peers.txt").lines().filter(|line| line.starts_with("    "));
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         lines.map(|line| line.trim().as_bytes().chunks(2).map(byte).collect()).collect()
     }

@@ -61,18 +61,18 @@ pub(crate) struct Hello {
     pub(crate) levels: (u16, u16),
     /// The cluster's name.
     pub(crate) cluster_id: String,
-    /// Which of several groups of the cluster it belongs to.
-    pub(crate) group: u32,
-    /// The cluster, once the caller knows it.
-    pub(crate) uuid: Option<ClusterUuid>,
-    /// Of the caller's data directory.
-    pub(crate) incarnation: u64,
     /// Who connects.
     pub(crate) from: u64,
     /// Whom it believes to reach.
     pub(crate) to: u64,
     /// What for.
     pub(crate) lane: Lane,
+    /// Which of several groups of the cluster it belongs to.
+    pub(crate) group: u32,
+    /// The cluster, once the caller knows it.
+    pub(crate) uuid: Option<ClusterUuid>,
+    /// Of the caller's data directory.
+    pub(crate) incarnation: u64,
     /// What later programs say beside it, each with a number. Passed over where the number is not known.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
@@ -511,12 +511,12 @@ mod tests {
             versions: (1, 1),
             levels: (1, 1),
             cluster_id: "c".into(),
-            group: 0,
-            uuid,
-            incarnation,
             from: 1,
             to: 2,
             lane: Lane::Forward,
+            group: 0,
+            uuid,
+            incarnation,
             more: more.clone(),
         });
         lines.add(Welcome::Accepted(Accepted { version: 1, levels: (1, 1), uuid: None, incarnation, more }));
@@ -551,7 +551,7 @@ mod tests {
         lines.add(SnapshotAnswer::Working);
         lines.add(SnapshotAnswer::Done(VOTE));
         lines.add(SnapshotAnswer::Failed("r".into()));
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/peer_messages_v1.txt");
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/level-1/peers.txt");
         if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
             std::fs::write(golden, &lines.0).unwrap();
         }

@@ -10,7 +10,7 @@
 //! These rules need no look at the log. Whether a frame agrees with what this node has committed is `continuity`'s
 //! question, and whether an entry can be read that of `decoded`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,6 +40,8 @@ pub(crate) const TOUCHES_MAX: usize = 4_096;
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// A member's address is a host's name and a port.
 const ADDR_BYTES_MAX: usize = 1 << 10;
+/// Of what else is known of a member.
+const EXTRAS_MAX: usize = 16;
 /// Bytes of a chunk at most, a little above what the storage writes.
 const CHUNK_BYTES_MAX: usize = 32 << 10;
 
@@ -166,7 +168,15 @@ impl Rules {
         rule(membership.configs.iter().all(|voters| *voters == ids), "the voters are the configured members")?;
         rule(membership.nodes.keys().eq(ids.iter()), "the nodes are the configured members")?;
         let mut addrs = membership.nodes.values().flat_map(|node| [&node.peer_addr, &node.http_addr]);
-        rule(addrs.all(|addr| addr.len() <= ADDR_BYTES_MAX), "an address is no longer than 1 KiB")
+        rule(addrs.all(|addr| addr.len() <= ADDR_BYTES_MAX), "an address is no longer than 1 KiB")?;
+        let few = |extra: &BTreeMap<String, Vec<u8>>| extra.len() <= EXTRAS_MAX;
+        rule(
+            membership.nodes.values().all(|node| few(&node.extra)),
+            "of a member no more than 16 other things are known",
+        )?;
+        let mut extras = membership.nodes.values().flat_map(|node| &node.extra);
+        let short = |(name, value): (&String, &Vec<u8>)| name.len() + value.len() <= ADDR_BYTES_MAX;
+        rule(extras.all(short), "what else is known of a member has no more than 1 KiB")
     }
 
     fn entry(&self, entry: &EntryRecord) -> Kept {

@@ -55,8 +55,7 @@ impl Hello {
     pub(crate) fn frame(&self) -> Vec<u8> {
         let Hello { version, level, cluster, uuid, from, to, lane } = self.clone();
         let (versions, levels, group, incarnation, more) = ((version, version), (level, level), 0u32, 7u64, 0u64);
-        let of_cluster = (cluster, group, uuid, incarnation);
-        frame(&codec::encode(&(versions, levels, of_cluster, (from, to, lane), more)))
+        frame(&codec::encode(&(versions, levels, cluster, (from, to, lane), (group, uuid, incarnation, more))))
     }
 }
 

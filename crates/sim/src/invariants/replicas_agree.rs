@@ -27,7 +27,10 @@ impl Invariant for ReplicasAgree {
         if Replica::digest(&view.state) != expected {
             return Err(format!("the state of node {} at {zxid} is another one", view.node));
         }
-        let written = history.index(zxid).and_then(|index| log.archived(index)).map(|archived| archived.entry.log_id.committed_leader_id().term);
+        let written = history
+            .index(zxid)
+            .and_then(|index| log.archived(index))
+            .map(|archived| archived.entry.log_id.committed_leader_id().term);
         let committed = history.entry(zxid).map(|entry| entry.term.0);
         // A node that came here by snapshot may never have had the entry, or another one in its place.
         let by_entries = view.state.last_term().0 == committed.unwrap_or_default();

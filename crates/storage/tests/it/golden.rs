@@ -16,7 +16,7 @@ use storage::{Command, Entry, Manifest, Payload, SnapshotMeta, Vote};
 use crate::harness::{append, block_on, bytes_of, data_dir, entry, log_id, members, meta, open};
 
 fn golden(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/level-1").join(name)
 }
 
 fn hex(bytes: &[u8]) -> String {

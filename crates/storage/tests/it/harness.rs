@@ -68,7 +68,11 @@ pub(crate) async fn append(storage: &Storage, entries: Vec<Entry>) -> std::io::R
 }
 
 pub(crate) fn members() -> Membership {
-    let member = |id: u64| Member { peer_addr: format!("127.0.0.1:710{id}"), http_addr: format!("127.0.0.1:720{id}") };
+    let member = |id: u64| Member {
+        peer_addr: format!("127.0.0.1:710{id}"),
+        http_addr: format!("127.0.0.1:720{id}"),
+        extra: [("zone".to_owned(), vec![id as u8])].into(),
+    };
     Membership::new(
         vec![[1, 2, 3].into()],
         [1, 2, 3].map(|id| (id, member(id))).into_iter().collect::<std::collections::BTreeMap<_, _>>(),

@@ -84,7 +84,7 @@ async fn the_former_connection_of_a_session_writes_no_more() {
 #[tokio::test]
 async fn a_client_that_has_seen_more_than_the_node_is_sent_away_without_a_word() {
     let node = Node::start().await;
-    let asked = ConnectRequest { last_zxid_seen: 1 << 40, timeout_ms: 9_000, ..ConnectRequest::default() };
+    let asked = ConnectRequest { last_zxid_seen: 1 << 52, timeout_ms: 9_000, ..ConnectRequest::default() };
     assert_eq!(greet(node.addr, &asked).await.2, None);
 }
 

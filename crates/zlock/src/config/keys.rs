@@ -51,6 +51,7 @@ keys! {
         node_id: count = replica.node_id, "This node's id, one of the members'.";
         cluster_id: text = replica.cluster_id, "The cluster's name; nodes and data of another cluster are refused.";
         members: members = replica.members, "All members, this node included; the same list on every node.";
+        zxid_base: zxid_base = replica.zxid_base, "Where the zxids, and with them the fencing tokens, of a cluster begin that is founded now: `time` is the milliseconds since 1970 times 1,024, above those of a cluster before it. Looked at once, when the cluster is founded.";
         data_dir: directory = replica.data_dir, "Where log, snapshots and node metadata live; made when missing.";
         http_listen: listen = http_listen, "Where clients connect to; the port of this node's http_addr unless given.";
         zookeeper_listen: listen = zookeeper_listen, "Where ZooKeeper clients connect to, such as `127.0.0.1:2181`; none do unless given.";

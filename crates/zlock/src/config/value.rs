@@ -26,6 +26,35 @@ pub mod count {
     }
 }
 
+/// Where zxids begin.
+pub mod zxid_base {
+    use replica::ZXID_BASE_MAX;
+
+    const TIME: &str = "time";
+
+    /// What help calls it.
+    pub const NAME: &str = "ZXID";
+
+    /// Reads `time`, or a whole number.
+    ///
+    /// # Errors
+    /// When it is neither, or above 2^52.
+    pub fn parse(text: &str) -> Result<Option<u64>, String> {
+        if text == TIME {
+            return Ok(None);
+        }
+        match super::count::parse(text) {
+            Ok(base @ 0..=ZXID_BASE_MAX) => Ok(Some(base)),
+            _ => Err(format!("`{text}` is neither `{TIME}` nor a whole number up to {ZXID_BASE_MAX}")),
+        }
+    }
+
+    /// As `parse` reads it.
+    pub fn show(base: &Option<u64>) -> String {
+        base.map_or_else(|| TIME.to_owned(), |base| base.to_string())
+    }
+}
+
 /// A length of time; milliseconds inside.
 pub mod duration {
     const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];

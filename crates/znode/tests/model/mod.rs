@@ -239,6 +239,18 @@ impl Model {
         (now, answer)
     }
 
+    fn of_cluster(&mut self, op: &Op) -> Answer {
+        match op {
+            Op::Found(founding) if founding.zxid_base <= 1 << 52 => self.founding = self.founding.or(Some(*founding)),
+            Op::NoteRemoved { node_id } if self.founding.is_some() => {
+                self.removed.entry(*node_id).or_insert(self.last_zxid);
+            }
+            // There is but one level.
+            _ => return Err(Error::BadArguments.into()),
+        }
+        Ok(Reply::Done)
+    }
+
     fn guarded(&mut self, request: &Request, session: Option<SessionId>) -> Answer {
         if let Some(guard) = &request.guard {
             let lock = guard.lock.as_str();
@@ -295,19 +307,7 @@ impl Model {
                 self.limits = limits;
                 Ok(Reply::Done)
             }
-            Op::Found(founding) => {
-                if founding.zxid_base > 1 << 52 {
-                    return Err(Error::BadArguments.into());
-                }
-                self.founding = self.founding.or(Some(founding));
-                Ok(Reply::Done)
-            }
-            Op::NoteRemoved { node_id } if self.founding.is_some() => {
-                self.removed.entry(node_id).or_insert(self.last_zxid);
-                Ok(Reply::Done)
-            }
-            // There is but one level.
-            Op::SetLevel { .. } | Op::NoteRemoved { .. } => Err(Error::BadArguments.into()),
+            Op::Found(_) | Op::SetLevel { .. } | Op::NoteRemoved { .. } => self.of_cluster(&request.op),
             Op::Upgrade(upgrade) => self.upgrade(&upgrade, session, key),
             Op::Revoke { path, deadline_ms } => self.revoke(path.as_str(), deadline_ms),
             Op::AttachSession { connection, timeout_ms } => self.attach(session, connection, timeout_ms),

@@ -61,9 +61,9 @@ impl Reader {
     }
 
     /// Waits for a line of a node on this page.
-    async fn tells(&self, cluster: &Cluster, id: u64, message: &str, fields: Fields<'_>) {
+    async fn tells(&self, cluster: &Cluster, id: u64, message: &str, fields: Fields<'_>) -> String {
         let what = format!("node {id} tells `{message}` with {fields:?}");
-        until(&what, async || (!self.lines(cluster, id, message, fields).is_empty()).then_some(())).await;
+        until(&what, async || self.lines(cluster, id, message, fields).pop()).await
     }
 }
 
@@ -235,4 +235,32 @@ async fn a_wrong_cluster_id_is_told_once_and_then_counted() {
         let warnings = cluster.log(id).lines().filter(|line| line.contains(" WARN ")).count();
         assert!(warnings <= 12, "{}", cluster.log(id));
     }
+}
+
+/// Two clusters with one name: the data directory of a node of the one is put in the place of a node of the other.
+#[tokio::test]
+async fn a_node_with_the_data_of_another_cluster_of_the_same_name_is_turned_away_and_told_so() {
+    let mut cluster = Cluster::start().await;
+    let mut other = Cluster::start().await;
+    for one in [&mut cluster, &mut other] {
+        one.all_ready().await;
+        one.kill(3);
+    }
+    std::fs::remove_dir_all(cluster.data_dir(3)).unwrap();
+    std::fs::rename(other.data_dir(3), cluster.data_dir(3)).unwrap();
+    let mut reader = Reader { format: Format::Text, read: BTreeMap::new() };
+    reader.turn_the_page(&cluster);
+    cluster.restart(3);
+    for peer in [1, 2] {
+        let turned_away = [is("peer", peer), is("reason", "turned-away")];
+        let line = reader.tells(&cluster, 3, "peer unreachable", &turned_away).await;
+        assert!(line.contains("another cluster of the same name: their uuids differ"), "{line}");
+    }
+    let refused = "refused at the peer port: no member says this";
+    let line = reader.tells(&cluster, 1, refused, &[]).await;
+    assert!(line.contains("node 3 was turned away, with versions (1, 1) and levels (1, 1)"), "{line}");
+    // The other two go on, and node 3 serves nobody.
+    assert_eq!(cluster.client(1).send(Call::post("/v1/znodes/a")).await.unwrap().status, 201);
+    let stranger = cluster.client(3).send(Call::get("/readyz")).await.unwrap();
+    assert_eq!(stranger.status, 503);
 }

@@ -114,6 +114,17 @@ struct QueueRecord {
 
 type Ticket = (String, Zxid);
 
+impl Record {
+    /// The level with which it came. Without a wildcard: a new kind is to have one.
+    fn level(&self) -> u16 {
+        use Record::*;
+        match self {
+            Head { .. } | Cluster { .. } | Session { .. } | Request { .. } | Znode(_) | MultiLock { .. } => 1,
+            Unsettled { .. } | Revocation { .. } | History { .. } | EndedSession(_) | Tail { .. } => 1,
+        }
+    }
+}
+
 #[derive(Encode, Decode)]
 enum Standing {
     Waits { priority: u32 },
@@ -151,12 +162,14 @@ impl State {
         let ended = self.past.sessions.clone().into_iter().map(|(_, session)| Record::EndedSession((*session).clone()));
         let beside = multis.chain(unsettled).chain(revocations).chain(histories).chain(ended);
         let mut all = std::iter::once(head).chain(cluster).chain(sessions).chain(znodes).chain(beside).fuse();
-        let (mut records, mut ended) = (0, false);
+        let (mut records, mut ended, level) = (0, false, self.level());
         std::iter::from_fn(move || {
             let record = all.next();
             records += u64::from(record.is_some());
             let tail = || (!std::mem::replace(&mut ended, true)).then_some(Record::Tail { records });
-            record.or_else(tail).map(|record| encode(&record))
+            let record = record.or_else(tail)?;
+            assert!(record.level() <= level, "a cluster at level {level} has nothing of a later one");
+            Some(encode(&record))
         })
     }
 }

@@ -14,6 +14,7 @@ use crate::frozen::{build, bytes, hex, path};
 
 const TXNS: &str = include_str!("../golden/level-1/txns.hex");
 const ATTACHED: &str = include_str!("../golden/level-1/attached-session.hex");
+const FORMATS: &str = include_str!("../../../../docs/formats.md");
 const RECORDS: &str = include_str!("../golden/level-1/records.hex");
 
 #[test]
@@ -41,6 +42,9 @@ fn every_operation_has_its_row() {
         let row = txn.request.op.row();
         names.insert(row.name);
         assert!((1..=LEVEL).contains(&row.level), "{row:?}");
+        let asker = format!("{:?}", row.asker).to_lowercase();
+        let documented = format!("| `{}` | {asker} | {} |\n", row.name, row.level);
+        assert!(FORMATS.contains(&documented), "docs/formats.md lacks {documented}");
         let (at, request) = (LogPosition { term: Term(1), zxid: Zxid(1) }, Request::new(txn.request.op));
         let request = Request { key: None, ..request };
         let refused = State::new(limits()).apply(at, Txn { time_ms: 1, request }).reply.err();

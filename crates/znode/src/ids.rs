@@ -7,7 +7,7 @@ use bincode::enc::Encoder;
 use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
 
-use crate::codec::Compact;
+use crate::entry::codec::Compact;
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {

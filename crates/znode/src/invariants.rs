@@ -1,14 +1,12 @@
 //! What must be true of every state. Each property test and each simulation step asks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::lock;
 use crate::lock::demand::Demand;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
-use crate::sessions::source;
 use crate::state::State;
-use crate::tree::{idle_since, timed_at};
-use crate::znode::Znode;
+use crate::tree::znode::Znode;
 use crate::{SessionId, ZPath};
 
 impl State {
@@ -21,40 +19,30 @@ impl State {
             return Err("there is no root".into());
         }
         let mut sums = Sums::default();
-        for (path, node) in &self.nodes {
+        for (path, node) in self.tree.iter() {
             self.check_node(path, node, &mut sums).map_err(|why| format!("{path}: {why}"))?;
         }
-        if sums.children + 1 != self.nodes.len() {
-            return Err(format!("{} children for {} znodes", sums.children, self.nodes.len()));
+        if sums.children + 1 != self.tree.len() {
+            return Err(format!("{} children for {} znodes", sums.children, self.tree.len()));
         }
-        if sums.data_bytes != self.data_bytes {
-            return Err(format!("{} data bytes counted as {}", sums.data_bytes, self.data_bytes));
+        let counted = (sums.tickets, sums.holders, sums.locks.len());
+        if counted != (self.locks.ticket_count(), self.locks.holder_count(), self.locks.directory_count()) {
+            return Err(format!("tickets, holders and locks are {counted:?}: {:?}", self.locks));
         }
-        if sums.contenders != self.contenders {
-            return Err(format!("{} contenders counted as {}", sums.contenders, self.contenders));
-        }
-        same("timed", sums.timed, &self.timed.iter().cloned().collect())?;
-        same("idle", sums.idle, &self.idle.iter().cloned().collect())?;
-        same("locks", sums.locks, &self.locks.iter().cloned().collect())?;
+        same("locks", sums.locks, &self.locks.directories_from("").cloned().collect())?;
         self.check_multis()?;
-        if sums.holders != self.holders {
-            return Err(format!("{} holders counted as {}", sums.holders, self.holders));
-        }
-        self.past.check_invariants()?;
+        self.tree.check_invariants()?;
+        self.sessions.check_invariants()?;
+        self.locks.histories.check_invariants()?;
+        self.locks.revocations.check_invariants()?;
+        self.locks.mixed_clients.check(&self.tree)?;
         self.check_revocations()?;
-        self.check_namings()?;
-        self.check_acls()?;
-        self.check_weight()?;
-        self.check_subtrees()?;
         self.check_quotas()?;
         self.check_sessions(&sums.owned)
     }
 
     fn check_node(&self, path: &ZPath, node: &Znode, sums: &mut Sums) -> Result<(), String> {
         sums.children += node.family.names.len();
-        sums.data_bytes += node.data.len() as u64;
-        sums.timed.extend(timed_at(node).map(|due_ms| (due_ms, path.clone())));
-        sums.idle.extend(idle_since(node).map(|emptied_ms| (emptied_ms, path.clone())));
         if let Some(parent) = path.parent() {
             let parent = self.node(&parent).ok_or("it has no parent")?;
             if !parent.family.names.contains(path.name()) {
@@ -106,7 +94,7 @@ impl State {
             }
             tickets.insert(position);
         }
-        sums.contenders += tickets.len() as u64;
+        sums.tickets += tickets.len() as u64;
         if !tickets.is_empty() {
             sums.locks.insert(path.clone());
         }
@@ -119,7 +107,7 @@ impl State {
 
     /// All parts of a multi-lock hold, or none.
     fn check_multis(&self) -> Result<(), String> {
-        for (czxid, multi) in &self.multis {
+        for (czxid, multi) in self.locks.multis() {
             let mut held = 0;
             for ticket in &multi.tickets {
                 let node = self.node(ticket).filter(|node| node.czxid == *czxid);
@@ -160,7 +148,7 @@ impl State {
                 && holder.grant.at.zxid == position.czxid
                 && first_waits.is_some_and(|first| first < position)
         });
-        let left_over = self.unsettled.contains(lock) || !self.ending.is_empty();
+        let left_over = self.locks.unsettled().contains(lock) || self.sessions.are_ending();
         if left_over
             || downgraded
             || !in_turn
@@ -177,9 +165,7 @@ impl State {
     }
 
     fn check_revocations(&self) -> Result<(), String> {
-        let asked = &self.revocations.by_ticket;
-        let due = asked.iter().filter_map(|(ticket, asked)| asked.due_ms.map(|due_ms| (due_ms, ticket.clone())));
-        same("deadlines", due.collect(), &self.revocations.due.iter().cloned().collect())?;
+        let asked = self.locks.revocations.all();
         let owned = |ticket: &ZPath| self.node(ticket).is_some_and(|node| node.owner().is_some());
         let lingers = |ticket: &ZPath| self.node(ticket).and_then(Znode::lingers_until_ms).is_some();
         match asked.keys().find(|ticket| !owned(ticket) || lingers(ticket)) {
@@ -190,22 +176,18 @@ impl State {
 
     fn check_sessions(&self, owned: &BTreeSet<(SessionId, ZPath)>) -> Result<(), String> {
         let mut listed = BTreeSet::new();
-        let mut by_source = BTreeMap::new();
-        for (id, session) in &self.sessions {
+        for session in self.sessions.from(SessionId(0)) {
+            let id = session.id;
             let keyless = session
                 .ephemerals()
                 .filter(|path| self.node(path).and_then(Znode::contender).is_some_and(|contender| contender.keyless));
             if !keyless.eq(&session.keyless) {
                 return Err(format!("session {id}: {:?} are not those without a key", session.keyless));
             }
-            if let Some(address) = session.address {
-                *by_source.entry(source(address)).or_insert(0) += 1;
+            if id.0 > self.last_zxid.0 {
+                return Err(format!("session {id} was opened by no entry"));
             }
-            if *id != session.id || id.0 == 0 || id.0 > self.last_zxid.0 {
-                return Err(format!("session {id} calls itself {}", session.id));
-            }
-            listed.extend(session.ephemerals().map(|path| (*id, path.clone())));
-            session.requests.check_invariants().map_err(|why| format!("session {id}: {why}"))?;
+            listed.extend(session.ephemerals().map(|path| (id, path.clone())));
             for ((lock, mode, owner), ticket) in &session.tickets {
                 let contender = self.node(ticket).and_then(Znode::contender);
                 let fits = contender.is_some_and(|contender| contender.mode == *mode && *contender.owner == **owner);
@@ -213,12 +195,6 @@ impl State {
                     return Err(format!("session {id}: {owner} has no such ticket {ticket}"));
                 }
             }
-        }
-        if !self.sessions_by_source.iter().eq(&by_source) {
-            return Err(format!("sessions {by_source:?} of addresses counted as {:?}", self.sessions_by_source));
-        }
-        if let Some(id) = self.ending.iter().find(|id| !self.sessions.contains_key(*id)) {
-            return Err(format!("session {id} is being ended and is not there"));
         }
         same("ephemerals", listed, owned)
     }
@@ -228,10 +204,7 @@ impl State {
 #[derive(Default)]
 struct Sums {
     children: usize,
-    data_bytes: u64,
-    contenders: u64,
-    timed: BTreeSet<(u64, ZPath)>,
-    idle: BTreeSet<(u64, ZPath)>,
+    tickets: u64,
     locks: BTreeSet<ZPath>,
     owned: BTreeSet<(SessionId, ZPath)>,
     holders: u64,

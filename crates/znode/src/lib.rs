@@ -23,60 +23,40 @@
 //! ```
 
 mod acl;
-mod acls;
-mod acquire;
-mod applied;
-mod changes;
-mod client_info;
-mod closed_lock;
 mod cluster;
-mod codec;
-mod cost;
-mod ensure;
+mod entry;
 mod error;
 mod ids;
 mod invariants;
-mod keyless;
 mod limits;
 pub mod lock;
-mod multilock;
-mod ops;
 mod path;
-mod permissions;
-mod quota;
-mod release_held;
 mod session;
-mod sessions;
 mod snapshot;
 mod stat;
 mod state;
-mod subtree;
-mod system_paths;
-mod ticket_name;
 mod tree;
-mod txn;
 mod weight;
-mod znode;
 
 pub use acl::{ADMIN, ALL, Acl, CREATE, DELETE, Identity, KEEPER, READ, SUPER, WRITE, fixed_acl, permits, user};
-pub use applied::{Applied, Event, EventKind, Recorded, Reply};
-pub use client_info::{Actor, ClientInfo};
 pub use cluster::{Cluster, ClusterUuid, Founding, ZXID_BASE_MAX};
-pub use codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
+pub use entry::applied::{Applied, Event, EventKind, Recorded, Reply};
+pub use entry::codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
+pub use entry::ops::{Asker, LEVEL, OpRow};
+pub use entry::txn::{
+    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, Keyless, LockGuard, LockMode, Op, Policy,
+    ReapCandidate, ReleaseHeld, Request, SecretHash, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
+};
 pub use error::{Error, Refusal};
 pub use ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
 pub use limits::{LimitRow, Limits, Unit};
 pub use lock::queue::LockSettings;
-pub use ops::{Asker, LEVEL, OpRow};
 pub use path::ZPath;
-pub use quota::{Quota, QuotaLimits};
 pub use session::Session;
+pub use session::client_info::{Actor, ClientInfo};
 pub use snapshot::StateBuilder;
 pub use stat::Stat;
 pub use state::State;
-pub use subtree::Usage;
-pub use txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, Keyless, LockGuard, LockMode, Op, Policy,
-    ReapCandidate, ReleaseHeld, Request, SecretHash, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
-};
-pub use znode::{Contender, Hold, Kind, Znode};
+pub use tree::quota::{Quota, QuotaLimits};
+pub use tree::usage::Usage;
+pub use tree::znode::{Contender, Hold, Kind, Znode};

@@ -2,7 +2,7 @@
 
 use bincode::{Decode, Encode};
 
-use crate::cost::steps_at;
+use crate::entry::cost::steps_at;
 
 /// A row of the table of limits.
 #[derive(Clone, Copy, Debug)]

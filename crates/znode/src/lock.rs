@@ -4,29 +4,37 @@
 //! who waits is in its queue (`queue.rs`), and `grant.rs` says who holds next. What is remembered or asked of a lock beyond
 //! that is in the other files of `lock/`.
 
+pub(crate) mod acquire;
 pub(crate) mod deadlock;
 pub(crate) mod demand;
 mod grant;
-pub(crate) mod naming;
-pub(crate) mod past;
+pub(crate) mod history;
+mod keyless;
+pub(crate) mod locks;
+mod managed;
+pub(crate) mod mixed_clients;
+pub(crate) mod multilock;
 pub(crate) mod queue;
+mod release_held;
 pub(crate) mod revoke;
+pub(crate) mod ticket_name;
 pub(crate) mod upgrade;
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 
 use crate::lock::demand::{mode_of, sequence_of};
 use crate::lock::queue::{Position, Queue as TicketQueue};
-use crate::znode::{Contender, Kind, Znode};
+use crate::tree::znode::{Contender, Kind, Znode};
 use crate::{ClientInfo, Error, FencingToken, LockMode, LockSettings, SessionId, State, ZPath, Zxid};
 
 pub use deadlock::WaitsFor;
 pub(crate) use grant::may_be_overtaken;
-pub use naming::{BlindSpot, Naming, lint};
-pub use past::{EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history, may_read_of_ended, may_read_past};
+pub use history::{
+    EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history, may_read_of_ended, may_read_past,
+};
+pub use mixed_clients::{BlindSpot, Naming, lint};
 pub use revoke::{Revocation, revocation};
 
 /// Where a ticket stands.
@@ -213,10 +221,10 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
         true => String::from("/"),
         false => format!("{prefix}/"),
     };
-    let itself = state.locks.get(prefix).into_iter();
+    let itself = state.locks.directory(prefix).into_iter();
     let itself = itself.filter(move |path| after.is_none_or(|after| *path > after));
     let from = after.map_or(&*below, |after| after.as_str().max(&below));
-    let under = state.locks.range::<_, str>((Bound::Included(from), Bound::Unbounded));
+    let under = state.locks.directories_from(from);
     let under = under.take_while(move |path| path.as_str().starts_with(&below));
     let under = under.filter(move |path| *path != prefix && after.is_none_or(|after| *path > after));
     itself.chain(under)
@@ -258,7 +266,7 @@ fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a TicketQueue, &'a Zn
     }
     let node = state.node(ticket).ok_or(Error::NoNode)?;
     let position = Position::of(ticket.name(), node.czxid).ok_or(Error::BadArguments)?;
-    let queue = state.nodes.get(lock).and_then(|parent| parent.family.queue.as_deref()).ok_or(Error::NoNode)?;
+    let queue = state.tree.queue(lock).ok_or(Error::NoNode)?;
     Ok((queue, node, position))
 }
 

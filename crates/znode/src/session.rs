@@ -1,5 +1,9 @@
 //! One session: what it owns, and which of its requests were answered already.
 
+pub(crate) mod client_info;
+pub(crate) mod open;
+pub(crate) mod ops;
+
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,7 +11,7 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::znode::Contender;
+use crate::tree::znode::Contender;
 use crate::{ClientInfo, Limits, LockMode, Refusal, Reply, RequestKey, SecretHash, SessionId, ZPath, Zxid, weight};
 
 /// A session. Its deadline is the leader's knowledge and not part of the state.

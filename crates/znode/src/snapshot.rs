@@ -5,21 +5,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
-use imbl::OrdMap;
 
 use crate::cluster::Cluster;
-use crate::codec::{DecodeError, decode, encode};
-use crate::lock::past::History;
+use crate::entry::codec::{DecodeError, decode, encode};
+use crate::lock::history::History;
+use crate::lock::multilock::MultiLock;
 use crate::lock::queue::{Position, Queue, Upgrade};
 use crate::lock::{EndedSession, Grant, Revocation};
-use crate::multilock::MultiLock;
 use crate::session::{Answered, Requests, Session};
 use crate::state::State;
-use crate::tree::shared_acl;
-use crate::znode::{Contender, Family, Kind, Znode};
+use crate::tree::Tree;
+use crate::tree::ops::shared_acl;
+use crate::tree::znode::{Contender, Family, Kind, Znode};
 use crate::{
     Acl, ClientInfo, FencingToken, Founding, LEVEL, Limits, LockSettings, Policy, RequestKey, SecretHash, SessionId,
-    Term, Usage, ZPath, ZXID_BASE_MAX, Zxid, weight,
+    Term, Usage, ZPath, ZXID_BASE_MAX, Zxid,
 };
 
 /// One record. Sessions come before what they own, parents before children, znodes before what is kept beside them. The order of
@@ -145,21 +145,19 @@ impl State {
             level: cluster.level,
             removed: cluster.removed().collect(),
         });
-        let ending = self.ending.clone();
-        let sessions = self.sessions.clone().into_iter();
-        let sessions = sessions.flat_map(move |(id, session)| session_records(&session, ending.contains(&id)));
-        let nodes = self.nodes.clone();
-        let znodes = nodes.clone().into_iter().map(move |(path, node)| znode_record(&nodes, path, &node));
-        let multis = self.multis.clone().into_iter().map(|(czxid, multi)| {
+        let sessions = self.sessions.walk().flat_map(|(session, ending)| session_records(&session, ending));
+        let tree = self.tree.clone();
+        let znodes = self.tree.walk().map(move |(path, node)| znode_record(&tree, path, &node));
+        let multis = self.locks.multis().clone().into_iter().map(|(czxid, multi)| {
             let (policy, tickets) = (multi.policy, multi.tickets.clone());
             Record::MultiLock { czxid, policy, tickets }
         });
-        let unsettled = self.unsettled.clone().into_iter().map(|lock| Record::Unsettled { lock });
-        let revocations = self.revocations.by_ticket.clone().into_iter();
+        let unsettled = self.locks.unsettled().clone().into_iter().map(|lock| Record::Unsettled { lock });
+        let revocations = self.locks.revocations.all().clone().into_iter();
         let revocations = revocations.map(|(ticket, revocation)| Record::Revocation { ticket, revocation });
-        let histories = self.past.histories.clone().into_iter();
+        let histories = self.locks.histories.walk();
         let histories = histories.map(|(lock, history)| Record::History { lock, history: (*history).clone() });
-        let ended = self.past.sessions.clone().into_iter().map(|(_, session)| Record::EndedSession((*session).clone()));
+        let ended = self.locks.histories.walk_sessions().map(|session| Record::EndedSession((*session).clone()));
         let beside = multis.chain(unsettled).chain(revocations).chain(histories).chain(ended);
         let mut all = std::iter::once(head).chain(cluster).chain(sessions).chain(znodes).chain(beside).fuse();
         let (mut records, mut ended, level) = (0, false, self.level());
@@ -187,8 +185,8 @@ fn session_records(session: &Session, ending: bool) -> Vec<Record> {
     std::iter::once(open).chain(requests).collect()
 }
 
-fn znode_record(nodes: &OrdMap<ZPath, Arc<Znode>>, path: ZPath, node: &Znode) -> Record {
-    let standing = standing(nodes, &path, node);
+fn znode_record(tree: &Tree, path: ZPath, node: &Znode) -> Record {
+    let standing = standing(tree, &path, node);
     let queue = node.family.queue.as_deref().map(|queue| {
         let ticket = |position: &Position| (position.name.to_string(), position.czxid);
         let upgrade = queue.upgrade().map(|upgrade| (ticket(&upgrade.writer), upgrade.reader.as_ref().map(ticket)));
@@ -215,9 +213,9 @@ fn znode_record(nodes: &OrdMap<ZPath, Arc<Znode>>, path: ZPath, node: &Znode) ->
     }))
 }
 
-fn standing(nodes: &OrdMap<ZPath, Arc<Znode>>, path: &ZPath, node: &Znode) -> Option<Standing> {
+fn standing(tree: &Tree, path: &ZPath, node: &Znode) -> Option<Standing> {
     let position = Position::of(path.name(), node.czxid)?;
-    let queue = nodes.get(path.parent_str()?)?.family.queue.as_deref()?;
+    let queue = tree.queue(path.parent_str()?)?;
     Some(match queue.holder(&position) {
         Some(holder) => Standing::Holds(holder.grant),
         None => Standing::Waits { priority: queue.priority_of(&position) },
@@ -263,9 +261,8 @@ impl StateBuilder {
             Record::Cluster { founding, level, removed } => push_cluster(state, founding, level, removed)?,
             Record::Session { .. } => push_session(state, record)?,
             Record::Request { session, key, answered } => {
-                let session = state.sessions.get_mut(&session).ok_or_else(|| damaged("a request of no session"))?;
-                state.weight.bytes += weight::answered(&answered);
-                Arc::make_mut(session).requests.restore(key, answered);
+                let restored = state.sessions.edit_requests(session, |requests| requests.restore(key, answered));
+                restored.ok_or_else(|| damaged("a request of no session"))?;
             }
             Record::Znode(record) => {
                 if record.queue.as_ref().is_some_and(|queue| queue.upgrade.is_some()) {
@@ -286,8 +283,7 @@ impl StateBuilder {
     /// # Errors
     /// [`DecodeError`] when the last record was not pushed.
     pub fn finish(self) -> Result<State, DecodeError> {
-        let Some(mut state) = self.state.filter(|state| self.finished && state.nodes.contains_key(&ZPath::root()))
-        else {
+        let Some(mut state) = self.state.filter(|state| self.finished && state.tree.contains(&ZPath::root())) else {
             return Err(damaged("the last record is missing"));
         };
         let whole = |lock: &ZPath| state.queue(lock).is_some_and(Queue::has_all_of_upgrade);
@@ -320,18 +316,18 @@ fn push_cluster(
 fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
     let good = match record {
         Record::MultiLock { czxid, policy, tickets } => return push_multi(state, czxid, policy, tickets),
-        Record::Unsettled { lock } => state.unsettled.insert(lock).is_none(),
+        Record::Unsettled { lock } => state.locks.leave_unsettled(lock),
         Record::Revocation { ticket, revocation } => {
             let owned = |node: &Znode| node.owner().is_some() && node.lingers_until_ms().is_none();
             let open = Position::of(ticket.name(), Zxid(0)).is_some() && state.node(&ticket).is_some_and(owned);
-            let good = open && !state.revocations.by_ticket.contains_key(&ticket);
+            let good = open && state.locks.revocations.get(&ticket).is_none();
             if good {
-                state.revocations.put(&ticket, revocation);
+                state.locks.revocations.put(&ticket, revocation);
             }
             good
         }
-        Record::History { lock, history } => state.past.restore_history(lock, history),
-        Record::EndedSession(session) => state.past.restore_session(session),
+        Record::History { lock, history } => state.locks.histories.restore_history(lock, history),
+        Record::EndedSession(session) => state.locks.histories.restore_session(session),
         _ => false,
     };
     if good { Ok(()) } else { Err(damaged("what is kept beside the znodes does not fit")) }
@@ -343,11 +339,6 @@ fn push_session(state: &mut State, record: Record) -> Result<(), DecodeError> {
     else {
         return Err(damaged("no session"));
     };
-    state.weight.bytes += weight::session(&label, &client);
-    state.count_session(address);
-    if ending {
-        state.ending.insert(id);
-    }
     let session = Session {
         id,
         secret_hash,
@@ -363,10 +354,9 @@ fn push_session(state: &mut State, record: Record) -> Result<(), DecodeError> {
         keyless: imbl::OrdSet::new(),
         requests: Requests::default(),
     };
-    match state.sessions.insert(id, Arc::new(session)) {
-        None => Ok(()),
-        Some(_) => Err(damaged("a session twice")),
-    }
+    let new = state.sessions.add(session);
+    state.sessions.will_end(ending.then_some(id));
+    if new { Ok(()) } else { Err(damaged("a session twice")) }
 }
 
 fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath>) -> Result<(), DecodeError> {
@@ -380,10 +370,8 @@ fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath
     if once.len() != tickets.len() || held.is_none_or(|held| held.len() != 1) {
         return Err(damaged("a multi-lock without its parts"));
     }
-    match state.multis.insert(czxid, Arc::new(MultiLock { policy, tickets })) {
-        None => Ok(()),
-        Some(_) => Err(damaged("a multi-lock twice")),
-    }
+    let new = state.locks.add_multi(czxid, MultiLock { policy, tickets });
+    if new { Ok(()) } else { Err(damaged("a multi-lock twice")) }
 }
 
 fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError> {
@@ -415,26 +403,22 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         family,
         contender: record.contender.map(Arc::new),
     };
-    if state.nodes.contains_key(&path) {
+    if state.tree.contains(&path) {
         return Err(damaged("a znode twice"));
     }
     if node.contender().is_some_and(|contender| contender.count() == 0) {
         return Err(damaged("a ticket of nobody"));
     }
     // Only a lingering lock node outlives its session.
-    let owned = node.owner().is_none_or(|owner| state.sessions.contains_key(&owner));
+    let owned = node.owner().is_none_or(|owner| state.sessions.contains(owner));
     if !owned && node.lingers_until_ms().is_none() {
         return Err(damaged("an ephemeral znode of no session"));
     }
     match parent {
         None => {
-            state.data_bytes += node.data.len() as u64;
-            let acl = state.acls.take(Arc::clone(&node.acl));
-            state.weight.change((false, false), weight::shape(&node));
-            state.nodes.insert(path, Arc::new(Znode { acl, ..node }));
+            state.tree.plant(node);
         }
         Some(parent) if may_have_children => {
-            state.weight.change((false, false), weight::shape(&node));
             state.link(&path, &parent, node, |_| ());
             stand(state, &path, standing)?;
         }
@@ -458,15 +442,19 @@ fn stand(state: &mut State, ticket: &ZPath, standing: Option<Standing>) -> Resul
         return if standing.is_none() { Ok(()) } else { Err(damaged("no ticket holds a lock")) };
     }
     let (lock, position) = state.position_of(ticket);
-    let node = &state.nodes[ticket];
+    let node = &state.tree[ticket];
     let owned = node.owner().is_some() && node.lingers_until_ms().is_none();
     match standing {
         None => return Err(damaged("a ticket neither holds nor waits")),
         Some(Standing::Waits { priority: 0 }) => {}
-        Some(Standing::Waits { priority }) => state.edit_queue(&lock, |queue| queue.prioritize(&position, priority)),
+        Some(Standing::Waits { priority }) => {
+            state.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority))
+        }
         Some(Standing::Holds(grant)) => {
-            state.edit_queue(&lock, |queue| queue.grant(&position, grant));
-            state.holders += u64::from(owned);
+            state.tree.edit_queue(&lock, |queue| queue.grant(&position, grant));
+            if owned {
+                state.locks.count_holder();
+            }
         }
     }
     Ok(())

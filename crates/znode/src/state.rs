@@ -1,22 +1,17 @@
 //! The state and the one way to change it.
 
-use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use imbl::{OrdMap, OrdSet};
-
-use crate::acls::Acls;
-pub(crate) use crate::changes::Changes;
 use crate::cluster::Cluster;
-use crate::lock::naming::Namings;
-use crate::lock::past::{Past, end_of};
-use crate::lock::revoke::Revocations;
-use crate::multilock::MultiLock;
-use crate::quota::Quotas;
+pub(crate) use crate::entry::changes::Changes;
+use crate::lock::history::end_of;
+use crate::lock::locks::Locks;
+use crate::session::open::Sessions;
 use crate::session::{Answered, Session};
-use crate::weight::Weight;
-use crate::znode::{Family, Kind, Znode};
+use crate::tree::Tree;
+use crate::tree::quota::Quotas;
+use crate::tree::znode::{Family, Kind, Znode};
 use crate::{
     Acl, Applied, Attempt, Credential, Error, Limits, LockGuard, LogPosition, Op, ReapCandidate, Recorded, Refusal,
     Reply, Request, RequestKey, SessionId, Term, Turn, Txn, Usage, ZPath, Zxid, fingerprint, lock,
@@ -30,34 +25,10 @@ pub struct State {
     pub(crate) last_term: Term,
     pub(crate) time_ms: u64,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) nodes: OrdMap<ZPath, Arc<Znode>>,
-    pub(crate) sessions: OrdMap<SessionId, Arc<Session>>,
-    /// How many of them count for each address.
-    pub(crate) sessions_by_source: OrdMap<IpAddr, u32>,
-    /// Parents with at least one contender among their children.
-    pub(crate) locks: OrdSet<ZPath>,
-    /// Znodes that can be collected at a time: childless TTL nodes and lingering lock nodes.
-    pub(crate) timed: OrdSet<(u64, ZPath)>,
-    /// Containers that had children and have none, by the time at which the last one went.
-    pub(crate) idle: OrdSet<(u64, ZPath)>,
-    pub(crate) data_bytes: u64,
-    pub(crate) weight: Weight,
-    pub(crate) acls: Acls,
-    /// Contenders of all locks.
-    pub(crate) contenders: u64,
-    /// Multi-locks that wait or hold, by the czxid of their lock nodes.
-    pub(crate) multis: OrdMap<Zxid, Arc<MultiLock>>,
-    /// Tickets that hold and that a session owns.
-    pub(crate) holders: u64,
-    pub(crate) past: Past,
-    pub(crate) revocations: Revocations,
-    pub(crate) namings: Namings,
+    pub(crate) tree: Tree,
+    pub(crate) sessions: Sessions,
+    pub(crate) locks: Locks,
     pub(crate) quotas: Quotas,
-    /// Locks whose queues an entry left for later ones to look at; see `cost.rs`.
-    pub(crate) unsettled: OrdSet<ZPath>,
-    /// Sessions that expired together with others, and for which the entry had no room: they are open to no request, and
-    /// come to hold nothing.
-    pub(crate) ending: OrdSet<SessionId>,
 }
 
 impl Default for State {
@@ -88,7 +59,7 @@ impl State {
             family: Family::default(),
             contender: None,
         };
-        state.nodes.insert(ZPath::root(), Arc::new(root));
+        state.tree.plant(root);
         state
     }
 
@@ -100,23 +71,9 @@ impl State {
             last_term: Term(0),
             time_ms: 0,
             limits: Arc::new(limits),
-            nodes: OrdMap::new(),
-            sessions: OrdMap::new(),
-            sessions_by_source: OrdMap::new(),
-            locks: OrdSet::new(),
-            timed: OrdSet::new(),
-            idle: OrdSet::new(),
-            data_bytes: 0,
-            weight: Weight::default(),
-            acls: Acls::default(),
-            contenders: 0,
-            multis: OrdMap::new(),
-            holders: 0,
-            past: Past::default(),
-            revocations: Revocations::default(),
-            unsettled: OrdSet::new(),
-            ending: OrdSet::new(),
-            namings: Namings::default(),
+            tree: Tree::default(),
+            sessions: Sessions::default(),
+            locks: Locks::default(),
             quotas: Quotas::default(),
         }
     }
@@ -174,27 +131,27 @@ impl State {
 
     /// How many znodes there are, the root included.
     pub fn znode_count(&self) -> usize {
-        self.nodes.len()
+        self.tree.len()
     }
 
     /// The length of all data, in bytes.
     pub fn data_bytes(&self) -> u64 {
-        self.data_bytes
+        self.tree.data_bytes()
     }
 
     /// How many locks have contenders.
     pub fn lock_count(&self) -> usize {
-        self.locks.len()
+        self.locks.directory_count()
     }
 
     /// How many contenders all locks have together, holders included.
     pub fn contender_count(&self) -> u64 {
-        self.contenders
+        self.locks.ticket_count()
     }
 
     /// How many of them hold, of those whom a session owns.
     pub fn holder_count(&self) -> u64 {
-        self.holders
+        self.locks.holder_count()
     }
 
     /// How many sessions are open.
@@ -204,7 +161,7 @@ impl State {
 
     /// A znode.
     pub fn node(&self, path: &ZPath) -> Option<&Znode> {
-        self.nodes.get(path).map(|node| &**node)
+        self.tree.get(path)
     }
 
     /// The session that owns a znode.
@@ -233,12 +190,12 @@ impl State {
 
     /// An open session.
     pub fn session(&self, id: SessionId) -> Option<&Session> {
-        self.sessions.get(&id).map(|session| &**session)
+        self.sessions.get(id)
     }
 
     /// The open sessions with ids after `after`, by id. Start with `SessionId(0)`.
     pub fn sessions_from(&self, after: SessionId) -> impl Iterator<Item = &Session> {
-        self.sessions.range((Bound::Excluded(after), Bound::Unbounded)).map(|(_, session)| &**session)
+        self.sessions.from(after)
     }
 
     /// The session that a credential proves.
@@ -246,7 +203,7 @@ impl State {
     /// # Errors
     /// `SessionExpired` when it is not open, or is being ended, `AuthFailed` when the secret is another one.
     pub fn authenticate(&self, credential: &Credential) -> Result<&Session, Error> {
-        let open = self.session(credential.session).filter(|session| !self.ending.contains(&session.id));
+        let open = self.session(credential.session).filter(|session| !self.sessions.is_ending(session.id));
         let session = open.ok_or(Error::SessionExpired)?;
         if session.secret_hash == credential.secret_hash { Ok(session) } else { Err(Error::AuthFailed) }
     }
@@ -254,11 +211,8 @@ impl State {
     /// What could be collected if it were `now_ms`: at most `max`, the longest overdue first.
     pub fn reap_candidates(&self, now_ms: u64, max: usize) -> Vec<ReapCandidate> {
         let idle_ms = u64::from(self.limits.container_idle_ms);
-        let timed = self.timed.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
-        let idle = self.idle.iter().take_while(|(emptied_ms, _)| emptied_ms.saturating_add(idle_ms) <= now_ms);
-        let candidate = |path: &ZPath| ReapCandidate { path: path.clone(), czxid: self.nodes[path].czxid };
-        let revoked = self.revocations.due.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
-        timed.chain(idle).chain(revoked).take(max).map(|(_, path)| candidate(path)).collect()
+        let due = self.tree.due(now_ms, idle_ms).chain(self.locks.revocations.due(now_ms));
+        due.take(max).map(|path| ReapCandidate { path: path.clone(), czxid: self.tree[path].czxid }).collect()
     }
 
     fn advance(&mut self, at: LogPosition) {
@@ -306,16 +260,12 @@ impl State {
     /// A session that was closed by the request needs no memory.
     fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: Answered) {
         let (limits, overweight) = (self.limits.clone(), self.is_overweight());
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        let requests = &mut Arc::make_mut(session).requests;
-        let before = requests.bytes;
-        requests.keep(key, answered, &limits);
-        if overweight {
-            requests.drop_answers();
-        }
-        self.weight.bytes = self.weight.bytes - before + requests.bytes;
+        self.sessions.edit_requests(id, |requests| {
+            requests.keep(key, answered, &limits);
+            if overweight {
+                requests.drop_answers();
+            }
+        });
     }
 
     /// A request whose key was used for the same before.

@@ -1,356 +1,155 @@
-//! The tree: creating, deleting and setting znodes by ZooKeeper's rules.
+//! The tree of znodes, and what is kept beside it to find and count them. Nothing else changes a znode.
 
+pub(crate) mod acls;
+pub(crate) mod ensure;
+pub(crate) mod ops;
+pub(crate) mod permissions;
+pub(crate) mod quota;
+pub(crate) mod system_paths;
+#[cfg(test)]
+mod tests;
+pub(crate) mod usage;
+pub(crate) mod znode;
+
+use std::borrow::Borrow;
+use std::collections::BTreeSet;
+use std::ops::{Bound, Index};
 use std::sync::Arc;
 
-use crate::cost::steps_to;
-use crate::lock::demand::sequence_of;
-use crate::lock::queue::{Position, Ticket};
-use crate::quota::Growth;
-use crate::state::{Changes, State};
-use crate::system_paths::is_system;
-use crate::znode::{Contender, Family, Kind, Znode};
-use crate::{
-    ALL, Acl, CREATE, Create, CreateMode, DELETE, Ensure, Error, EventKind, READ, ReapCandidate, Refusal, Reply,
-    SessionId, Stat, Usage, ZPath, ZnodeOp, permits, weight,
-};
+use imbl::{OrdMap, OrdSet};
 
-/// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
-const TTL_MS_MAX: u64 = (1 << 40) - 1;
+use crate::lock::queue::{Position, Queue, Ticket};
+use crate::tree::acls::Acls;
+use crate::tree::usage::Usage;
+use crate::tree::znode::{Contender, Kind, Znode};
+use crate::weight::{self, Weight};
+use crate::{Acl, LogPosition, ZPath};
 
-/// Sequence numbers end here: one more would wrap in ZooKeeper, and clients that compare names would see it first in line.
-pub(crate) const SEQUENCE_MAX: u64 = i32::MAX as u64;
-
-/// A znode about to be put into the tree; everything was checked.
-pub(crate) struct NewNode {
-    pub(crate) kind: Kind,
-    pub(crate) data: Arc<[u8]>,
-    pub(crate) acl: Arc<[Acl]>,
-    pub(crate) contender: Option<Contender>,
+/// All znodes. A clone is O(1).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tree {
+    nodes: OrdMap<ZPath, Arc<Znode>>,
+    /// Znodes that can be collected at a time: childless TTL nodes and lingering lock nodes.
+    timed: OrdSet<(u64, ZPath)>,
+    /// Containers that had children and have none, by the time at which the last one went.
+    idle: OrdSet<(u64, ZPath)>,
+    data_bytes: u64,
+    acls: Acls,
+    weight: Weight,
 }
 
-impl State {
-    pub(crate) fn znode_op(
-        &mut self,
-        mut op: ZnodeOp,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        self.check_system_write(&mut op, changes)?;
-        match op {
-            ZnodeOp::Create(create) => self.create(create, session, changes),
-            ZnodeOp::Delete { path, version } => self.delete(&path, version, changes),
-            ZnodeOp::SetData { path, data, version } => {
-                self.permit_data(&path, &data, changes)?;
-                self.set_data(&path, data, version, changes)
-            }
-            ZnodeOp::Check { path, version } => self.check(&path, version, changes),
-        }
+impl<Q> Index<&Q> for Tree
+where
+    Q: Ord + ?Sized,
+    ZPath: Borrow<Q>,
+{
+    type Output = Znode;
+
+    /// A znode that is there.
+    fn index(&self, path: &Q) -> &Znode {
+        &self.nodes[path]
+    }
+}
+
+impl Tree {
+    pub(crate) fn get<Q>(&self, path: &Q) -> Option<&Znode>
+    where
+        Q: Ord + ?Sized,
+        ZPath: Borrow<Q>,
+    {
+        self.nodes.get(path).map(|node| &**node)
     }
 
-    /// All or nothing. Working on the state itself and putting the old one back costs O(1).
-    pub(crate) fn multi(
-        &mut self,
-        ops: Vec<ZnodeOp>,
-        session: Option<SessionId>,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        if ops.len() > self.limits.ops_max as usize {
-            return Err(Error::TooManyOps.into());
-        }
-        self.check_multi_cost(&ops, changes)?;
-        let before = self.clone();
-        let mut replies = Vec::with_capacity(ops.len());
-        for (index, op) in (0..).zip(ops) {
-            let answer = match op.stands_alone() {
-                true => Err(Error::BadArguments.into()),
-                false => self.znode_op(op, session, changes),
-            };
-            match answer.and_then(|reply| self.check_steps(changes).map(|()| reply)) {
-                Ok(reply) => replies.push(reply),
-                Err(refusal) => {
-                    *self = before;
-                    changes.clear();
-                    return Err(Refusal { op_index: Some(index), ..refusal });
-                }
-            }
-        }
-        Ok(Reply::Multi(replies))
+    pub(crate) fn contains<Q>(&self, path: &Q) -> bool
+    where
+        Q: Ord + ?Sized,
+        ZPath: Borrow<Q>,
+    {
+        self.nodes.contains_key(path)
     }
 
-    fn create(&mut self, create: Create, session: Option<SessionId>, changes: &mut Changes) -> Result<Reply, Refusal> {
-        let Create { parent, name, data, mode, acl, ensure } = create;
-        if ensure != Ensure::New && mode != CreateMode::Ephemeral {
-            return Err(Refusal::at(Error::BadArguments, &parent));
-        }
-        if let CreateMode::PersistentTtl { ttl_ms } | CreateMode::PersistentSequentialTtl { ttl_ms } = mode
-            && !(1..=TTL_MS_MAX).contains(&ttl_ms)
-        {
-            return Err(Refusal::at(Error::BadArguments, &parent));
-        }
-        // None at all is the parent's.
-        if !acl.is_empty() {
-            self.check_acl(&acl).map_err(|error| Refusal::at(error, &parent))?;
-        }
-        let (base, missing) = self.way_to(&parent, ensure)?;
-        let node = &self.nodes[&base];
-        permit(&node.acl, CREATE, changes).map_err(|error| Refusal::at(error, &parent))?;
-        let path = if mode.is_sequential() {
-            sequential(node, &parent, &name).map_err(|error| Refusal::at(error, &parent))?
-        } else {
-            parent.child(&name).map_err(|error| Refusal::at(error, &parent))?
-        };
-        let refuse = |error| Refusal::at(error, &path);
-        self.check_closed(&parent, path.name())?;
-        self.check_closed_on_the_way(&base, &missing)?;
-        if let Some(there) = self.node(&path) {
-            return match there.is_ensured(ensure, session, &data) {
-                true => Ok(Reply::Created { stat: there.stat(), path }),
-                false => Err(refuse(Error::NodeExists)),
-            };
-        }
-        let owner = match (mode.is_ephemeral(), session) {
-            (true, None) => return Err(refuse(Error::SessionRequired)),
-            (true, Some(owner)) => owner,
-            (false, _) => SessionId(0),
-        };
-        let kind = Kind::of(mode, owner);
-        let count = missing.len() as u64 + 1;
-        self.check_room(node, &path, data.len(), count).map_err(refuse)?;
-        self.check_acl_room(&acl).map_err(refuse)?;
-        self.check_quota(&path, Growth { count, bytes: data.len() as u64 })?;
-        self.check_quota_text(&path, &data).map_err(refuse)?;
-        self.check_ephemerals(kind).map_err(refuse)?;
-        let (above, acl) = (Arc::clone(&node.acl), shared_acl(acl, node));
-        self.make_containers(&missing, &above, changes);
-        let new = NewNode { kind, data: data.into(), acl, contender: None };
-        let stat = self.insert(&path, new, changes);
-        Ok(Reply::Created { path, stat })
+    /// A znode that is there, as it is now.
+    pub(crate) fn shared(&self, path: &ZPath) -> Arc<Znode> {
+        Arc::clone(&self.nodes[path])
     }
 
-    fn delete(&mut self, path: &ZPath, version: i32, changes: &mut Changes) -> Result<Reply, Refusal> {
-        let refuse = |error| Refusal::at(error, path);
-        let Some(parent) = path.parent_str() else {
-            return Err(refuse(Error::BadArguments));
-        };
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
-        permit(&self.nodes[parent].acl, DELETE, changes).map_err(refuse)?;
-        expect_version(version, node.version).map_err(refuse)?;
-        if !node.family.names.is_empty() {
-            return Err(refuse(Error::NotEmpty));
-        }
-        self.remove(path, changes);
-        Ok(Reply::Done)
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
     }
 
-    /// Replaces the data of a znode; whether that is permitted was checked.
-    pub(crate) fn set_data(
+    /// All znodes by path: parents first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ZPath, &Znode)> {
+        self.nodes.iter().map(|(path, node)| (path, &**node))
+    }
+
+    /// Those behind one path and before another.
+    pub(crate) fn between(&self, from: &str, to: &str) -> impl Iterator<Item = (&ZPath, &Znode)> {
+        let range = (Bound::Excluded(from), Bound::Excluded(to));
+        self.nodes.range::<_, str>(range).map(|(path, node)| (path, &**node))
+    }
+
+    /// The same as [`Tree::iter`], of a tree that may change meanwhile.
+    pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<Znode>)> + Send + use<> {
+        self.nodes.clone().into_iter()
+    }
+
+    /// The queue of a lock, where there are tickets or settings.
+    pub(crate) fn queue<Q>(&self, lock: &Q) -> Option<&Queue>
+    where
+        Q: Ord + ?Sized,
+        ZPath: Borrow<Q>,
+    {
+        self.get(lock).and_then(|node| node.family.queue.as_deref())
+    }
+
+    /// The length of all data.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Znodes whose time has come, the longest overdue first: by their age, and containers that are empty since `idle_since`.
+    pub(crate) fn due(&self, now_ms: u64, idle_ms: u64) -> impl Iterator<Item = &ZPath> {
+        let timed = self.timed.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms);
+        let idle = self.idle.iter().take_while(move |(emptied_ms, _)| emptied_ms.saturating_add(idle_ms) <= now_ms);
+        timed.chain(idle).map(|(_, path)| path)
+    }
+
+    /// What all of it weighs.
+    pub(crate) fn bytes(&self) -> u64 {
+        let timed = self.timed.len() + self.idle.len();
+        self.data_bytes + self.weight.of_tree(self.nodes.len(), timed) + self.acls.bytes()
+    }
+
+    /// What the tree grows by when one more znode has this ACL.
+    pub(crate) fn acl_growth(&self, acl: &[Acl]) -> u64 {
+        self.acls.growth(acl)
+    }
+
+    /// The root, which has no parent to be linked to.
+    pub(crate) fn plant(&mut self, mut root: Znode) {
+        root.acl = self.acls.take(root.acl);
+        self.data_bytes += root.data.len() as u64;
+        self.weight.change((false, false), weight::shape(&root));
+        self.nodes.insert(ZPath::root(), Arc::new(root));
+    }
+
+    /// Puts a znode into its place, its parent's list and, when it is a ticket, the queue there. How many tickets the parent has
+    /// then. What is counted at the parent is the caller's.
+    pub(crate) fn link(
         &mut self,
         path: &ZPath,
-        data: Vec<u8>,
-        version: i32,
-        changes: &mut Changes,
-    ) -> Result<Reply, Refusal> {
-        let refuse = |error| Refusal::at(error, path);
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
-        expect_version(version, node.version).map_err(refuse)?;
-        if data.len() > self.limits.data_bytes_max as usize {
-            return Err(refuse(Error::DataTooLarge));
-        }
-        let (before, after) = (node.data.len() as u64, data.len() as u64);
-        // Shrinking is always allowed: it is the way out.
-        if after > before {
-            self.check_bytes(after - before).map_err(refuse)?;
-        }
-        self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
-        self.check_quota_text(path, &data).map_err(refuse)?;
-        self.data_bytes = self.data_bytes - before + after;
-        let (zxid, time_ms) = (changes.zxid, self.time_ms);
-        let stat = self.edit(path, |node| {
-            node.data = data.into();
-            node.version = next_version(node.version);
-            node.mzxid = zxid;
-            node.mtime_ms = time_ms;
-            node.stat()
-        });
-        if before != after && !is_system(path.as_str()) {
-            self.change_below(path, |below| below.bytes = below.bytes - before + after);
-        }
-        self.tell(EventKind::DataChanged, path, changes);
-        let told = self.quota_changed(path, before, after);
-        // What a subtree uses is written into a znode, which may be this one.
-        Ok(Reply::Set { stat: if told { self.nodes[path].stat() } else { stat } })
-    }
-
-    fn check(&self, path: &ZPath, version: i32, changes: &Changes) -> Result<Reply, Refusal> {
-        let refuse = |error| Refusal::at(error, path);
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
-        permit(self.acl_of(path, node), READ, changes).map_err(refuse)?;
-        expect_version(version, node.version).map_err(refuse)?;
-        Ok(Reply::Done)
-    }
-
-    pub(crate) fn set_acl(
-        &mut self,
-        path: &ZPath,
-        acl: Vec<Acl>,
-        version: i32,
-        changes: &Changes,
-    ) -> Result<Reply, Refusal> {
-        let refuse = |error| Refusal::at(error, path);
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
-        self.permit_acl(path, node, changes).map_err(refuse)?;
-        expect_version(version, node.aversion).map_err(refuse)?;
-        self.check_acl(&acl).map_err(refuse)?;
-        self.check_acl_room(&acl).map_err(refuse)?;
-        let acl = self.acls.take(acl.into());
-        let (stat, before) = self.edit(path, |node| {
-            let before = std::mem::replace(&mut node.acl, acl);
-            node.aversion = next_version(node.aversion);
-            (node.stat(), before)
-        });
-        self.acls.release(&before);
-        Ok(Reply::Set { stat })
-    }
-
-    /// Collects those candidates that still qualify.
-    pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], changes: &mut Changes) -> Reply {
-        let mut count = 0;
-        for candidate in candidates {
-            // The others are found again.
-            if self.check_steps(changes).is_err() {
-                break;
-            }
-            let due = self.node(&candidate.path).is_some_and(|node| {
-                // A node made anew at the path is another one.
-                node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
-            });
-            if due {
-                self.remove(&candidate.path, changes);
-                count += 1;
-            }
-        }
-        Reply::Removed { count }
-    }
-
-    fn is_due(&self, path: &ZPath, node: &Znode) -> bool {
-        let idle_ms = u64::from(self.limits.container_idle_ms);
-        timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms)
-            || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms)
-            || self.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms)
-    }
-
-    /// Whether there is room for `path` and the `count` znodes, itself included, that are made on the way to it below `parent`.
-    pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
-        let limits = &*self.limits;
-        if parent.owner().is_some() {
-            return Err(Error::NoChildrenForEphemerals);
-        }
-        self.check_path(path)?;
-        if data > limits.data_bytes_max as usize {
-            Err(Error::DataTooLarge)
-        } else if parent.family.names.len() >= limits.children_max as usize {
-            Err(Error::TooManyChildren)
-        } else if self.nodes.len() as u64 + count > limits.znodes_max {
-            Err(Error::QuotaExceeded)
-        } else {
-            self.check_bytes(weight::made(path, data, count))
-        }
-    }
-
-    /// Whether there is room for an ACL that perhaps no other znode has.
-    fn check_acl_room(&self, acl: &[Acl]) -> Result<(), Error> {
-        match self.acls.growth(acl) {
-            0 => Ok(()),
-            more => self.check_bytes(more),
-        }
-    }
-
-    /// Whether a path is short enough to be made.
-    pub(crate) fn check_path(&self, path: &ZPath) -> Result<(), Error> {
-        let limits = &*self.limits;
-        let long = path.as_str().len() > limits.path_bytes_max as usize
-            || path.depth() > limits.path_depth_max as usize
-            || path.as_str().split('/').any(|name| name.len() > limits.name_bytes_max as usize);
-        if long { Err(Error::PathTooLong) } else { Ok(()) }
-    }
-
-    pub(crate) fn check_ephemerals(&self, kind: Kind) -> Result<(), Error> {
-        let Kind::Ephemeral { owner } = kind else {
-            return Ok(());
-        };
-        let session = self.session(owner).ok_or(Error::SessionExpired)?;
-        let full = session.ephemerals.len() >= self.limits.ephemerals_max as usize;
-        if full { Err(Error::TooManyEphemerals) } else { Ok(()) }
-    }
-
-    fn check_acl(&self, acl: &[Acl]) -> Result<(), Error> {
-        let good = |entry: &Acl| {
-            let words = [&entry.scheme, &entry.id];
-            entry.perms != 0
-                && entry.perms & !ALL == 0
-                && !entry.scheme.is_empty()
-                && words.iter().all(|word| word.len() <= self.limits.name_bytes_max as usize)
-        };
-        let fits = (1..=self.limits.acl_entries_max as usize).contains(&acl.len());
-        if fits && acl.iter().all(good) { Ok(()) } else { Err(Error::InvalidAcl) }
-    }
-
-    /// Puts a znode into the tree and every index, and tells of it.
-    pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, changes: &mut Changes) -> Stat {
-        changes.steps += steps_to(path);
-        let (zxid, time_ms) = (changes.zxid, self.time_ms);
-        let parent = path.parent().expect("only the root has no parent, and it is always there");
-        let node = Znode {
-            kind: new.kind,
-            data: new.data,
-            acl: new.acl,
-            czxid: zxid,
-            mzxid: zxid,
-            pzxid: zxid,
-            ctime_ms: time_ms,
-            mtime_ms: time_ms,
-            emptied_ms: time_ms,
-            version: 0,
-            aversion: 0,
-            creates: 0,
-            deletes: 0,
-            below: Usage::default(),
-            family: Family::default(),
-            contender: new.contender.map(Arc::new),
-        };
-        let (stat, bytes, acl) = (node.stat(), node.data.len() as u64, self.readers(path, &node));
-        self.link(path, &parent, node, |parent| {
-            parent.creates += 1;
-            parent.pzxid = zxid;
-        });
-        let told = self.quota_created(path, bytes);
-        if sequence_of(path.name()).is_some() {
-            changes.queue_changed(&parent);
-            self.grant_downgraded(path, changes);
-        }
-        self.tell_with_parent(EventKind::Created, path, &parent, acl, changes);
-        if told { self.nodes[path].stat() } else { stat }
-    }
-
-    /// Puts a znode where it belongs: its place, its parent's list, its session, the indexes. What is counted at the parent
-    /// is the caller's.
-    pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, mut node: Znode, count: impl FnOnce(&mut Znode)) {
+        parent: &ZPath,
+        mut node: Znode,
+        count: impl FnOnce(&mut Znode),
+    ) -> usize {
         node.acl = self.acls.take(node.acl);
         self.weight.bytes += weight::znode(path, &node);
+        self.weight.change((false, false), weight::shape(&node));
         let name: Arc<str> = path.name().into();
         let usage = Usage::at(path, &node);
         let top = parent.is_root();
         self.change_below(parent, |below| below.add(usage));
         let entering = Position::of(path.name(), node.czxid).map(|position| (position, Ticket::of(path, &node)));
-        let is_ticket = entering.is_some();
         let tickets = self.edit(parent, |parent| {
             count(parent);
             if !top {
@@ -362,41 +161,27 @@ impl State {
             }
             parent.family.ticket_count()
         });
-        if tickets == 1 && is_ticket {
-            self.locks.insert(parent.clone());
-        }
-        if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
-            Arc::make_mut(session).own(path, parent, node.contender());
-        }
         self.data_bytes += node.data.len() as u64;
-        self.contenders += u64::from(is_ticket);
-        self.namings.add(parent, &name, &node);
         self.index(path, &node);
         self.nodes.insert(path.clone(), Arc::new(node));
+        tickets
     }
 
-    /// Takes a childless znode out of the tree and every index, and tells of it.
-    pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
-        changes.steps += steps_to(path);
-        let (zxid, time_ms) = (changes.zxid, self.time_ms);
-        let parent = path.parent().expect("the root is never removed");
+    /// Takes a childless znode out again. How many tickets its parent has left.
+    pub(crate) fn unlink(&mut self, path: &ZPath, parent: &ZPath, at: LogPosition, time_ms: u64) -> usize {
         let node = self.nodes.remove(path).expect("the caller has seen it");
         assert!(node.family.names.is_empty(), "only childless znodes are removed");
         self.acls.release(&node.acl);
         self.weight.bytes -= weight::znode(path, &node);
         self.weight.change(weight::shape(&node), (false, false));
         self.unindex(path, &node);
-        self.ticket_ended(path, &node, changes);
-        self.namings.remove(&parent, path.name(), &node);
         self.data_bytes -= node.data.len() as u64;
         let (usage, top) = (Usage::at(path, &node), parent.is_root());
-        self.change_below(&parent, |below| below.take(usage));
-        self.quota_deleted(path, &node);
+        self.change_below(parent, |below| below.take(usage));
         let position = Position::of(path.name(), node.czxid);
-        self.contenders -= u64::from(position.is_some());
-        let tickets = self.edit(&parent, |parent| {
+        self.edit(parent, |parent| {
             parent.deletes += 1;
-            parent.pzxid = zxid;
+            parent.pzxid = at.zxid;
             if !top {
                 parent.below.take(usage);
             }
@@ -406,36 +191,50 @@ impl State {
                 parent.family.edit_queue(|queue| queue.leave(position));
             }
             parent.family.ticket_count()
-        });
-        if position.is_some() {
-            changes.queue_changed(&parent);
-            if tickets == 0 {
-                self.locks.remove(&parent);
-            }
-        }
-        // The session of a lingering lock node is gone.
-        if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(&owner)) {
-            Arc::make_mut(session).disown(path, &parent, node.contender());
-        }
-        self.tell_with_parent(EventKind::Deleted, path, &parent, self.readers(path, &node), changes);
-        for part in self.take_multi(path, node.czxid) {
-            self.remove(&part, changes);
-        }
+        })
     }
 
     /// Changes a znode in place and keeps the indexes by time.
     pub(crate) fn edit<T>(&mut self, path: &ZPath, change: impl FnOnce(&mut Znode) -> T) -> T {
         let node = Arc::make_mut(self.nodes.get_mut(path).expect("the caller has seen it"));
-        let (before, shape) = ((timed_at(node), idle_since(node)), weight::shape(node));
+        let (before, shape, data) = ((timed_at(node), idle_since(node)), weight::shape(node), node.data.len() as u64);
         let answer = change(node);
         let after = (timed_at(node), idle_since(node));
         self.weight.change(shape, weight::shape(node));
+        self.data_bytes = self.data_bytes - data + node.data.len() as u64;
         if before != after {
-            let node = self.nodes[path].clone();
+            let node = Arc::clone(&self.nodes[path]);
             before.0.map(|due_ms| self.timed.remove(&(due_ms, path.clone())));
             before.1.map(|emptied_ms| self.idle.remove(&(emptied_ms, path.clone())));
             self.index(path, &node);
         }
+        answer
+    }
+
+    /// Changes what a ticket knows; `None` when it was made without an acquire and knows nothing.
+    pub(crate) fn edit_contender<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Contender) -> T) -> Option<T> {
+        let changed = self.edit(ticket, |node| {
+            let contender = Arc::make_mut(node.contender.as_mut()?);
+            let before = weight::holds(contender);
+            Some((change(contender), before, weight::holds(contender)))
+        });
+        let (answer, before, now) = changed?;
+        self.weight.bytes = self.weight.bytes - before + now;
+        Some(answer)
+    }
+
+    pub(crate) fn edit_queue<T>(&mut self, lock: &ZPath, change: impl FnOnce(&mut Queue) -> T) -> T {
+        self.edit(lock, |node| node.family.edit_queue(change))
+    }
+
+    /// Replaces a znode's ACL.
+    pub(crate) fn set_acl<T>(&mut self, path: &ZPath, acl: Arc<[Acl]>, change: impl FnOnce(&mut Znode) -> T) -> T {
+        let acl = self.acls.take(acl);
+        let (answer, before) = self.edit(path, |node| {
+            let before = std::mem::replace(&mut node.acl, acl);
+            (change(node), before)
+        });
+        self.acls.release(&before);
         answer
     }
 
@@ -448,11 +247,31 @@ impl State {
         timed_at(node).map(|due_ms| self.timed.remove(&(due_ms, path.clone())));
         idle_since(node).map(|emptied_ms| self.idle.remove(&(emptied_ms, path.clone())));
     }
-}
 
-/// An ACL that is the parent's own is kept once: in most trees all znodes have the same. None at all is the parent's.
-pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
-    if acl.is_empty() || *parent.acl == *acl { Arc::clone(&parent.acl) } else { acl.into() }
+    /// For tests: indexes and sums, against the znodes.
+    pub(crate) fn check_invariants(&self) -> Result<(), String> {
+        let (mut timed, mut idle, mut data_bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
+        let (mut weight, mut acls) = (Weight::default(), Acls::default());
+        for (path, node) in self.iter() {
+            timed.extend(timed_at(node).map(|due_ms| (due_ms, path.clone())));
+            idle.extend(idle_since(node).map(|emptied_ms| (emptied_ms, path.clone())));
+            data_bytes += node.data.len() as u64;
+            weight.change((false, false), weight::shape(node));
+            weight.bytes += if path.is_root() { 0 } else { weight::znode(path, node) };
+            acls.take(Arc::clone(&node.acl));
+        }
+        if data_bytes != self.data_bytes {
+            return Err(format!("{data_bytes} data bytes counted as {}", self.data_bytes));
+        }
+        if !self.timed.iter().eq(&timed) || !self.idle.iter().eq(&idle) {
+            return Err(format!("{timed:?} and {idle:?} are kept as {:?} and {:?}", self.timed, self.idle));
+        }
+        if weight != self.weight {
+            return Err(format!("weights are {weight:?} and kept as {:?}", self.weight));
+        }
+        self.acls.check(&acls)?;
+        self.check_below()
+    }
 }
 
 /// When a znode can be collected for its age: a childless TTL node, a lingering lock node.
@@ -468,31 +287,3 @@ pub(crate) fn idle_since(node: &Znode) -> Option<u64> {
     let idle = node.kind == Kind::Container && node.creates > 0 && node.family.names.is_empty();
     idle.then_some(node.emptied_ms)
 }
-
-/// The name that a sequential create gets under a parent.
-pub(crate) fn sequential(parent: &Znode, path: &ZPath, prefix: &str) -> Result<ZPath, Error> {
-    if parent.creates >= SEQUENCE_MAX {
-        return Err(Error::SequenceExhausted);
-    }
-    path.child(&format!("{prefix}{:010}", parent.creates))
-}
-
-/// The place of the ACL checks: every operation that a client asks for passes here before it changes or tells anything.
-///
-/// # Errors
-/// `NoAuth` when the ACL grants none of the permissions to the one who asks.
-pub(crate) fn permit(acl: &[Acl], perms: u32, changes: &Changes) -> Result<(), Error> {
-    if permits(acl, perms, &changes.identities) { Ok(()) } else { Err(Error::NoAuth) }
-}
-
-fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {
-    if expected == -1 || expected == actual { Ok(()) } else { Err(Error::BadVersion) }
-}
-
-/// Versions are 32 bits wide and wrap, but pass over -1: to a client that means any (ZOOKEEPER-4743).
-fn next_version(version: i32) -> i32 {
-    if version == -2 { 0 } else { version.wrapping_add(1) }
-}
-
-#[cfg(test)]
-mod tests;

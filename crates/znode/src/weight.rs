@@ -14,7 +14,7 @@ use crate::lock::demand::sequence_of;
 use crate::lock::{EndedSession, PastTicket, WaitsFor};
 use crate::session::Answered;
 use crate::state::State;
-use crate::znode::{Contender, Znode};
+use crate::tree::znode::{Contender, Znode};
 use crate::{Acl, Actor, ClientInfo, Error, Op, Refusal, Reply, ZPath, ZnodeOp};
 
 /// A znode, ephemeral or not, in the tree and in its parent's list.
@@ -64,6 +64,11 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
+    /// A tree of so many znodes, of which so many are collected at a time.
+    pub(crate) fn of_tree(&self, nodes: usize, timed: usize) -> u64 {
+        self.bytes + self.families * FAMILY + self.queues * QUEUE + nodes as u64 * ZNODE + timed as u64 * TIMED
+    }
+
     /// A znode has other children or another queue.
     pub(crate) fn change(&mut self, before: (bool, bool), now: (bool, bool)) {
         self.families = self.families + u64::from(now.0) - u64::from(before.0);
@@ -170,6 +175,11 @@ pub(crate) fn made(path: &ZPath, data: usize, count: u64) -> u64 {
     data as u64 + count * (ZNODE + FAMILY + 4 * text(path.as_str())) + queued
 }
 
+/// So many tickets and multi-locks, beside what is remembered of them.
+pub(crate) fn locks(tickets: u64, multis: usize) -> u64 {
+    tickets * CONTENDER + multis as u64 * MULTI
+}
+
 /// What one more hold of a ticket weighs.
 pub(crate) const fn hold() -> u64 {
     HOLD
@@ -183,19 +193,8 @@ pub(crate) const fn queue() -> u64 {
 impl State {
     /// About how many bytes of memory the state takes; bounded by [`crate::Limits::state_bytes_max`]. O(1).
     pub fn state_bytes(&self) -> u64 {
-        let of = |count: usize, each: u64| count as u64 * each;
-        self.data_bytes
-            + self.weight.bytes
-            + self.weight.families * FAMILY
-            + self.weight.queues * QUEUE
-            + self.contenders * CONTENDER
-            + of(self.nodes.len(), ZNODE)
-            + of(self.multis.len(), MULTI)
-            + of(self.timed.len() + self.idle.len(), TIMED)
-            + of(self.quotas.len(), QUOTA)
-            + self.acls.bytes
-            + self.revocations.bytes
-            + self.past.bytes
+        let quotas = self.quotas.len() as u64 * QUOTA;
+        self.tree.bytes() + self.sessions.bytes() + self.locks.bytes() + quotas
     }
 
     /// Whether there is room for so many bytes more.
@@ -216,26 +215,6 @@ impl State {
     pub(crate) fn is_full_of_keys(&self, op: &Op) -> bool {
         let max = self.limits.state_bytes_max;
         self.state_bytes() > max.saturating_add(max / 8) && !gives_back(op)
-    }
-
-    /// For tests: the sum that is kept, against a walk over everything.
-    pub(crate) fn check_weight(&self) -> Result<(), String> {
-        let mut anew = Weight::default();
-        for (path, node) in self.nodes.iter() {
-            anew.change((false, false), shape(node));
-            anew.bytes += if path.is_root() { 0 } else { znode(path, node) };
-        }
-        for open in self.sessions.values() {
-            let requests: u64 = open.requests.by_key.values().map(|one| answered(one)).sum();
-            if requests != open.requests.bytes {
-                return Err(format!("session {}: requests weigh {requests}, not {}", open.id, open.requests.bytes));
-            }
-            anew.bytes += session(&open.label, &open.client) + requests;
-        }
-        let asked = self.revocations.by_ticket.iter();
-        let revocations: u64 = asked.map(|(ticket, asked)| revocation(ticket, &asked.by)).sum();
-        let same = anew == self.weight && revocations == self.revocations.bytes;
-        if same { Ok(()) } else { Err(format!("weights are {anew:?} and kept as {:?}", self.weight)) }
     }
 }
 

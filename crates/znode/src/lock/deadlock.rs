@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 
-use crate::client_info::remembered;
 use crate::lock::demand::Demand;
-use crate::lock::past::short;
+use crate::lock::history::short;
 use crate::lock::queue::{Origin, Position, Turn};
 use crate::lock::{PastTicket, TicketEnd, may_be_overtaken};
+use crate::session::client_info::remembered;
 use crate::state::{Changes, State};
 use crate::{LockMode, LockSettings, Reply, SessionId, ZPath};
 
@@ -106,7 +106,7 @@ impl State {
         let settings = self.queue(newcomer.lock)?.settings();
         settings.limit.is_none().then(|| {
             let mut state = self.clone();
-            state.edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
+            state.tree.edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
             state
         })
     }

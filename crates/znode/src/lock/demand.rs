@@ -1,7 +1,7 @@
 //! What a ticket wants of its lock, and what its name says of that.
 
 use crate::LockMode;
-use crate::znode::Znode;
+use crate::tree::znode::Znode;
 
 /// What a ticket wants of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

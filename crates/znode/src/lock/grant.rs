@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::lock::multilock::MultiLock;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
 use crate::lock::{Grant, Moment};
-use crate::multilock::MultiLock;
 use crate::state::{Changes, State};
 use crate::{EventKind, Policy, ZPath, Zxid};
 
@@ -42,7 +42,7 @@ impl State {
         let mut grants = 0;
         for lock in changes.take_queues() {
             if self.steps_left(changes) == 0 {
-                self.unsettled.insert(lock);
+                self.locks.leave_unsettled(lock);
             } else if let Some(next) = self.look(&lock, changes) {
                 found.insert(next, grants);
             }
@@ -76,13 +76,15 @@ impl State {
     /// Grants a waiter the lock whose turn it need not be.
     pub(crate) fn grant_out_of_turn(&mut self, lock: &ZPath, position: &Position, changes: &mut Changes) {
         let at = Moment { zxid: changes.zxid, time_ms: self.time_ms };
-        let granted = self.edit_queue(lock, |queue| {
+        let granted = self.tree.edit_queue(lock, |queue| {
             let token = queue.token_at(position, at.zxid);
             queue.grant(position, Grant { at, token })
         });
         changes.steps += 1;
         let owned = granted.is_some_and(|ticket| ticket.session.is_some());
-        self.holders += u64::from(owned);
+        if owned {
+            self.locks.count_holder();
+        }
         // One that has just come is told by the answer.
         if owned && position.czxid < changes.zxid {
             self.tell(EventKind::Granted, &self.ticket_at(lock, position), changes);
@@ -111,7 +113,7 @@ impl State {
             Look::Next(next) => Some(next),
             Look::Nobody => None,
             Look::NextEntry => {
-                self.unsettled.insert(lock.clone());
+                self.locks.leave_unsettled(lock.clone());
                 None
             }
         }
@@ -177,15 +179,15 @@ impl State {
 
     fn is_of_ending_session(&self, next: &Next) -> bool {
         let ticket = || self.queue(&next.lock)?.waiter(&next.position);
-        !self.ending.is_empty()
-            && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.ending.contains(&id))
+        self.sessions.are_ending()
+            && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
     }
 
     /// It may have gone since it was its turn.
     fn leave_to_next_entry(&mut self, next: Next) {
-        let locks = self.locks_of(&next);
-        self.unsettled.extend(locks);
-        self.unsettled.insert(next.lock);
+        for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
+            self.locks.leave_unsettled(lock);
+        }
     }
 
     /// Where it is the turn of a multi-lock: in each of its locks.
@@ -196,17 +198,13 @@ impl State {
 
     /// The queue of a lock, where there are tickets or settings.
     pub(crate) fn queue(&self, lock: &ZPath) -> Option<&Queue> {
-        self.node(lock).and_then(|node| node.family.queue.as_deref())
-    }
-
-    pub(crate) fn edit_queue<T>(&mut self, lock: &ZPath, change: impl FnOnce(&mut Queue) -> T) -> T {
-        self.edit(lock, |node| node.family.edit_queue(change))
+        self.tree.queue(lock)
     }
 
     /// The lock of a ticket that stands, and where the ticket stands in it.
     pub(crate) fn position_of(&self, ticket: &ZPath) -> (ZPath, Position) {
         let lock = ticket.parent().expect("a ticket has a parent");
-        let position = Position::of(ticket.name(), self.nodes[ticket].czxid);
+        let position = Position::of(ticket.name(), self.tree[ticket].czxid);
         (lock, position.expect("a ticket has a number"))
     }
 
@@ -217,7 +215,7 @@ impl State {
 
     /// Whether a ticket could hold that waits, and no later entry will look at it. For tests.
     pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
-        let left_over = |lock: &ZPath| self.unsettled.contains(lock);
+        let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
         match self.next_in(lock, self.last_zxid) {
             Look::Next(next) if !left_over(lock) && !self.locks_of(&next).iter().any(left_over) => {
                 Err(format!("{next:?} could hold and waits"))

@@ -18,7 +18,7 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::lock::Grant;
 use crate::lock::demand::{Demand, Taken, sequence_of};
-use crate::znode::Znode;
+use crate::tree::znode::Znode;
 use crate::{FencingToken, SessionId, ZPath, Zxid};
 
 mod check;

@@ -6,9 +6,9 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::Moment;
 use crate::lock::demand::sequence_of;
 use crate::state::{Changes, State};
-use crate::system_paths::check_client_path;
-use crate::tree::permit;
-use crate::znode::Znode;
+use crate::tree::ops::permit;
+use crate::tree::system_paths::check_client_path;
+use crate::tree::znode::Znode;
 use crate::{ADMIN, Actor, DELETE, Error, Refusal, Reply, ZPath, weight};
 
 /// A request to give a ticket up.
@@ -25,14 +25,40 @@ pub struct Revocation {
 /// What is asked of which ticket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Revocations {
-    pub(crate) by_ticket: OrdMap<ZPath, Revocation>,
+    by_ticket: OrdMap<ZPath, Revocation>,
     /// Those with a deadline.
-    pub(crate) due: OrdSet<(u64, ZPath)>,
+    due: OrdSet<(u64, ZPath)>,
     /// What all of it weighs.
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
 impl Revocations {
+    pub(crate) fn get(&self, ticket: &ZPath) -> Option<&Revocation> {
+        self.by_ticket.get(ticket)
+    }
+
+    pub(crate) fn all(&self) -> &OrdMap<ZPath, Revocation> {
+        &self.by_ticket
+    }
+
+    /// Tickets whose deadline is over, the longest overdue first.
+    pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = &ZPath> {
+        self.due.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms).map(|(_, ticket)| ticket)
+    }
+
+    /// What all of it weighs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// For tests: deadlines and weight, against the requests.
+    pub(crate) fn check_invariants(&self) -> Result<(), String> {
+        let mut anew = Revocations::default();
+        self.by_ticket.iter().for_each(|(ticket, revocation)| anew.put(ticket, revocation.clone()));
+        let same = anew.due == self.due && anew.bytes == self.bytes;
+        if same { Ok(()) } else { Err(format!("revocations are {anew:?} and kept as {self:?}")) }
+    }
+
     pub(crate) fn put(&mut self, ticket: &ZPath, revocation: Revocation) {
         self.remove(ticket);
         self.due.extend(revocation.due_ms.map(|due_ms| (due_ms, ticket.clone())));
@@ -75,7 +101,7 @@ const HOLDERS_MAX: usize = 1000;
 /// Whether somebody wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's data as Curator or
 /// ZooKeeper's recipe do.
 pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
-    if let Some(revocation) = state.revocations.by_ticket.get(ticket) {
+    if let Some(revocation) = state.locks.revocations.get(ticket) {
         return Some(revocation.clone());
     }
     let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
@@ -118,7 +144,7 @@ impl State {
         check_client_path(path)?;
         let node = self.node(path).ok_or_else(|| refuse(Error::NoNode))?;
         let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
-        permit(&self.nodes[&lock].acl, REVOKE, changes).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree[&lock].acl, REVOKE, changes).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
@@ -148,23 +174,23 @@ impl State {
             return Err(Error::TooManyOps);
         }
         let tickets: Vec<ZPath> = queue.holders().map(|(at, _)| lock.child(&at.name)).collect::<Result<_, _>>()?;
-        Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.nodes[ticket])).collect())
+        Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree[ticket])).collect())
     }
 
     fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, changes: &mut Changes) -> Result<(), Refusal> {
-        let node = &self.nodes[ticket];
+        let node = &self.tree[ticket];
         if deadline_ms == Some(0) {
             self.remove(ticket, changes);
             return Ok(());
         }
-        if !self.revocations.by_ticket.contains_key(ticket) {
+        if self.locks.revocations.get(ticket).is_none() {
             self.check_bytes(weight::revocation(ticket, &self.actor(changes)))
                 .map_err(|error| Refusal::at(error, ticket))?;
         }
         let due_ms = deadline_ms.map(|deadline_ms| self.time_ms.saturating_add(deadline_ms.into()));
         let asked = Revocation { at: self.moment(changes), by: self.actor(changes), due_ms };
         // A ticket that was asked for before stays so; the earlier deadline counts.
-        let revocation = match self.revocations.by_ticket.get(ticket) {
+        let revocation = match self.locks.revocations.get(ticket) {
             Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },
             None => asked,
         };
@@ -172,7 +198,7 @@ impl State {
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
         self.set_data(ticket, data, -1, changes)?;
-        self.revocations.put(ticket, revocation);
+        self.locks.revocations.put(ticket, revocation);
         Ok(())
     }
 }

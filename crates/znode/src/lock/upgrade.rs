@@ -10,10 +10,10 @@ use crate::lock::deadlock::Newcomer;
 use crate::lock::demand::Demand;
 use crate::lock::queue::{Origin, Position, Queue, Ticket};
 use crate::lock::{LockStatus, status};
-use crate::quota::Growth;
 use crate::state::{Changes, State};
-use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
-use crate::znode::{Contender, Kind, Znode};
+use crate::tree::ops::{NewNode, SEQUENCE_MAX, permit, sequential};
+use crate::tree::quota::Growth;
+use crate::tree::znode::{Contender, Kind, Znode};
 use crate::{CREATE, Error, LockMode, Refusal, Reply, RequestKey, SessionId, Upgrade, ZPath};
 
 impl State {
@@ -35,7 +35,7 @@ impl State {
         if let Some(writer) = self.upgraded_with(id, upgrade, key) {
             return self.acquire_again(&writer, id, key, changes.attempt);
         }
-        let contender = self.nodes[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
+        let contender = self.tree[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
         let contender = contender.ok_or_else(|| refuse(Error::BadArguments))?;
         if !matches!(status(self, reader), Ok(LockStatus::Held { .. })) {
             return Err(refuse(Error::LockNotHeld));
@@ -44,7 +44,7 @@ impl State {
         if let Some(writer) = self.ticket_of(id, &lock, LockMode::Write, &contender.owner) {
             return self.hold_once_more(&writer, hold);
         }
-        permit(&self.nodes[&lock].acl, CREATE, changes).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree[&lock].acl, CREATE, changes).map_err(|error| Refusal::at(error, &lock))?;
         let writer = self.writer_for(reader, &lock, key).map_err(refuse)?;
         let (_, reading) = self.position_of(reader);
         let upgraded = Position::of(writer.name(), changes.zxid).zip(Some(&reading));
@@ -54,9 +54,9 @@ impl State {
             return Ok(self.refuse_deadlock(&newcomer, &upgrade.label, cycle, changes));
         }
         self.check_upgrade(&lock, &writer, id, upgrade, &reading)?;
-        let acl = Arc::clone(&self.nodes[&lock].acl);
+        let acl = Arc::clone(&self.tree[&lock].acl);
         if let Some(writing) = Position::of(writer.name(), changes.zxid) {
-            self.edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
+            self.tree.edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
         }
         let contender =
             Contender { mode: LockMode::Write, holds: vec![hold], released: 0, in_multi_lock: false, ..contender };
@@ -69,7 +69,7 @@ impl State {
 
     /// The path of the upgraded writer. Its number is before those of all who wait, for the clients that go by the names.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
-        let parent = &self.nodes[lock];
+        let parent = &self.tree[lock];
         let queue = self.queue(lock).ok_or(Error::NoNode)?;
         // Two that upgrade would wait for each other.
         if queue.upgrade().is_some() {
@@ -98,8 +98,8 @@ impl State {
         reading: &Position,
     ) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, lock);
-        let parent = &self.nodes[lock];
-        if self.nodes.contains_key(writer) {
+        let parent = &self.tree[lock];
+        if self.tree.contains(writer) {
             return Err(Refusal::at(Error::NodeExists, writer));
         }
         self.check_room(parent, writer, upgrade.label.len(), 1).map_err(refuse)?;

@@ -1,8 +1,10 @@
 //! What only an odd state shows.
 
-use crate::{CreateMode, Ensure, LogPosition, Op, Request, Term, Txn, Zxid};
-
-use super::*;
+use crate::tree::ops::SEQUENCE_MAX;
+use crate::{
+    Acl, Create, CreateMode, Ensure, Error, LogPosition, Op, Refusal, Reply, Request, State, Term, Txn, ZPath, ZnodeOp,
+    Zxid,
+};
 
 fn apply(state: &mut State, op: Op) -> Result<Reply, Refusal> {
     let at = LogPosition { term: Term(1), zxid: Zxid(state.last_zxid().0 + 1) };
@@ -26,7 +28,7 @@ fn create(name: &str, mode: CreateMode) -> Op {
 #[test]
 fn sequence_numbers_run_out_and_never_wrap() {
     let mut state = State::default();
-    state.edit(&ZPath::root(), |root| {
+    state.tree.edit(&ZPath::root(), |root| {
         root.creates = SEQUENCE_MAX - 1;
         root.deletes = SEQUENCE_MAX - 1;
     });
@@ -45,7 +47,7 @@ fn versions_wrap_past_the_one_that_means_any() {
     let mut state = State::default();
     let root = ZPath::root();
     for (before, after) in [(i32::MAX, i32::MIN), (-2, 0), (0, 1)] {
-        state.edit(&root, |node| node.version = before);
+        state.tree.edit(&root, |node| node.version = before);
         let set = ZnodeOp::SetData { path: root.clone(), data: Vec::new(), version: before };
         assert!(apply(&mut state, Op::Znode(set)).is_ok());
         assert_eq!(state.node(&root).unwrap().stat().version, after);

@@ -4,7 +4,7 @@
 //! need not look before it asks, nor ask again after it has looked.
 
 use crate::state::State;
-use crate::system_paths::check_client_path;
+use crate::tree::system_paths::check_client_path;
 use crate::{Ensure, Error, Op, Refusal, SessionId, Stat, ZPath, Znode, ZnodeOp};
 
 impl ZnodeOp {
@@ -36,7 +36,7 @@ impl State {
     pub(crate) fn way_to(&self, parent: &ZPath, ensure: Ensure) -> Result<(ZPath, Vec<ZPath>), Refusal> {
         let refuse = |error| Refusal::at(error, parent);
         if ensure == Ensure::New {
-            let there = self.nodes.contains_key(parent);
+            let there = self.tree.contains(parent);
             return if there { Ok((parent.clone(), Vec::new())) } else { Err(refuse(Error::NoNode)) };
         }
         check_client_path(parent)?;

@@ -3,16 +3,16 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::keyless::{NewTicket, is_keyless};
 use crate::lock::deadlock::Newcomer;
 use crate::lock::demand::sequence_of;
+use crate::lock::keyless::{NewTicket, is_keyless};
+use crate::lock::ticket_name::Family;
 use crate::lock::{self, LockStatus};
-use crate::quota::Growth;
 use crate::state::{Changes, State};
-use crate::system_paths::check_client_path;
-use crate::ticket_name::Family;
-use crate::tree::{NewNode, SEQUENCE_MAX, permit, sequential};
-use crate::znode::{Contender, Hold, Kind, Znode};
+use crate::tree::ops::{NewNode, SEQUENCE_MAX, permit, sequential};
+use crate::tree::quota::Growth;
+use crate::tree::system_paths::check_client_path;
+use crate::tree::znode::{Contender, Hold, Kind, Znode};
 use crate::{
     Acquire, Attempt, CREATE, Error, LockMode, LockSettings, Refusal, Reply, RequestKey, SessionId, ZPath, weight,
 };
@@ -73,7 +73,7 @@ impl State {
         if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
             return Err(Refusal::at(Error::NoNode, ticket));
         }
-        self.edit_contender(ticket, |contender| {
+        self.tree.edit_contender(ticket, |contender| {
             // Missing when it was released long ago and others keep the ticket.
             if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == key) {
                 hold.retry(attempt);
@@ -90,7 +90,7 @@ impl State {
     ) -> Result<Reply, Refusal> {
         // Also what is no lock node: a simple lock, a member of a group.
         self.check_own(ticket, session).map_err(|error| Refusal::at(error, ticket))?;
-        let holds = self.edit_contender(&self.counts_for(ticket), |contender| {
+        let holds = self.tree.edit_contender(&self.counts_for(ticket), |contender| {
             contender.release();
             contender.count()
         });
@@ -112,7 +112,7 @@ impl State {
         let refuse = |error| Refusal::at(error, ticket);
         let id = self.check_ticket(ticket, session).map_err(refuse)?;
         let counting = self.counts_for(ticket);
-        let found = self.nodes[&counting].contender().and_then(|contender| {
+        let found = self.tree[&counting].contender().and_then(|contender| {
             let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
             let found = contender.holds.iter().enumerate().find_map(|(index, hold)| Some((index, tried(hold)?)));
             found.map(|(index, at)| (index, at, contender.holds[index].clone(), contender.count() == 1))
@@ -133,24 +133,21 @@ impl State {
             hold.attempts.remove(at);
         }
         if !hold.attempts.is_empty() {
-            self.edit_contender(&counting, |contender| contender.holds[index] = hold);
+            self.tree.edit_contender(&counting, |contender| contender.holds[index] = hold);
             return Ok(Reply::Superseded);
         }
         // As if the acquire had never been: its key may be used afresh.
-        let requests = &mut Arc::make_mut(self.sessions.get_mut(&id).expect("it was authenticated")).requests;
-        let before = requests.bytes;
-        requests.forget(&hold.key);
-        self.weight.bytes = self.weight.bytes - before + requests.bytes;
+        self.sessions.edit_requests(id, |requests| requests.forget(&hold.key));
         if last {
             self.remove(ticket, changes);
         } else {
-            self.edit_contender(&counting, |contender| contender.holds.remove(index));
+            self.tree.edit_contender(&counting, |contender| contender.holds.remove(index));
         }
         Ok(Reply::Withdrawn)
     }
 
     pub(crate) fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        if self.multi_of(ticket, &self.nodes[ticket]).is_some() {
+        if self.multi_of(ticket, &self.tree[ticket]).is_some() {
             return Err(Refusal::at(Error::Overlap, ticket));
         }
         self.count_hold(ticket, hold)
@@ -158,11 +155,11 @@ impl State {
 
     /// Counts one more hold on a ticket.
     pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        if self.nodes[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
+        if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
         self.check_bytes(weight::hold()).map_err(|error| Refusal::at(error, ticket))?;
-        self.edit_contender(ticket, |contender| contender.holds.push(hold));
+        self.tree.edit_contender(ticket, |contender| contender.holds.push(hold));
         self.acquired(ticket)
     }
 
@@ -174,7 +171,7 @@ impl State {
         check_client_path(lock)?;
         let refuse = |error| Refusal::at(error, lock);
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
-        permit(&self.nodes[&base].acl, CREATE, changes).map_err(refuse)?;
+        permit(&self.tree[&base].acl, CREATE, changes).map_err(refuse)?;
         self.check_closed_on_the_way(&base, &missing)?;
         Ok(Way { base, missing })
     }
@@ -195,7 +192,7 @@ impl State {
         let kind = Kind::Ephemeral { owner: id };
         let name = format!("_c_{}-{}", hold.key, Family::of(acquire.mode));
         let Way { base, missing } = way;
-        let parent = &self.nodes[&base];
+        let parent = &self.tree[&base];
         let written_by = self.written_by(id, acquire);
         let held_at_once = written_by.is_some();
         let ticket = match (missing.is_empty(), written_by) {
@@ -206,7 +203,7 @@ impl State {
         };
         let ticket = ticket.map_err(refuse)?;
         // Made by hand: a key and the next number are no secret.
-        if self.nodes.contains_key(&ticket) {
+        if self.tree.contains(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &ticket));
         }
         let (count, bytes) = (missing.len() as u64 + 1, acquire.label.len());
@@ -236,7 +233,7 @@ impl State {
         };
         let data = acquire.label.as_bytes().into();
         if let LockMode::Lease { limit, .. } = acquire.mode {
-            self.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
+            self.tree.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
         self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, changes);
         Ok(Entered::At(ticket))
@@ -262,13 +259,13 @@ impl State {
     /// before the walk when nothing can be made there: nobody bounds a path before it is here, and the walk costs the
     /// square of its depth.
     pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
-        if self.nodes.contains_key(lock) {
+        if self.tree.contains(lock) {
             return Ok((lock.clone(), Vec::new()));
         }
         self.check_path(lock)?;
         let mut missing = Vec::new();
         let mut path = lock.clone();
-        while !self.nodes.contains_key(&path) {
+        while !self.tree.contains(&path) {
             let parent = path.parent().expect("the root exists");
             missing.push(path);
             path = parent;
@@ -335,17 +332,5 @@ impl State {
         let id = session.ok_or(Error::SessionRequired)?;
         let node = self.node(path).ok_or(Error::NoNode)?;
         if node.owner() == Some(id) { Ok(id) } else { Err(Error::NotOwner) }
-    }
-
-    /// Changes what a ticket knows; `None` when it was made without an acquire and knows nothing.
-    fn edit_contender<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Contender) -> T) -> Option<T> {
-        let changed = self.edit(ticket, |node| {
-            let contender = Arc::make_mut(node.contender.as_mut()?);
-            let before = weight::holds(contender);
-            Some((change(contender), before, weight::holds(contender)))
-        });
-        let (answer, before, now) = changed?;
-        self.weight.bytes = self.weight.bytes - before + now;
-        Some(answer)
     }
 }

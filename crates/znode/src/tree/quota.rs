@@ -4,13 +4,11 @@
 //! subtree has. Both are znodes like others, so every client can set a quota and look at it. What a subtree has is kept with
 //! its root (`subtree.rs`), so setting a quota counts nothing.
 
-use std::ops::Bound;
-
 use imbl::{OrdMap, OrdSet};
 
 use crate::state::State;
-use crate::system_paths::is_system;
-use crate::znode::Znode;
+use crate::tree::system_paths::is_system;
+use crate::tree::znode::Znode;
 use crate::{Error, Refusal, Usage, ZPath};
 
 /// Where quotas are set, with a slash at the end.
@@ -167,8 +165,7 @@ impl State {
 
     /// Finds all quotas anew: the tree was read back.
     pub(crate) fn find_quotas(&mut self) {
-        let (from, to) = (Bound::Excluded(QUOTAS), Bound::Excluded("/zookeeper/quota0"));
-        let limits = self.nodes.range::<_, str>((from, to)).filter_map(|(path, node)| {
+        let limits = self.tree.between(QUOTAS, "/zookeeper/quota0").filter_map(|(path, node)| {
             // What was written before there were quotas may be anything.
             Some((subtree_of(path, LIMITS)?, QuotaLimits::parse(&node.data).unwrap_or_default()))
         });
@@ -177,7 +174,7 @@ impl State {
             return;
         }
         for (subtree, limits) in limits {
-            let usage = self.usage(&subtree);
+            let usage = self.tree.usage(&subtree);
             self.quotas.set(&subtree, Quota { limits, usage });
             self.tell_usage(&subtree);
         }
@@ -189,11 +186,11 @@ impl State {
             let told =
                 self.node(&stats_of(subtree)).is_none_or(|node| *node.data == *quota.usage.to_string().as_bytes());
             let exceeded = quota.limits.is_exceeded_by(quota.usage) == self.quotas.exceeded.contains(subtree);
-            if quota.usage != self.usage(subtree) || !told || !exceeded {
-                return Err(format!("{subtree}: {quota:?} of {:?}", self.usage(subtree)));
+            if quota.usage != self.tree.usage(subtree) || !told || !exceeded {
+                return Err(format!("{subtree}: {quota:?} of {:?}", self.tree.usage(subtree)));
             }
         }
-        let limits = self.nodes.keys().filter(|path| subtree_of(path, LIMITS).is_some()).count();
+        let limits = self.tree.iter().filter(|(path, _)| subtree_of(path, LIMITS).is_some()).count();
         let all = limits == self.quotas.by_path.len() && self.quotas.exceeded.len() <= limits;
         if all { Ok(()) } else { Err(format!("{limits} znodes with limits, {:?}", self.quotas)) }
     }
@@ -204,9 +201,9 @@ impl State {
             return false;
         }
         if let Some(subtree) = subtree_of(path, LIMITS) {
-            let limits = QuotaLimits::parse(&self.nodes[path].data).unwrap_or_default();
+            let limits = QuotaLimits::parse(&self.tree[path].data).unwrap_or_default();
             let usage = self.quotas.by_path.get(&subtree).map(|quota| quota.usage);
-            let usage = usage.unwrap_or_else(|| self.usage(&subtree));
+            let usage = usage.unwrap_or_else(|| self.tree.usage(&subtree));
             self.quotas.set(&subtree, Quota { limits, usage });
             self.tell_usage(&subtree);
         }
@@ -237,13 +234,11 @@ impl State {
     /// Writes down what a subtree has, for clients to read. As in ZooKeeper this counts as no change of the znode.
     fn tell_usage(&mut self, subtree: &ZPath) {
         let stats = stats_of(subtree);
-        let Some(quota) = self.quotas.by_path.get(subtree).filter(|_| self.nodes.contains_key(&stats)) else {
+        let Some(quota) = self.quotas.by_path.get(subtree).filter(|_| self.tree.contains(&stats)) else {
             return;
         };
         let text = quota.usage.to_string();
-        let (after, before) = (text.len() as u64, self.nodes[&stats].data.len() as u64);
-        self.edit(&stats, |node| node.data = text.into_bytes().into());
-        self.data_bytes = self.data_bytes - before + after;
+        self.tree.edit(&stats, |node| node.data = text.into_bytes().into());
     }
 }
 

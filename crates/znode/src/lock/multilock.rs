@@ -9,14 +9,12 @@
 //! more: the first part counts. A set that meets its own tickets otherwise is refused, so no owner waits for itself here, and
 //! no part has a life apart from the others.
 
-use std::sync::Arc;
-
-use crate::acquire::Entered;
+use crate::lock::acquire::Entered;
 use crate::lock::deadlock::{Newcomer, WaitsFor};
 use crate::lock::queue::Position;
 use crate::state::{Changes, State};
-use crate::znode::{Contender, Hold, Znode};
-use crate::{Acquire, AcquireAll, Error, LockMode, Policy, Refusal, Reply, RequestKey, SessionId, ZPath, Zxid};
+use crate::tree::znode::{Contender, Hold, Znode};
+use crate::{Acquire, AcquireAll, Error, LockMode, Policy, Refusal, Reply, RequestKey, SessionId, ZPath};
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
 const PARTS_MAX: usize = 64;
@@ -73,7 +71,7 @@ impl State {
         let waited_for = self.has_ticket(id, owner);
         let first = self.enqueue_all(wish, id, hold, changes)?;
         self.grant_ready(changes);
-        let multi = self.multis[&changes.zxid].clone();
+        let multi = self.locks.multi(changes.zxid).cloned().expect("it was made just above");
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
             Some(cycle) => Ok(Reply::Deadlock { cycle }),
             None => {
@@ -100,7 +98,7 @@ impl State {
     /// `Overlap` when the owner has a ticket of any of these locks otherwise.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
         let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
-        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.nodes[&ticket])) {
+        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree[&ticket])) {
             let part = |wish| own(wish).is_some_and(|ticket| multi.tickets.contains(&ticket));
             if multi.tickets.len() == wish.parts.len() && wish.parts.iter().all(part) {
                 return Ok(Some(multi.tickets[0].clone()));
@@ -120,9 +118,9 @@ impl State {
         }
         // Asked for in another order, the set may have another first ticket.
         let ticket = self.ticket_of(id, lock, *mode, &wish.owner)?;
-        let first = self.multi_of(&ticket, &self.nodes[&ticket])?.tickets[0].clone();
+        let first = self.multi_of(&ticket, &self.tree[&ticket])?.tickets[0].clone();
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
-        self.nodes[&first].contender().is_some_and(counted).then_some(first)
+        self.tree[&first].contender().is_some_and(counted).then_some(first)
     }
 
     fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {
@@ -161,7 +159,7 @@ impl State {
             tickets.push(ticket);
         }
         let first = tickets[0].clone();
-        self.multis.insert(changes.zxid, Arc::new(MultiLock { policy: wish.policy, tickets }));
+        self.locks.add_multi(changes.zxid, MultiLock { policy: wish.policy, tickets });
         Ok(first)
     }
 
@@ -173,25 +171,16 @@ impl State {
 
     /// The multi-lock that a lock node is a part of.
     pub(crate) fn multi_of(&self, ticket: &ZPath, node: &Znode) -> Option<&MultiLock> {
-        let multi = self.multis.get(&node.czxid)?;
+        let multi = self.locks.multi(node.czxid)?;
         // A directory that the same entry made has the same czxid.
         multi.tickets.contains(ticket).then_some(&**multi)
     }
 
     /// The same by the position of a part in its lock.
     pub(crate) fn multi_at(&self, lock: &ZPath, position: &Position) -> Option<&MultiLock> {
-        let multi = self.multis.get(&position.czxid)?;
+        let multi = self.locks.multi(position.czxid)?;
         let is_part = |ticket: &ZPath| ticket.name() == &*position.name && ticket.parent_str() == Some(lock.as_str());
         multi.tickets.iter().any(is_part).then_some(&**multi)
-    }
-
-    /// Takes the multi-lock of a lock node that goes apart: the other parts have to go as well.
-    pub(crate) fn take_multi(&mut self, ticket: &ZPath, czxid: Zxid) -> Vec<ZPath> {
-        let part = self.multis.get(&czxid).is_some_and(|multi| multi.tickets.contains(ticket));
-        let taken = if part { self.multis.remove(&czxid) } else { None };
-        let mut tickets = taken.map(|multi| multi.tickets.clone()).unwrap_or_default();
-        tickets.retain(|other| other != ticket);
-        tickets
     }
 }
 

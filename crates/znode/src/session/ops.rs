@@ -1,7 +1,7 @@
 //! Opening and ending sessions.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
@@ -9,7 +9,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::lock::TicketEnd;
 use crate::session::{Requests, Session};
 use crate::state::{Changes, State};
-use crate::znode::Znode;
+use crate::tree::znode::Znode;
 use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, SessionId, Term, Turn, ZPath, lock, weight};
 
 impl State {
@@ -51,31 +51,13 @@ impl State {
             requests: Requests::default(),
         };
         let id = session.id;
-        self.weight.bytes += weight::session(label, &session.client);
-        self.sessions.insert(id, Arc::new(session));
-        self.count_session(address);
+        self.sessions.add(session);
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
 
     /// How many open sessions count for an address.
     pub fn sessions_of(&self, address: IpAddr) -> u32 {
-        self.sessions_by_source.get(&source(address)).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn count_session(&mut self, address: Option<IpAddr>) {
-        if let Some(address) = address {
-            *self.sessions_by_source.entry(source(address)).or_insert(0) += 1;
-        }
-    }
-
-    fn discount_session(&mut self, address: Option<IpAddr>) {
-        let Some(source) = address.map(source) else { return };
-        match self.sessions_by_source.get_mut(&source) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => {
-                self.sessions_by_source.remove(&source);
-            }
-        }
+        self.sessions.of_address(address)
     }
 
     /// The session goes on over another connection, whose turns begin anew.
@@ -90,7 +72,7 @@ impl State {
         }
         let timeout_ms = agreed_timeout(timeout_ms, &self.limits);
         let session = asking.ok_or(Error::SessionRequired)?;
-        let attached = Arc::make_mut(self.sessions.get_mut(&session).expect("the credential was checked"));
+        let attached = self.sessions.get_mut(session).expect("the credential was checked");
         (attached.connection, attached.turn, attached.timeout_ms) = (connection, 0, timeout_ms);
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
@@ -98,14 +80,14 @@ impl State {
     /// A write of a connection takes its turn. Refused without a trace unless it is the next one.
     pub(crate) fn take_turn(&mut self, turn: Turn, asking: Option<SessionId>) -> Result<(), Error> {
         let id = asking.ok_or(Error::SessionRequired)?;
-        let session = self.sessions.get_mut(&id).expect("the credential was checked");
+        let session = self.sessions.get_mut(id).expect("the credential was checked");
         if session.connection != turn.connection {
             return Err(Error::SessionMoved);
         }
         if session.turn.checked_add(1) != Some(turn.number) {
             return Err(Error::OutOfTurn);
         }
-        Arc::make_mut(session).turn = turn.number;
+        session.turn = turn.number;
         Ok(())
     }
 
@@ -135,15 +117,15 @@ impl State {
         if term != changes.term {
             return Err(Error::StaleTerm.into());
         }
-        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains_key(id)).collect();
+        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
         let sessions = self.ending_together(&open);
         // What goes with the first may not be granted to those that are left to the next entries.
-        self.ending.extend(open[sessions.len()..].iter().copied());
+        self.sessions.will_end(open[sessions.len()..].iter().copied());
         // Before any of them ends: a waiter must not become a dead holder because the holder is named first.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
         for &id in sessions {
-            if self.sessions.contains_key(&id) {
+            if self.sessions.contains(id) {
                 self.end_session(id, &lingering, changes);
                 count += 1;
             }
@@ -154,33 +136,29 @@ impl State {
     /// The lock nodes of a dying session that outlive it: held at this moment, with a delay.
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
-            let delayed = self.nodes[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
+            let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
             delayed && matches!(lock::status(self, path), Ok(lock::LockStatus::Held { .. }))
         };
         self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
     }
 
     fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, changes: &mut Changes) {
-        let session = self.sessions.remove(&id).expect("the caller has seen it");
-        self.weight.bytes -= weight::session(&session.label, &session.client) + session.requests.bytes;
-        self.discount_session(session.address);
+        let session = self.sessions.remove(id).expect("the caller has seen it");
         self.remember_session(&session, changes.end == Some(TicketEnd::Expired), changes);
         changes.ended.insert(id, session.clone());
         for path in session.ephemerals() {
             if lingering.contains(path) {
                 self.linger(path, changes);
-            } else if self.nodes.contains_key(path) {
+            } else if self.tree.contains(path) {
                 // Not when it went with another part of its multi-lock.
                 self.remove(path, changes);
             }
         }
-        self.ending.remove(&id);
     }
 
     /// Whether a ticket waits for a session that is being ended.
     pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
-        let ending = !self.ending.is_empty() && node.owner().is_some_and(|owner| self.ending.contains(&owner));
-        ending && !lock::holds_lock(self, ticket)
+        node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !lock::holds_lock(self, ticket)
     }
 
     /// Takes such a ticket away when it is its turn.
@@ -192,20 +170,12 @@ impl State {
 
     fn linger(&mut self, path: &ZPath, changes: &Changes) {
         let time_ms = self.time_ms;
-        let node = self.nodes[path].clone();
+        let node = self.tree.shared(path);
         self.ticket_ended(path, &node, changes);
-        self.edit(path, |node| {
+        self.tree.edit(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
         });
-    }
-}
-
-/// What sessions of an address count for. One machine has a whole /64 network of IPv6 addresses.
-pub(crate) fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
     }
 }
 

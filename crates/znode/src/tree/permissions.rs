@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::lock::revoke::{REVOKE, asks_to_give_up};
 use crate::state::{Changes, State};
-use crate::system_paths::{guarding_subtree, is_system};
-use crate::tree::permit;
+use crate::tree::ops::permit;
+use crate::tree::system_paths::{guarding_subtree, is_system};
 use crate::{ADMIN, Acl, Error, EventKind, Identity, READ, Refusal, WRITE, ZPath, Znode, permits};
 
 impl State {
@@ -41,7 +41,7 @@ impl State {
     /// The same for its parent: of those who may know its name.
     pub(crate) fn name_readers(&self, path: &ZPath) -> Option<Arc<[Acl]>> {
         let parent = path.parent_str()?;
-        let acl = &self.nodes.get(parent)?.acl;
+        let acl = &self.tree.get(parent)?.acl;
         // Names in the directories of quotas are those of other directories.
         if is_system(parent) {
             let parent = path.parent()?;
@@ -54,7 +54,7 @@ impl State {
     pub(crate) fn nearest<'a>(&self, path: &'a str) -> (&'a str, &Znode) {
         let mut at = path;
         loop {
-            if let Some(node) = self.nodes.get(at) {
+            if let Some(node) = self.tree.get(at) {
                 return (at, node);
             }
             at = match at.rfind('/') {
@@ -79,7 +79,7 @@ impl State {
         }
         let lock = path.parent_str().filter(|_| asks_to_give_up(data));
         // An empty ACL is for the super user alone.
-        let acl = lock.map_or(&[][..], |lock| &self.nodes[lock].acl);
+        let acl = lock.map_or(&[][..], |lock| &self.tree[lock].acl);
         permit(acl, REVOKE, changes).map_err(refuse)
     }
 
@@ -96,7 +96,7 @@ impl State {
 
     /// Tells of a change of a znode that is there.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath, changes: &mut Changes) {
-        changes.push(kind, path, self.readers(path, &self.nodes[path]), self.name_readers(path));
+        changes.push(kind, path, self.readers(path, &self.tree[path]), self.name_readers(path));
     }
 
     /// Tells that a znode has come or gone, and of the list that its name is in. `acl` says who may read the znode.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
 
-use crate::client_info::remembered;
 use crate::lock::demand::{mode_of, sequence_of};
 use crate::lock::label;
 use crate::lock::queue::Position;
+use crate::session::client_info::remembered;
 use crate::state::{Changes, State};
-use crate::znode::Znode;
+use crate::tree::znode::Znode;
 use crate::{
     Acl, Actor, ClientInfo, FencingToken, Identity, Limits, LockMode, Op, READ, Session, SessionId, ZPath, Zxid,
     permits, weight,
@@ -157,18 +157,33 @@ fn readers_weight(readers: Option<&[Acl]>) -> u64 {
 
 /// Everything that is remembered about the past, with its bounds kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Past {
-    pub(crate) histories: OrdMap<ZPath, Arc<History>>,
-    /// The locks in `histories`, by what is newest in them.
+pub(crate) struct Histories {
+    by_lock: OrdMap<ZPath, Arc<History>>,
+    /// The locks in `by_lock`, by what is newest in them.
     by_age: OrdSet<(Zxid, ZPath)>,
-    pub(crate) sessions: OrdMap<SessionId, Arc<EndedSession>>,
+    sessions: OrdMap<SessionId, Arc<EndedSession>>,
     /// The sessions in `sessions`, by their end.
     by_end: OrdSet<(Zxid, SessionId)>,
     /// What all of it weighs.
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
-impl Past {
+impl Histories {
+    /// What all of it weighs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The histories of locks, while they may change.
+    pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<History>)> + Send + use<> {
+        self.by_lock.clone().into_iter()
+    }
+
+    /// The same of sessions that have ended.
+    pub(crate) fn walk_sessions(&self) -> impl Iterator<Item = Arc<EndedSession>> + Send + use<> {
+        self.sessions.clone().into_iter().map(|(_, session)| session)
+    }
+
     pub(crate) fn add_ticket(
         &mut self,
         lock: &ZPath,
@@ -180,7 +195,7 @@ impl Past {
         if max == 0 {
             return;
         }
-        if let Some(history) = self.histories.get_mut(lock) {
+        if let Some(history) = self.by_lock.get_mut(lock) {
             self.by_age.remove(&(history.newest, lock.clone()));
             self.by_age.insert((ticket.ended.zxid, lock.clone()));
             self.bytes += weight::past_ticket(&ticket);
@@ -194,7 +209,7 @@ impl Past {
             history.add(ticket, readers, max);
             self.restore_history(lock.clone(), history);
         }
-        while self.histories.len() > limits.histories_max as usize {
+        while self.by_lock.len() > limits.histories_max as usize {
             self.forget_oldest();
         }
     }
@@ -205,7 +220,7 @@ impl Past {
             return;
         };
         self.by_age.remove(&(newest, lock.clone()));
-        let old = self.histories.remove(&lock).expect("each history is in the index");
+        let old = self.by_lock.remove(&lock).expect("each history is in the index");
         self.bytes -= weight::history(&lock) + old.bytes();
     }
 
@@ -227,7 +242,7 @@ impl Past {
     pub(crate) fn restore_history(&mut self, lock: ZPath, history: History) -> bool {
         self.bytes += weight::history(&lock) + history.bytes();
         self.by_age.insert((history.newest, lock.clone()));
-        self.histories.insert(lock, Arc::new(history)).is_none()
+        self.by_lock.insert(lock, Arc::new(history)).is_none()
     }
 
     /// The same for a session.
@@ -238,18 +253,18 @@ impl Past {
     }
 
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
-        let ages = self.histories.iter().map(|(lock, history)| (history.newest, lock.clone()));
+        let ages = self.by_lock.iter().map(|(lock, history)| (history.newest, lock.clone()));
         let ends = self.sessions.values().map(|session| (session.ended.zxid, session.id));
         if ages.collect::<OrdSet<_>>() != self.by_age || ends.collect::<OrdSet<_>>() != self.by_end {
             return Err("the past is indexed wrongly".into());
         }
-        let histories = self.histories.iter().map(|(lock, history)| weight::history(lock) + history.bytes());
+        let histories = self.by_lock.iter().map(|(lock, history)| weight::history(lock) + history.bytes());
         let bytes: u64 = histories.chain(self.sessions.values().map(|session| weight::ended_session(session))).sum();
         if bytes != self.bytes {
             return Err(format!("the past weighs {bytes}, not {}", self.bytes));
         }
         let in_row = |row: &VecDeque<Arc<PastTicket>>| row.iter().is_sorted_by_key(|ticket| ticket.ended);
-        match self.histories.iter().find(|(_, history)| !in_row(&history.grants) || !in_row(&history.waits)) {
+        match self.by_lock.iter().find(|(_, history)| !in_row(&history.grants) || !in_row(&history.waits)) {
             Some((lock, _)) => Err(format!("{lock}: its past is out of order")),
             None => Ok(()),
         }
@@ -262,7 +277,7 @@ fn is_remembered(session: &EndedSession, limits: &Limits, now_ms: u64) -> bool {
 
 /// What a lock remembers, the newest end first: at most `max`. Empty for a lock that nobody knows.
 pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<PastTicket>> {
-    let Some(history) = state.past.histories.get(lock) else {
+    let Some(history) = state.locks.histories.by_lock.get(lock) else {
         return Vec::new();
     };
     let mut tickets: Vec<_> = history.grants.iter().chain(&history.waits).cloned().collect();
@@ -276,7 +291,7 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<PastTicket>> 
 /// Whether one who has proven these identities may read what a lock remembers: who may read the directory, and might when
 /// something ended last.
 pub fn may_read_past(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
-    let then = state.past.histories.get(lock).and_then(|history| history.readers.as_deref());
+    let then = state.locks.histories.by_lock.get(lock).and_then(|history| history.readers.as_deref());
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
 }
 
@@ -289,12 +304,12 @@ const LOOKS_MAX: usize = 512;
 pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
     let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
     let at = |zxid: Zxid| (zxid, ZPath::root());
-    let since = state.past.by_age.range(at(ended)..).take(LOOKS_MAX);
-    let before = state.past.by_age.range(at(opened)..at(ended)).rev().take(LOOKS_MAX);
+    let since = state.locks.histories.by_age.range(at(ended)..).take(LOOKS_MAX);
+    let before = state.locks.histories.by_age.range(at(opened)..at(ended)).rev().take(LOOKS_MAX);
     // One whose lock node might be read by fewer is remembered without the client.
     let tells = |past: &PastTicket| past.session == session.id && !past.client.is_empty();
     let theirs = |history: &History| history.grants.iter().chain(&history.waits).any(|past| tells(past));
-    let known = |lock: &ZPath| state.past.histories.get(lock).is_some_and(|history| theirs(history));
+    let known = |lock: &ZPath| state.locks.histories.by_lock.get(lock).is_some_and(|history| theirs(history));
     since.chain(before).any(|(_, lock)| known(lock) && may_read_past(state, lock, reader))
 }
 
@@ -320,7 +335,7 @@ pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
 impl State {
     /// A session that has ended and is still remembered.
     pub fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
-        let session = self.past.sessions.get(&id)?;
+        let session = self.locks.histories.sessions.get(&id)?;
         is_remembered(session, &self.limits, self.time_ms).then_some(&**session)
     }
 
@@ -335,7 +350,7 @@ impl State {
             ephemerals: u32::try_from(session.ephemeral_count()).unwrap_or(u32::MAX),
             client: session.client.clone(),
         };
-        self.past.add_session(ended, &self.limits);
+        self.locks.histories.add_session(ended, &self.limits);
     }
 
     /// A lock node goes, or begins to linger: what is kept beside it goes, too, and the past has one more.
@@ -350,8 +365,10 @@ impl State {
         let position = Position::of(path.name(), node.czxid);
         let holder = position.and_then(|position| self.queue(&lock)?.holder(&position));
         let grant = holder.map(|holder| holder.grant);
-        self.holders -= u64::from(grant.is_some());
-        let asked = self.revocations.remove(path);
+        if grant.is_some() {
+            self.locks.discount_holder();
+        }
+        let asked = self.locks.revocations.remove(path);
         let own = changes.session == Some(session);
         let end = changes.end.unwrap_or(match (own, grant) {
             (true, Some(_)) => TicketEnd::Released,
@@ -397,10 +414,10 @@ impl State {
 
     /// Adds to a lock's past. Where memory is short, that of others is forgotten for it.
     pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: PastTicket, readers: Option<Arc<[Acl]>>) {
-        self.past.add_ticket(lock, ticket, readers, &self.limits);
+        self.locks.histories.add_ticket(lock, ticket, readers, &self.limits);
         for _ in 0..2 {
             if self.is_overweight() {
-                self.past.forget_oldest();
+                self.locks.histories.forget_oldest();
             }
         }
     }

@@ -50,7 +50,7 @@ impl State {
     }
 
     fn fits(&self, ticket: &ZPath, of: &ReleaseHeld) -> bool {
-        let node = &self.nodes[ticket];
+        let node = &self.tree[ticket];
         let contender = node.contender();
         let mode = contender.map_or_else(|| mode_of(ticket.name()), |contender| contender.mode);
         let owner = contender.map_or("", |contender| &contender.owner);

@@ -9,7 +9,8 @@ use imbl::{OrdMap, OrdSet};
 use crate::ZPath;
 use crate::lock::demand::sequence_of;
 use crate::state::State;
-use crate::znode::Znode;
+use crate::tree::Tree;
+use crate::tree::znode::Znode;
 
 /// The kinds of names that lock nodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,19 +95,31 @@ struct Count {
 
 /// The directories with contenders.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Namings {
+pub(crate) struct MixedClients {
     by_lock: OrdMap<ZPath, [Count; ALL.len()]>,
     /// Those with a blind spot.
     mixed: OrdSet<ZPath>,
 }
 
-impl Namings {
+impl MixedClients {
     pub(crate) fn add(&mut self, lock: &ZPath, name: &str, node: &Znode) {
         self.change(lock, name, node, |count| *count += 1);
     }
 
     pub(crate) fn remove(&mut self, lock: &ZPath, name: &str, node: &Znode) {
         self.change(lock, name, node, |count| *count -= 1);
+    }
+
+    /// For tests: what is counted, against the tree.
+    pub(crate) fn check(&self, tree: &Tree) -> Result<(), String> {
+        let mut anew = MixedClients::default();
+        for (path, node) in tree.iter() {
+            if let Some(lock) = path.parent() {
+                anew.add(&lock, path.name(), node);
+            }
+        }
+        let same = anew.by_lock == self.by_lock && anew.mixed == self.mixed;
+        if same { Ok(()) } else { Err(format!("clients are {anew:?} and kept as {self:?}")) }
     }
 
     fn change(&mut self, lock: &ZPath, name: &str, node: &Znode, change: impl FnOnce(&mut u32)) {
@@ -141,26 +154,15 @@ fn blind_spots(counts: &[Count; ALL.len()]) -> impl Iterator<Item = BlindSpot> +
 /// Clients that queue for a lock beside others that they do not see: each may believe to hold it alone. Empty when all is
 /// well.
 pub fn lint(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
-    if !state.namings.mixed.contains(lock) {
+    if !state.locks.mixed_clients.mixed.contains(lock) {
         return Vec::new();
     }
-    state.namings.by_lock.get(lock).map_or_else(Vec::new, |counts| blind_spots(counts).collect())
+    state.locks.mixed_clients.by_lock.get(lock).map_or_else(Vec::new, |counts| blind_spots(counts).collect())
 }
 
 impl State {
     /// How many locks have contenders that do not see each other.
     pub fn mixed_lock_count(&self) -> usize {
-        self.namings.mixed.len()
-    }
-
-    pub(crate) fn check_namings(&self) -> Result<(), String> {
-        let mut anew = Namings::default();
-        for (path, node) in &self.nodes {
-            if let Some(lock) = path.parent() {
-                anew.add(&lock, path.name(), node);
-            }
-        }
-        let same = anew.by_lock == self.namings.by_lock && anew.mixed == self.namings.mixed;
-        if same { Ok(()) } else { Err(format!("namings are {:?} and kept as {:?}", anew, self.namings)) }
+        self.locks.mixed_clients.mixed.len()
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::state::State;
 use crate::{ALL, Acl, weight};
 
 /// The ACLs in use. The open one, which most znodes have, is not counted.
@@ -14,7 +13,7 @@ pub(crate) struct Acls {
     /// With the number of znodes that have each.
     used: OrdMap<Arc<[Acl]>, u64>,
     /// What those weigh.
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
 impl Default for Acls {
@@ -58,6 +57,17 @@ impl Acls {
         if is_open || self.used.contains_key(acl) { 0 } else { weight::acl(acl) }
     }
 
+    /// What they weigh.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// For tests: what is counted, against those that were counted anew.
+    pub(crate) fn check(&self, anew: &Acls) -> Result<(), String> {
+        let same = anew.used == self.used && anew.bytes == self.bytes;
+        if same { Ok(()) } else { Err(format!("ACLs are {anew:?} and kept as {self:?}")) }
+    }
+
     fn is_open(&self, acl: &Arc<[Acl]>) -> bool {
         Arc::ptr_eq(acl, &self.open) || matches!(&**acl, [only] if is_open(only))
     }
@@ -65,16 +75,4 @@ impl Acls {
 
 fn is_open(entry: &Acl) -> bool {
     entry.perms == ALL && entry.scheme == "world" && entry.id == "anyone"
-}
-
-impl State {
-    /// For tests: what is counted, against the tree.
-    pub(crate) fn check_acls(&self) -> Result<(), String> {
-        let mut anew = Acls::default();
-        for node in self.nodes.values() {
-            anew.take(Arc::clone(&node.acl));
-        }
-        let same = anew.used == self.acls.used && anew.bytes == self.acls.bytes;
-        if same { Ok(()) } else { Err(format!("ACLs are {:?} and kept as {:?}", anew, self.acls)) }
-    }
 }

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use crate::ZPath;
 use crate::state::State;
-use crate::system_paths::is_system;
-use crate::znode::Znode;
+use crate::tree::Tree;
+use crate::tree::system_paths::is_system;
+use crate::tree::znode::Znode;
 
 /// Znodes and their data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,14 +56,16 @@ impl State {
     /// How many znodes are below one, at any depth; 0 when there is none. O(log n): the number is kept.
     pub fn descendant_count(&self, path: &ZPath) -> u64 {
         if path.is_root() {
-            return self.nodes.len() as u64 - 1;
+            return self.tree.len() as u64 - 1;
         }
         self.node(path).map_or(0, |node| node.below.count)
     }
+}
 
+impl Tree {
     /// What a subtree has, its root included.
     pub(crate) fn usage(&self, subtree: &ZPath) -> Usage {
-        let Some(node) = self.node(subtree) else {
+        let Some(node) = self.get(subtree) else {
             return Usage::default();
         };
         let (own, below) = (Usage::of(node), node.below);
@@ -80,9 +83,9 @@ impl State {
     }
 
     /// For tests: what is kept, against the tree.
-    pub(crate) fn check_subtrees(&self) -> Result<(), String> {
+    pub(crate) fn check_below(&self) -> Result<(), String> {
         let mut counted: BTreeMap<&str, Usage> = BTreeMap::new();
-        for (path, node) in &self.nodes {
+        for (path, node) in self.iter() {
             let own = is_system(path.as_str());
             let mut above = path.as_str();
             while let Some(slash) = above.rfind('/').filter(|slash| *slash > 0) {
@@ -92,11 +95,9 @@ impl State {
                 below.bytes += if own { 0 } else { node.data.len() as u64 };
             }
         }
-        let odd = self
-            .nodes
-            .iter()
-            .find(|(path, node)| node.below != counted.get(path.as_str()).copied().unwrap_or_default());
-        match odd {
+        let differs =
+            |(path, node): &(&ZPath, &Znode)| node.below != counted.get(path.as_str()).copied().unwrap_or_default();
+        match self.iter().find(differs) {
             None => Ok(()),
             Some((path, node)) => {
                 Err(format!("{path}: {:?} below it, kept as {:?}", counted.get(path.as_str()), node.below))
@@ -140,7 +141,7 @@ mod tests {
         }
         state.check_invariants().unwrap();
         // What a walk over the subtree would not find.
-        state.edit(&path("/big"), |node| node.below = Usage { count: 500_000, bytes: 7 });
+        state.tree.edit(&path("/big"), |node| node.below = Usage { count: 500_000, bytes: 7 });
         let limits = "/zookeeper/quota/big/zookeeper_limits";
         let again =
             (0..64).flat_map(|_| [create(limits, "count=5"), ZnodeOp::Delete { path: path(limits), version: -1 }]);

@@ -13,7 +13,7 @@
 //! What is only looked at has bounds of its own where it stands. docs/znode-model.md lists them all.
 
 use crate::state::{Changes, State};
-use crate::tree::permit;
+use crate::tree::ops::permit;
 use crate::{CREATE, DELETE, Error, LogPosition, Op, READ, Refusal, Request, SessionId, WRITE, ZPath, ZnodeOp, Zxid};
 
 /// Unsettled locks that one entry takes up.
@@ -22,7 +22,7 @@ const TAKEN_UP_MAX: usize = 1_024;
 impl State {
     /// Whether locks are left to be looked at by the next entries, whatever these do.
     pub fn is_unsettled(&self) -> bool {
-        !self.unsettled.is_empty()
+        !self.locks.unsettled().is_empty()
     }
 
     /// What ending a session takes of an entry's budget. O(n) in its ephemerals.
@@ -100,7 +100,7 @@ impl State {
             ZnodeOp::SetData { path, .. } => (path.as_str(), WRITE),
             ZnodeOp::Check { path, .. } => (path.as_str(), READ),
         };
-        let Some(node) = self.nodes.get(guard) else { return false };
+        let Some(node) = self.tree.get(guard) else { return false };
         let denied = match op {
             ZnodeOp::SetData { path, data, .. } => self.permit_data(path, data, changes).is_err(),
             _ => permit(&node.acl, perms, changes).is_err(),
@@ -111,7 +111,7 @@ impl State {
 
     fn cost_of_revoking(&self, path: &ZPath) -> u64 {
         // A lock that is not there is refused for that.
-        let there = Some(path).filter(|path| self.nodes.contains_key(*path));
+        let there = Some(path).filter(|path| self.tree.contains(*path));
         let tickets = there.and_then(|path| self.holders(path).ok()).unwrap_or_default();
         tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum()
     }
@@ -149,11 +149,7 @@ impl State {
 
     /// Goes on where earlier entries had to stop.
     pub(crate) fn take_up_unsettled(&mut self, changes: &mut Changes) {
-        if self.unsettled.is_empty() {
-            return;
-        }
-        for lock in self.unsettled.iter().take(TAKEN_UP_MAX).cloned().collect::<Vec<_>>() {
-            self.unsettled.remove(&lock);
+        for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
             changes.queue_changed(&lock);
         }
     }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use crate::lock::demand::sequence_of;
 use crate::lock::queue::{Origin, Position};
 use crate::lock::revoke::REVOKE;
-use crate::quota::Growth;
 use crate::state::{Changes, State};
-use crate::system_paths::check_client_path;
-use crate::tree::{NewNode, permit};
-use crate::znode::Kind;
+use crate::tree::ops::{NewNode, permit};
+use crate::tree::quota::Growth;
+use crate::tree::system_paths::check_client_path;
+use crate::tree::znode::Kind;
 use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, ZPath, weight};
 
 impl State {
@@ -33,14 +33,14 @@ impl State {
         check_client_path(lock)?;
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         // A directory that is made for its settings has the same ACL.
-        let acl = Arc::clone(&self.nodes[&base].acl);
+        let acl = Arc::clone(&self.tree[&base].acl);
         permit(&acl, REVOKE, changes).map_err(refuse)?;
         if !missing.is_empty() {
             permit(&acl, CREATE, changes).map_err(refuse)?;
         }
         self.check_closed_on_the_way(&base, &missing)?;
         if missing.is_empty() {
-            let node = &self.nodes[lock];
+            let node = &self.tree[lock];
             if node.owner().is_some() {
                 return Err(refuse(Error::NoChildrenForEphemerals));
             }
@@ -50,7 +50,7 @@ impl State {
                 return Err(refuse(Error::NotEmpty));
             }
         } else {
-            self.check_room(&self.nodes[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
+            self.check_room(&self.tree[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
             self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
         }
         if settings != LockSettings::default() && self.queue(lock).is_none() {
@@ -58,7 +58,7 @@ impl State {
             self.check_bytes(weight::queue() + made).map_err(refuse)?;
         }
         self.make_containers(&missing, &acl, changes);
-        self.edit(lock, |node| {
+        self.tree.edit(lock, |node| {
             if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {
                 node.kind = Kind::Persistent;
             }
@@ -70,7 +70,7 @@ impl State {
     /// Gives a waiter its priority before anybody has a turn.
     pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
         let (lock, position) = self.position_of(ticket);
-        self.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
+        self.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
     }
 
     /// Releases a ticket and grants the lock to the named waiter, before all others.
@@ -96,7 +96,7 @@ impl State {
             return Err(refuse);
         };
         let waiter = queue.waiter(&taking).filter(|waiter| waiter.origin != Origin::MultiLock);
-        let waiter = waiter.filter(|_| !self.waits_in_vain(to, &self.nodes[to]));
+        let waiter = waiter.filter(|_| !self.waits_in_vain(to, &self.tree[to]));
         if !waiter.is_some_and(|waiter| queue.fits_after(&giving, &taking, waiter.demand)) {
             return Err(refuse);
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::lock::TicketEnd;
-use crate::znode::Hold;
+use crate::tree::znode::Hold;
 use crate::{
     Acl, Attempt, Error, Event, EventKind, Identity, LogPosition, Recorded, RequestKey, Session, SessionId, Term,
     ZPath, Zxid,
@@ -69,6 +69,11 @@ impl Changes {
     pub(crate) fn hold(&self) -> Result<Hold, Error> {
         let key = self.key.ok_or(Error::BadArguments)?;
         Ok(Hold { key, attempts: vec![self.attempt] })
+    }
+
+    /// Where the entry stands.
+    pub(crate) fn at(&self) -> LogPosition {
+        LogPosition { term: self.term, zxid: self.zxid }
     }
 
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {

@@ -4,9 +4,9 @@
 //! a znode of `/zookeeper/quota` has none of its own. Everything else is refused here, so that no door has to.
 
 use crate::acl::KEEPER;
-use crate::quota;
 use crate::state::{Changes, State};
-use crate::tree::permit;
+use crate::tree::ops::permit;
+use crate::tree::quota;
 use crate::{ADMIN, ALL, Acl, CREATE, Create, CreateMode, Error, Refusal, ZPath, ZnodeOp};
 
 const SYSTEM: &str = "/zookeeper";
@@ -86,7 +86,7 @@ impl State {
             }
             ZnodeOp::Delete { path, .. } | ZnodeOp::SetData { path, .. } => {
                 let perms = (Place::of(path.as_str()), ADMIN);
-                if self.nodes.contains_key(path) { self.permit_quota(perms, path, changes) } else { Ok(()) }
+                if self.tree.contains(path) { self.permit_quota(perms, path, changes) } else { Ok(()) }
             }
             ZnodeOp::Check { .. } => Ok(()),
         }
@@ -99,7 +99,7 @@ impl State {
             return Ok(());
         }
         // The length of a path is bounded where its parent is there.
-        if !self.nodes.contains_key(parent) {
+        if !self.tree.contains(parent) {
             return Ok(());
         }
         let path = parent.child(name).map_err(|error| Refusal::at(error, parent))?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 
-use crate::lock::past::{TEXT_MAX, short};
+use crate::lock::history::{TEXT_MAX, short};
 use crate::state::{Changes, State};
 use crate::{Error, Identity, Limits, SUPER, Session, SessionId, user};
 

@@ -1,12 +1,12 @@
 //! Acquires without key and owner. Nothing tells a retry of such a one from another wish of its session: when the node dies at
 //! which the first one waits, that one's ticket stays in the queue, and the requests of the client keep it alive.
 
-use crate::acquire::Entered;
-use crate::cost::steps_at;
+use crate::entry::cost::steps_at;
+use crate::lock::acquire::Entered;
 use crate::lock::demand::Demand;
 use crate::lock::queue::{Queue, Turn};
 use crate::state::{Changes, State};
-use crate::znode::Hold;
+use crate::tree::znode::Hold;
 use crate::{Acquire, Error, Keyless, Refusal, Reply, SessionId, ZPath};
 
 /// A new ticket: for what, of which session.
@@ -84,7 +84,7 @@ impl State {
         earlier.retain(|other| other != ticket);
         if let Some(limit) = queue.settings().limit {
             let units = |path: &ZPath| {
-                let demand = Demand::of(path.name(), &self.nodes[path]);
+                let demand = Demand::of(path.name(), &self.tree[path]);
                 queue.units_of(demand).map_or(u64::from(limit), u64::from)
             };
             // With enough permits for all of them, they can be held together when others give theirs back.
@@ -97,7 +97,7 @@ impl State {
         let last_writer = queue.writer_before(&turn);
         let blocks = |path: &&ZPath| {
             let (_, position) = self.position_of(path);
-            let demand = Demand::of(path.name(), &self.nodes[*path]);
+            let demand = Demand::of(path.name(), &self.tree[*path]);
             let (held, at) = (queue.holder(&position).is_some(), queue.turn(&position));
             let before = held || at < turn;
             let behind_it = |writer: &Turn| held || at < *writer;

@@ -5,22 +5,31 @@
 //! the same state, byte for byte ([`State::records`]).
 //!
 //! ```text
-//! state.rs      State, who asks and whether it was answered before     sessions.rs  open, close, expire
-//! changes.rs    what an entry has changed so far                       txn.rs       what an entry asks for
-//! tree.rs       create, delete, set, multi, reap                       znode.rs     Znode and its children
-//! acquire.rs    acquire, release, withdraw                             lock.rs      readings: status, queue, list
-//! lock/queue.rs who holds, who waits, with which token                 lock/grant.rs  who holds next
-//! lock/demand.rs  what a ticket wants                                  lock/upgrade.rs  upgrade, downgrade
-//! multilock.rs  several locks at once, all or none                     quota.rs     what a subtree may have
-//! closed_lock.rs  priorities, a bounded queue, hand-over               subtree.rs   what is below each znode
-//! keyless.rs    acquires that nothing tells apart                      release_held.rs  giving back by the lock's name
-//! client_info.rs  who a client is, for people                          acls.rs      each ACL once
-//! ensure.rs     creates that see to a session's znode                  cluster.rs   founding, level, removed members
-//! cost.rs       what one entry may do                                  weight.rs    what the state may weigh
-//! snapshot.rs   the state as records                                   invariants.rs  what must always be true
-//! system_paths.rs  /zookeeper, which is not the clients'               permissions.rs  which ACL counts, and for whom
-//! lock/         what is kept beside the queue: past.rs, revoke.rs; deadlock.rs and naming.rs look at it
+//! state.rs        State, who asks, and whether it was answered before      cluster.rs     founding, level, removed members
+//! tree.rs         Tree: all znodes, and what finds and counts them         snapshot.rs    the state as records
+//!   ops.rs        create, delete, set, multi, reap                         invariants.rs  what must always be true
+//!   znode.rs      Znode and its children                                   weight.rs      what the state may weigh
+//!   ensure.rs     creates that see to a session's znode                    acls.rs        each ACL once
+//!   quota.rs      what a subtree may have                                  usage.rs       what is below each znode
+//!   permissions.rs  which ACL counts, and for whom                         system_paths.rs  /zookeeper
+//! session.rs      Session, and which of its requests were answered
+//!   open.rs       Sessions: all that are open                              ops.rs         open, attach, close, expire
+//!   client_info.rs  who a client is, for people
+//! lock.rs         readings: where a ticket stands, who queues
+//!   locks.rs      Locks: what is kept of all locks together                queue.rs       one lock: who holds, who waits
+//!   acquire.rs    acquire, release, withdraw                               grant.rs       who holds next
+//!   demand.rs     what a ticket wants                                      ticket_name.rs  its name in few bytes
+//!   keyless.rs    acquires that nothing tells apart                        release_held.rs  giving back by the lock's name
+//!   multilock.rs  several locks at once, all or none                       upgrade.rs     upgrade, downgrade
+//!   managed.rs    priorities, a bounded queue, hand-over                   deadlock.rs    circles of waits are refused
+//!   history.rs    tickets and sessions that have ended                     revoke.rs      asking for a ticket
+//!   mixed_clients.rs  clients that do not see each other
+//! entry.rs        txn.rs what an entry asks for, ops.rs the table of operations, codec.rs its bytes, applied.rs what comes of it,
+//!                 changes.rs what it has changed so far, cost.rs what it may do
 //! ```
+//!
+//! `tree.rs`, `session/open.rs` and `lock/locks.rs` own their fields; `State` composes them. The other files say what operations do to
+//! the three, and so know `State` while `State` knows them: that is the one circle of files here.
 
 mod acl;
 mod cluster;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::lock::deadlock::Newcomer;
 use crate::lock::demand::sequence_of;
-use crate::lock::keyless::{NewTicket, is_keyless};
+use crate::lock::keyless::is_keyless;
+use crate::lock::queue::Queue;
 use crate::lock::ticket_name::Family;
 use crate::lock::{self, LockStatus};
 use crate::state::{Changes, State};
@@ -14,7 +15,8 @@ use crate::tree::quota::Growth;
 use crate::tree::system_paths::check_client_path;
 use crate::tree::znode::{Contender, Hold, Kind, Znode};
 use crate::{
-    Acquire, Attempt, CREATE, Error, LockMode, LockSettings, Refusal, Reply, RequestKey, SessionId, ZPath, weight,
+    Acquire, Attempt, CREATE, Error, Keyless, LockMode, LockSettings, Refusal, Reply, RequestKey, SessionId, ZPath,
+    weight,
 };
 
 /// The way to a lock that the one who asks may enter.
@@ -23,6 +25,13 @@ pub(crate) struct Way {
     base: ZPath,
     /// What is missing below it, deepest first.
     missing: Vec<ZPath>,
+}
+
+/// A new ticket: for what, of which session.
+struct NewTicket<'a> {
+    acquire: &'a Acquire,
+    session: SessionId,
+    hold: Hold,
 }
 
 /// What came of a wish to enter a queue.
@@ -59,6 +68,46 @@ impl State {
             Some(ticket) => self.hold_once_more(&ticket, hold),
             None => self.acquire_anew(NewTicket { acquire, session: id, hold }, changes),
         }
+    }
+
+    /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do takes it back.
+    fn acquire_anew(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let meets_own = new.acquire.keyless.is_some() && !self.sessions[&new.session].keyless.is_empty();
+        let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
+        let before = (meets_own || is_full).then(|| self.clone());
+        let answer = self.enter_queue(new, changes);
+        if let (Some(before), Err(_)) = (before, &answer) {
+            *self = before;
+            changes.clear();
+        }
+        answer
+    }
+
+    fn enter_queue(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
+        let NewTicket { acquire, session: id, hold } = new;
+        let (lock, priority) = (&acquire.lock, acquire.priority);
+        let way = self.way_into(lock, changes)?;
+        if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().closed) {
+            return Err(Refusal::at(Error::LockNotClosed, lock));
+        }
+        if acquire.keyless == Some(Keyless::Replace) {
+            self.give_back(lock, &self.sessions[&id].keyless_of(lock), changes)?;
+        }
+        let ticket = match self.enqueue(acquire, way, false, id, hold, changes)? {
+            Entered::At(ticket) => ticket,
+            Entered::NotLetIn(answer) => return Ok(answer),
+        };
+        if priority > 0 {
+            self.prioritize(&ticket, priority);
+        }
+        self.grant_ready(changes);
+        self.check_waiters(&ticket)?;
+        if acquire.keyless == Some(Keyless::Refuse)
+            && let Some(in_the_way) = self.own_in_the_way(&ticket, id)
+        {
+            return Err(Refusal::at(Error::BlockedByOwnSession, &in_the_way));
+        }
+        self.acquired(&ticket)
     }
 
     /// A retry of an acquire that was applied: where its ticket stands by now. Counts nothing.

@@ -2,64 +2,15 @@
 //! which the first one waits, that one's ticket stays in the queue, and the requests of the client keep it alive.
 
 use crate::entry::cost::steps_at;
-use crate::lock::acquire::Entered;
 use crate::lock::demand::Demand;
-use crate::lock::queue::{Queue, Turn};
+use crate::lock::queue::Turn;
 use crate::state::{Changes, State};
-use crate::tree::znode::Hold;
-use crate::{Acquire, Error, Keyless, Refusal, Reply, SessionId, ZPath};
-
-/// A new ticket: for what, of which session.
-pub(crate) struct NewTicket<'a> {
-    pub(crate) acquire: &'a Acquire,
-    pub(crate) session: SessionId,
-    pub(crate) hold: Hold,
-}
+use crate::{Acquire, Error, Refusal, SessionId, ZPath};
 
 impl State {
-    /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do takes it back.
-    pub(crate) fn acquire_anew(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
-        let meets_own = new.acquire.keyless.is_some() && !self.sessions[&new.session].keyless.is_empty();
-        let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
-        let before = (meets_own || is_full).then(|| self.clone());
-        let answer = self.enter_queue(new, changes);
-        if let (Some(before), Err(_)) = (before, &answer) {
-            *self = before;
-            changes.clear();
-        }
-        answer
-    }
-
-    fn enter_queue(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
-        let NewTicket { acquire, session: id, hold } = new;
-        let (lock, priority) = (&acquire.lock, acquire.priority);
-        let way = self.way_into(lock, changes)?;
-        if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().closed) {
-            return Err(Refusal::at(Error::LockNotClosed, lock));
-        }
-        if acquire.keyless == Some(Keyless::Replace) {
-            self.give_back(lock, &self.sessions[&id].keyless_of(lock), changes)?;
-        }
-        let ticket = match self.enqueue(acquire, way, false, id, hold, changes)? {
-            Entered::At(ticket) => ticket,
-            Entered::NotLetIn(answer) => return Ok(answer),
-        };
-        if priority > 0 {
-            self.prioritize(&ticket, priority);
-        }
-        self.grant_ready(changes);
-        self.check_waiters(&ticket)?;
-        if acquire.keyless == Some(Keyless::Refuse)
-            && let Some(in_the_way) = self.own_in_the_way(&ticket, id)
-        {
-            return Err(Refusal::at(Error::BlockedByOwnSession, &in_the_way));
-        }
-        self.acquired(&ticket)
-    }
-
     /// Makes room for a new ticket, whatever each of these is held for. The new one comes with a new token, so a forgotten
     /// holder can be told from the one that takes its place.
-    fn give_back(&mut self, lock: &ZPath, tickets: &[ZPath], changes: &mut Changes) -> Result<(), Refusal> {
+    pub(crate) fn give_back(&mut self, lock: &ZPath, tickets: &[ZPath], changes: &mut Changes) -> Result<(), Refusal> {
         if tickets.is_empty() {
             return Ok(());
         }
@@ -76,7 +27,7 @@ impl State {
 
     /// The first of the session's earlier tickets that a new one would wait for, be it by way of others: as long as the
     /// session is alive, that wait may have no end. They are looked up for a ticket that waits, and for no other.
-    fn own_in_the_way(&self, ticket: &ZPath, session: SessionId) -> Option<ZPath> {
+    pub(crate) fn own_in_the_way(&self, ticket: &ZPath, session: SessionId) -> Option<ZPath> {
         let (lock, own) = self.position_of(ticket);
         let queue = self.queue(&lock)?;
         let waiter = queue.waiter(&own)?;
@@ -121,8 +72,8 @@ pub(crate) fn is_keyless(acquire: &Acquire) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        Applied, Attempt, ClientInfo, Credential, Limits, LockMode, LogPosition, Op, Request, RequestKey, Term, Txn,
-        Zxid,
+        Applied, Attempt, ClientInfo, Credential, Keyless, Limits, LockMode, LogPosition, Op, Reply, Request,
+        RequestKey, Term, Txn, Zxid,
     };
 
     const COST_MAX: u32 = 20;

@@ -43,7 +43,7 @@ async fn every_node_takes_any_request() {
         let path = format!("/v1/znodes/by{id}");
         client.create(&path, "here").await;
         for other in cluster.ids() {
-            let read = Call::get(&path).header("accept", "application/octet-stream".into());
+            let read = Call::get(&path).header("accept", "application/octet-stream");
             let answer = cluster.client(other).send(read).await.unwrap();
             assert_eq!((answer.status, &*answer.body), (200, b"here".as_slice()), "node {other} reads {path}");
             assert_eq!(answer.headers["zlock-node"], other.to_string().as_str());

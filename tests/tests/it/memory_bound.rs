@@ -50,7 +50,7 @@ const KINDS: &[(&str, More)] = &[
 ];
 
 fn json_body(call: Call) -> Call {
-    call.header("content-type", "application/json".into())
+    call.header("content-type", "application/json")
 }
 
 /// What a process takes of the memory, in bytes.

@@ -1,5 +1,6 @@
 //! Connections beyond a bound: the node's log names the bound, once in a while and with their number.
 
+use testkit::zookeeper::Connection;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -74,10 +75,6 @@ async fn refused_zookeeper_connections_have_a_line_now_and_then_that_counts_them
     let cluster = one_node("zookeeper_connections_per_address_max = 1").await;
     let addr = cluster.zookeeper_endpoint(1);
     // One that has a session gives no way.
-    let mut inside = TcpStream::connect(addr).await.unwrap();
-    let asked: [&[u8]; 7] =
-        [&44_u32.to_be_bytes(), &[0; 4], &[0; 8], &300_000_i32.to_be_bytes(), &[0; 8], &[0, 0, 0, 16], &[0; 16]];
-    inside.write_all(&asked.concat()).await.unwrap();
-    assert_eq!(hear(&mut inside, 4).await.len(), 4, "a session");
+    let _inside = Connection::open(addr, 300_000).await.expect("a session");
     check(&cluster, addr, ["zookeeper", "zookeeper_connections_per_address_max"], b"", 0).await;
 }

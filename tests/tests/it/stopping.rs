@@ -1,6 +1,8 @@
 //! How long a stop takes, what goes on meanwhile, and what may go wrong.
 
+use jute::{Input, ReplyHeader, Request, xid};
 use rustix::process::{Resource, Rlimit, Signal, kill_process, prlimit};
+use testkit::zookeeper::Connection;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -39,19 +41,8 @@ fn took_ms(line: &str) -> u64 {
 }
 
 /// A ZooKeeper client's session.
-async fn zookeeper_client(addr: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(addr).await.unwrap();
-    let asked: [&[u8]; 6] = [&[0; 4], &[0; 8], &20_000_i32.to_be_bytes(), &[0; 8], &16_i32.to_be_bytes(), &[0; 16]];
-    let asked = asked.concat();
-    stream.write_all(&[&(asked.len() as i32).to_be_bytes()[..], &asked].concat()).await.unwrap();
-    packet(&mut stream).await.expect("a session");
-    stream
-}
-
-async fn packet(stream: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut packet = vec![0; stream.read_u32().await.ok()? as usize];
-    stream.read_exact(&mut packet).await.ok()?;
-    Some(packet)
+async fn zookeeper_client(addr: &str) -> Connection {
+    Connection::open(addr, 20_000).await.expect("a session")
 }
 
 #[tokio::test]
@@ -114,8 +105,9 @@ async fn zookeeper_clients_are_served_while_the_node_drains() {
     // A new one is let in, and one that was there is answered: a ping.
     let mut meanwhile = zookeeper_client(&addr).await;
     for client in [&mut before, &mut meanwhile] {
-        client.write_all(&[&[0, 0, 0, 8][..], &(-2_i32).to_be_bytes(), &11_i32.to_be_bytes()].concat()).await.unwrap();
-        assert_eq!(packet(client).await.expect("a pong")[..4], (-2_i32).to_be_bytes());
+        client.send(xid::PING, &Request::Ping).await.unwrap();
+        let pong = client.packet().await.unwrap().expect("a pong");
+        assert_eq!(Input::new(&pong).read::<ReplyHeader>().unwrap().xid, xid::PING);
     }
 }
 
@@ -124,7 +116,7 @@ async fn zookeeper_clients_are_sent_away_when_the_drain_time_is_over() {
     let mut cluster = one_node("drain_time = \"1s\"").await;
     let mut client = zookeeper_client(cluster.zookeeper_endpoint(1)).await;
     tell_to_stop(&cluster).await;
-    assert_eq!(packet(&mut client).await, None, "the connection is closed");
+    assert_eq!(client.packet().await.unwrap(), None, "the connection is closed");
     assert_eq!(code(&mut cluster).await, Some(0), "{}", cluster.log(1));
     let told = line(&cluster, ": stopped ");
     assert!(took_ms(&told) >= 1_000, "{told}");

@@ -19,9 +19,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("wire", &["replica", "jute", "znode", "tls"]),
     ("zlock", &["rest", "wire", "replica", "znode", "zlock-client", "tls"]),
     ("zlock-client", &[]),
-    ("bench", &["zlock-client", "jute"]),
+    ("testkit", &["zlock-client", "jute"]),
+    ("bench", &["zlock-client", "jute", "testkit"]),
     ("tests", &["zlock", "zlock-client"]),
-    ("jepsen", &["zlock-client", "jute", "power-disk"]),
+    ("jepsen", &["zlock-client", "jute", "power-disk", "testkit"]),
     ("power-disk", &[]),
     ("sim", &["replica", "storage", "znode"]),
 ];

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-use super::node::Node;
-use super::proxy::CLUSTER_ID;
-use super::{Call, Client, Ports, Proxy, Rule, until};
+use testkit::{LinkRule, Links, Ports};
 
-/// Within this long a node says how it is, or counts as unable to.
-const SOON: Duration = Duration::from_secs(2);
+use super::node::Node;
+use super::{Client, until};
+
+/// The name of every cluster that is started.
+pub(crate) const CLUSTER_ID: &str = "test";
 
 /// Where in the block the ports for ZooKeeper clients begin: behind two for each node.
 const ZOOKEEPER_PORTS: u16 = 10;
@@ -40,7 +41,7 @@ impl Default for Options {
 /// A running ensemble. Dropping it kills every process; its files stay when the test failed.
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
-    proxies: BTreeMap<u64, Proxy>,
+    links: Option<Links>,
     pids: BTreeMap<u64, u32>,
     dir: Option<TempDir>,
     _ports: Ports,
@@ -65,16 +66,17 @@ impl Cluster {
     /// An ensemble of which no node runs yet.
     pub(crate) async fn prepare(options: Options) -> Cluster {
         let dir = tempfile::Builder::new().prefix("zlock-test-").tempdir().unwrap();
-        let ports = Ports::claim();
+        let ports = Ports::claim(16);
+        let ids = || (1..=options.nodes).zip(0..);
+        let mut peers: Vec<String> = ids().map(|(_, n)| ports.addr(2 * n + 1)).collect();
+        let mut links = None;
+        if options.proxied {
+            let proxies = links.insert(Links::start(CLUSTER_ID, &peers).await.unwrap());
+            peers = ids().map(|(id, _)| proxies.addr(id).to_owned()).collect();
+        }
         let mut members = String::new();
-        let mut proxies = BTreeMap::new();
-        for (id, n) in (1..=options.nodes).zip(0..) {
-            let (http_addr, mut peer_addr) = (ports.addr(2 * n), ports.addr(2 * n + 1));
-            if options.proxied {
-                let proxy = Proxy::start_for_peers_of(id, &peer_addr).await;
-                peer_addr = proxy.addr().to_owned();
-                proxies.insert(id, proxy);
-            }
+        for ((id, n), peer_addr) in ids().zip(peers) {
+            let http_addr = ports.addr(2 * n);
             let _ = writeln!(members, "  {{ id = {id}, peer_addr = \"{peer_addr}\", http_addr = \"{http_addr}\" }},");
         }
         let node = |(id, n): (u64, u16)| {
@@ -99,8 +101,8 @@ impl Cluster {
             std::fs::write(&node.config, text).unwrap();
             node
         };
-        let nodes = (1..=options.nodes).zip(0..).map(node).collect();
-        Cluster { nodes, proxies, pids: BTreeMap::new(), dir: Some(dir), _ports: ports }
+        let nodes = ids().map(node).collect();
+        Cluster { nodes, links, pids: BTreeMap::new(), dir: Some(dir), _ports: ports }
     }
 
     /// Every node's id.
@@ -161,7 +163,7 @@ impl Cluster {
 
     /// SIGTERM. Answers the exit code.
     pub(crate) async fn stop(&mut self, id: u64) -> Option<i32> {
-        self.node(id).signal(Signal::TERM);
+        self.node(id).process().signal(Signal::TERM).unwrap();
         let what = format!("node {id} has stopped");
         let status = until(&what, async || self.node_mut(id).ended()).await;
         self.kill(id);
@@ -170,12 +172,12 @@ impl Cluster {
 
     /// SIGSTOP: the process neither runs nor ends, and its sockets stay open.
     pub(crate) fn pause(&self, id: u64) {
-        self.node(id).pause();
+        self.node(id).process().pause().unwrap();
     }
 
     /// SIGCONT.
     pub(crate) fn resume(&self, id: u64) {
-        self.node(id).signal(Signal::CONT);
+        self.node(id).process().resume().unwrap();
     }
 
     /// Where a node that does not run has its data.
@@ -192,20 +194,17 @@ impl Cluster {
 
     /// Cuts a node off from its peers, both ways. Clients still reach it.
     pub(crate) fn isolate(&self, id: u64) {
-        for (other, proxy) in &self.proxies {
-            if *other == id {
-                proxy.set(Rule::Cut);
-            } else {
-                proxy.set(Rule::CutFrom(id));
-            }
-        }
+        let ends = self.nodes.iter().flat_map(|other| [(id, other.id), (other.id, id)]);
+        self.links().set(ends.map(|link| (link, LinkRule::CUT)).collect());
     }
 
     /// Ends every isolation.
     pub(crate) fn heal(&self) {
-        for proxy in self.proxies.values() {
-            proxy.set(Rule::Pass);
-        }
+        self.links().set(BTreeMap::new());
+    }
+
+    fn links(&self) -> &Links {
+        self.links.as_ref().expect("the peers talk through proxies")
     }
 
     /// Waits until every node that runs says that it is ready.
@@ -220,12 +219,7 @@ impl Cluster {
             let what = format!("node {} is ready", node.id);
             until(&what, async || {
                 node.assert_runs();
-                client
-                    .send(Call::get("/readyz").within(SOON))
-                    .await
-                    .ok()
-                    .filter(|answer| answer.status == 200)
-                    .map(drop)
+                client.is_ready().await.then_some(())
             })
             .await;
         }
@@ -234,7 +228,7 @@ impl Cluster {
 
     /// What a node says about itself and the ensemble, if it answers.
     pub(crate) async fn status(&self, id: u64) -> Option<zlock_client::api::Cluster> {
-        Some(self.client(id).send(Call::get("/v1/cluster").within(SOON)).await.ok()?.json())
+        self.client(id).cluster().await
     }
 
     /// Waits until the given nodes agree on a leader that is one of them.

@@ -3,13 +3,16 @@
 mod client;
 mod cluster;
 mod node;
-mod ports;
-mod proxy;
-mod until;
 
-pub(crate) use client::{Answer, Call, Client, Session};
-pub(crate) use cluster::{Cluster, Options};
-pub(crate) use node::{PROGRAM, kill, run_to_end};
-pub(crate) use ports::Ports;
-pub(crate) use proxy::{CLUSTER_ID, Proxy, Rule};
-pub(crate) use until::{Pace, until};
+use rustix::process::Signal;
+pub(crate) use testkit::http::{Answer, Call};
+pub(crate) use testkit::{Pace, Ports, Proxy, Rule, until};
+
+pub(crate) use client::{Client, Session};
+pub(crate) use cluster::{CLUSTER_ID, Cluster, Options};
+pub(crate) use node::{PROGRAM, run_to_end};
+
+/// Sends a signal to a process that this test started.
+pub(crate) fn kill(pid: u32, signal: Signal) {
+    testkit::signal(pid, signal).unwrap();
+}

@@ -1,11 +1,11 @@
 //! One node process.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use testkit::{Process, serve};
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zlock-under-test");
@@ -21,39 +21,17 @@ pub(crate) struct Node {
     pub(crate) process: Option<Process>,
 }
 
-/// A running `zlock serve`. Its stdin is a pipe from here, so that it ends when the tests are killed.
-pub(crate) struct Process {
-    child: Child,
-    _stdin: Option<ChildStdin>,
-}
-
 impl Node {
     /// Starts the process. Its lines are added to the log file.
     pub(crate) fn start(&mut self) -> u32 {
         assert!(self.process.is_none(), "node {} runs already", self.id);
-        let log = OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
-        let mut command = Command::new(PROGRAM);
-        command.arg("serve").arg("--config").arg(&self.config).arg("--until-stdin-ends");
-        command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
-        let mut child = command.spawn().unwrap();
-        let pid = child.id();
-        let _stdin = child.stdin.take();
-        self.process = Some(Process { child, _stdin });
-        pid
+        let process = Process::start(serve(Path::new(PROGRAM), &self.config), &self.log).unwrap();
+        self.process.insert(process).id()
     }
 
-    /// Sends a signal to the process.
-    pub(crate) fn signal(&self, signal: Signal) {
-        let process = self.process.as_ref().unwrap_or_else(|| panic!("node {} does not run", self.id));
-        kill(process.child.id(), signal);
-    }
-
-    /// SIGSTOP, and waits until no thread of the process runs any more: one that still does sees its connections end.
-    pub(crate) fn pause(&self) {
-        self.signal(Signal::STOP);
-        let pid = self.process.as_ref().map(|process| as_pid(process.child.id()));
-        let (_, status) = waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap();
-        assert!(status.stopped(), "node {} ended instead of stopping: {status:?}", self.id);
+    /// The process, which runs.
+    pub(crate) fn process(&self) -> &Process {
+        self.process.as_ref().unwrap_or_else(|| panic!("node {} does not run", self.id))
     }
 
     /// kill -9, and waits until the process is gone.
@@ -63,7 +41,7 @@ impl Node {
 
     /// How the process ended, once it has.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.process.as_mut()?.child.try_wait().unwrap()
+        self.process.as_mut()?.ended().unwrap()
     }
 
     /// Fails when the process has ended by itself.
@@ -73,22 +51,6 @@ impl Node {
             panic!("node {} ended with {status}:\n{log}", self.id);
         }
     }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Sends a signal to a process that this test started.
-pub(crate) fn kill(pid: u32, signal: Signal) {
-    kill_process(as_pid(pid), signal).unwrap();
-}
-
-fn as_pid(pid: u32) -> Pid {
-    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
 }
 
 /// Runs `zlock` with arguments until it ends by itself.

@@ -8,7 +8,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Paces looks at a condition, and fails when patience is over.
-pub(crate) struct Pace {
+pub struct Pace {
     what: String,
     began: Instant,
     ticks: Interval,
@@ -16,21 +16,21 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// `what` completes "waited in vain until ...".
-    pub(crate) fn new(what: &str) -> Pace {
+    pub fn new(what: &str) -> Pace {
         let mut ticks = interval(Duration::from_millis(20));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Pace { what: what.to_owned(), began: Instant::now(), ticks }
     }
 
     /// Returns when it is time to look again; at once the first time.
-    pub(crate) async fn next(&mut self) {
+    pub async fn next(&mut self) {
         self.ticks.tick().await;
         assert!(self.began.elapsed() < PATIENCE, "waited in vain until {}", self.what);
     }
 }
 
 /// Looks until there is something. `what` completes "waited in vain until ...".
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let mut pace = Pace::new(what);
     loop {
         pace.next().await;

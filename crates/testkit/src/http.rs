@@ -1,0 +1,290 @@
+//! A client of the HTTP door of one node.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{HeaderMap, Method, Request};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+use zlock_client::api::{Cluster, Problem, headers};
+
+/// Within this long a node says how it is, or counts as unable to.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// There was no connection, so nothing was sent.
+    #[error("not sent: {0}")]
+    NotSent(String),
+    /// The request was sent, or a part of it, and the connection broke.
+    #[error("broken: {0}")]
+    Broken(String),
+    /// The request was sent, and no answer came in time.
+    #[error("no answer in time")]
+    TimedOut,
+}
+
+/// One request. A clone of it is a retry: it has the same idempotency key.
+#[derive(Clone, Debug)]
+pub struct Call {
+    method: Method,
+    target: String,
+    headers: Vec<(&'static str, String)>,
+    body: Bytes,
+    within: Option<Duration>,
+    wait: Duration,
+    only_looks: bool,
+}
+
+impl Call {
+    fn new(method: Method, target: impl Into<String>) -> Call {
+        let only_looks = method == Method::GET;
+        let (headers, body) = (Vec::new(), Bytes::new());
+        Call { method, target: target.into(), headers, body, within: None, wait: Duration::ZERO, only_looks }
+    }
+
+    /// A GET, which has no effect.
+    pub fn get(target: impl Into<String>) -> Call {
+        Call::new(Method::GET, target)
+    }
+
+    /// A POST with no body.
+    pub fn post(target: impl Into<String>) -> Call {
+        Call::new(Method::POST, target)
+    }
+
+    /// A PUT with no body.
+    pub fn put(target: impl Into<String>) -> Call {
+        Call::new(Method::PUT, target)
+    }
+
+    /// A DELETE.
+    pub fn delete(target: impl Into<String>) -> Call {
+        Call::new(Method::DELETE, target)
+    }
+
+    /// Adds a parameter, `name=value`.
+    pub fn query(mut self, parameter: &str) -> Call {
+        self.target.push(if self.target.contains('?') { '&' } else { '?' });
+        self.target.push_str(parameter);
+        self
+    }
+
+    /// Adds a header.
+    pub fn header(mut self, name: &'static str, value: impl ToString) -> Call {
+        self.headers.push((name, value.to_string()));
+        self
+    }
+
+    /// Makes the request in the session with this key.
+    pub fn session(self, key: impl AsRef<str>) -> Call {
+        self.header(headers::SESSION, key.as_ref())
+    }
+
+    /// Adds a fresh idempotency key.
+    pub fn once(self) -> Call {
+        self.header(headers::IDEMPOTENCY_KEY, uuid::Uuid::new_v4())
+    }
+
+    /// Sets the body.
+    pub fn body(mut self, body: impl Into<Bytes>) -> Call {
+        self.body = body.into();
+        self
+    }
+
+    /// Sets the body as JSON.
+    pub fn json(self, value: &impl serde::Serialize) -> Call {
+        let body = serde_json::to_vec(value).expect("the protocol's types are JSON");
+        self.header("content-type", "application/json").body(body)
+    }
+
+    /// Without an answer after this long it counts as lost, whatever the client's patience.
+    pub fn within(mut self, within: Duration) -> Call {
+        self.within = Some(within);
+        self
+    }
+
+    /// Waits so much longer for the answer: the request asks the node to wait.
+    pub fn waiting(mut self, wait: Duration) -> Call {
+        self.wait = wait;
+        self
+    }
+
+    /// Says that the request has no effect worth knowing, whatever its method.
+    pub fn harmless(mut self) -> Call {
+        self.only_looks = true;
+        self
+    }
+
+    /// Whether the request has no effect worth knowing.
+    pub fn only_looks(&self) -> bool {
+        self.only_looks
+    }
+}
+
+/// What a node answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// All headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The body, which must be of this type and the status one of success.
+    #[track_caller]
+    pub fn json<T: DeserializeOwned>(&self) -> T {
+        assert!((200..300).contains(&self.status), "{}: {}", self.status, self.text());
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    /// The problem, which the body must be.
+    #[track_caller]
+    pub fn problem(&self) -> Problem {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}: {}", self.status, self.text()))
+    }
+
+    /// The zxid that the node tells in a header.
+    pub fn zxid(&self) -> Option<u64> {
+        self.headers.get(headers::ZXID)?.to_str().ok()?.parse().ok()
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// How long a client waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a connection.
+    pub connect: Duration,
+    /// For an answer, the connection included, unless the call says otherwise.
+    pub answer: Duration,
+    /// A connection that has rested this long is not used again.
+    pub idle: Duration,
+}
+
+impl Default for Patience {
+    /// Longer than any wait that a test asks for.
+    fn default() -> Patience {
+        let long = Duration::from_secs(100);
+        Patience { connect: long, answer: long, idle: Duration::MAX }
+    }
+}
+
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    driver: AbortHandle,
+    used: Instant,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Closes the socket at once, so that the node sees that the client is gone.
+        self.driver.abort();
+    }
+}
+
+/// A client of one address, with one connection that is made when it is needed.
+pub struct Client {
+    endpoint: String,
+    patience: Patience,
+    kept: Option<Connection>,
+}
+
+impl Client {
+    /// A client of this `host:port`. It connects at the first call.
+    pub fn new(endpoint: &str) -> Client {
+        Client::with_patience(endpoint, Patience::default())
+    }
+
+    /// The same, with other times.
+    pub fn with_patience(endpoint: &str, patience: Patience) -> Client {
+        Client { endpoint: endpoint.to_owned(), patience, kept: None }
+    }
+
+    /// Sends a request once.
+    ///
+    /// # Errors
+    /// When no answer came.
+    pub async fn send(&mut self, call: Call) -> Result<Answer, NoAnswer> {
+        let deadline = Instant::now() + call.within.unwrap_or(self.patience.answer) + call.wait;
+        // Not kept meanwhile: a call that fails or is dropped half-way leaves no connection in an unknown state.
+        let mut connection = self.connect(deadline).await.map_err(NoAnswer::NotSent)?;
+        let request = self.request(call);
+        let exchange = async {
+            let (head, body) = connection.sender.send_request(request).await?.into_parts();
+            let body = body.collect().await?.to_bytes();
+            Ok::<_, hyper::Error>(Answer { status: head.status.as_u16(), headers: head.headers, body })
+        };
+        let answer = match timeout_at(deadline, exchange).await {
+            Ok(answer) => answer.map_err(|error| NoAnswer::Broken(error.to_string()))?,
+            Err(_) => return Err(NoAnswer::TimedOut),
+        };
+        connection.used = Instant::now();
+        self.kept = Some(connection);
+        Ok(answer)
+    }
+
+    /// Sends a request and cuts the connection after a while, without looking at the answer.
+    ///
+    /// # Errors
+    /// When nothing was sent.
+    pub async fn send_and_hang_up(&mut self, call: Call, after: Duration) -> Result<(), NoAnswer> {
+        let deadline = Instant::now() + self.patience.connect;
+        let mut connection = self.connect(deadline).await.map_err(NoAnswer::NotSent)?;
+        let _ = timeout(after, connection.sender.send_request(self.request(call))).await;
+        Ok(())
+    }
+
+    /// Whether the node says that it can serve.
+    pub async fn is_ready(&mut self) -> bool {
+        self.send(self.soon("/readyz")).await.is_ok_and(|answer| answer.status == 200)
+    }
+
+    /// What the node says about itself and the ensemble, if it answers.
+    pub async fn cluster(&mut self) -> Option<Cluster> {
+        let answer = self.send(self.soon("/v1/cluster")).await.ok()?;
+        (answer.status == 200).then(|| answer.json())
+    }
+
+    fn soon(&self, target: &str) -> Call {
+        Call::get(target).within(self.patience.answer.min(SOON))
+    }
+
+    async fn connect(&mut self, deadline: Instant) -> Result<Connection, String> {
+        let kept = self.kept.take().filter(|kept| kept.used.elapsed() < self.patience.idle);
+        if let Some(mut kept) = kept
+            && let Ok(Ok(())) = timeout_at(deadline, kept.sender.ready()).await
+        {
+            return Ok(kept);
+        }
+        let deadline = deadline.min(Instant::now() + self.patience.connect);
+        let stream = match timeout_at(deadline, TcpStream::connect(&self.endpoint)).await {
+            Ok(stream) => stream.map_err(|error| error.kind().to_string())?,
+            Err(_) => return Err("connect timed out".into()),
+        };
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+        let driver = tokio::spawn(driver).abort_handle();
+        Ok(Connection { sender, driver, used: Instant::now() })
+    }
+
+    fn request(&self, call: Call) -> Request<Full<Bytes>> {
+        let mut request = Request::builder().method(call.method).uri(call.target).header("host", &self.endpoint);
+        for (name, value) in call.headers {
+            request = request.header(name, value);
+        }
+        request.body(Full::new(call.body)).expect("tests make valid targets and headers")
+    }
+}

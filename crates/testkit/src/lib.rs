@@ -1,0 +1,23 @@
+//! What the tests of whole processes share: `tests`, `jepsen` and `bench` use it, and no product crate does.
+//!
+//! ```text
+//!  process.rs  a server's process: start, signal, pause, kill, log
+//!  ports.rs    ports that stay ours while nodes are down
+//!  links.rs    TCP proxies between nodes, or before one, that cut, delay and break
+//!  http.rs     a client of the HTTP door           zookeeper/  a client of the ZooKeeper door
+//!  until.rs    waiting for a condition
+//! ```
+//!
+//! Both clients send a request once and say what became of it. They never retry: a retry would hide what a test is about.
+
+pub mod http;
+mod links;
+mod ports;
+mod process;
+mod until;
+pub mod zookeeper;
+
+pub use links::{LinkRule, Links, Proxy, Rule};
+pub use ports::Ports;
+pub use process::{Process, last_lines, serve, signal};
+pub use until::{Pace, until};

@@ -1,0 +1,244 @@
+//! The links between nodes: one user-space TCP proxy in front of every node's peer port. The same proxy stands between clients
+//! and a node.
+//!
+//! Which node connects stands in the first frame: behind the cluster's name come the ids of both ends. So every directed link
+//! has a rule of its own, for each direction of the bytes. A cut link swallows bytes and keeps connections open, as a
+//! cable that was pulled does; when it heals, they break.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// What happens to bytes that one node sends to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkRule {
+    /// They vanish.
+    pub cut: bool,
+    /// They arrive so much later.
+    pub delay: Duration,
+    /// And up to this much later again, at random.
+    pub jitter: Duration,
+    /// One of so many reads breaks the connection: TCP's form of loss. 0 is never.
+    pub break_one_in: u32,
+}
+
+/// A caller that has not said who it is after this time is turned away.
+const HELLO_MAX: Duration = Duration::from_secs(2);
+
+impl LinkRule {
+    /// Bytes vanish.
+    pub const CUT: LinkRule = LinkRule { cut: true, ..LinkRule::PASS };
+    /// Bytes pass.
+    pub const PASS: LinkRule = LinkRule { cut: false, delay: Duration::ZERO, jitter: Duration::ZERO, break_one_in: 0 };
+
+    /// Both rules at once.
+    pub fn and(self, other: LinkRule) -> LinkRule {
+        LinkRule {
+            cut: self.cut || other.cut,
+            delay: self.delay.max(other.delay),
+            jitter: self.jitter.max(other.jitter),
+            break_one_in: self.break_one_in.max(other.break_one_in),
+        }
+    }
+}
+
+type Rules = BTreeMap<(u64, u64), LinkRule>;
+
+/// Proxies in front of all nodes. Dropping them ends every connection.
+pub struct Links {
+    addrs: Vec<String>,
+    rules: watch::Sender<Rules>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Links {
+    /// Starts a proxy for each of these peer addresses of the members of a cluster with this name.
+    ///
+    /// # Errors
+    /// When a port cannot be had.
+    pub async fn start(cluster_id: &'static str, peers: &[String]) -> io::Result<Links> {
+        Links::start_for(Some(cluster_id), peers).await
+    }
+
+    async fn start_for(cluster_id: Option<&'static str>, targets: &[String]) -> io::Result<Links> {
+        let (rules, watched) = watch::channel(Rules::new());
+        let mut links = Links { addrs: Vec::new(), rules, tasks: Vec::new() };
+        for (to, target) in (1..).zip(targets) {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            links.addrs.push(listener.local_addr()?.to_string());
+            let entrance = Entrance { to, target: target.clone(), cluster_id, rules: watched.clone() };
+            links.tasks.push(tokio::spawn(entrance.run(listener)));
+        }
+        Ok(links)
+    }
+
+    /// Where peers reach a node, from 1.
+    pub fn addr(&self, node: u64) -> &str {
+        &self.addrs[(node - 1) as usize]
+    }
+
+    /// Gives every directed link its rule; links that are not named pass everything.
+    pub fn set(&self, rules: BTreeMap<(u64, u64), LinkRule>) {
+        self.rules.send_replace(rules);
+    }
+}
+
+/// What may happen to what clients and a node send to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Bytes pass.
+    Pass,
+    /// Bytes vanish, both ways, and connections stay open. They break when the rule ends.
+    Cut,
+    /// Requests pass; when the first byte of an answer comes, the connection breaks.
+    LoseAnswers,
+}
+
+/// A proxy between clients and one node.
+pub struct Proxy(Links);
+
+impl Proxy {
+    /// Listens on a port of its own.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    pub async fn start(target: &str) -> Proxy {
+        Proxy(Links::start_for(None, &[target.to_owned()]).await.expect("a port is free"))
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> &str {
+        self.0.addr(1)
+    }
+
+    /// Changes the rule, for open connections too.
+    pub fn set(&self, rule: Rule) {
+        let [requests, answers] = match rule {
+            Rule::Pass => [LinkRule::PASS; 2],
+            Rule::Cut => [LinkRule::CUT; 2],
+            Rule::LoseAnswers => [LinkRule::PASS, LinkRule { break_one_in: 1, ..LinkRule::PASS }],
+        };
+        self.0.set(BTreeMap::from([((CLIENT, 1), requests), ((1, CLIENT), answers)]));
+    }
+}
+
+/// Stands for all clients, where a node's id would.
+const CLIENT: u64 = 0;
+
+/// One proxy.
+#[derive(Clone)]
+struct Entrance {
+    to: u64,
+    target: String,
+    /// `None` for clients: they do not say who they are.
+    cluster_id: Option<&'static str>,
+    rules: watch::Receiver<Rules>,
+}
+
+impl Entrance {
+    async fn run(self, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => _ = tokio::spawn(self.clone().carry(stream)),
+                // Out of descriptors, most likely: some will be given back.
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Carries one connection both ways until either side closes it or a rule breaks it.
+    async fn carry(self, inside: TcpStream) {
+        let source = match self.cluster_id {
+            None => CLIENT,
+            Some(cluster_id) => match timeout(HELLO_MAX, caller(&inside, cluster_id, self.to)).await {
+                Ok(Some(source)) => source,
+                _ => return,
+            },
+        };
+        let Ok(outside) = TcpStream::connect(&self.target).await else { return };
+        if inside.set_nodelay(true).is_err() || outside.set_nodelay(true).is_err() {
+            return;
+        }
+        let (inside_read, inside_write) = inside.into_split();
+        let (outside_read, outside_write) = outside.into_split();
+        tokio::select! {
+            () = pump(inside_read, outside_write, (source, self.to), self.rules.clone()) => {}
+            () = pump(outside_read, inside_write, (self.to, source), self.rules) => {}
+        }
+    }
+}
+
+/// Carries bytes one way. Delayed ones wait in a queue, so that delay costs no throughput. What was sent before the sender closed
+/// the connection arrives, as it does with TCP.
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: (u64, u64), mut rules: watch::Receiver<Rules>) {
+    let mut queue: std::collections::VecDeque<(Instant, Vec<u8>)> = std::collections::VecDeque::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut closed = false;
+    while !closed || !queue.is_empty() {
+        let rule = rules.borrow_and_update().get(&link).copied().unwrap_or_default();
+        if rule.cut {
+            // What is sent meanwhile is lost, so the connection is of no use afterwards.
+            let _ = rules.wait_for(|rules| !rules.get(&link).is_some_and(|rule| rule.cut)).await;
+            return;
+        }
+        let due = queue.front().map(|(due, _)| *due);
+        tokio::select! {
+            changed = rules.changed() => if changed.is_err() { return },
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                let Some((_, bytes)) = queue.pop_front() else { continue };
+                if to.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+            read = from.read(&mut buffer), if !closed && queue.len() < 256 => {
+                let Ok(length) = read else { return };
+                if rule.break_one_in > 0 && fastrand::u32(..rule.break_one_in) == 0 {
+                    return;
+                }
+                closed = length == 0;
+                let after = queue.back().map_or_else(Instant::now, |(due, _)| *due);
+                let due = Instant::now() + rule.delay + rule.jitter.mul_f64(fastrand::f64());
+                queue.push_back((due.max(after), buffer[..length].to_vec()));
+            }
+        }
+    }
+}
+
+/// Who connects, read without taking anything off the stream. `None` when it closes or talks nonsense.
+async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
+    let mut start = [0; 256];
+    loop {
+        let length = stream.peek(&mut start).await.ok().filter(|length| *length > 0)?;
+        if let Some(caller) = caller_in(&start[..length], cluster_id, to) {
+            return Some(caller);
+        }
+        if length == start.len() {
+            return None;
+        }
+        // The rest of the frame is on its way.
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// The caller in the first frame: the cluster's name, then one byte each for the ids of the caller and of the one it calls.
+fn caller_in(frame: &[u8], cluster_id: &str, to: u64) -> Option<u64> {
+    let name = cluster_id.as_bytes();
+    let at = frame.windows(name.len()).position(|window| window == name)? + name.len();
+    let (from, called) = (u64::from(*frame.get(at)?), u64::from(*frame.get(at + 1)?));
+    (called == to && from != to).then_some(from)
+}

@@ -1,0 +1,74 @@
+//! Ports that stay ours while nodes are down.
+//!
+//! They lie below the range that the kernel gives to outgoing connections, which could otherwise take the port of a node
+//! that is down. A UDP socket on the first port of a block claims the block among processes that use this crate.
+
+use std::net::{TcpListener, UdpSocket};
+
+const BLOCK: u16 = 16;
+const FIRST: u16 = 10_000;
+const BLOCKS: u16 = 1_300;
+
+/// Ports on 127.0.0.1 in a row, claimed until it is dropped.
+pub struct Ports {
+    first: u16,
+    count: u16,
+    _claims: Vec<UdpSocket>,
+}
+
+impl Ports {
+    /// Claims so many ports that are all free.
+    ///
+    /// # Panics
+    /// When there are not as many free ones in a row.
+    pub fn claim(count: u16) -> Ports {
+        let blocks = count.div_ceil(BLOCK);
+        // Processes that begin at the same time look at different ones.
+        let start = u16::try_from(std::process::id() % u32::from(BLOCKS)).expect("it is below BLOCKS");
+        (0..BLOCKS)
+            .map(|step| (start + step) % BLOCKS)
+            .filter(|block| block + blocks <= BLOCKS)
+            .find_map(|block| {
+                let first = FIRST + block * BLOCK;
+                let claim = |block: u16| UdpSocket::bind(("127.0.0.1", first + block * BLOCK)).ok();
+                let claims = (0..blocks).map(claim).collect::<Option<Vec<_>>>()?;
+                let free = (first..first + count).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+                free.then_some(Ports { first, count, _claims: claims })
+            })
+            .expect("so many ports in a row are free")
+    }
+
+    /// The n-th address.
+    ///
+    /// # Panics
+    /// When not as many were claimed.
+    pub fn addr(&self, n: u16) -> String {
+        assert!(n < self.count, "{} ports were claimed", self.count);
+        format!("127.0.0.1:{}", self.first + n)
+    }
+
+    /// The first port.
+    pub fn first(&self) -> u16 {
+        self.first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_free_and_nobody_elses_and_out_of_the_way_of_outgoing_connections() {
+        let (one, two) = (Ports::claim(27), Ports::claim(27));
+        let range = |ports: &Ports| ports.first..ports.first + ports.count;
+        let held: Vec<_> =
+            range(&one).map(|port| TcpListener::bind(("127.0.0.1", port)).expect("it is free")).collect();
+        assert_eq!(held.len(), 27);
+        assert!(range(&one).chain(range(&two)).all(|port| (FIRST..FIRST + BLOCKS * BLOCK).contains(&port)));
+        assert!(range(&one).all(|port| !range(&two).contains(&port)), "{} {}", one.first, two.first);
+        // Ports that are taken are passed over, without a claim, too.
+        let first = one.first;
+        drop(one);
+        assert_ne!(Ports::claim(27).first, first);
+    }
+}

@@ -1,0 +1,158 @@
+//! Server processes: started, paused, killed, always by their ids.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+/// A server. Dropping it kills it.
+pub struct Process {
+    child: Child,
+    /// `zlock serve --until-stdin-ends` stops when this end is closed, so it never outlives the tests.
+    _stdin: Option<ChildStdin>,
+}
+
+/// The command of a node that ends with the process that starts it.
+pub fn serve(program: &Path, config: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("serve").arg("--config").arg(config).arg("--until-stdin-ends");
+    command
+}
+
+impl Process {
+    /// Starts the command. Its lines are added to the file `log`.
+    ///
+    /// # Errors
+    /// When the log cannot be opened, or the program not be started.
+    pub fn start(mut command: Command, log: &Path) -> io::Result<Process> {
+        let log = File::options().create(true).append(true).open(log)?;
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        let mut child = command.spawn()?;
+        let stdin = child.stdin.take();
+        Ok(Process { child, _stdin: stdin })
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When the process has ended and was waited for.
+    pub fn signal(&self, which: Signal) -> io::Result<()> {
+        signal(self.id(), which)
+    }
+
+    /// SIGSTOP, and waits until no thread of the process runs any more: one that still does sees its connections end.
+    ///
+    /// # Errors
+    /// When the process has ended instead. How it ended can still be asked.
+    pub fn pause(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        let until = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        loop {
+            match waitid(WaitId::Pid(pid(self.id())?), until) {
+                Ok(status) if status.as_ref().is_some_and(|status| status.stopped()) => return Ok(()),
+                Ok(status) => return Err(io::Error::other(format!("ended instead of stopping: {status:?}"))),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    /// As [`Process::signal`].
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// How the process ended, once it has.
+    ///
+    /// # Errors
+    /// When the system cannot say.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// SIGTERM, and blocks until the process has ended.
+    ///
+    /// # Errors
+    /// When the system cannot say.
+    pub fn terminate(&mut self) -> io::Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        self.child.wait()
+    }
+
+    /// kill -9, and blocks until the process is gone. A stopped process dies of it too.
+    pub fn kill(&mut self) {
+        // It may have ended before; then there is nothing to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Sends a signal to a process that this one has started.
+///
+/// # Errors
+/// When there is no such process.
+pub fn signal(id: u32, which: Signal) -> io::Result<()> {
+    Ok(kill_process(pid(id)?, which)?)
+}
+
+fn pid(id: u32) -> io::Result<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The last lines of a log, as many as there are.
+pub fn last_lines(log: &Path, count: usize) -> Vec<String> {
+    let log = fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(count)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script);
+        Process::start(command, Path::new("/dev/null")).expect("there is a shell")
+    }
+
+    #[test]
+    fn a_paused_process_stands_until_it_is_resumed_and_then_ends_as_it_would() {
+        let mut process = shell("read line; exit 7");
+        for _ in 0..3 {
+            process.pause().expect("it runs");
+            let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).expect("it is there");
+            assert!(stat.contains(") T "), "{stat}");
+            process.resume().expect("it is there");
+        }
+        assert!(process.ended().expect("it is ours").is_none());
+        drop(process._stdin.take());
+        assert_eq!(process.child.wait().expect("it is ours").code(), Some(7));
+    }
+
+    #[test]
+    fn a_pause_of_a_process_that_has_ended_fails_and_does_not_hide_how_it_ended() {
+        let mut process = shell("exit 7");
+        while process.pause().is_ok() {
+            process.resume().expect("it is not waited for yet");
+        }
+        assert_eq!(process.ended().expect("it is ours").and_then(|status| status.code()), Some(7));
+    }
+}

@@ -1,0 +1,87 @@
+//! The watches that a client has set, to bring them along to its next connection.
+
+use std::collections::BTreeSet;
+
+use jute::{Request, SetWatches2, error, event, watcher};
+
+/// Watches that have not fired, as a client library keeps them.
+#[derive(Default)]
+pub(super) struct Armed {
+    data: BTreeSet<String>,
+    exist: BTreeSet<String>,
+    child: BTreeSet<String>,
+    persistent: BTreeSet<String>,
+    recursive: BTreeSet<String>,
+}
+
+impl Armed {
+    /// Takes note of what an answered request has set or removed.
+    pub(super) fn answered(&mut self, request: &Request, code: i32) {
+        let ok = code == error::OK;
+        let (set, path) = match request {
+            Request::Exists(which) if which.watch && code == error::NO_NODE => (&mut self.exist, &which.path),
+            Request::GetData(which) | Request::Exists(which) if which.watch && ok => (&mut self.data, &which.path),
+            Request::GetChildren(which) | Request::GetChildren2(which) if which.watch && ok => {
+                (&mut self.child, &which.path)
+            }
+            Request::AddWatch(add) if ok && add.mode == watcher::MODE_PERSISTENT => (&mut self.persistent, &add.path),
+            Request::AddWatch(add) if ok => (&mut self.recursive, &add.path),
+            Request::RemoveWatches(which) if ok => {
+                let all = [&mut self.data, &mut self.exist, &mut self.child, &mut self.persistent, &mut self.recursive];
+                all.into_iter().for_each(|set| _ = set.remove(&which.path));
+                return;
+            }
+            _ => return,
+        };
+        set.insert(path.clone());
+    }
+
+    /// Takes note of an event: one-shot watches are used up.
+    pub(super) fn fired(&mut self, kind: i32, path: &str) {
+        if kind == event::NODE_CHILDREN_CHANGED {
+            self.child.remove(path);
+            return;
+        }
+        self.data.remove(path);
+        self.exist.remove(path);
+        if kind == event::NODE_DELETED {
+            self.child.remove(path);
+        }
+    }
+
+    /// The request that sets them all again; `None` when there are none.
+    pub(super) fn again(&self, relative_zxid: i64) -> Option<Request> {
+        let all = [&self.data, &self.exist, &self.child, &self.persistent, &self.recursive];
+        if all.iter().all(|set| set.is_empty()) {
+            return None;
+        }
+        let [data, exist, child, persistent, persistent_recursive] =
+            all.map(|set| set.iter().cloned().collect::<Vec<String>>());
+        Some(Request::SetWatches2(SetWatches2 { relative_zxid, data, exist, child, persistent, persistent_recursive }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jute::PathWatch;
+
+    use super::*;
+
+    #[test]
+    fn what_has_not_fired_is_brought_along() {
+        let mut armed = Armed::default();
+        let which = |path: &str| PathWatch { path: path.into(), watch: true };
+        armed.answered(&Request::GetData(which("/a")), error::OK);
+        armed.answered(&Request::GetData(which("/gone")), error::NO_NODE);
+        armed.answered(&Request::Exists(which("/b")), error::NO_NODE);
+        armed.answered(&Request::GetChildren(which("/c")), error::OK);
+        armed.fired(event::NODE_DATA_CHANGED, "/a");
+        armed.fired(event::NODE_CHILDREN_CHANGED, "/b");
+        let Some(Request::SetWatches2(again)) = armed.again(7) else { panic!("watches are set") };
+        assert_eq!((again.relative_zxid, again.data, again.exist), (7, vec![], vec!["/b".to_owned()]));
+        assert_eq!(again.child, ["/c"]);
+        armed.fired(event::NODE_CREATED, "/b");
+        armed.fired(event::NODE_DELETED, "/c");
+        assert_eq!(armed.again(8), None);
+    }
+}

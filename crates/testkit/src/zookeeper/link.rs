@@ -1,0 +1,263 @@
+//! The task that owns a client's connection.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jute::{Buffer, ConnectRequest, Frames, Input, ReplyHeader, Request, WatcherEvent, error, xid};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, interval, timeout};
+
+use super::armed::Armed;
+use super::connection::{Connection, packet};
+use super::{Ask, Event, Failure, Reply, Shared};
+
+/// How long a node may take to take a connection, to greet, or to say anything when it was asked.
+const SILENCE_MAX: Duration = Duration::from_millis(1_500);
+/// A client that has sent nothing for so long sends a ping.
+const PING_AFTER: Duration = Duration::from_millis(500);
+/// Between two looks at the clock.
+const TICK: Duration = Duration::from_millis(100);
+/// Between two tries to find a node.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Requests on their way.
+const SENT_MAX: usize = 256;
+
+/// A request that was sent.
+struct Sent {
+    xid: i32,
+    request: Request,
+    /// None for what the client asks for itself.
+    answer: Option<oneshot::Sender<Result<Reply, Failure>>>,
+}
+
+/// Why a connection is over.
+enum Over {
+    /// The next node may do better.
+    Gone(String),
+    /// A rule was broken.
+    Wrong(String),
+}
+
+enum Greeting {
+    Welcome(Connection),
+    Expired,
+    None,
+}
+
+pub(super) struct Link {
+    doors: Vec<String>,
+    /// The node of the present connection, from 0.
+    at: usize,
+    timeout_ms: i32,
+    session: i64,
+    password: Buffer,
+    seen: i64,
+    next_xid: i32,
+    place: u64,
+    armed: Armed,
+    sent: VecDeque<Sent>,
+    asks: mpsc::Receiver<Ask>,
+    events: mpsc::Sender<Event>,
+    shared: Arc<Shared>,
+}
+
+impl Link {
+    pub(super) fn new(
+        doors: &[String],
+        first: u64,
+        timeout: Duration,
+        asks: mpsc::Receiver<Ask>,
+        events: mpsc::Sender<Event>,
+        shared: Arc<Shared>,
+    ) -> Link {
+        Link {
+            doors: doors.to_vec(),
+            at: (first % doors.len().max(1) as u64) as usize,
+            timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+            session: 0,
+            password: Buffer::default(),
+            seen: 0,
+            next_xid: 0,
+            place: 0,
+            armed: Armed::default(),
+            sent: VecDeque::new(),
+            asks,
+            events,
+            shared,
+        }
+    }
+
+    /// Connects, serves, and connects again, until the session is over or a rule was broken.
+    pub(super) async fn run(mut self) {
+        let end = loop {
+            match self.greet().await {
+                Greeting::Welcome(connection) => {
+                    let over = self.serve(connection).await;
+                    self.shared.connection.fetch_add(1, Ordering::SeqCst);
+                    let (failure, last) = match over {
+                        Over::Gone(why) => (Failure::Broken(why), false),
+                        Over::Wrong(why) => (Failure::Wrong(why), true),
+                    };
+                    for sent in self.sent.drain(..) {
+                        sent.answer.map(|answer| answer.send(Err(failure.clone())));
+                    }
+                    if last {
+                        break failure;
+                    }
+                }
+                Greeting::Expired => break Failure::Expired,
+                Greeting::None => tokio::time::sleep(PAUSE).await,
+            }
+            self.at = (self.at + 1) % self.doors.len();
+        };
+        while let Some(ask) = self.asks.recv().await {
+            if let Ask::Request { answer, .. } = ask {
+                let _ = answer.send(Err(end.clone()));
+            }
+        }
+    }
+
+    async fn greet(&mut self) -> Greeting {
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: self.seen,
+            timeout_ms: self.timeout_ms,
+            session_id: self.session,
+            password: self.password.clone(),
+            read_only: Some(false),
+        };
+        let exchange = Connection::greet(&self.doors[self.at], &request);
+        let Ok(Ok((connection, response))) = timeout(SILENCE_MAX, exchange).await else { return Greeting::None };
+        if response.timeout_ms <= 0 {
+            return Greeting::Expired;
+        }
+        self.session = response.session_id;
+        self.password = response.password;
+        self.shared.session.send_replace(u64::try_from(self.session).unwrap_or(u64::MAX));
+        Greeting::Welcome(connection)
+    }
+
+    async fn serve(&mut self, connection: Connection) -> Over {
+        let Connection { stream, mut frames } = connection;
+        let (mut reading, mut writing) = stream.into_split();
+        let mut buffer = vec![0; 16 << 10];
+        let (mut heard, mut said) = (Instant::now(), Instant::now());
+        let mut ticks = interval(TICK);
+        let mut out = Vec::new();
+        if let Some(request) = self.armed.again(self.seen) {
+            self.send(request, None, &mut out);
+        }
+        loop {
+            if !out.is_empty() {
+                said = Instant::now();
+                match timeout(SILENCE_MAX, writing.write_all(&out)).await {
+                    Ok(Ok(())) => out.clear(),
+                    _ => return Over::Gone("it does not take what it is sent".into()),
+                }
+            }
+            tokio::select! {
+                read = reading.read(&mut buffer) => match read {
+                    Ok(0) | Err(_) => return Over::Gone("closed".into()),
+                    Ok(read) => {
+                        heard = Instant::now();
+                        frames.push(&buffer[..read]);
+                        if let Err(over) = self.take_all(&mut frames) {
+                            return over;
+                        }
+                    }
+                },
+                Some(ask) = self.asks.recv(), if self.sent.len() < SENT_MAX => match ask {
+                    Ask::Request { request, claimed, answer } => {
+                        // Its owner may have given it up.
+                        if !claimed.swap(true, Ordering::SeqCst) {
+                            self.send(request, Some(answer), &mut out);
+                        }
+                    }
+                    Ask::Hop => return Over::Gone("the client left".into()),
+                },
+                _ = ticks.tick() => {
+                    if said.elapsed() > PING_AFTER {
+                        out = packet(xid::PING, &Request::Ping);
+                    }
+                    // A ping has been sent by then.
+                    if heard.elapsed() > PING_AFTER + SILENCE_MAX {
+                        return Over::Gone("silent".into());
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, request: Request, answer: Option<oneshot::Sender<Result<Reply, Failure>>>, out: &mut Vec<u8>) {
+        let xid = if matches!(request, Request::SetWatches2(_)) {
+            xid::SET_WATCHES
+        } else {
+            self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
+            self.next_xid
+        };
+        out.extend_from_slice(&packet(xid, &request));
+        self.sent.push_back(Sent { xid, request, answer });
+    }
+
+    fn take_all(&mut self, frames: &mut Frames) -> Result<(), Over> {
+        while let Some(packet) = frames.next_packet().map_err(|error| Over::Wrong(error.to_string()))? {
+            self.place += 1;
+            let mut input = Input::new(packet);
+            let unreadable = |error| Over::Wrong(format!("a packet cannot be read: {error}"));
+            let header: ReplyHeader = input.read().map_err(unreadable)?;
+            match header.xid {
+                xid::EVENT => {
+                    let event: WatcherEvent = input.read().map_err(unreadable)?;
+                    self.tell(header.zxid, event)?;
+                }
+                xid::PING => {}
+                _ => {
+                    let body = packet[packet.len() - input.remaining()..].to_vec();
+                    self.answered(&header, body)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, zxid: i64, event: WatcherEvent) -> Result<(), Over> {
+        self.armed.fired(event.kind, &event.path);
+        let connection = self.shared.connection.load(Ordering::SeqCst);
+        let zxid = u64::try_from(zxid).unwrap_or(0);
+        let event = Event { kind: event.kind, path: event.path, zxid, place: self.place, connection };
+        self.events.try_send(event).map_err(|_| Over::Gone("nobody takes the events".into()))
+    }
+
+    fn answered(&mut self, header: &ReplyHeader, body: Vec<u8>) -> Result<(), Over> {
+        let Some(sent) = self.sent.pop_front() else {
+            return Err(Over::Wrong(format!("an answer to nothing: {header:?}")));
+        };
+        let why = if sent.xid != header.xid {
+            Some(format!("an answer to {} where {} was due", header.xid, sent.xid))
+        } else if header.zxid < self.seen {
+            Some(format!("node {} answers at {} after {} was seen", self.at + 1, header.zxid, self.seen))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            self.sent.push_front(sent);
+            return Err(Over::Wrong(why));
+        }
+        self.seen = header.zxid;
+        self.armed.answered(&sent.request, header.error);
+        let reply = Reply {
+            zxid: u64::try_from(header.zxid).unwrap_or(0),
+            body,
+            node: self.at as u64 + 1,
+            place: self.place,
+            connection: self.shared.connection.load(Ordering::SeqCst),
+        };
+        let result = if header.error == error::OK { Ok(reply) } else { Err(Failure::Refused(header.error)) };
+        // Whoever gave it up does not hear it.
+        sent.answer.map(|answer| answer.send(result));
+        Ok(())
+    }
+}

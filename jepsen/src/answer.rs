@@ -12,7 +12,9 @@
 //! A read that has no answer changed nothing, so it counts as failed. For a write doubt is always `info`.
 
 use bytes::Bytes;
+use jute::error;
 use serde::de::DeserializeOwned;
+use testkit::zookeeper::Failure;
 use zlock_client::api::{Outcome, Problem};
 
 use crate::history::Kind;
@@ -92,6 +94,39 @@ fn problem(status: u16, body: &Bytes) -> (Kind, Option<String>) {
         Outcome::Unknown => Kind::Info,
     };
     (outcome, Some(name))
+}
+
+/// How errors begin that no client of ZooKeeper's protocol should ever see: see [`Failure::Wrong`].
+pub const WRONG: &str = "protocol: ";
+
+/// The table for a request over ZooKeeper's protocol that came to nothing.
+pub fn judge_failure(failure: &Failure, effect: Effect, node: u64) -> Answer {
+    let refused = |error: String| {
+        let (outcome, body) = (Kind::Fail, Bytes::new());
+        Answer { outcome, error: Some(error), status: 0, body, zxid: None, node }
+    };
+    match failure {
+        Failure::Refused(code) => refused(name(*code)),
+        Failure::Expired => refused("session-expired".into()),
+        Failure::NotSent(why) => judge(effect, Ending::NotSent(why.clone()), None, node),
+        Failure::Broken(why) => judge(effect, Ending::Broken(why.clone()), None, node),
+        Failure::TimedOut => judge(effect, Ending::TimedOut, None, node),
+        Failure::Wrong(why) => {
+            let outcome = if effect == Effect::Read { Kind::Fail } else { Kind::Info };
+            Answer { outcome, ..refused(format!("{WRONG}{why}")) }
+        }
+    }
+}
+
+/// The name that HTTP clients know an error by, for those that workloads meet.
+fn name(code: i32) -> String {
+    match code {
+        error::NO_NODE => "no-node".into(),
+        error::NODE_EXISTS => "node-exists".into(),
+        error::BAD_VERSION => "bad-version".into(),
+        error::SESSION_EXPIRED => "session-expired".into(),
+        other => format!("code{other}"),
+    }
 }
 
 impl Answer {

@@ -1,7 +1,7 @@
 //! The Jepsen-style harness: real processes, real faults, checked histories. docs/jepsen.md says how to use it.
 //!
 //! A run goes through `runner.rs`: `cluster/` starts nodes, `workload/` lets clients act through `client.rs` and `http.rs`
-//! or `zookeeper/`, `nemesis.rs` breaks things meanwhile, and `recorder.rs` takes the history down. `answer.rs` is the one
+//! or `testkit`'s client of the ZooKeeper door, `nemesis.rs` breaks things meanwhile, and `recorder.rs` takes the history down. `answer.rs` is the one
 //! table that says which answer is ok, fail or info. Then `check/` judges the history and `report/` writes it up.
 //!
 //! The judges are pure: `history.rs` is Jepsen's format, `wgl.rs` decides linearizability by search, `check/zones.rs` decides
@@ -28,4 +28,3 @@ pub mod store;
 pub mod verdict;
 pub mod wgl;
 pub mod workload;
-pub mod zookeeper;

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use crate::cluster::{Breakage, Cluster, LOSS_PERCENT, LinkRule, Network, disk};
+use testkit::LinkRule;
+
+use crate::cluster::{Breakage, Cluster, LOSS_PERCENT, Network, disk};
 use crate::recorder::Recorder;
 
 /// A kind of fault.
@@ -270,7 +272,7 @@ impl Nemesis {
         let mut shuffled = all.to_vec();
         self.rng.shuffle(&mut shuffled);
         let pairs = || all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b);
-        let cut = LinkRule { cut: true, ..LinkRule::default() };
+        let cut = LinkRule::CUT;
         let (rules, told): (BTreeMap<(u64, u64), LinkRule>, Value) = match fault {
             Fault::Halves => {
                 let (one, other) = shuffled.split_at(all.len() / 2);
@@ -309,7 +311,7 @@ impl Nemesis {
             _ => {
                 let rule = LinkRule { break_one_in: 20, ..LinkRule::default() };
                 let told = match network {
-                    Network::Proxies(_) => json!({"connection_breaks_one_read_in": rule.break_one_in}),
+                    Network::Proxies(..) => json!({"connection_breaks_one_read_in": rule.break_one_in}),
                     Network::Namespaces(_) => json!({"packets_dropped_percent": LOSS_PERCENT}),
                 };
                 (pairs().map(|link| (link, rule)).collect(), told)

@@ -3,6 +3,7 @@
 //! They lie below the range that the kernel gives to outgoing connections, which could otherwise take the port of a node
 //! that is down. A UDP socket on the first port of a block claims the block among processes that use this crate.
 
+use std::io;
 use std::net::{TcpListener, UdpSocket};
 
 const BLOCK: u16 = 16;
@@ -19,9 +20,9 @@ pub struct Ports {
 impl Ports {
     /// Claims so many ports that are all free.
     ///
-    /// # Panics
+    /// # Errors
     /// When there are not as many free ones in a row.
-    pub fn claim(count: u16) -> Ports {
+    pub fn claim(count: u16) -> io::Result<Ports> {
         let blocks = count.div_ceil(BLOCK);
         // Processes that begin at the same time look at different ones.
         let start = u16::try_from(std::process::id() % u32::from(BLOCKS)).expect("it is below BLOCKS");
@@ -35,7 +36,7 @@ impl Ports {
                 let free = (first..first + count).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
                 free.then_some(Ports { first, count, _claims: claims })
             })
-            .expect("so many ports in a row are free")
+            .ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, format!("no {count} ports in a row are free")))
     }
 
     /// The n-th address.
@@ -59,7 +60,8 @@ mod tests {
 
     #[test]
     fn ports_are_free_and_nobody_elses_and_out_of_the_way_of_outgoing_connections() {
-        let (one, two) = (Ports::claim(27), Ports::claim(27));
+        let claim = || Ports::claim(27).expect("as many are free");
+        let (one, two) = (claim(), claim());
         let range = |ports: &Ports| ports.first..ports.first + ports.count;
         let held: Vec<_> =
             range(&one).map(|port| TcpListener::bind(("127.0.0.1", port)).expect("it is free")).collect();
@@ -69,6 +71,6 @@ mod tests {
         // Ports that are taken are passed over, without a claim, too.
         let first = one.first;
         drop(one);
-        assert_ne!(Ports::claim(27).first, first);
+        assert_ne!(claim().first, first);
     }
 }

@@ -26,9 +26,9 @@ mod watch;
 mod worth;
 pub mod zones;
 
+use crate::answer::WRONG;
 use crate::history::{self, Entry, Operation};
 use crate::verdict::Verdict;
-use crate::zookeeper::WRONG;
 
 pub use calm::SETTLE_NS;
 pub use in_time::GRANT_MAX_NS;

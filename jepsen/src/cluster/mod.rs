@@ -1,7 +1,6 @@
 //! The cluster under test: real `zlock serve` processes on this machine, or an own cluster that is only talked to.
 
 pub mod disk;
-mod links;
 mod namespaces;
 mod network;
 mod process;
@@ -13,7 +12,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zlock_client::api::Cluster as View;
 
-pub use links::{LinkRule, Links};
 pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
 pub use process::{Breakage, Ended, Node};

@@ -8,7 +8,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 
-use super::links::LinkRule;
+use testkit::LinkRule;
 
 /// How many runs of this machine can have namespaces at the same time.
 const SLOTS: u32 = 1_000;

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::TcpListener;
-use std::ops::Range;
 
-use super::links::{LinkRule, Links};
+use testkit::{LinkRule, Links, Ports};
+
+use super::CLUSTER_ID;
 use super::namespaces::{self, Namespaces};
-
-/// Where nodes on loopback listen.
-const PORTS: Range<u16> = 10_000..30_800;
 
 /// Which way to break links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +49,8 @@ pub struct Place {
 
 /// The links between the nodes.
 pub enum Network {
-    /// Proxies on loopback.
-    Proxies(Links),
+    /// Proxies on loopback, and the ports of the nodes behind them.
+    Proxies(Links, Ports),
     /// Namespaces.
     Namespaces(Namespaces),
 }
@@ -75,11 +72,11 @@ impl Network {
             let places = (1..=nodes).map(place).collect();
             return Ok((Network::Namespaces(made), places));
         }
-        let ports = free_ports(nodes as usize * 3)?;
-        let addrs: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let ports = Ports::claim(nodes as u16 * 3)?;
+        let addrs: Vec<String> = (0..nodes as u16 * 3).map(|n| ports.addr(n)).collect();
         let (http, rest) = addrs.split_at(nodes as usize);
         let (peers, zookeeper) = rest.split_at(nodes as usize);
-        let links = Links::start(peers).await?;
+        let links = Links::start(CLUSTER_ID, peers).await?;
         let place = |(i, (http, peer)): (usize, (&String, &String))| Place {
             http: http.clone(),
             zookeeper: zookeeper[i].clone(),
@@ -88,7 +85,7 @@ impl Network {
             enter: Vec::new(),
         };
         let places = http.iter().zip(peers).enumerate().map(place).collect();
-        Ok((Network::Proxies(links), places))
+        Ok((Network::Proxies(links, ports), places))
     }
 
     /// Gives every directed link its rule; links that are not named pass everything.
@@ -97,41 +94,9 @@ impl Network {
     /// When this network cannot do that.
     pub fn set(&self, rules: BTreeMap<(u64, u64), LinkRule>) -> io::Result<()> {
         match self {
-            Network::Proxies(links) => links.set(rules),
+            Network::Proxies(links, _) => links.set(rules),
             Network::Namespaces(namespaces) => namespaces.set(&rules)?,
         }
         Ok(())
-    }
-}
-
-/// Ports that are free just now, all different. They lie below the range that the kernel gives to outgoing connections, which could
-/// otherwise take the port of a node that is down; runs at the same time begin to look at different ones.
-fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    let mut held = Vec::new();
-    let first = fastrand::Rng::new().u16(PORTS);
-    for port in (first..PORTS.end).chain(PORTS.start..first) {
-        if held.len() == count {
-            break;
-        }
-        held.extend(TcpListener::bind(("127.0.0.1", port)));
-    }
-    if held.len() < count {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("no {count} ports of {PORTS:?} are free")));
-    }
-    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_are_free_and_out_of_the_way_of_outgoing_connections() {
-        let ports = free_ports(9).unwrap();
-        let held: Vec<_> = ports.iter().map(|port| TcpListener::bind(("127.0.0.1", *port)).unwrap()).collect();
-        assert_eq!(held.len(), 9);
-        assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
-        // Those that are taken are passed over.
-        assert!(free_ports(9).unwrap().iter().all(|port| !ports.contains(port)));
     }
 }

@@ -1,12 +1,13 @@
 //! One node: a `zlock serve` process with its configuration, data and log.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+use testkit::{Process, last_lines, serve};
 use tokio::time::{Instant, sleep};
 
 use super::{CLUSTER_ID, Place, Plan};
@@ -102,19 +103,6 @@ pub struct Node {
     ends: Vec<Ended>,
 }
 
-struct Process {
-    child: Child,
-    /// The node stops when this end is closed, so it never outlives the harness.
-    _stdin: Option<ChildStdin>,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl Node {
     /// Writes the configuration.
     ///
@@ -165,20 +153,18 @@ impl Node {
     /// # Errors
     /// When the program cannot be started.
     pub fn start(&mut self) -> io::Result<()> {
-        let log = File::options().create(true).append(true).open(&self.log)?;
-        let program = self.program.as_os_str();
-        let mut words = self.enter.iter().map(AsRef::as_ref).chain([program]);
-        let mut command = Command::new(words.next().unwrap_or(program));
-        command.args(words).arg("serve").arg("--config").arg(&self.config).arg("--until-stdin-ends");
-        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        let mut command = serve(&self.program, &self.config);
+        if let [enter, words @ ..] = &self.enter[..] {
+            let inside = command;
+            command = Command::new(enter);
+            command.args(words).arg(inside.get_program()).args(inside.get_args());
+        }
         if let Some((library, offset)) = &self.faketime {
             // Only the wall clock: a monotonic clock that jumps makes the standard library's waits hang.
             command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", offset);
             command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
-        let mut child = command.spawn()?;
-        let stdin = child.stdin.take();
-        self.process = Some(Process { child, _stdin: stdin });
+        self.process = Some(Process::start(command, &self.log)?);
         self.paused = false;
         if self.disk == Disk::Mended {
             self.disk = Disk::Sound;
@@ -194,7 +180,7 @@ impl Node {
     /// Whether it runs. One that has ended by itself is remembered in [`Node::ends`].
     pub fn runs(&mut self) -> bool {
         let Some(process) = &mut self.process else { return false };
-        let Ok(Some(status)) = process.child.try_wait() else { return true };
+        let Ok(Some(status)) = process.ended() else { return true };
         self.process = None;
         self.paused = false;
         self.note_end(status.to_string());
@@ -203,7 +189,7 @@ impl Node {
 
     fn note_end(&mut self, how: String) {
         if self.ends.len() < ENDS_MAX {
-            let last_lines = self.last_lines();
+            let last_lines = last_lines(&self.log, LAST_LINES);
             let refused_damage =
                 self.data != Data::Sound && last_lines.last().is_some_and(|line| line.contains(DAMAGED));
             let for_its_disk = self.disk != Disk::Sound || refused_damage;
@@ -248,12 +234,13 @@ impl Node {
     /// SIGTERM, and waits for the end. One that does not stop cleanly counts as one that ended by itself.
     pub async fn stop(&mut self) {
         self.pause(false);
-        if !self.runs() || !self.signal(Signal::TERM) {
+        let told = self.runs() && self.process.as_ref().is_some_and(|process| process.signal(Signal::TERM).is_ok());
+        if !told {
             return;
         }
         let deadline = Instant::now() + STOP_MAX;
         while let Some(process) = &mut self.process {
-            match process.child.try_wait() {
+            match process.ended() {
                 Ok(Some(status)) if status.success() => self.process = None,
                 Ok(None) if Instant::now() < deadline => sleep(STOP_PAUSE).await,
                 Ok(None) => {
@@ -268,16 +255,12 @@ impl Node {
         }
     }
 
-    /// SIGSTOP or SIGCONT.
+    /// SIGSTOP, which returns when it stands, or SIGCONT.
     pub fn pause(&mut self, pause: bool) {
-        if self.signal(if pause { Signal::STOP } else { Signal::CONT }) {
+        let Some(process) = &self.process else { return };
+        if (if pause { process.pause() } else { process.resume() }).is_ok() {
             self.paused = pause;
         }
-    }
-
-    fn signal(&self, signal: Signal) -> bool {
-        let pid = self.process.as_ref().and_then(|process| i32::try_from(process.child.id()).ok());
-        pid.and_then(Pid::from_raw).is_some_and(|pid| kill_process(pid, signal).is_ok())
     }
 
     /// Whether it stands still.
@@ -323,13 +306,6 @@ impl Node {
             return Err(io::Error::other(message));
         }
         self.set_clock(0).map(|_| ())
-    }
-
-    fn last_lines(&self) -> Vec<String> {
-        let log = fs::read(&self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
     }
 
     /// Lines of the log that tell of a bug.

@@ -15,7 +15,7 @@ struct Local {
 
 impl Local {
     fn new() -> Local {
-        let (dir, ports) = (tempfile::tempdir().unwrap(), Ports::claim(16));
+        let (dir, ports) = (tempfile::tempdir().unwrap(), Ports::claim(16).unwrap());
         let member = |id: u16| {
             let (peer, http) = (ports.addr(id * 2), ports.addr(id * 2 + 1));
             format!("    {{ id = {id}, peer_addr = \"{peer}\", http_addr = \"{http}\" }},\n")

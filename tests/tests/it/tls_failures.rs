@@ -11,7 +11,7 @@ use crate::secure::authority::{Authority, Files};
 
 #[tokio::test]
 async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_not_at_each_try() {
-    let (authority, files, ports) = (Authority::new("test authority"), Files::new(), Ports::claim(16));
+    let (authority, files, ports) = (Authority::new("test authority"), Files::new(), Ports::claim(16).unwrap());
     let (certificate, key) = files.put("server", &authority.server("localhost"));
     let ca = files.put_certificate("ca", &authority.pem());
     let addr = ports.addr(0);

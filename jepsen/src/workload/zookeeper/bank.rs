@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::history::Kind;
 use crate::workload::patience::Patience;
 use crate::workload::{ROOT, Work, make_root};
-use crate::zookeeper::{Failure, Reply, Zk};
+use testkit::zookeeper::{Failure, Reply, Zk};
 
 const ACCOUNTS: u64 = 5;
 const INITIAL: i64 = 100;

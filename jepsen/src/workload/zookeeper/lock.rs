@@ -11,7 +11,7 @@ use super::{SESSION_TIMEOUT, any_version, at, create2, end, ensure, is_over, yes
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::workload::{ROOT, Work, epoch, make_root, waits};
-use crate::zookeeper::{Failure, Reply, Zk};
+use testkit::zookeeper::{Failure, Reply, Zk};
 
 /// How long an acquire waits in the queue.
 const WAIT: Duration = Duration::from_millis(400);

@@ -15,9 +15,9 @@ use jute::{
 };
 use serde_json::Value;
 
-use crate::answer::{Answer, Effect};
+use crate::answer::{Answer, Effect, WRONG, judge_failure};
 use crate::client::Client;
-use crate::zookeeper::{Failure, Reply, Zk};
+use testkit::zookeeper::{Failure, Reply, Zk};
 
 pub use bank::Bank;
 pub use lock::Locks;
@@ -58,8 +58,7 @@ impl Seat {
 
 /// Whether no request of the client will ever be answered again.
 fn is_over(answer: &Answer) -> bool {
-    answer.is_problem("session-expired")
-        || answer.error.as_deref().is_some_and(|error| error.starts_with(crate::zookeeper::WRONG))
+    answer.is_problem("session-expired") || answer.error.as_deref().is_some_and(|error| error.starts_with(WRONG))
 }
 
 /// An operation's end in the history. `done` makes its value and its zxid out of a yes.
@@ -77,7 +76,7 @@ fn end(
             answer
         }
         Err(failure) => {
-            let answer = failure.judge(effect, 0);
+            let answer = judge_failure(&failure, effect, 0);
             client.end_as(&answer, f, value);
             answer
         }

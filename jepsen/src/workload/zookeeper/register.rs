@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::workload::patience::Patience;
 use crate::workload::stretches::{Stretches, keys};
 use crate::workload::{ROOT, Work, make_root};
-use crate::zookeeper::{Failure, Reply, Zk};
+use testkit::zookeeper::{Failure, Reply, Zk};
 
 /// Registers that are empty at first. Every value is written once.
 pub struct Registers {

@@ -12,7 +12,7 @@ use super::{Seat, any_version, at, create2, end, marked, set, zxid};
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::workload::{ROOT, Work, make_root};
-use crate::zookeeper::{Event, Failure, Reply, Zk};
+use testkit::zookeeper::{Event, Failure, Reply, Zk};
 
 /// Znodes that come, change and go.
 const NODES: u64 = 12;

@@ -66,7 +66,7 @@ impl Cluster {
     /// An ensemble of which no node runs yet.
     pub(crate) async fn prepare(options: Options) -> Cluster {
         let dir = tempfile::Builder::new().prefix("zlock-test-").tempdir().unwrap();
-        let ports = Ports::claim(16);
+        let ports = Ports::claim(16).unwrap();
         let ids = || (1..=options.nodes).zip(0..);
         let mut peers: Vec<String> = ids().map(|(_, n)| ports.addr(2 * n + 1)).collect();
         let mut links = None;

@@ -7,16 +7,15 @@ mod zlock;
 mod zookeeper;
 
 use std::io;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
+use testkit::http::{Client, SOON};
+use testkit::{Ports, Process, last_lines};
 
-use self::process::Process;
 pub(crate) use self::process::own_cpu_time;
 use crate::client::Door;
 use crate::error::Error;
@@ -24,6 +23,9 @@ use crate::error::Error;
 const START_WAIT: Duration = Duration::from_secs(60);
 /// A restart with a million znodes.
 const RESTART_WAIT: Duration = Duration::from_secs(150);
+
+/// How long a node may take to tell its term: it may be busy with hostile clients.
+const TERM_WAIT: Duration = Duration::from_secs(5);
 
 /// What is measured: a system and the door that its clients use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -94,12 +96,19 @@ struct Node {
     process: Process,
 }
 
+impl Node {
+    fn rest(&self) -> &str {
+        self.rest.as_deref().unwrap_or_default()
+    }
+}
+
 /// A running cluster with data of its own. Dropping it ends it.
 pub(crate) struct Cluster {
     pub(crate) program: Program,
     nodes: Vec<Node>,
     // Behind the nodes: the data goes after the processes have.
     _data: TempDir,
+    _ports: Ports,
 }
 
 /// What a node needs before it can be started.
@@ -112,22 +121,23 @@ struct Plan {
 
 impl Cluster {
     /// Starts `nodes` servers below `parent` and waits until all of them serve.
-    pub(crate) async fn start(program: Program, nodes: usize, parent: &Path) -> Result<Cluster, Error> {
+    pub(crate) async fn start(program: Program, nodes: u16, parent: &Path) -> Result<Cluster, Error> {
         let data = tempfile::tempdir_in(parent)?;
+        let ports = Ports::claim(3 * nodes)?;
         let plans = match program {
-            Program::Zlock => zlock::plans(data.path(), nodes)?,
-            Program::ZooKeeper => zookeeper::plans(data.path(), nodes)?,
-            Program::Etcd => etcd::plans(data.path(), nodes)?,
-            Program::Redis => redis::plans(data.path())?,
+            Program::Zlock => zlock::plans(data.path(), nodes, &ports)?,
+            Program::ZooKeeper => zookeeper::plans(data.path(), nodes, &ports)?,
+            Program::Etcd => etcd::plans(data.path(), nodes, &ports)?,
+            Program::Redis => redis::plans(data.path(), &ports)?,
         };
         let start = |(number, plan): (usize, Plan)| {
             let log = data.path().join(format!("log-{number}"));
-            let process = Process::start(&plan.program, &plan.arguments, &log)?;
+            let process = process::start(&plan.program, &plan.arguments, &log)?;
             let Plan { program, arguments, rest, client } = plan;
             Ok(Node { program, arguments, log, rest, client, process })
         };
         let nodes = plans.into_iter().enumerate().map(start).collect::<io::Result<Vec<Node>>>()?;
-        let cluster = Cluster { program, nodes, _data: data };
+        let cluster = Cluster { program, nodes, _data: data, _ports: ports };
         cluster.wait_until_all_serve(START_WAIT).await?;
         Ok(cluster)
     }
@@ -142,9 +152,7 @@ impl Cluster {
         for node in &self.nodes {
             while !self.serves(node).await {
                 if Instant::now() > deadline {
-                    let log = std::fs::read_to_string(&node.log).unwrap_or_default();
-                    let lines: Vec<&str> = log.lines().collect();
-                    let tail = lines[lines.len().saturating_sub(5)..].join(" | ");
+                    let tail = last_lines(&node.log, 5).join(" | ");
                     let (program, seconds) = (self.program, limit.as_secs());
                     return Err(Error::Absent(format!("{program:?} was not up within {seconds} s; its log: {tail}")));
                 }
@@ -157,7 +165,7 @@ impl Cluster {
     async fn serves(&self, node: &Node) -> bool {
         let asked = async {
             match self.program {
-                Program::Zlock => zlock::serves(node.rest.as_deref().unwrap_or_default()).await,
+                Program::Zlock => Client::new(node.rest()).is_ready().await,
                 Program::ZooKeeper => zookeeper::mode(&node.client).await.is_ok_and(|mode| mode.is_some()),
                 Program::Etcd => etcd::leads(&node.client).await.is_ok_and(|leads| leads.is_some()),
                 Program::Redis => crate::client::Redis::open(&node.client).await.is_ok(),
@@ -173,7 +181,7 @@ impl Cluster {
             for (number, node) in self.nodes.iter().enumerate() {
                 let asked = async {
                     match self.program {
-                        Program::Zlock => zlock::leads(node.rest.as_deref().unwrap_or_default()).await,
+                        Program::Zlock => zlock::status(node.rest(), SOON).await.map(|status| status.role == "leader"),
                         Program::ZooKeeper => {
                             Ok(zookeeper::mode(&node.client).await?.is_some_and(|mode| mode == "leader"))
                         }
@@ -193,11 +201,10 @@ impl Cluster {
 
     /// The highest term that a node of zlock knows: it rises with every election. None when no node answers.
     pub(crate) async fn term(&self) -> Option<u64> {
-        let ask = |node| async move { zlock::term(node).await.ok() };
-        let nodes = self.nodes.iter().filter_map(|node| node.rest.as_deref());
-        let asked = nodes.map(|node| tokio::time::timeout(Duration::from_secs(5), ask(node)));
-        let terms = futures_util::future::join_all(asked).await;
-        terms.into_iter().filter_map(|term| term.ok().flatten()).max()
+        let asked =
+            self.nodes.iter().filter_map(|node| node.rest.as_deref()).map(|rest| zlock::status(rest, TERM_WAIT));
+        let told = futures_util::future::join_all(asked).await;
+        told.into_iter().filter_map(|status| Some(status.ok()?.term)).max()
     }
 
     /// Where clients of a door connect to, node by node.
@@ -222,19 +229,24 @@ impl Cluster {
     }
 
     /// Kills a node.
-    pub(crate) fn kill(&mut self, number: usize) -> io::Result<()> {
-        self.nodes[number].process.kill()
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.nodes[number].process.kill();
     }
 
-    /// Stops or continues a node.
-    pub(crate) fn signal(&self, number: usize, signal: Signal) -> io::Result<()> {
-        self.nodes[number].process.signal(signal)
+    /// Stops a node; it stands when this returns.
+    pub(crate) fn pause(&self, number: usize) -> io::Result<()> {
+        self.nodes[number].process.pause()
+    }
+
+    /// Continues it.
+    pub(crate) fn resume(&self, number: usize) -> io::Result<()> {
+        self.nodes[number].process.resume()
     }
 
     /// Starts a node that was killed, on its own data.
     pub(crate) fn start_again(&mut self, number: usize) -> io::Result<()> {
         let node = &mut self.nodes[number];
-        node.process = Process::start(&node.program, &node.arguments, &node.log)?;
+        node.process = process::start(&node.program, &node.arguments, &node.log)?;
         Ok(())
     }
 
@@ -252,22 +264,12 @@ impl Cluster {
     }
 }
 
-/// Ports that are free just now, all different.
-fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<io::Result<Vec<_>>>()?;
-    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
-}
-
 /// A program on the path, or what to do about it.
 fn installed(program: &str, package: &str) -> Result<PathBuf, Error> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&paths).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/sbin")]);
     let found = places.map(|place| place.join(program)).find(|path| path.exists());
     found.ok_or_else(|| Error::Absent(format!("{program} is not installed: apt-get install {package}")))
-}
-
-fn loopback(port: u16) -> String {
-    format!("127.0.0.1:{port}")
 }
 
 fn owned<const N: usize>(arguments: [&str; N]) -> Vec<String> {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use zlock_client::api::{Cluster, Problem, headers};
 
 /// Within this long a node says how it is, or counts as unable to.
-const SOON: Duration = Duration::from_secs(2);
+pub const SOON: Duration = Duration::from_secs(2);
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -247,19 +247,15 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the node says that it can serve.
+    /// Whether the node says, soon, that it can serve.
     pub async fn is_ready(&mut self) -> bool {
-        self.send(self.soon("/readyz")).await.is_ok_and(|answer| answer.status == 200)
+        self.send(Call::get("/readyz").within(SOON)).await.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// What the node says about itself and the ensemble, if it answers.
-    pub async fn cluster(&mut self) -> Option<Cluster> {
-        let answer = self.send(self.soon("/v1/cluster")).await.ok()?;
+    /// What the node says about itself and the ensemble, if it answers in time.
+    pub async fn cluster(&mut self, within: Duration) -> Option<Cluster> {
+        let answer = self.send(Call::get("/v1/cluster").within(within)).await.ok()?;
         (answer.status == 200).then(|| answer.json())
-    }
-
-    fn soon(&self, target: &str) -> Call {
-        Call::get(target).within(self.patience.answer.min(SOON))
     }
 
     async fn connect(&mut self, deadline: Instant) -> Result<Connection, String> {

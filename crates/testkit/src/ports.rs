@@ -44,13 +44,16 @@ impl Ports {
     /// # Panics
     /// When not as many were claimed.
     pub fn addr(&self, n: u16) -> String {
-        assert!(n < self.count, "{} ports were claimed", self.count);
-        format!("127.0.0.1:{}", self.first + n)
+        format!("127.0.0.1:{}", self.port(n))
     }
 
-    /// The first port.
-    pub fn first(&self) -> u16 {
-        self.first
+    /// The n-th port.
+    ///
+    /// # Panics
+    /// When not as many were claimed.
+    pub fn port(&self, n: u16) -> u16 {
+        assert!(n < self.count, "{} ports were claimed", self.count);
+        self.first + n
     }
 }
 

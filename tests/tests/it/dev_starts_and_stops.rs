@@ -63,7 +63,7 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     let data = dir.path().join("data");
     let ports = Ports::claim(16).unwrap();
     // Three HTTP ports from the block's first on, and peer ports 100 above, which may be in another block.
-    let base_port = ports.first().to_string();
+    let base_port = ports.port(0).to_string();
     let mut dev = Dev::start(&data, &["--base-port", "0"]).await;
     assert_eq!(dev.nodes.len(), 3);
     assert!(dev.said.contains("a lock was taken with fencing token"), "{}", dev.said);

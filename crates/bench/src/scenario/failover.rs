@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use rustix::process::Signal;
 
 use super::Figure;
 use crate::client::{Client, Door};
@@ -31,7 +30,7 @@ const HUNG: Duration = Duration::from_secs(14);
 pub(super) async fn killed(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let (leader, survivors) = prepare(cluster, kind).await?;
     let started = Instant::now();
-    cluster.kill(leader)?;
+    cluster.kill(leader);
     let served = first_served(kind, &survivors, started).await?;
     figures.push(Figure::new("first client served after the leader's kill", "ms", served * 1e3));
     cluster.start_again(leader)?;
@@ -56,10 +55,10 @@ pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Fi
     let disturb = async {
         tokio::time::sleep(BEAT).await;
         let started = Instant::now();
-        cluster.signal(leader, Signal::STOP)?;
+        cluster.pause(leader)?;
         let served = first_served(kind, &survivors, started).await;
         tokio::time::sleep_until((started + HUNG).into()).await;
-        cluster.signal(leader, Signal::CONT)?;
+        cluster.resume(leader)?;
         cluster.wait_until_recovered().await?;
         tokio::time::sleep(2 * BEAT).await;
         over.set(true);

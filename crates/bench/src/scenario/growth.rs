@@ -10,7 +10,7 @@ use crate::workload::{self, Load, Workload};
 
 const CLIENTS: usize = 64;
 const LENGTH: Duration = Duration::from_secs(3);
-const NODES: [usize; 4] = [1, 3, 5, 7];
+const NODES: [u16; 4] = [1, 3, 5, 7];
 
 /// Writes among more and more znodes.
 pub(super) async fn znodes(
@@ -32,7 +32,7 @@ pub(super) async fn znodes(
 pub(super) async fn nodes(kind: Kind, data: &Path, figures: &mut Vec<Figure>) -> Result<(), Error> {
     for nodes in NODES {
         let cluster = Cluster::start(kind.program(), nodes, data).await?;
-        writes(&cluster, kind, nodes, figures).await?;
+        writes(&cluster, kind, nodes.into(), figures).await?;
     }
     Ok(())
 }

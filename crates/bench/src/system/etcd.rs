@@ -2,20 +2,21 @@
 
 use std::path::Path;
 
-use super::{Plan, free_ports, installed, loopback};
+use testkit::Ports;
+
+use super::{Plan, installed};
 use crate::client::Etcd;
 use crate::error::Error;
 
-pub(super) fn plans(data: &Path, nodes: usize) -> Result<Vec<Plan>, Error> {
+pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>, Error> {
     let program = installed("etcd", "etcd-server")?;
-    let ports = free_ports(2 * nodes)?;
-    let member = |(number, two): (usize, &[u16])| format!("n{number}=http://{}", loopback(two[1]));
-    let members = ports.chunks(2).enumerate().map(member).collect::<Vec<_>>().join(",");
-    let plan = |(number, two): (usize, &[u16])| {
-        let (client, peer) = (loopback(two[0]), loopback(two[1]));
+    let member = |n: u16| format!("n{n}=http://{}", ports.addr(2 * n + 1));
+    let members = (0..nodes).map(member).collect::<Vec<_>>().join(",");
+    let plan = |n: u16| {
+        let (client, peer) = (ports.addr(2 * n), ports.addr(2 * n + 1));
         let arguments = vec![
-            format!("--name=n{number}"),
-            format!("--data-dir={}", data.join(format!("node{number}")).display()),
+            format!("--name=n{n}"),
+            format!("--data-dir={}", data.join(format!("node{n}")).display()),
             format!("--listen-client-urls=http://{client}"),
             format!("--advertise-client-urls=http://{client}"),
             format!("--listen-peer-urls=http://{peer}"),
@@ -26,7 +27,7 @@ pub(super) fn plans(data: &Path, nodes: usize) -> Result<Vec<Plan>, Error> {
         ];
         Plan { program: program.clone(), arguments, rest: None, client }
     };
-    Ok(ports.chunks(2).enumerate().map(plan).collect())
+    Ok((0..nodes).map(plan).collect())
 }
 
 /// Whether this member leads; `None` while nobody does.

@@ -1,63 +1,19 @@
-//! Server processes: started, counted, stopped, killed, always by their ids.
+//! Server processes that end with this program, and what they use of the machine.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use testkit::Process;
 
-/// A server. Dropping it kills it.
-pub(crate) struct Process {
-    child: Child,
-}
-
-impl Process {
-    /// Starts `program`, which writes its log to `log`. It is killed when this program ends, however it ends.
-    pub(crate) fn start(program: &Path, arguments: &[String], log: &Path) -> io::Result<Process> {
-        let log = File::options().create(true).append(true).open(log)?;
-        // util-linux's setpriv sets the signal and becomes the program: the id stays.
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        Ok(Process { child })
-    }
-
-    /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Kills it and waits for its end.
-    pub(crate) fn kill(&mut self) -> io::Result<()> {
-        self.child.kill()?;
-        self.child.wait().map(drop)
-    }
-
-    /// Asks it to end, as a service manager does, and waits for that.
-    pub(crate) fn terminate(&mut self) -> io::Result<()> {
-        self.signal(Signal::TERM)?;
-        self.child.wait().map(drop)
-    }
-
-    /// Sends a signal.
-    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
-        let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
-        Ok(kill_process(id, signal)?)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended before; then there is nothing to end.
-        let _ = self.kill();
-    }
+/// Starts `program`, which writes its log to `log`. It is killed when this program ends, however it ends.
+pub(super) fn start(program: &Path, arguments: &[String], log: &Path) -> io::Result<Process> {
+    // util-linux's setpriv sets the signal and becomes the program: the id stays.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
+    Process::start(command, log)
 }
 
 /// Resident memory of all these processes; pages that n processes share are counted as an n-th of each (PSS).

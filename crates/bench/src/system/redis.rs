@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use super::{Plan, free_ports, installed, loopback, owned};
+use testkit::Ports;
+
+use super::{Plan, installed, owned};
 use crate::error::Error;
 
-pub(super) fn plans(data: &Path) -> Result<Vec<Plan>, Error> {
+pub(super) fn plans(data: &Path, ports: &Ports) -> Result<Vec<Plan>, Error> {
     let program = installed("redis-server", "redis-server")?;
-    let port = free_ports(1)?[0];
     let mut arguments = owned(["--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
-    arguments.extend(["--port".to_owned(), port.to_string(), "--dir".to_owned(), data.display().to_string()]);
-    Ok(vec![Plan { program, arguments, rest: None, client: loopback(port) }])
+    arguments.extend(["--port".to_owned(), ports.port(0).to_string(), "--dir".to_owned(), data.display().to_string()]);
+    Ok(vec![Plan { program, arguments, rest: None, client: ports.addr(0) }])
 }

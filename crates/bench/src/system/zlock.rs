@@ -1,58 +1,41 @@
 //! zlock: the program beside this one, with its defaults.
 
 use std::path::Path;
+use std::time::Duration;
 
-use super::{Plan, free_ports, loopback};
-use crate::client::Rest;
+use testkit::Ports;
+use testkit::http::Client;
+use zlock_client::api::Cluster;
+
+use super::Plan;
 use crate::error::Error;
 
-pub(super) fn plans(data: &Path, nodes: usize) -> Result<Vec<Plan>, Error> {
+pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>, Error> {
     let program = std::env::current_exe()?.with_file_name("zlock");
     if !program.exists() {
         let message = format!("{} is missing: run `cargo build --release -p zlock -p bench`", program.display());
         return Err(Error::Absent(message));
     }
-    let ports = free_ports(3 * nodes)?;
-    let member =
-        |(number, three): (usize, &[u16])| format!("{}={}/{}", number + 1, loopback(three[0]), loopback(three[1]));
-    let members = ports.chunks(3).enumerate().map(member).collect::<Vec<_>>().join(",");
-    let plan = |(number, three): (usize, &[u16])| Plan {
+    let member = |n: u16| format!("{}={}/{}", n + 1, ports.addr(3 * n), ports.addr(3 * n + 1));
+    let members = (0..nodes).map(member).collect::<Vec<_>>().join(",");
+    let plan = |n: u16| Plan {
         program: program.clone(),
         arguments: vec![
             "serve".into(),
-            format!("--node-id={}", number + 1),
+            format!("--node-id={}", n + 1),
             format!("--members={members}"),
-            format!("--data-dir={}", data.join(format!("node{number}")).display()),
-            format!("--zookeeper-listen={}", loopback(three[2])),
+            format!("--data-dir={}", data.join(format!("node{n}")).display()),
+            format!("--zookeeper-listen={}", ports.addr(3 * n + 2)),
             // All clients of a scenario come from this one address; hostile clients and those beside them come from others.
             "--exempt-addresses=127.0.0.1".into(),
         ],
-        rest: Some(loopback(three[1])),
-        client: loopback(three[2]),
+        rest: Some(ports.addr(3 * n + 1)),
+        client: ports.addr(3 * n + 2),
     };
-    Ok(ports.chunks(3).enumerate().map(plan).collect())
+    Ok((0..nodes).map(plan).collect())
 }
 
-pub(super) async fn serves(rest: &str) -> bool {
-    match Rest::open(rest).await {
-        Ok(mut client) => client.done("GET", "/readyz", b"").await.is_ok(),
-        Err(_) => false,
-    }
-}
-
-/// The term that a node knows.
-pub(super) async fn term(rest: &str) -> Result<u64, Error> {
-    let mut client = Rest::open(rest).await?;
-    client.done("GET", "/v1/cluster", b"").await?;
-    let status: serde_json::Value =
-        serde_json::from_slice(client.body()).map_err(|_| Error::answer("status", client.body()))?;
-    status["term"].as_u64().ok_or_else(|| Error::answer("no term", client.body()))
-}
-
-pub(super) async fn leads(rest: &str) -> Result<bool, Error> {
-    let mut client = Rest::open(rest).await?;
-    client.done("GET", "/v1/cluster", b"").await?;
-    let status: serde_json::Value =
-        serde_json::from_slice(client.body()).map_err(|_| Error::answer("status", client.body()))?;
-    Ok(status["role"] == "leader")
+/// What a node says of itself and the ensemble.
+pub(super) async fn status(rest: &str, within: Duration) -> Result<Cluster, Error> {
+    Client::new(rest).cluster(within).await.ok_or_else(|| Error::Answer(format!("{rest} does not say how it is")))
 }

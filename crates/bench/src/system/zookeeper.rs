@@ -6,34 +6,34 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use testkit::Ports;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Plan, free_ports, installed, loopback, owned};
+use super::{Plan, installed, owned};
 use crate::error::Error;
 
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 
-pub(super) fn plans(data: &Path, nodes: usize) -> Result<Vec<Plan>, Error> {
+pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>, Error> {
     let java = installed("java", "zookeeper")?;
     if !Path::new(JAR).exists() {
         return Err(Error::Absent(format!("{JAR} is not there: apt-get install zookeeper")));
     }
-    let ports = free_ports(3 * nodes)?;
     let mut members = String::new();
-    for (number, three) in ports.chunks(3).enumerate() {
-        let _ = writeln!(members, "server.{}=127.0.0.1:{}:{}", number + 1, three[0], three[1]);
+    for n in 0..nodes {
+        let _ = writeln!(members, "server.{}={}:{}", n + 1, ports.addr(3 * n), ports.port(3 * n + 1));
     }
-    let plan = |(number, three): (usize, &[u16])| {
-        let dir = data.join(format!("node{number}"));
+    let plan = |n: u16| {
+        let dir = data.join(format!("node{n}"));
         std::fs::create_dir_all(&dir)?;
-        std::fs::write(dir.join("myid"), format!("{}\n", number + 1))?;
+        std::fs::write(dir.join("myid"), format!("{}\n", n + 1))?;
         let config = dir.join("zoo.cfg");
         let text = format!(
             "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n\
              maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n{members}",
             dir.display(),
-            three[2]
+            ports.port(3 * n + 2)
         );
         std::fs::write(&config, text)?;
         let mut arguments = vec![format!("-Dzookeeper.log.dir={}", dir.display())];
@@ -41,9 +41,9 @@ pub(super) fn plans(data: &Path, nodes: usize) -> Result<Vec<Plan>, Error> {
         arguments.push(format!("/etc/zookeeper/conf:{JAR}"));
         arguments.extend(owned(["org.apache.zookeeper.server.quorum.QuorumPeerMain"]));
         arguments.push(config.display().to_string());
-        Ok(Plan { program: java.clone(), arguments, rest: None, client: loopback(three[2]) })
+        Ok(Plan { program: java.clone(), arguments, rest: None, client: ports.addr(3 * n + 2) })
     };
-    ports.chunks(3).enumerate().map(plan).collect()
+    (0..nodes).map(plan).collect()
 }
 
 /// `leader` or `follower`; `None` while it is neither.

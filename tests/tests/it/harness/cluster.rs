@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
+use testkit::http::SOON;
 use testkit::{LinkRule, Links, Ports};
 
 use super::node::Node;
@@ -228,7 +229,7 @@ impl Cluster {
 
     /// What a node says about itself and the ensemble, if it answers.
     pub(crate) async fn status(&self, id: u64) -> Option<zlock_client::api::Cluster> {
-        self.client(id).cluster().await
+        self.client(id).cluster(SOON).await
     }
 
     /// Waits until the given nodes agree on a leader that is one of them.

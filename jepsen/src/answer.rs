@@ -101,10 +101,7 @@ pub const WRONG: &str = "protocol: ";
 
 /// The table for a request over ZooKeeper's protocol that came to nothing.
 pub fn judge_failure(failure: &Failure, effect: Effect, node: u64) -> Answer {
-    let refused = |error: String| {
-        let (outcome, body) = (Kind::Fail, Bytes::new());
-        Answer { outcome, error: Some(error), status: 0, body, zxid: None, node }
-    };
+    let refused = |error: String| Answer { node, ..Answer::refused(error) };
     match failure {
         Failure::Refused(code) => refused(name(*code)),
         Failure::Expired => refused("session-expired".into()),
@@ -130,6 +127,11 @@ fn name(code: i32) -> String {
 }
 
 impl Answer {
+    /// A refusal of the client itself, which asked nobody.
+    pub fn refused(error: String) -> Answer {
+        Answer { outcome: Kind::Fail, error: Some(error), status: 0, body: Bytes::new(), zxid: None, node: 0 }
+    }
+
     /// Whether it is `Ok`.
     pub fn is_ok(&self) -> bool {
         self.outcome == Kind::Ok

@@ -26,7 +26,7 @@ use crate::store;
 use crate::verdict::{Validity, Verdict};
 use crate::workload::{
     Bank, Elections, Ephemerals, Fenced, LockKind, Locks, MultiLocks, Queue, Registers, Retries, Revokes, Semaphores,
-    Sequences, Sessions, Upgrades, Watchers, Work, zookeeper,
+    Sequences, Sessions, Upgrades, Watchers, Work, door,
 };
 
 /// How long the workers may take to settle and the last reads to be answered.
@@ -159,17 +159,17 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         return run.go_zookeeper(progress).await;
     }
     match options.workload {
-        Workload::Register => run.go(Registers::new(negative), progress).await,
-        Workload::Lock => run.go(Locks::new(LockKind::Plain, n), progress).await,
-        Workload::ReentrantLock => run.go(Locks::new(LockKind::Reentrant, n), progress).await,
-        Workload::RwLock => run.go(Locks::new(LockKind::ReadWrite, n), progress).await,
+        Workload::Register => run.go(Registers::new(door::Http, negative), progress).await,
+        Workload::Lock => run.go(Locks::new(door::Http, LockKind::Plain, n), progress).await,
+        Workload::ReentrantLock => run.go(Locks::new(door::Http, LockKind::Reentrant, n), progress).await,
+        Workload::RwLock => run.go(Locks::new(door::Http, LockKind::ReadWrite, n), progress).await,
         Workload::FencedLock => run.go(Fenced::new(true, n), progress).await,
         Workload::UnguardedLock => run.go(Fenced::new(false, n), progress).await,
         Workload::Queue => run.go(Queue::new(n), progress).await,
         Workload::Sequential => run.go(Sequences::default(), progress).await,
         Workload::Ephemeral => run.go(Ephemerals::default(), progress).await,
-        Workload::Watch => run.go(Watchers::new(n, negative), progress).await,
-        Workload::Multi => run.go(Bank, progress).await,
+        Workload::Watch => run.go(Watchers::new(door::Http, n, negative), progress).await,
+        Workload::Multi => run.go(Bank::new(door::Http), progress).await,
         Workload::Session => run.go(Sessions::new(negative), progress).await,
         Workload::ExactlyOnce => run.go(Retries::new(negative), progress).await,
         Workload::Semaphore => run.go(Semaphores::new(n), progress).await,
@@ -249,13 +249,13 @@ impl Pacer {
 
 impl Run {
     async fn go_zookeeper(self, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
-        let doors = self.cluster.lock().await.zookeeper.clone();
+        let door = door::ZooKeeper::new(self.cluster.lock().await.zookeeper.clone());
         let (n, negative) = (self.options.concurrency, self.options.negative);
         match self.options.workload {
-            Workload::Register => self.go(zookeeper::Registers::new(doors, negative), progress).await,
-            Workload::Lock => self.go(zookeeper::Locks::new(doors, n), progress).await,
-            Workload::Watch => self.go(zookeeper::Watchers::new(doors, n, negative), progress).await,
-            Workload::Multi => self.go(zookeeper::Bank::new(doors), progress).await,
+            Workload::Register => self.go(Registers::new(door, negative), progress).await,
+            Workload::Lock => self.go(Locks::new(door, LockKind::Plain, n), progress).await,
+            Workload::Watch => self.go(Watchers::new(door, n, negative), progress).await,
+            Workload::Multi => self.go(Bank::new(door), progress).await,
             other => Err(format!("{} is not made over ZooKeeper's protocol", other.name())),
         }
     }

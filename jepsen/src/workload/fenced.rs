@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::locks::held;
+use super::door::held;
 use super::{Made, Work, epoch, guarded, make_root, waits};
 use crate::client::{Client, Session};
 use crate::history::Kind;

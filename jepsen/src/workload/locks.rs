@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use zlock_client::api::{Released, Ticket};
+use serde_json::json;
 
+use super::door::{LockDoor, Wish};
 use super::owner::Owner;
-use super::{Work, epoch, make_root, waits};
-use crate::answer::{Answer, Effect};
-use crate::client::{Client, Session};
-use crate::http::Call;
+use super::{ROOT, Work, epoch, make_root, waits};
+use crate::answer::Answer;
+use crate::client::Client;
 
 /// How long an acquire waits in the queue.
 const WAIT: Duration = Duration::from_millis(400);
@@ -30,16 +29,39 @@ pub enum LockKind {
 }
 
 /// Locks that many workers want.
-pub struct Locks {
+pub struct Locks<D> {
+    door: D,
     kind: LockKind,
     /// Locks in use at the same time.
     count: u64,
 }
 
-impl Locks {
+/// A lock that a worker holds.
+struct Held {
+    lock: String,
+    mode: &'static str,
+    ticket: String,
+    holds: u64,
+}
+
+/// A worker with its session.
+pub struct Holder<D: LockDoor> {
+    owner: Owner<D>,
+    held: Option<Held>,
+}
+
+impl<D: LockDoor> Holder<D> {
+    fn after(&mut self, session: D::Session, answer: &Answer, client: &mut Client) {
+        if !self.owner.after(session, answer, client) {
+            self.held = None;
+        }
+    }
+}
+
+impl<D: LockDoor> Locks<D> {
     /// Locks for so many workers: few enough that they meet.
-    pub fn new(kind: LockKind, concurrency: usize) -> Locks {
-        Locks { kind, count: (concurrency as u64 / 4).max(1) }
+    pub fn new(door: D, kind: LockKind, concurrency: usize) -> Locks<D> {
+        Locks { door, kind, count: (concurrency as u64 / 4).max(1) }
     }
 
     fn name(&self) -> &'static str {
@@ -50,124 +72,93 @@ impl Locks {
         }
     }
 
-    async fn acquire(&self, worker: &mut Holder, session: Session, client: &mut Client) {
+    /// Answers say how often the lock is held.
+    fn counts_holds(&self) -> bool {
+        self.kind == LockKind::Reentrant
+    }
+
+    /// A lock and the way to take it.
+    fn any(&self, client: &mut Client) -> (String, &'static str) {
+        let lock = format!("{ROOT}/{}/{}-{}", self.name(), epoch(client, EPOCH), client.rng.u64(..self.count));
+        let mode = match self.kind {
+            LockKind::ReadWrite if client.rng.u8(..3) > 0 => "read",
+            LockKind::ReadWrite => "write",
+            LockKind::Plain | LockKind::Reentrant => "exclusive",
+        };
+        (lock, mode)
+    }
+
+    async fn acquire(&self, worker: &mut Holder<D>, mut session: D::Session, client: &mut Client) {
         let (lock, mode) = match &worker.held {
             Some(held) => (held.lock.clone(), held.mode),
-            None => {
-                let lock = format!(
-                    "{}/{}/{}-{}",
-                    super::ROOT,
-                    self.name(),
-                    epoch(client, EPOCH),
-                    client.rng.u64(..self.count)
-                );
-                let mode = match self.kind {
-                    LockKind::ReadWrite if client.rng.u8(..3) > 0 => "read",
-                    LockKind::ReadWrite => "write",
-                    LockKind::Plain | LockKind::Reentrant => "exclusive",
-                };
-                (lock, mode)
-            }
+            None => self.any(client),
         };
         let wait = waits::next(WAIT, &mut client.rng);
-        let mut value = json!({"lock": lock, "owner": session.id, "mode": mode, "wait_ms": wait.as_millis() as u64});
-        let owner = if self.kind == LockKind::Reentrant { "&owner=worker" } else { "" };
-        let target = format!("/v1/locks{lock}?wait={}ms&mode={mode}{owner}", wait.as_millis());
-        let call = Call::post(target).session(&session.key).waiting(wait);
-        let count_holds = self.kind == LockKind::Reentrant;
-        let mut ticket = None;
-        let (answer, _) = client
-            .operate("acquire", value.clone(), call, |answer| {
-                let (path, token, holds) = held(answer)?;
-                value["token"] = token.into();
-                if count_holds {
+        let mut value = json!({"lock": lock, "owner": D::id(&session), "mode": mode});
+        if D::NODE_WAITS {
+            value["wait_ms"] = (wait.as_millis() as u64).into();
+        }
+        client.invoke("acquire", value.clone());
+        let wish = Wish { lock: &lock, mode, reentrant: self.counts_holds(), wait };
+        let answer = match D::acquire(&mut session, &wish, client).await {
+            Ok((taken, answer)) => {
+                value["token"] = taken.token.into();
+                if self.counts_holds() {
+                    value["holds"] = taken.holds.into();
+                }
+                worker.held = Some(Held { lock, mode, ticket: taken.ticket, holds: taken.holds });
+                answer
+            }
+            Err(answer) => answer,
+        };
+        client.end_as(&answer, "acquire", value);
+        worker.after(session, &answer, client);
+    }
+
+    async fn release(&self, worker: &mut Holder<D>, mut session: D::Session, mut held: Held, client: &mut Client) {
+        let mut value = json!({"lock": held.lock, "owner": D::id(&session), "mode": held.mode});
+        client.invoke("release", value.clone());
+        held.holds = 0;
+        let answer = match D::release(&mut session, &held.ticket, client).await {
+            Ok((holds, answer)) => {
+                if self.counts_holds() {
+                    held.holds = holds;
                     value["holds"] = holds.into();
                 }
-                ticket = Some((path, holds));
-                Some(value)
-            })
-            .await;
-        if let Some((ticket, holds)) = ticket {
-            worker.held = Some(Held { lock, mode, ticket, holds, counted: count_holds });
+                answer
+            }
+            Err(answer) => answer,
+        };
+        client.end_as(&answer, "release", value);
+        let gone = answer.is_problem("no-node") || answer.is_problem("ticket-gone");
+        let given_back = answer.is_ok() && held.holds == 0;
+        if !gone && !given_back {
+            worker.held = Some(held);
         }
         worker.after(session, &answer, client);
     }
 }
 
-/// The ticket, token and holds of an answer that says that the lock is held.
-pub(crate) fn held(answer: &mut Answer) -> Option<(String, u64, u64)> {
-    match answer.read(Effect::Write)? {
-        Ticket::Held { ticket, fencing_token, holds, .. } => Some((ticket, fencing_token, u64::from(holds))),
-        Ticket::Waiting { .. } => None,
-    }
-}
-
-/// A lock that a worker holds.
-struct Held {
-    lock: String,
-    mode: &'static str,
-    ticket: String,
-    holds: u64,
-    /// Answers say how often it is held.
-    counted: bool,
-}
-
-/// A worker with its session.
-#[derive(Default)]
-pub struct Holder {
-    owner: Owner,
-    held: Option<Held>,
-}
-
-impl Holder {
-    fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
-        if !self.owner.after(session, answer, client) {
-            self.held = None;
-        }
-    }
-
-    async fn release(&mut self, session: Session, mut held: Held, client: &mut Client) {
-        let mut value = json!({"lock": held.lock, "owner": session.id, "mode": held.mode});
-        let call = Call::delete(format!("/v1/tickets{}", held.ticket)).session(&session.key);
-        let (answer, value) = client
-            .operate("release", value.clone(), call, |answer| {
-                let released: Released = answer.read(Effect::Write)?;
-                if held.counted {
-                    value["holds"] = released.holds.into();
-                }
-                Some(value)
-            })
-            .await;
-        let gone = answer.is_problem("no-node") || answer.is_problem("ticket-gone");
-        held.holds = value.get("holds").and_then(Value::as_u64).unwrap_or(0);
-        let given_back = answer.is_ok() && held.holds == 0;
-        if !gone && !given_back {
-            self.held = Some(held);
-        }
-        self.after(session, &answer, client);
-    }
-}
-
-impl Work for Locks {
-    type Worker = Holder;
+impl<D: LockDoor> Work for Locks<D> {
+    type Worker = Holder<D>;
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
         make_root(client, self.name()).await.map(|_| ())
     }
 
-    fn worker(&self, _index: usize) -> Holder {
-        Holder::default()
+    fn worker(&self, _index: usize) -> Holder<D> {
+        Holder { owner: Owner::new(self.door.fresh()), held: None }
     }
 
-    async fn step(&self, worker: &mut Holder, client: &mut Client) -> Result<(), String> {
+    async fn step(&self, worker: &mut Holder<D>, client: &mut Client) -> Result<(), String> {
         let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
-        let again = self.kind == LockKind::Reentrant && client.rng.bool();
+        let again = self.counts_holds() && client.rng.bool();
         match worker.held.take() {
             Some(held) if again && held.holds < HOLDS_MAX => {
                 worker.held = Some(held);
                 self.acquire(worker, session, client).await;
             }
-            Some(held) => worker.release(session, held, client).await,
+            Some(held) => self.release(worker, session, held, client).await,
             None => self.acquire(worker, session, client).await,
         }
         Ok(())

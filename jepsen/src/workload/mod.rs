@@ -5,6 +5,7 @@
 
 mod again;
 mod bank;
+pub mod door;
 mod elections;
 mod ephemerals;
 mod fenced;
@@ -25,7 +26,6 @@ mod upgrades;
 mod waiter;
 mod waits;
 mod watchers;
-pub mod zookeeper;
 
 use std::collections::BTreeSet;
 use std::future::Future;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::door::{Http, SessionDoor, is_over};
 use crate::answer::Answer;
-use crate::client::{Client, Session};
+use crate::client::Client;
 
 /// Longer than any fault lasts: these sessions are not meant to end by themselves.
 pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
@@ -14,36 +15,44 @@ pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
 /// Who owns locks: one session at a time.
-pub(super) struct Owner {
+pub(super) struct Owner<D: SessionDoor = Http> {
+    door: D,
     timeout_ms: u64,
-    session: Option<Session>,
+    session: Option<D::Session>,
     /// Sessions in which something of unknown outcome was done: closing them ends the doubt.
-    to_close: Vec<Session>,
+    to_close: Vec<D::Session>,
 }
 
 impl Default for Owner {
     fn default() -> Owner {
-        Owner::with_timeout(SESSION_TIMEOUT_MS)
+        Owner::new(Http)
     }
 }
 
 impl Owner {
     /// One whose sessions live for so long without it.
     pub(super) fn with_timeout(timeout_ms: u64) -> Owner {
-        Owner { timeout_ms, session: None, to_close: Vec::new() }
+        Owner { timeout_ms, ..Owner::default() }
+    }
+}
+
+impl<D: SessionDoor> Owner<D> {
+    /// One whose sessions are opened at this door.
+    pub(super) fn new(door: D) -> Owner<D> {
+        Owner { door, timeout_ms: SESSION_TIMEOUT_MS, session: None, to_close: Vec::new() }
     }
 
     /// The session to act in. `None` when this step went into closing one that is in doubt.
-    pub(crate) async fn session(&mut self, client: &mut Client) -> Result<Option<Session>, String> {
+    pub(crate) async fn session(&mut self, client: &mut Client) -> Result<Option<D::Session>, String> {
         if let Some(session) = self.to_close.pop() {
-            if !close(&session, client).await {
+            if !close::<D>(&session, client).await {
                 self.to_close.push(session);
             }
             return Ok(None);
         }
         match self.session.take() {
             Some(session) => Ok(Some(session)),
-            None => client.open_session(self.timeout_ms).await.map(Some),
+            None => self.door.open(client, self.timeout_ms).await.map(Some),
         }
     }
 
@@ -53,23 +62,23 @@ impl Owner {
     }
 
     /// Takes the session out of its hands: it is not closed.
-    pub(super) fn take_session(&mut self) -> Option<Session> {
+    pub(super) fn take_session(&mut self) -> Option<D::Session> {
         self.session.take()
     }
 
     /// Keeps the session: nothing was done in it.
-    pub(crate) fn keep(&mut self, session: Session) {
+    pub(crate) fn keep(&mut self, session: D::Session) {
         self.session = Some(session);
     }
 
     /// Keeps the session, or leaves it when it ended or holds something unknown. False when it is left: what was held in it
     /// is held no more, or will not be.
-    pub(crate) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
+    pub(crate) fn after(&mut self, session: D::Session, answer: &Answer, client: &mut Client) -> bool {
         if client.take_crashed() {
             self.to_close.push(session);
             return false;
         }
-        let ended = answer.is_problem("session-expired") || answer.is_problem("auth-failed");
+        let ended = is_over(answer);
         if !ended {
             self.session = Some(session);
         }
@@ -84,10 +93,10 @@ impl Owner {
         self.to_close.extend(self.session.take());
         let deadline = Instant::now() + SETTLE_MAX;
         while let Some(session) = self.to_close.last() {
-            if close(session, client).await {
+            if close::<D>(session, client).await {
                 self.to_close.pop();
             } else if Instant::now() > deadline {
-                return Err(format!("session {} could not be closed", session.id));
+                return Err(format!("session {} could not be closed", D::id(session)));
             } else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -97,7 +106,7 @@ impl Owner {
 
     /// As `after`, for operations that are tried until they are answered: a refusal may mean that the session has ended, and
     /// closing it finds out.
-    pub(crate) fn after_tries(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
+    pub(crate) fn after_tries(&mut self, session: D::Session, answer: &Answer, client: &mut Client) -> bool {
         let doubtful = client.take_crashed() || !answer.is_ok();
         if doubtful {
             self.to_close.push(session);
@@ -109,9 +118,11 @@ impl Owner {
 }
 
 /// Closes a session of which something is not known. True when that is over.
-async fn close(session: &Session, client: &mut Client) -> bool {
-    let value = json!({"owner": session.id});
-    let (answer, _) = client.operate("close", value, session.close_call(), |_| None).await;
+async fn close<D: SessionDoor>(session: &D::Session, client: &mut Client) -> bool {
+    let value = json!({"owner": D::id(session)});
+    client.invoke("close", value.clone());
+    let answer = D::close(session, client).await;
+    client.end_as(&answer, "close", value);
     client.take_crashed();
-    answer.is_ok() || answer.is_problem("session-expired") || answer.is_problem("auth-failed")
+    answer.is_ok() || is_over(&answer)
 }

@@ -1,37 +1,38 @@
 //! `register`: reads, writes and compare-and-sets of znode data on many keys.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use serde_json::{Value, json};
-use zlock_client::api::ZnodeInfo;
+use serde_json::json;
 
+use super::door::RegisterDoor;
 use super::patience::Patience;
 use super::stretches::{Stretches, keys};
-use super::{Work, make_root};
-use crate::answer::{Answer, Effect};
+use super::{ROOT, Work, make_root};
+use crate::answer::Answer;
 use crate::client::Client;
-use crate::history::Kind;
-use crate::http::Call;
 
 /// Registers that are empty at first. Every value is written once.
-pub struct Registers {
-    /// Reads ask no leader: the negative control.
+pub struct Registers<D> {
+    door: D,
+    /// Reads may be old: the negative control.
     local_reads: bool,
     next_value: AtomicU64,
     /// A value that a key may have now, for compare-and-sets that have a chance.
-    last: Mutex<std::collections::BTreeMap<String, i64>>,
+    last: Mutex<BTreeMap<String, i64>>,
     stretches: Stretches,
     /// Held by the one worker that makes the next keys.
     making: tokio::sync::Mutex<()>,
 }
 
-impl Registers {
+impl<D: RegisterDoor> Registers<D> {
     /// Registers that nobody has written.
     ///
     /// With `negative`, reads are local, so stale ones must be found.
-    pub fn new(negative: bool) -> Registers {
+    pub fn new(door: D, negative: bool) -> Registers<D> {
         Registers {
+            door,
             local_reads: negative,
             next_value: AtomicU64::new(1),
             last: Mutex::default(),
@@ -41,69 +42,70 @@ impl Registers {
     }
 
     fn note(&self, key: &str, value: i64) {
-        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        last.insert(key.to_owned(), value);
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), value);
     }
 
     fn guess(&self, key: &str) -> Option<i64> {
-        self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(key).copied()
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied()
     }
 
     /// Makes the keys of a new stretch, in one try. When the cluster is broken just then, the old keys go on in use.
-    async fn renew(&self, stretch: u64, client: &mut Client) {
+    async fn renew(&self, stretch: u64, door: &D, client: &mut Client) {
         let Ok(_making) = self.making.try_lock() else { return };
         for key in keys(stretch) {
-            let node = client.any_node();
-            let call = Call::post(url(&key));
-            let answer = client.http.send(node, call).await;
-            if !answer.is_ok() && !answer.is_problem("node-exists") {
+            if !door.make(client, &path(&key)).await {
                 return;
             }
         }
         self.stretches.add(stretch);
     }
 
-    async fn read(&self, client: &mut Client, key: &str) -> Answer {
-        let value = json!([key, null]);
-        let result = |answer: &mut Answer| register(answer).map(|(value, _)| json!([key, value]));
-        let call = Call::get(url(key));
-        let call = if self.local_reads { call.query("consistency=local") } else { call };
-        let (answer, value) = client.operate("read", value, call, result).await;
-        if let Some(seen) = value.get(1).and_then(Value::as_i64) {
+    async fn read(&self, door: &D, client: &mut Client, key: &str) -> Answer {
+        client.invoke("read", json!([key, null]));
+        let (value, answer) = match door.read(client, &path(key), !self.local_reads).await {
+            Ok((seen, answer)) => (seen.value, answer),
+            Err(answer) => (None, answer),
+        };
+        if let Some(seen) = value {
             self.note(key, seen);
         }
+        client.end_as(&answer, "read", json!([key, value]));
         answer
     }
 
-    async fn write(&self, client: &mut Client, key: &str) {
+    async fn write(&self, door: &D, client: &mut Client, key: &str) -> Answer {
         let new = self.fresh();
-        let call = Call::put(url(key)).body(new.to_string());
-        let (answer, _) = client.operate("write", json!([key, new]), call, |_| None).await;
-        if answer.is_ok() {
-            self.note(key, new);
-        }
+        client.invoke("write", json!([key, new]));
+        let answer = door.write(client, &path(key), new, None).await;
+        self.wrote(client, "write", json!([key, new]), (key, new), answer)
     }
 
     /// Looks, and sets under the condition that the version is still the one that was looked at.
-    async fn cas(&self, client: &mut Client, key: &str, old: i64) {
+    async fn cas(&self, door: &D, client: &mut Client, key: &str, old: i64) -> Answer {
         let new = self.fresh();
         let value = json!([key, [old, new]]);
         client.invoke("cas", value.clone());
-        let node = client.any_node();
-        let mut look = client.http.send(node, Call::get(url(key))).await;
-        let Some((seen, version)) = register(&mut look) else {
-            return client.end(Kind::Fail, "cas", value, look.error.clone(), None);
+        let answer = match door.read(client, &path(key), true).await {
+            Ok((seen, _)) if seen.value == Some(old) => door.write(client, &path(key), new, Some(seen.version)).await,
+            Ok(_) => Answer::refused("another-value".into()),
+            Err(answer) => answer,
         };
-        if seen != Some(old) {
-            return client.end(Kind::Fail, "cas", value, Some("another-value".into()), None);
-        }
-        let node = client.any_node();
-        let call = Call::put(url(key)).header("if-match", version).body(new.to_string());
-        let answer = client.http.send(node, call).await;
-        client.end_as(&answer, "cas", value);
+        self.wrote(client, "cas", value, (key, new), answer)
+    }
+
+    fn wrote(
+        &self,
+        client: &mut Client,
+        f: &str,
+        value: serde_json::Value,
+        (key, new): (&str, i64),
+        answer: Answer,
+    ) -> Answer {
+        client.end_as(&answer, f, value);
         if answer.is_ok() {
             self.note(key, new);
         }
+        answer
     }
 
     fn fresh(&self) -> i64 {
@@ -112,22 +114,11 @@ impl Registers {
 }
 
 fn path(key: &str) -> String {
-    format!("{}/register/{key}", super::ROOT)
+    format!("{ROOT}/register/{key}")
 }
 
-fn url(key: &str) -> String {
-    format!("/v1/znodes{}", path(key))
-}
-
-/// The value of a register and its version.
-fn register(answer: &mut Answer) -> Option<(Option<i64>, i32)> {
-    let node: ZnodeInfo = answer.read(Effect::Read)?;
-    let data = node.data.unwrap_or_default();
-    Some((data.parse().ok(), node.stat.version))
-}
-
-impl Work for Registers {
-    type Worker = ();
+impl<D: RegisterDoor> Work for Registers<D> {
+    type Worker = D;
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
         make_root(client, "register").await?;
@@ -137,27 +128,34 @@ impl Work for Registers {
         Ok(())
     }
 
-    fn worker(&self, _index: usize) {}
+    fn worker(&self, _index: usize) -> D {
+        self.door.fresh()
+    }
 
-    async fn step(&self, (): &mut (), client: &mut Client) -> Result<(), String> {
+    async fn step(&self, door: &mut D, client: &mut Client) -> Result<(), String> {
+        door.enter(client).await?;
         if let Some(stretch) = self.stretches.next(client) {
-            self.renew(stretch, client).await;
+            self.renew(stretch, door, client).await;
         }
         let key = self.stretches.any_key(client);
-        match (client.rng.u8(..10), self.guess(&key)) {
-            (0..4, _) => _ = self.read(client, &key).await,
-            (4..7, Some(old)) => self.cas(client, &key, old).await,
-            _ => self.write(client, &key).await,
-        }
+        let answer = match (client.rng.u8(..10), self.guess(&key)) {
+            (0..4, _) => self.read(door, client, &key).await,
+            (4..7, Some(old)) => self.cas(door, client, &key, old).await,
+            _ => self.write(door, client, &key).await,
+        };
+        door.after(&answer);
         Ok(())
     }
 
     /// Reads every key once more: what was acknowledged last to a key may be lost long after its stretch.
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
+        let mut door = self.door.fresh();
         for key in self.stretches.all_keys() {
             let patience = Patience::new();
             loop {
-                let answer = self.read(client, &key).await;
+                door.enter(client).await?;
+                let answer = self.read(&door, client, &key).await;
+                door.after(&answer);
                 // A key that is gone was answered as well: the checker knows what that means.
                 if answer.is_ok() || answer.is_problem("no-node") {
                     break;

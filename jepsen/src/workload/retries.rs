@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use zlock_client::api::{Created, NodeSet, Released, ZnodeInfo, headers};
 
-use super::locks::held;
+use super::door::held;
 use super::owner::Owner;
 use super::sequences::{final_list, number_of};
 use super::{Work, final_read, make_root};

@@ -1,124 +1,151 @@
-//! `watch`: some change znodes below one root, others follow the root over any node.
+//! `watch`: some change znodes below one root, others follow the root.
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use zlock_client::api::Events;
+use serde_json::json;
 
-use super::{Work, make_root};
-use crate::answer::{Answer, Effect};
+use super::door::{Change, Poll, WatchDoor};
+use super::{ROOT, Work, make_root};
+use crate::answer::Answer;
 use crate::client::Client;
 use crate::http::Call;
 
 /// Znodes that come, change and go.
 const NODES: u64 = 12;
-const WAIT: Duration = Duration::from_millis(800);
+/// How long a poll waits when nothing changes any more.
+const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// One root with watchers.
-pub struct Watchers {
-    /// Polls go on from "now" instead of from where the last one ended: the negative control.
-    from_now: bool,
+pub struct Watchers<D> {
+    door: D,
+    /// Nothing is watched between two polls: the negative control.
+    careless: bool,
     watchers: usize,
 }
 
-impl Watchers {
-    /// A third of the workers watch, two at least. With `negative`, polls begin at "now", so lost events must be found.
-    pub fn new(concurrency: usize, negative: bool) -> Watchers {
-        Watchers { from_now: negative, watchers: (concurrency / 3).max(2).min(concurrency.saturating_sub(1)) }
-    }
-
-    fn root() -> String {
-        format!("{}/watch", super::ROOT)
-    }
-
-    async fn change(&self, client: &mut Client) {
-        let path = format!("{}/n{}", Self::root(), client.rng.u64(..NODES));
-        let url = format!("/v1/znodes{path}");
-        let (f, call) = match client.rng.u8(..4) {
-            0 => ("create", Call::post(url)),
-            1 => ("delete", Call::delete(url)),
-            _ => ("write", Call::put(url).body(client.rng.u64(..).to_string())),
-        };
-        client.operate(f, json!({"path": path}), call, |_| None).await;
-    }
-
-    async fn poll(&self, follower: &mut Follower, wait: Duration, client: &mut Client) -> Option<usize> {
-        let Follower { watcher, since, gone } = follower;
-        let node = client.any_node();
-        let since_part = if self.from_now { String::new() } else { format!("&since={since}") };
-        let target = format!("/v1/znodes{}?watch=subtree{since_part}&wait={}ms", Self::root(), wait.as_millis());
-        let value = json!({"watcher": watcher, "since": since});
-        client.invoke("poll", value.clone());
-        let mut answer = client.http.send(node, Call::get(target).waiting(wait)).await;
-        let Some(batch) = answer.read::<Events>(Effect::Read) else {
-            *gone = if answer.is_problem("events-gone") { *gone + 1 } else { 0 };
-            client.end_as(&answer, "poll", value);
-            return None;
-        };
-        *gone = 0;
-        let events = batch.events.iter().map(|event| json!([event.zxid, event.kind, event.path]));
-        let events: Vec<Value> = events.collect();
-        let count = events.len();
-        let done = json!({"watcher": watcher, "since": since, "events": events, "upto": batch.upto});
-        *since = batch.upto;
-        client.end_as(&answer, "poll", done);
-        Some(count)
-    }
-
-    /// Begins, or begins anew after the events have gone, at the present state.
-    async fn reset(&self, follower: &mut Follower, client: &mut Client) {
-        let value = json!({"watcher": follower.watcher});
-        let mut since = None;
-        let result = |answer: &mut Answer| {
-            since = answer.zxid;
-            Some(json!({"watcher": follower.watcher, "since": answer.zxid}))
-        };
-        client.operate("reset", value, Call::get(format!("/v1/znodes{}", Self::root())), result).await;
-        if let Some(since) = since {
-            *follower = Follower { since, gone: 0, ..*follower };
-        }
-    }
+/// A worker: a follower, or one that changes znodes.
+pub struct Worker<D: WatchDoor> {
+    door: D,
+    follower: Option<Follower<D::Place>>,
 }
 
 /// A watcher: what it is called, where it is, and how many nodes in a row had no events from there on.
-pub struct Follower {
+struct Follower<P> {
     watcher: u64,
+    /// 0 when it has to begin anew.
     since: u64,
     gone: u64,
+    place: P,
 }
 
-impl Work for Watchers {
-    /// Watchers follow, the others change.
-    type Worker = Option<Follower>;
+fn root() -> String {
+    format!("{ROOT}/watch")
+}
+
+/// Outside of what is watched: set by those who delete, where that tells the zxid.
+fn marker() -> String {
+    format!("{ROOT}/watch-marker")
+}
+
+impl<D: WatchDoor> Watchers<D> {
+    /// A third of the workers watch, two at least. With `negative`, nothing is watched between two polls, so lost events must be
+    /// found.
+    pub fn new(door: D, concurrency: usize, negative: bool) -> Watchers<D> {
+        let watchers = (concurrency / 3).max(2).min(concurrency.saturating_sub(1));
+        Watchers { door, careless: negative, watchers }
+    }
+
+    async fn change(&self, door: &D, client: &mut Client) -> Answer {
+        let path = format!("{}/n{}", root(), client.rng.u64(..NODES));
+        let (f, change) = match client.rng.u8(..4) {
+            0 => ("create", Change::Create),
+            1 => ("delete", Change::Delete),
+            _ => ("write", Change::Write(client.rng.u64(..).to_string())),
+        };
+        let value = json!({"path": path});
+        client.invoke(f, value.clone());
+        let answer = door.change(client, &path, change, &marker()).await;
+        client.end_as(&answer, f, value);
+        answer
+    }
+
+    async fn poll(
+        &self,
+        door: &mut D,
+        follower: &mut Follower<D::Place>,
+        wait: Duration,
+        client: &mut Client,
+    ) -> Answer {
+        let (watcher, since) = (follower.watcher, follower.since);
+        let value = json!({"watcher": watcher, "since": since});
+        client.invoke("poll", value.clone());
+        let poll = Poll { since, wait, careless: self.careless };
+        match door.poll(client, &root(), &mut follower.place, poll).await {
+            Ok((batch, answer)) => {
+                (follower.since, follower.gone) = (batch.upto, 0);
+                let done = json!({"watcher": watcher, "since": since, "events": batch.events, "upto": batch.upto});
+                client.end_as(&answer, "poll", done);
+                answer
+            }
+            Err(answer) => {
+                // A node that was restarted knows no old events; another may. Only when none does the watcher begins anew.
+                follower.gone = if answer.is_problem("events-gone") { follower.gone + 1 } else { 0 };
+                if D::FOLLOWS_ONE_NODE || follower.gone > 4 * client.http.node_count() {
+                    follower.since = 0;
+                }
+                client.end_as(&answer, "poll", value);
+                answer
+            }
+        }
+    }
+
+    /// Begins, or begins anew after the events have gone, at the present state.
+    async fn reset(&self, door: &mut D, follower: &mut Follower<D::Place>, client: &mut Client) -> Answer {
+        let mut value = json!({"watcher": follower.watcher});
+        client.invoke("reset", value.clone());
+        let answer = match door.reset(client, &root(), &mut follower.place).await {
+            Ok((since, answer)) => {
+                (follower.since, follower.gone) = (since, 0);
+                value["since"] = since.into();
+                answer
+            }
+            Err(answer) => answer,
+        };
+        client.end_as(&answer, "reset", value);
+        answer
+    }
+}
+
+impl<D: WatchDoor> Work for Watchers<D> {
+    type Worker = Worker<D>;
 
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, "watch").await.map(|_| ())
+        make_root(client, "watch").await?;
+        client.ensure(&marker(), "").await
     }
 
-    fn worker(&self, index: usize) -> Option<Follower> {
-        (index < self.watchers).then_some(Follower { watcher: index as u64, since: 0, gone: 0 })
+    fn worker(&self, index: usize) -> Worker<D> {
+        let follower = Follower { watcher: index as u64, since: 0, gone: 0, place: D::Place::default() };
+        Worker { door: self.door.fresh(), follower: (index < self.watchers).then_some(follower) }
     }
 
-    async fn step(&self, worker: &mut Option<Follower>, client: &mut Client) -> Result<(), String> {
-        let Some(follower) = worker else {
-            self.change(client).await;
-            return Ok(());
+    async fn step(&self, Worker { door, follower }: &mut Worker<D>, client: &mut Client) -> Result<(), String> {
+        door.enter(client).await?;
+        let answer = match follower {
+            None => self.change(door, client).await,
+            Some(follower) if follower.since == 0 => self.reset(door, follower, client).await,
+            Some(follower) => self.poll(door, follower, D::WAIT, client).await,
         };
-        // A node that was restarted knows no old events; another may. Only when none does the watcher begins anew.
-        if follower.since == 0 || follower.gone > 4 * client.http.node_count() {
-            self.reset(follower, client).await;
-        } else {
-            self.poll(follower, WAIT, client).await;
-        }
+        door.after(&answer);
         Ok(())
     }
 
-    async fn settle(&self, worker: Option<Follower>, client: &mut Client) -> Result<(), String> {
-        let Some(mut follower) = worker.filter(|follower| follower.since > 0) else { return Ok(()) };
-        let answer = client.insist(Call::get(format!("/v1/znodes{}", Self::root())), |_| false).await?;
+    async fn settle(&self, Worker { mut door, follower }: Worker<D>, client: &mut Client) -> Result<(), String> {
+        let Some(mut follower) = follower.filter(|follower| follower.since > 0) else { return Ok(()) };
+        let answer = client.insist(Call::get(format!("/v1/znodes{}", root())), |_| false).await?;
         let target = answer.zxid.unwrap_or(0);
-        while follower.since < target && follower.gone <= 4 * client.http.node_count() {
-            self.poll(&mut follower, Duration::from_millis(200), client).await;
+        while follower.since > 0 && follower.since < target {
+            self.poll(&mut door, &mut follower, LAST_WAIT, client).await;
         }
         Ok(())
     }

@@ -1,0 +1,257 @@
+//! Sessions, and locks that are held in them.
+//!
+//! Over ZooKeeper's protocol a lock is the recipe of ZooKeeper's documentation with Curator's names. A client makes an
+//! ephemeral sequential child of the lock, and holds it when no other child has a lower number; until then it watches the one
+//! before it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use jute::{Names, PathStat, PathWatch, Request, create_flags, error, event};
+use testkit::zookeeper::{Failure, Reply, Zk};
+use tokio::time::Instant;
+use zlock_client::api::{Released, Ticket};
+
+use super::{Door, Http, Told, ZooKeeper, answer, any_version, at, create2, ensure, maybe_hop, told};
+use crate::answer::{Answer, Effect};
+use crate::client::{Client, Session};
+use crate::http::Call;
+
+/// What Curator puts between a lock node's id and its number.
+const INFIX: &str = "-lock-";
+
+/// How sessions are opened and closed.
+pub trait SessionDoor: Door {
+    /// A session that is kept alive until it is dropped.
+    type Session: Send + Sync + 'static;
+
+    /// Opens one, however long it takes.
+    fn open(&self, client: &mut Client, timeout_ms: u64) -> impl Future<Output = Result<Self::Session, String>> + Send;
+
+    /// Its id: the owner in histories.
+    fn id(session: &Self::Session) -> u64;
+
+    /// Closes it, in one try.
+    fn close(session: &Self::Session, client: &mut Client) -> impl Future<Output = Answer> + Send;
+}
+
+/// A lock that is asked for.
+#[derive(Clone, Debug)]
+pub struct Wish<'a> {
+    /// Which.
+    pub lock: &'a str,
+    /// `exclusive`, `read` or `write`.
+    pub mode: &'a str,
+    /// Whether its owner may take it again.
+    pub reentrant: bool,
+    /// How long to wait in the queue.
+    pub wait: Duration,
+}
+
+/// A lock that was granted.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// What gives it back.
+    pub ticket: String,
+    /// The fencing token.
+    pub token: u64,
+    /// How often it is held now.
+    pub holds: u64,
+}
+
+/// How locks are taken and given back, in one try.
+pub trait LockDoor: SessionDoor {
+    /// A node does the waiting, so it has to end in time.
+    const NODE_WAITS: bool;
+
+    /// Takes a lock, or waits for it in vain.
+    fn acquire(
+        session: &mut Self::Session,
+        wish: &Wish<'_>,
+        client: &mut Client,
+    ) -> impl Future<Output = Told<Taken>> + Send;
+
+    /// Gives it back; says how often it is still held.
+    fn release(
+        session: &mut Self::Session,
+        ticket: &str,
+        client: &mut Client,
+    ) -> impl Future<Output = Told<u64>> + Send;
+}
+
+impl SessionDoor for Http {
+    type Session = Session;
+
+    async fn open(&self, client: &mut Client, timeout_ms: u64) -> Result<Session, String> {
+        client.open_session(timeout_ms).await
+    }
+
+    fn id(session: &Session) -> u64 {
+        session.id
+    }
+
+    async fn close(session: &Session, client: &mut Client) -> Answer {
+        let node = client.any_node();
+        client.http.send(node, session.close_call()).await
+    }
+}
+
+impl LockDoor for Http {
+    const NODE_WAITS: bool = true;
+
+    async fn acquire(session: &mut Session, wish: &Wish<'_>, client: &mut Client) -> Told<Taken> {
+        let owner = if wish.reentrant { "&owner=worker" } else { "" };
+        let target = format!("/v1/locks{}?wait={}ms&mode={}{owner}", wish.lock, wish.wait.as_millis(), wish.mode);
+        let node = client.any_node();
+        let mut answer = client.http.send(node, Call::post(target).session(&session.key).waiting(wish.wait)).await;
+        match held(&mut answer) {
+            Some((ticket, token, holds)) => Ok((Taken { ticket, token, holds }, answer)),
+            None => Err(answer),
+        }
+    }
+
+    async fn release(session: &mut Session, ticket: &str, client: &mut Client) -> Told<u64> {
+        let node = client.any_node();
+        let call = Call::delete(format!("/v1/tickets{ticket}")).session(&session.key);
+        let mut answer = client.http.send(node, call).await;
+        match answer.read::<Released>(Effect::Write) {
+            Some(released) => Ok((released.holds.into(), answer)),
+            None => Err(answer),
+        }
+    }
+}
+
+/// The ticket, token and holds of an answer that says that the lock is held.
+pub(crate) fn held(answer: &mut Answer) -> Option<(String, u64, u64)> {
+    match answer.read(Effect::Write)? {
+        Ticket::Held { ticket, fencing_token, holds, .. } => Some((ticket, fencing_token, u64::from(holds))),
+        Ticket::Waiting { .. } => None,
+    }
+}
+
+impl SessionDoor for ZooKeeper {
+    type Session = Zk;
+
+    async fn open(&self, client: &mut Client, _timeout_ms: u64) -> Result<Zk, String> {
+        self.connect(client).await
+    }
+
+    fn id(session: &Zk) -> u64 {
+        session.session()
+    }
+
+    async fn close(session: &Zk, _client: &mut Client) -> Answer {
+        let closed = session.ask(Request::CloseSession).await;
+        answer(told(Effect::Write, closed.map(|reply| ((), reply, None))))
+    }
+}
+
+impl LockDoor for ZooKeeper {
+    const NODE_WAITS: bool = false;
+
+    async fn acquire(zk: &mut Zk, wish: &Wish<'_>, client: &mut Client) -> Told<Taken> {
+        maybe_hop(zk, client);
+        let created = match enqueue(zk, wish.lock, client.rng.u64(..)).await {
+            Ok((_, created)) => created,
+            Err(failure) => return told(Effect::Write, Err(failure)),
+        };
+        let failure = match wait(zk, wish.lock, &created, wish.wait).await {
+            Ok(reply) => {
+                let token = u64::try_from(created.stat.czxid).unwrap_or(0);
+                return told(Effect::Write, Ok((Taken { ticket: created.path, token, holds: 1 }, reply, None)));
+            }
+            Err(failure) => failure,
+        };
+        // Whatever kept it from the lock, its node must not stay in the queue.
+        match give_up(zk, &created.path, failure).await {
+            Ok(failure) => told(Effect::Read, Err(failure)),
+            Err(failure) => told(Effect::Write, Err(failure)),
+        }
+    }
+
+    async fn release(zk: &mut Zk, ticket: &str, client: &mut Client) -> Told<u64> {
+        maybe_hop(zk, client);
+        let deleted = zk.ask(Request::Delete(any_version(ticket))).await.map_err(vanished);
+        told(Effect::Write, deleted.map(|reply| (0, reply, None)))
+    }
+}
+
+/// A session is looked at before the znode: when that is gone, and nobody else deletes it, its session should be gone too.
+fn vanished(failure: Failure) -> Failure {
+    match failure {
+        Failure::Refused(error::NO_NODE) => Failure::Wrong("a lock node is gone while its session lives".into()),
+        other => other,
+    }
+}
+
+/// Joins the queue. The lock itself is made when it is missing.
+async fn enqueue(zk: &Zk, lock: &str, id: u64) -> Result<(Reply, PathStat), Failure> {
+    let node = format!("{lock}/_c_{id:08x}-{:04x}-4{:03x}-8000-{id:012x}{INFIX}", id >> 48, id >> 52);
+    match create2(zk, &node, create_flags::EPHEMERAL_SEQUENTIAL).await {
+        Err(Failure::Refused(error::NO_NODE)) => {
+            // This one has no effect worth knowing.
+            ensure(zk, lock)
+                .await
+                .map_err(|failure| Failure::NotSent(format!("the lock was not made: {failure:?}")))?;
+            create2(zk, &node, create_flags::EPHEMERAL_SEQUENTIAL).await
+        }
+        other => other,
+    }
+}
+
+/// Waits until no child of the lock is before this one: the answer that showed it.
+async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Result<Reply, Failure> {
+    let deadline = Instant::now() + time;
+    let own = created.path.rsplit('/').next().unwrap_or_default();
+    loop {
+        let reply = zk.ask(Request::GetChildren(at(lock))).await?;
+        let mut names: Vec<String> = reply.read::<Names>()?.names;
+        names.retain(|name| name.contains(INFIX));
+        names.sort_by_key(|name| name[name.len().saturating_sub(10)..].to_owned());
+        let Some(place) = names.iter().position(|name| name == own) else {
+            return Err(still_there(zk, &created.path).await);
+        };
+        let Some(before) = place.checked_sub(1).map(|before| format!("{lock}/{}", names[before])) else {
+            return Ok(reply);
+        };
+        zk.take_events();
+        match zk.ask(Request::GetData(PathWatch { path: before.clone(), watch: true })).await {
+            Ok(_) => {}
+            Err(Failure::Refused(error::NO_NODE)) => continue,
+            Err(failure) => return Err(failure),
+        }
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match zk.event(left).await {
+                Some(told) if told.path == before && told.kind == event::NODE_DELETED => break,
+                Some(_) => {}
+                None => return Err(Failure::NotSent("somebody else has it".into())),
+            }
+        }
+    }
+}
+
+/// A lock node that its own client does not see: a write says why.
+async fn still_there(zk: &Zk, node: &str) -> Failure {
+    match zk.ask(Request::Delete(any_version(node))).await {
+        Ok(_) => Failure::Wrong("a client does not see its own lock node".into()),
+        Err(failure) => vanished(failure),
+    }
+}
+
+/// Takes the own node out of the queue: `Ok` with the reason for giving up when that is certain, `Err` when it is not.
+async fn give_up(zk: &Zk, node: &str, why: Failure) -> Result<Failure, Failure> {
+    if matches!(why, Failure::Expired) {
+        return Ok(why);
+    }
+    if matches!(why, Failure::Wrong(_)) {
+        return Err(why);
+    }
+    match zk.ask(Request::Delete(any_version(node))).await.map_err(vanished) {
+        Ok(_) => Ok(why),
+        Err(Failure::Expired) => Ok(Failure::Expired),
+        // Its node is still there, as far as anybody knows.
+        Err(Failure::NotSent(why)) => Err(Failure::Broken(why)),
+        Err(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,218 @@
+//! Changes below a root, and what followers of it are told.
+
+use std::future::Future;
+use std::time::Duration;
+
+use jute::{AddWatchRequest, MultiOp, PathWatcher, Request, create_flags, event, watcher};
+use serde_json::{Value, json};
+use testkit::zookeeper::{Event, Failure, Reply, Zk};
+use zlock_client::api::Events;
+
+use super::{Door, Http, Told, ZooKeeper, answer, any_version, at, create2, marked, set_data, told, zxid};
+use crate::answer::{Answer, Effect};
+use crate::client::Client;
+use crate::http::Call;
+
+/// Events of a burst that are gathered before the node is asked.
+const GATHERED: Duration = Duration::from_millis(20);
+
+/// What happens to a znode.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// It is created.
+    Create,
+    /// It is deleted.
+    Delete,
+    /// This becomes its data.
+    Write(String),
+}
+
+/// Events of a stretch of history, as the history has them.
+pub struct Batch {
+    /// Zxid, kind and path of each.
+    pub events: Vec<Value>,
+    /// Where the stretch ends.
+    pub upto: u64,
+}
+
+/// How changes are made and followed.
+pub trait WatchDoor: Door {
+    /// What a follower remembers from poll to poll.
+    type Place: Default + Send + 'static;
+
+    /// How long a poll waits for an event.
+    const WAIT: Duration;
+    /// A follower that has no answer has missed events: it begins anew.
+    const FOLLOWS_ONE_NODE: bool;
+
+    /// Makes a change. `marker` is a znode that may be set with it.
+    fn change(
+        &self,
+        client: &mut Client,
+        path: &str,
+        change: Change,
+        marker: &str,
+    ) -> impl Future<Output = Answer> + Send;
+
+    /// Begins to follow, or begins anew: where.
+    fn reset(
+        &mut self,
+        client: &mut Client,
+        root: &str,
+        place: &mut Self::Place,
+    ) -> impl Future<Output = Told<u64>> + Send;
+
+    /// Asks for the events behind `since`. A `careless` follower does not see what happens between two polls.
+    fn poll(
+        &mut self,
+        client: &mut Client,
+        root: &str,
+        place: &mut Self::Place,
+        poll: Poll,
+    ) -> impl Future<Output = Told<Batch>> + Send;
+}
+
+/// One poll.
+#[derive(Clone, Copy, Debug)]
+pub struct Poll {
+    /// Where the last one ended.
+    pub since: u64,
+    /// How long it waits for an event.
+    pub wait: Duration,
+    /// Whether it forgets what happened since the last one: the negative control.
+    pub careless: bool,
+}
+
+/// Each poll goes to any node.
+impl WatchDoor for Http {
+    type Place = ();
+
+    const WAIT: Duration = Duration::from_millis(800);
+    const FOLLOWS_ONE_NODE: bool = false;
+
+    async fn change(&self, client: &mut Client, path: &str, change: Change, _marker: &str) -> Answer {
+        let url = format!("/v1/znodes{path}");
+        let call = match change {
+            Change::Create => Call::post(url),
+            Change::Delete => Call::delete(url),
+            Change::Write(data) => Call::put(url).body(data),
+        };
+        let node = client.any_node();
+        client.http.send(node, call).await
+    }
+
+    async fn reset(&mut self, client: &mut Client, root: &str, _place: &mut ()) -> Told<u64> {
+        let node = client.any_node();
+        let answer = client.http.send(node, Call::get(format!("/v1/znodes{root}"))).await;
+        match answer.zxid.filter(|_| answer.is_ok()) {
+            Some(since) => Ok((since, answer)),
+            None => Err(answer),
+        }
+    }
+
+    async fn poll(&mut self, client: &mut Client, root: &str, _place: &mut (), poll: Poll) -> Told<Batch> {
+        let Poll { since, wait, careless } = poll;
+        let since = if careless { String::new() } else { format!("&since={since}") };
+        let target = format!("/v1/znodes{root}?watch=subtree{since}&wait={}ms", wait.as_millis());
+        let node = client.any_node();
+        let mut answer = client.http.send(node, Call::get(target).waiting(wait)).await;
+        let Some(batch) = answer.read::<Events>(Effect::Read) else { return Err(answer) };
+        let events = batch.events.iter().map(|event| json!([event.zxid, event.kind, event.path])).collect();
+        Ok((Batch { events, upto: batch.upto }, answer))
+    }
+}
+
+/// Where a follower is that has a persistent recursive watch.
+#[derive(Default)]
+pub struct Following {
+    connection: u64,
+    /// Events that are later than the last answer.
+    early: Vec<Event>,
+}
+
+/// A follower takes the events that came, and asks the node how far it is. Events of changes up to there must have come before
+/// that answer. While a follower was between two nodes it was told nothing, so it begins anew.
+impl WatchDoor for ZooKeeper {
+    type Place = Following;
+
+    const WAIT: Duration = Duration::from_millis(300);
+    const FOLLOWS_ONE_NODE: bool = true;
+
+    async fn change(&self, _client: &mut Client, path: &str, change: Change, marker: &str) -> Answer {
+        let done = async {
+            let zk = self.zk()?;
+            match change {
+                Change::Create => {
+                    let (reply, created) = create2(zk, path, create_flags::PERSISTENT).await?;
+                    Ok(((), reply, zxid(created.stat.czxid)))
+                }
+                Change::Delete => marked(zk, vec![MultiOp::Delete(any_version(path))], marker).await,
+                Change::Write(data) => set_data(zk, path, &data, -1).await,
+            }
+        };
+        answer(told(Effect::Write, done.await))
+    }
+
+    /// Begins at what the node has when it sets the watch.
+    async fn reset(&mut self, _client: &mut Client, root: &str, place: &mut Following) -> Told<u64> {
+        let done = async {
+            let zk = self.zk_mut()?;
+            let reply = watch(zk, root).await?;
+            place.connection = reply.connection;
+            place.early = zk.take_events();
+            place.early.retain(|event| event.place > reply.place && event.connection == reply.connection);
+            Ok((reply.zxid, reply, None))
+        };
+        told(Effect::Read, done.await)
+    }
+
+    async fn poll(&mut self, _client: &mut Client, root: &str, place: &mut Following, poll: Poll) -> Told<Batch> {
+        let gathered = async { gather(self.zk_mut()?, root, place, poll).await };
+        told(Effect::Read, gathered.await.map(|(batch, reply)| (batch, reply, None)))
+    }
+}
+
+async fn watch(zk: &Zk, root: &str) -> Result<Reply, Failure> {
+    let mode = watcher::MODE_PERSISTENT_RECURSIVE;
+    zk.ask(Request::AddWatch(AddWatchRequest { path: root.into(), mode })).await
+}
+
+/// The events up to what the node has, and the answer that says how far that is.
+async fn gather(zk: &mut Zk, root: &str, place: &mut Following, poll: Poll) -> Result<(Batch, Reply), Failure> {
+    if poll.careless {
+        watch(zk, root).await?;
+    }
+    let mut events = std::mem::take(&mut place.early);
+    if events.is_empty() {
+        events.extend(zk.event(poll.wait).await);
+    }
+    tokio::time::sleep(GATHERED).await;
+    let reply = zk.ask(Request::Exists(at(root))).await?;
+    events.extend(zk.take_events());
+    if reply.connection != place.connection {
+        return Err(Failure::NotSent("events may be missing: it was between two nodes".into()));
+    }
+    events.retain(|event| event.connection == reply.connection);
+    if let Some(event) = events.iter().find(|event| event.zxid == 0) {
+        return Err(Failure::Wrong(format!("an event without a zxid: {event:?}")));
+    }
+    // What came before the answer may be later than it, and is told with the next one. What came behind it must be.
+    let (told, early): (Vec<Event>, Vec<Event>) =
+        events.into_iter().partition(|event| event.place < reply.place && event.zxid <= reply.zxid);
+    place.early = early;
+    if poll.careless {
+        let watch = PathWatcher { path: root.into(), kind: watcher::PERSISTENT_RECURSIVE };
+        zk.ask(Request::RemoveWatches(watch)).await?;
+    }
+    let events = told.iter().map(|event| json!([event.zxid, kind(event), event.path])).collect();
+    Ok((Batch { events, upto: reply.zxid }, reply))
+}
+
+fn kind(event: &Event) -> &'static str {
+    match event.kind {
+        event::NODE_CREATED => "created",
+        event::NODE_DELETED => "deleted",
+        event::NODE_DATA_CHANGED => "data_changed",
+        _ => "children_changed",
+    }
+}

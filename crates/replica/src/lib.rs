@@ -51,7 +51,7 @@
 //! quota_log.rs        subtrees beyond their quota
 //! status.rs           what a node tells of itself
 //! background.rs       long work beside all that
-//! tally.rs            what has passed through it
+//! counters.rs            what has passed through it
 //! seldom.rs           lines of the log that strangers cause
 //! story.rs            what changes, as the log tells it
 //! told.rs             what was told of it last
@@ -69,65 +69,36 @@
 //! planted.rs          bugs for harnesses to find
 //! ```
 
-mod ahead_of_leader;
-pub mod background;
-mod budget;
-mod closings;
 mod config;
-mod continuity;
-mod decoded;
-mod disk_watch;
-mod elections;
-mod entry_clock;
 mod error;
-mod event_ring;
-mod following;
-mod forced;
-mod formation;
-mod found;
-mod heartbeats;
-mod housekeeping;
-mod known_cluster;
-mod leadership;
-mod network;
-mod node;
-mod observer;
 #[cfg_attr(not(feature = "planted"), allow(unreachable_pub))]
-mod planted;
-mod propose;
-mod quota_log;
-mod reach;
-mod reads;
+mod fault_injection;
+mod follower;
+mod leader;
+mod node;
+mod operate;
+mod raft;
+mod read;
 mod replica;
-mod seldom;
-mod server;
-mod session_tracker;
 pub mod simulation;
-mod state_machine;
-mod status;
 mod stop;
-mod story;
-mod tally;
-mod told;
-mod transport;
-mod tries;
-mod view;
-mod watches;
+mod write;
 
 #[cfg(fuzzing)]
 pub mod fuzzing {
     //! For the fuzz target, and in no other build.
-    pub use crate::transport::peer_message;
+    pub use crate::raft::transport::peer_message;
 }
 
 pub use config::{Config, Member};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
-pub use observer::{Observer, Observing};
 #[cfg(feature = "planted")]
-pub use planted::{Planted, plant, plant_everywhere};
+pub use fault_injection::{Planted, plant, plant_everywhere};
+pub use operate::background;
+pub use operate::counters::{Counts, Entrance, RequestEnd};
+pub use operate::seldom::Seldom;
+pub use operate::status::{Leader, NodeStatus, Readiness, Role, SnapshotStatus};
+pub use read::observer::{Observer, Observing};
+pub use read::watches::{EventBatch, EventKinds, Step, WatchKey};
 pub use replica::{Consistency, Replica, Touch};
-pub use seldom::Seldom;
-pub use status::{Leader, NodeStatus, Readiness, Role, SnapshotStatus};
-pub use tally::{Counts, Entrance, RequestEnd};
-pub use watches::{EventBatch, EventKinds, Step, WatchKey};
 pub use znode::ZXID_BASE_MAX;

@@ -18,25 +18,27 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use znode::{State, Zxid};
 
-use crate::budget::Budget;
-use crate::closings::Closings;
-use crate::decoded::Decoded;
-use crate::disk_watch::{self, DiskWatch};
-use crate::elections::{self, LeaderWatch};
-use crate::entry_clock::EntryClock;
-use crate::formation::{self, Gate};
-use crate::found::Found;
-use crate::heartbeats::{self, Heartbeat};
-use crate::leadership::{self, Sessions};
-use crate::network::Peers;
-use crate::reads::{self, IndexWaiter};
-use crate::seldom::Seldom;
+use crate::follower::bootstrap::{self, VoteGate};
+use crate::follower::campaign::{self, LeaderWatch};
+use crate::follower::session_heartbeats::{self, Heartbeat};
+use crate::leader::entry_clock::EntryClock;
+use crate::leader::leadership::{self, Sessions};
+use crate::operate::disk_watch::{self, DiskWatch};
+use crate::operate::seldom::Seldom;
+use crate::operate::{housekeeping, story};
+use crate::raft::decoded::Decoded;
+use crate::raft::found::Found;
+use crate::raft::network::Peers;
+use crate::raft::server;
+use crate::raft::state_machine::{Identified, StateMachine, blocking};
+use crate::raft::transport::{Identity, Listener};
+use crate::read::reads::{self, IndexWaiter};
+use crate::read::view::{View, ViewLimits};
 use crate::simulation::{Machine, world};
-use crate::state_machine::{Identified, StateMachine, blocking};
 use crate::stop::Stop;
-use crate::transport::{Identity, Listener};
-use crate::view::{View, ViewLimits};
-use crate::{Config, Failure, StartError, housekeeping, server, story};
+use crate::write::budget::Budget;
+use crate::write::closings::Closings;
+use crate::{Config, Failure, StartError};
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
@@ -51,7 +53,7 @@ pub(crate) struct Node {
     pub(crate) raft: Raft,
     pub(crate) peers: Peers,
     pub(crate) view: Arc<View>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: VoteGate,
     pub(crate) entry_clock: EntryClock,
     pub(crate) snapshots: SnapshotStore,
     pub(crate) meta: NodeMeta,
@@ -165,7 +167,7 @@ impl Node {
         );
         let found = Found::read(&mut storage.log, &storage.meta, &storage.snapshots, &identity.cluster).await?;
         story::start(&config, &found);
-        view.tally.again_up_to(found.last_log);
+        view.counters.again_up_to(found.last_log);
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| StartError::Raft(error.to_string()))?;
@@ -179,7 +181,7 @@ impl Node {
             raft,
             peers,
             view,
-            gate: Gate::new(found.joined, Instant::now() + Duration::from_millis(bound_ms(&config, &found))),
+            gate: VoteGate::new(found.joined, Instant::now() + Duration::from_millis(bound_ms(&config, &found))),
             entry_clock: EntryClock::default(),
             snapshots: storage.snapshots,
             meta: storage.meta,
@@ -221,11 +223,11 @@ impl Node {
     ) {
         self.begin_housekeeping();
         self.spawn(server::serve(Arc::clone(self), listener));
-        self.spawn(formation::form(Arc::clone(self)));
-        self.spawn(elections::stand(Arc::clone(self)));
+        self.spawn(bootstrap::form(Arc::clone(self)));
+        self.spawn(campaign::stand(Arc::clone(self)));
         self.spawn(disk_watch::watch(Arc::clone(self)));
         self.spawn(leadership::lead(Arc::clone(self)));
-        self.spawn(heartbeats::forward(Arc::clone(self), heartbeats_queue));
+        self.spawn(session_heartbeats::forward(Arc::clone(self), heartbeats_queue));
         self.spawn(reads::forward(Arc::clone(self), indexes_queue));
         self.spawn(housekeeping::keep_house(Arc::clone(self)));
         self.spawn(watch_failure(Arc::clone(self)));

@@ -189,7 +189,7 @@ impl Replica {
 
     /// A door has answered a request.
     pub fn count(&self, entrance: Entrance, end: RequestEnd) {
-        self.node.view.tally.request(entrance, end);
+        self.node.view.counters.request(entrance, end);
     }
 
     /// Who leads, as far as this node knows.

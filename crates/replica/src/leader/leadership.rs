@@ -1,0 +1,398 @@
+//! What a leader does of itself: it listens to sessions and expires silent ones, collects znodes that are due, and sees
+//! to it that its configured limits are in force. Nothing of this is ever forwarded: another leader judges for itself.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use znode::{ClusterUuid, Credential, Founding, Op, Request, SessionId, State, Term};
+
+use crate::fault_injection::{self, Planted};
+use crate::leader::quota_log::QuotaLog;
+use crate::leader::session_tracker::{Noted, SessionTracker};
+use crate::node::Node;
+use crate::raft::transport::TouchAnswer;
+
+/// A duty that takes longer is given up and taken up again, though it may still come to pass. Not so expiries.
+const DUTY_MAX: Duration = Duration::from_secs(10);
+/// Closed sessions are forgotten every so many ticks.
+const SWEEP_TICKS: u64 = 50;
+/// Entries with expiries that one tick may propose.
+const EXPIRIES_AT_ONCE: usize = 8;
+/// Entries that collect znodes, one after the other, before the next tick has to ask for more.
+const REAPS_AT_ONCE: usize = 32;
+
+/// What this node knows of sessions as leader; nothing when it does not lead.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    reign: Option<Reign>,
+}
+
+/// One term as leader, from the moment on at which everything of earlier terms is applied.
+struct Reign {
+    term: Term,
+    tracker: SessionTracker,
+    /// Sessions up to this one are watched.
+    watched: SessionId,
+    ticks: u64,
+}
+
+impl Reign {
+    /// Every session has its whole timeout ahead: nobody knows what the last leader had heard.
+    fn begin(term: Term, state: &State, now: Instant, tick: Duration) -> Reign {
+        let tracker = SessionTracker::new(now, tick);
+        let mut reign = Reign { term, tracker, watched: SessionId(0), ticks: 0 };
+        reign.watch_new(state, now);
+        reign
+    }
+
+    fn watch_new(&mut self, state: &State, now: Instant) {
+        for session in state.sessions_from(self.watched) {
+            self.tracker.watch(session.id, session.timeout_ms, now);
+            self.watched = session.id;
+        }
+    }
+}
+
+/// A proposal that the leader makes of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Duty {
+    /// Judged in this term, and worth nothing in another.
+    Expire {
+        sessions: Vec<SessionId>,
+        term: Term,
+    },
+    Reap,
+    SetLimits,
+    Found,
+}
+
+/// Sessions that end at a time remove together no more than this part of what one entry may: those that are applied one after
+/// the other keep all others waiting like a long one, and writes come between no sooner.
+pub(crate) const ENDING_PART: u32 = 4;
+
+/// What may be expired beside the expiries that are under way. A session that has more znodes than all of them may remove goes
+/// alone.
+struct Room {
+    left: u64,
+    alone: bool,
+}
+
+impl Room {
+    fn beside(busy: &HashSet<Duty>, state: &State) -> Room {
+        let expiring = busy.iter().flat_map(|duty| match duty {
+            Duty::Expire { sessions, .. } => &**sessions,
+            _ => &[],
+        });
+        let under_way: u64 = expiring.map(|session| state.cost_of_ending(*session)).sum();
+        let max = state.limits().entry_cost_max / ENDING_PART;
+        Room { left: u64::from(max).saturating_sub(under_way), alone: under_way == 0 }
+    }
+
+    fn take(&mut self, session: SessionId, state: &State) -> bool {
+        let cost = state.cost_of_ending(session);
+        if cost > self.left && !self.alone {
+            return false;
+        }
+        *self = Room { left: self.left.saturating_sub(cost), alone: false };
+        true
+    }
+}
+
+type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
+
+impl Node {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().expect("nothing panics under this guard")
+    }
+
+    /// Notes heartbeats, if this node is sure to lead.
+    pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
+        let (term, followed) = self.reign().ok_or("this node does not lead")?;
+        if !followed {
+            return Err("the leader has no quorum".into());
+        }
+        // Whom it asks may lead at once, however recently it was followed itself.
+        if self.hands_over.load(Ordering::Acquire) == term {
+            return Err("leadership is changing hands".into());
+        }
+        let mut sessions = self.sessions();
+        let reign = sessions.reign.as_mut().filter(|reign| reign.term == Term(term));
+        let reign = reign.ok_or("the leader is new and not ready yet")?;
+        // Under the guard: a session that the tracker has forgotten as expired is not in this state any more.
+        let state = self.view.state();
+        let now = Instant::now();
+        Ok(credentials.iter().map(|credential| touch(&state, &mut reign.tracker, credential, now)).collect())
+    }
+
+    /// Moves the sessions' clock on. Returns what there is to do.
+    fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
+        let reign = self.reign().map(|(term, followed)| (Term(term), followed));
+        let now = Instant::now();
+        let mut sessions = self.sessions();
+        // Until the first entry of its own term is applied, a leader may not know of all sessions that were opened.
+        let deposed = fault_injection::is(Planted::DeposedExpiry);
+        let reign = sessions.reign.as_ref().filter(|_| deposed).map(|reign| (reign.term, true)).or(reign);
+        let Some((term, listening)) = reign.filter(|(term, _)| deposed || state.last_term() == *term) else {
+            sessions.reign = None;
+            return Vec::new();
+        };
+        if sessions.reign.as_ref().is_none_or(|reign| reign.term != term) {
+            tracing::info!(
+                term = term.0,
+                sessions = state.session_count(),
+                "leading; every session has its whole timeout"
+            );
+            sessions.reign = Some(Reign::begin(term, state, now, self.tick()));
+        }
+        let reign = sessions.reign.as_mut().expect("set just above");
+        reign.tracker.tick(now, listening);
+        reign.watch_new(state, now);
+        reign.ticks += 1;
+        if reign.ticks.is_multiple_of(SWEEP_TICKS) {
+            reign.tracker.retain(|session| state.session(session).is_some());
+        }
+        if !listening {
+            return Vec::new();
+        }
+        // Nothing comes before that.
+        if state.cluster().is_none() {
+            return if busy.contains(&Duty::Found) { Vec::new() } else { vec![Duty::Found] };
+        }
+        let mut duties = Vec::new();
+        let mut room = Room::beside(busy, state);
+        while duties.len() < EXPIRIES_AT_ONCE {
+            let sessions = reign.tracker.expire(self.config.reap_batch_max, |session| room.take(session, state));
+            if sessions.is_empty() {
+                break;
+            }
+            duties.push(Duty::Expire { sessions, term });
+        }
+        let reapable = || state.is_unsettled() || !state.reap_candidates(self.reap_time(state), 1).is_empty();
+        if !busy.contains(&Duty::Reap) && reapable() {
+            duties.push(Duty::Reap);
+        }
+        if !busy.contains(&Duty::SetLimits) && *state.limits() != self.config.limits {
+            duties.push(Duty::SetLimits);
+        }
+        duties
+    }
+
+    /// The time by which things are due. The entry that collects them will carry at least this.
+    fn reap_time(&self, state: &State) -> u64 {
+        self.entry_clock.now_ms(state.time_ms())
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_millis(self.config.tick_ms)
+    }
+
+    /// Proposes what a duty asks for, here or nowhere, and waits until it is applied or lost.
+    async fn fulfil(self: Arc<Self>, duty: Duty) -> Duty {
+        match &duty {
+            Duty::Expire { sessions, term } => {
+                let ids: Vec<u64> = sessions.iter().map(|session| session.0).collect();
+                tracing::info!(sessions = ?ids, term = term.0, "sessions were silent for their whole timeout");
+                let sessions = sessions.clone();
+                if fault_injection::is(Planted::DeposedExpiry) {
+                    let term = self.view.state().last_term();
+                    let request = Request::new(Op::ExpireSessions { sessions, term });
+                    let _ = self.propose(request, Instant::now() + DUTY_MAX).await;
+                    return duty;
+                }
+                // However long it takes: until the log has decided, it may come to pass, and nobody may be told that
+                // the session lives.
+                let (command, _) = self.command(Request::new(Op::ExpireSessions { sessions, term: *term }));
+                note(&self.raft.client_write(command).await);
+            }
+            Duty::Reap => {
+                for _ in 0..REAPS_AT_ONCE {
+                    let (candidates, unsettled) = {
+                        let state = self.view.state();
+                        let candidates = state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max);
+                        (candidates, state.is_unsettled())
+                    };
+                    // An entry that collects nothing still grants what earlier ones had no room for.
+                    if candidates.is_empty() && !unsettled || !self.propose_as_duty(Op::Reap { candidates }).await {
+                        break;
+                    }
+                }
+            }
+            Duty::Found => {
+                let zxid_base = self.config.zxid_base.unwrap_or_else(|| self.entry_clock.now_ms(0) << 10);
+                let founding = Founding { uuid: ClusterUuid(storage::random_uuid()), zxid_base, group: 0 };
+                if self.propose_as_duty(Op::Found(founding)).await {
+                    let uuid = self.identity.cluster.uuid().unwrap_or(founding.uuid).to_string();
+                    tracing::info!(uuid, zxid_base, "the cluster has its uuid");
+                }
+            }
+            Duty::SetLimits => {
+                self.propose_as_duty(Op::SetLimits(self.config.limits.clone())).await;
+            }
+        }
+        duty
+    }
+
+    /// Whether it was applied, as far as this node knows.
+    async fn propose_as_duty(&self, op: Op) -> bool {
+        let (command, _) = self.command(Request::new(op));
+        let written = timeout(DUTY_MAX, self.raft.client_write(command)).await;
+        written.is_ok_and(|written| note(&written))
+    }
+
+    fn settle(&self, duty: &Duty) {
+        if let Duty::Expire { sessions: expired, term } = duty {
+            let state = self.view.state();
+            // Another reign has judged for itself, and what it has under way stays so.
+            if let Some(reign) = self.sessions().reign.as_mut().filter(|reign| reign.term == *term) {
+                reign.tracker.settle(expired, |session| state.session(session).is_some());
+            }
+        }
+    }
+}
+
+/// Whether a leader's own proposal was applied.
+fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
+    if let Err(error) = written {
+        tracing::debug!(%error, "a leader's own proposal was not taken");
+    }
+    written.is_ok()
+}
+
+/// Runs on every node; does something only while it leads.
+pub(crate) async fn lead(node: Arc<Node>) {
+    let stopped = node.stopped();
+    let mut tick = interval(node.tick());
+    // After a pause, time goes on from here; the tracker notices the gap itself.
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut under_way: FuturesUnordered<Done> = FuturesUnordered::new();
+    let mut busy = HashSet::new();
+    let mut quotas = QuotaLog::default();
+    loop {
+        tokio::select! {
+            biased;
+            () = stopped.wait() => return,
+            Some(duty) = under_way.next(), if !under_way.is_empty() => {
+                node.settle(&duty);
+                busy.remove(&duty);
+            }
+            _ = tick.tick() => {
+                let state = node.view.state();
+                let duties = node.tick_as_leader(&state, &busy);
+                if node.sessions().reign.is_some() { quotas.look(&state) } else { quotas.forget() }
+                for duty in duties {
+                    busy.insert(duty.clone());
+                    under_way.push(Box::pin(Arc::clone(&node).fulfil(duty)));
+                }
+            }
+        }
+    }
+}
+
+fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, now: Instant) -> TouchAnswer {
+    match state.authenticate(credential) {
+        Err(error) => TouchAnswer::Refused(error),
+        Ok(session) => match tracker.heard(session.id, session.timeout_ms, now) {
+            Noted::Alive => TouchAnswer::Alive { timeout_ms: session.timeout_ms },
+            Noted::Expiring => TouchAnswer::Expiring,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use znode::{Acl, Create, CreateMode, Ensure, Limits, LogPosition, Txn, ZPath, ZnodeOp, Zxid};
+
+    use super::*;
+    use crate::write::propose::tests::{leader, soon};
+
+    /// A state with sessions that have so many ephemerals, and what one entry may remove.
+    fn with_ephemerals<const N: usize>(counts: [u32; N], entry_cost_max: u32) -> (State, [SessionId; N]) {
+        let mut state = State::new(Limits { entry_cost_max, ..Limits::default() });
+        let mut apply = |request: Request| {
+            let zxid = Zxid(state.last_zxid().0 + 1);
+            let reply = state.apply(LogPosition { term: Term(1), zxid }, Txn { time_ms: 1, request }).reply;
+            assert!(reply.is_ok(), "{reply:?}");
+            SessionId(zxid.0)
+        };
+        let sessions = counts.map(|count| {
+            let secret_hash = [0; 16];
+            let open = Op::OpenSession {
+                secret_hash,
+                timeout_ms: 10_000,
+                label: String::new(),
+                address: None,
+                client: znode::ClientInfo::default(),
+            };
+            let session = apply(Request::new(open));
+            for number in 0..count {
+                let (parent, name, data) = (ZPath::root(), format!("{session}-{number}"), Vec::new());
+                let create =
+                    Create { parent, name, data, mode: CreateMode::Ephemeral, acl: Acl::open(), ensure: Ensure::New };
+                let credential = Some(Credential { session, secret_hash });
+                apply(Request { credential, ..Request::new(Op::Znode(ZnodeOp::Create(create))) });
+            }
+            session
+        });
+        (state, sessions)
+    }
+
+    #[test]
+    fn expiries_under_way_remove_together_no_more_than_a_part_of_what_an_entry_may() {
+        let (state, [a, b, c, small, large]) = with_ephemerals([39, 39, 39, 9, 150], 100 * ENDING_PART);
+        let mut busy = HashSet::new();
+        let mut room = Room::beside(&busy, &state);
+        assert_eq!([a, b, c, small].map(|session| room.take(session, &state)), [true, true, false, true]);
+        busy.insert(Duty::Expire { sessions: vec![a, b], term: Term(1) });
+        let mut room = Room::beside(&busy, &state);
+        assert_eq!([large, c, small].map(|session| room.take(session, &state)), [false, false, true]);
+        // One that has more than that is expired all the same, alone.
+        let mut room = Room::beside(&HashSet::new(), &state);
+        assert_eq!([large, small].map(|session| room.take(session, &state)), [true, false]);
+    }
+
+    /// Long enough for a heartbeat to come as far as it can.
+    const MEANWHILE: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn a_heartbeat_that_meets_the_end_of_an_expiry_is_told_of_it() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = runtime.block_on(leader(&data_dir));
+        let (secret_hash, label) = ([7; 16], String::new());
+        let open = Request::new(Op::OpenSession {
+            secret_hash,
+            timeout_ms: 60_000,
+            label,
+            address: None,
+            client: znode::ClientInfo::default(),
+        });
+        let session = SessionId(runtime.block_on(node.propose(open, soon())).unwrap().zxid.0);
+        let credential = Credential { session, secret_hash };
+        while node.touch_here(&[credential]).is_err() {
+            std::thread::yield_now();
+        }
+        let mut sessions = node.sessions();
+        let (toucher, begun) = (Arc::clone(&node), Instant::now());
+        let touching = std::thread::spawn(move || toucher.touch_here(&[credential]));
+        while begun.elapsed() < MEANWHILE {
+            std::thread::yield_now();
+        }
+        // The session is expired, and forgotten as it is when that has come to its end.
+        let expiry = Op::ExpireSessions { sessions: vec![session], term: node.view.state().last_term() };
+        let (command, _) = node.command(Request::new(expiry));
+        runtime.block_on(node.raft.client_write(command)).unwrap();
+        assert!(node.view.state().session(session).is_none());
+        sessions.reign.as_mut().unwrap().tracker.settle(&[session], |_| false);
+        drop(sessions);
+        let touched = touching.join().unwrap();
+        assert_eq!(touched, Ok(vec![TouchAnswer::Refused(znode::Error::SessionExpired)]));
+        runtime.block_on(node.shutdown());
+    }
+}

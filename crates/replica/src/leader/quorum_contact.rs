@@ -1,0 +1,142 @@
+//! When a peer last showed that it follows this node.
+//!
+//! Told by this node's own frames: each answer belongs to the one frame whose number it carries, and counts from when
+//! that frame was sent. Raft's own time of the last quorum cannot be used for this: it takes an answer to an earlier
+//! append for one to a later append without entries, so a leader that was paused and deposed meanwhile would think,
+//! for answers that had waited for it, to be followed still. Simulation seeds found sessions that it kept alive and
+//! that the new leader expired (crates/sim/tests/seeds.rs); linearizable reads of such a leader missed what the new one
+//! had acknowledged.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use storage::LogId;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::raft::transport::AppendResult;
+
+/// The newest frame that a peer took as a follower: in which term, and when it was sent.
+#[derive(Debug, Default)]
+pub(crate) struct Following {
+    newest: Mutex<Option<(u64, Instant)>>,
+    /// The last entry that the peer said to be on its disk, and the term of the leader that it said so to.
+    acknowledged: Mutex<Option<(u64, LogId)>>,
+    /// How often the peer turned out to have less than it had said.
+    losses: AtomicU64,
+    /// Told each time, for all peers together.
+    noted: Arc<Notify>,
+}
+
+impl Following {
+    pub(crate) fn new(noted: Arc<Notify>) -> Following {
+        Following { noted, ..Following::default() }
+    }
+
+    /// The peer took a frame of `term` that was sent at `sent`.
+    pub(crate) fn note(&self, term: u64, sent: Instant) {
+        {
+            let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            *newest = (*newest).max(Some((term, sent)));
+        }
+        self.noted.notify_waiters();
+    }
+
+    /// The last entry that the peer has told the leader of `term` to be on its disk.
+    pub(crate) fn acknowledged(&self, term: u64) -> Option<LogId> {
+        self.acknowledgement().filter(|acknowledged| acknowledged.0 == term).map(|acknowledged| acknowledged.1)
+    }
+
+    /// The peer's answer to a frame of `term` with the entries behind `prev`, up to `last`.
+    pub(crate) fn hear(&self, term: u64, prev: Option<LogId>, last: Option<LogId>, answer: &AppendResult) {
+        let mut acknowledged = self.acknowledgement();
+        let held = match answer {
+            AppendResult::Success if last > prev => last,
+            AppendResult::PartialSuccess(id) => id.map(LogId::from),
+            // It has less than it said. Where its data directory is new, it may; else it stops by itself.
+            AppendResult::Conflict if acknowledged.is_some_and(|held| held.0 == term && prev <= Some(held.1)) => {
+                tracing::warn!(?prev, ?acknowledged, "a peer has lost entries that it had on its disk");
+                self.losses.fetch_add(1, Ordering::Relaxed);
+                *acknowledged = None;
+                return;
+            }
+            _ => return,
+        };
+        if let Some(held) = held {
+            *acknowledged = (*acknowledged).max(Some((term, held)));
+        }
+    }
+
+    /// How often the peer turned out to have less on its disk than it had said to a leader here.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
+    }
+
+    fn acknowledgement(&self) -> MutexGuard<'_, Option<(u64, LogId)>> {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the newest frame of `term` was sent that the peer took.
+    pub(crate) fn since(&self, term: u64) -> Option<Instant> {
+        let newest = *self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.filter(|newest| newest.0 == term).map(|newest| newest.1)
+    }
+}
+
+/// When the frame was sent that a quorum has taken: of `members` nodes, this one and enough of `peers`. `None` before.
+pub(crate) fn quorum(members: usize, peers: impl Iterator<Item = Option<Instant>>) -> Option<Instant> {
+    let others = members / 2;
+    let mut since: Vec<Instant> = peers.flatten().collect();
+    since.sort_unstable();
+    // The newest ones are last. `others` of them and this node are a majority.
+    since.len().checked_sub(others).and_then(|at| since.get(at).copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_quorum_is_as_recent_as_its_slowest_member() {
+        let start = Instant::now();
+        let at = |ms: u64| Some(start + Duration::from_millis(ms));
+        let check = |members, peers: &[Option<Instant>], expected| {
+            assert_eq!(quorum(members, peers.iter().copied()), expected, "{members} {peers:?}");
+        };
+        check(3, &[None, None], None);
+        check(3, &[at(5), None], at(5));
+        check(3, &[at(5), at(9)], at(9));
+        check(5, &[at(5), None, None, None], None);
+        check(5, &[at(5), at(9), None, at(7)], at(7));
+        check(2, &[at(3)], at(3));
+    }
+
+    #[test]
+    fn what_a_peer_has_on_its_disk_is_known_to_the_leader_whom_it_told() {
+        let (following, id) = (Following::default(), |index| Some(LogId::new_term_index(1, index)));
+        following.hear(2, id(3), id(3), &AppendResult::Success);
+        assert_eq!(following.acknowledged(2), None, "a heartbeat brings nothing");
+        following.hear(2, id(3), id(7), &AppendResult::Success);
+        following.hear(2, id(3), id(5), &AppendResult::Success);
+        assert_eq!((following.acknowledged(2), following.acknowledged(3)), (id(7), None));
+        // It looks for the end of the peer's log, which has more than this.
+        following.hear(2, id(9), id(9), &AppendResult::Conflict);
+        assert_eq!((following.acknowledged(2), following.losses()), (id(7), 0));
+        following.hear(2, id(6), id(6), &AppendResult::Conflict);
+        assert_eq!((following.acknowledged(2), following.losses()), (None, 1), "its disk is new");
+        following.hear(3, id(3), id(4), &AppendResult::Success);
+        assert_eq!((following.acknowledged(2), following.acknowledged(3)), (None, id(4)));
+    }
+
+    #[test]
+    fn frames_of_earlier_terms_do_not_count() {
+        let (following, now) = (Following::default(), Instant::now());
+        following.note(2, now);
+        assert_eq!((following.since(2), following.since(3)), (Some(now), None));
+        following.note(3, now - Duration::from_secs(1));
+        following.note(2, now + Duration::from_secs(1));
+        assert_eq!((following.since(2), following.since(3)), (None, Some(now - Duration::from_secs(1))));
+    }
+}

@@ -1,0 +1,11 @@
+//! What an operator is told, and what keeps the machine in order.
+
+pub mod background;
+pub(crate) mod counters;
+pub(crate) mod disk_watch;
+pub(crate) mod forced;
+pub(crate) mod housekeeping;
+pub(crate) mod seldom;
+pub(crate) mod status;
+pub(crate) mod story;
+pub(crate) mod told;

@@ -1,0 +1,118 @@
+//! What has passed through a node since it started: numbers for monitoring.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use znode::Zxid;
+
+/// Where requests come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entrance {
+    /// The HTTP API.
+    Http,
+    /// ZooKeeper's client protocol.
+    ZooKeeper,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestEnd {
+    /// It was done.
+    Done,
+    /// It was refused, and nothing was done.
+    Refused,
+    /// It could not be done now, and nothing was.
+    Unavailable,
+    /// It may have been done.
+    Unknown,
+}
+
+impl Entrance {
+    /// Every entrance.
+    pub const ALL: [Entrance; 2] = [Entrance::Http, Entrance::ZooKeeper];
+}
+
+impl RequestEnd {
+    /// Every end.
+    pub const ALL: [RequestEnd; 4] =
+        [RequestEnd::Done, RequestEnd::Refused, RequestEnd::Unavailable, RequestEnd::Unknown];
+}
+
+/// The counters of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    requests: [[AtomicU64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
+    sessions_expired: AtomicU64,
+    /// The end of the log at this start: the state may have applied it all before, and applies it again.
+    again_up_to: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn request(&self, entrance: Entrance, end: RequestEnd) {
+        self.requests[entrance as usize][end as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Entries up to this one are not counted: the process before this one may have.
+    pub(crate) fn again_up_to(&self, zxid: Zxid) {
+        self.again_up_to.store(zxid.0, Relaxed);
+    }
+
+    /// Whether an entry was not in the log yet when this process began.
+    pub(crate) fn is_new(&self, at: Zxid) -> bool {
+        at.0 > self.again_up_to.load(Relaxed)
+    }
+
+    /// So many sessions expired in an entry.
+    pub(crate) fn sessions_expired(&self, at: Zxid, count: usize) {
+        if self.is_new(at) {
+            self.sessions_expired.fetch_add(count as u64, Relaxed);
+        }
+    }
+
+    pub(crate) fn look(&self) -> Counts {
+        let row = |row: &[AtomicU64; RequestEnd::ALL.len()]| row.each_ref().map(|count| count.load(Relaxed));
+        Counts { requests: self.requests.each_ref().map(row), sessions_expired: self.sessions_expired.load(Relaxed) }
+    }
+}
+
+/// One look at them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
+    /// Sessions that entries expired which came after this start; a snapshot's are not among them.
+    pub sessions_expired: u64,
+}
+
+impl Counts {
+    /// Requests that were answered.
+    pub fn requests(&self, entrance: Entrance, end: RequestEnd) -> u64 {
+        self.requests[entrance as usize][end as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entrance_and_end_has_a_counter_of_its_own() {
+        let counters = Counters::default();
+        for (n, entrance) in (0..).zip(Entrance::ALL) {
+            for (m, end) in (1..).zip(RequestEnd::ALL) {
+                (0..4 * n + m).for_each(|_| counters.request(entrance, end));
+            }
+        }
+        let counts = counters.look();
+        let all = Entrance::ALL.map(|entrance| RequestEnd::ALL.map(|end| counts.requests(entrance, end)));
+        assert_eq!(all, [[1, 2, 3, 4], [5, 6, 7, 8]]);
+    }
+
+    #[test]
+    fn what_is_applied_again_after_a_restart_is_not_counted_again() {
+        let counters = Counters::default();
+        counters.again_up_to(Zxid(5));
+        for (at, count) in [(4, 1), (5, 1), (6, 2), (9, 1)] {
+            counters.sessions_expired(Zxid(at), count);
+        }
+        assert_eq!(counters.look().sessions_expired, 3);
+    }
+}

@@ -1,0 +1,302 @@
+//! A disk that does not answer: how it is noticed, and what a node does until it answers again.
+//!
+//! The log's flushes are waited for by those who acknowledge, never by Raft's own task. So a leader whose disk stands still
+//! leads on, and the others commit without it; but it is one failure away from a standstill. A task beside Raft's looks how long
+//! the oldest write has waited. Beyond `disk_stall_max_ms`
+//!
+//! * the node is not ready, and refuses writes and linearizable reads as unavailable,
+//! * it does not stand for election, and takes no vote, no leader's vote and no entry to Raft, which would wait for the disk
+//!   with each of them, and do nothing else. It notes who leads, so that heartbeats of sessions find their way,
+//! * a leader hands over, if a quorum is there without it. A transfer needs nothing of the old leader's disk.
+//!
+//! ```text
+//! write begins       disk_stall_max      a follower takes over              the disk answers
+//! |------------------------|--|-----------------|-------------- ... --------------|------------>
+//!                           asks who is steady   refused, or passed on             follows
+//! ```
+//!
+//! Leadership must not go round where all disks are slow. So a leader gives it up only when others have committed what its
+//! own disk has not got, and when so many members as are a quorum, itself not among them, say that they are steady: their
+//! disk has answered in time for [`STEADY`] times the bound.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use storage::LogWrites;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use crate::follower::bootstrap;
+use crate::node::Node;
+use crate::{Config, Error};
+
+/// Why a node whose disk does not answer does not do something.
+pub(crate) const STALLED: &str = "the disk of this node does not answer";
+
+/// How many times the bound a disk must have answered in time before its node is asked to take over.
+const STEADY: u32 = 10;
+/// How many looks there are in the bound, but for very short ones.
+const LOOKS: u64 = 20;
+/// A leader that found no successor asks again after this time.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What is known of the disk.
+pub(crate) struct DiskWatch {
+    writes: LogWrites,
+    max: Duration,
+    every: Duration,
+    stalls: AtomicBool,
+    waiting: Mutex<Waiting>,
+    /// The term of the leader that Raft was not told of; 0 when there is none.
+    term: AtomicU64,
+    leader: AtomicU64,
+}
+
+/// Which write waits since when, as far as looks tell.
+struct Waiting {
+    /// Time that passed between looks. A pause of the whole process is not the disk's, so it counts as two looks.
+    clock: Duration,
+    looked: Instant,
+    /// How many writes had been begun at a look, for looks whose writes are not all done.
+    begun: VecDeque<(u64, Duration)>,
+    /// When the disk stalled last.
+    stalled: Option<Duration>,
+}
+
+impl Waiting {
+    fn look(&mut self, (begun, done): (u64, u64), now: Instant, every: Duration) {
+        self.clock += now.saturating_duration_since(self.looked).min(every * 2);
+        self.looked = now;
+        while self.begun.front().is_some_and(|(upto, _)| *upto <= done) {
+            self.begun.pop_front();
+        }
+        if begun > self.begun.back().map_or(done, |(upto, _)| *upto) {
+            self.begun.push_back((begun, self.clock));
+        }
+    }
+
+    /// How long the oldest write had waited at the last look.
+    fn waits(&self) -> Duration {
+        self.begun.front().map_or(Duration::ZERO, |(_, since)| self.clock - *since)
+    }
+}
+
+impl DiskWatch {
+    pub(crate) fn new(writes: LogWrites, config: &Config) -> DiskWatch {
+        let waiting = Waiting { clock: Duration::ZERO, looked: Instant::now(), begun: VecDeque::new(), stalled: None };
+        DiskWatch {
+            writes,
+            max: Duration::from_millis(config.disk_stall_max_ms),
+            every: Duration::from_millis((config.disk_stall_max_ms / LOOKS).max(1)),
+            stalls: AtomicBool::new(false),
+            waiting: Mutex::new(waiting),
+            term: AtomicU64::new(0),
+            leader: AtomicU64::new(0),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the oldest write has waited for too long.
+    pub(crate) fn stalls(&self) -> bool {
+        self.stalls.load(Ordering::Acquire)
+    }
+
+    /// How long it has waited.
+    pub(crate) fn waits(&self) -> Duration {
+        self.waiting().waits()
+    }
+
+    /// Whether a leader whose own disk stalls may count on this one.
+    pub(crate) fn is_steady(&self) -> bool {
+        let waiting = self.waiting();
+        !self.stalls() && waiting.stalled.is_none_or(|at| waiting.clock - at >= self.max * STEADY)
+    }
+
+    /// Notes the leader of a term that cannot be told to Raft now. False when one of a later term is known.
+    pub(crate) fn follow(&self, term: u64, leader: u64) -> bool {
+        let known = self.term.load(Ordering::Acquire);
+        if known < term {
+            self.leader.store(leader, Ordering::Release);
+            self.term.store(term, Ordering::Release);
+        }
+        known <= term
+    }
+
+    /// The leader that was noted, if its term is above the one that Raft knows.
+    pub(crate) fn leader_above(&self, term: u64) -> Option<u64> {
+        self.noted_above(term).map(|(leader, _)| leader)
+    }
+
+    /// The same, and its term.
+    pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
+        let noted = self.term.load(Ordering::Acquire);
+        (noted > term).then(|| (self.leader.load(Ordering::Acquire), noted))
+    }
+
+    /// Looks at the log's writes. Returns how long the oldest has waited when that has become too much, or is no more.
+    fn look(&self, now: Instant) -> Option<Duration> {
+        let mut waiting = self.waiting();
+        let before = waiting.waits();
+        waiting.look(self.writes.counts(), now, self.every);
+        let waits = waiting.waits();
+        let stalls = waits > self.max;
+        if stalls {
+            waiting.stalled = Some(waiting.clock);
+        }
+        (self.stalls.swap(stalls, Ordering::AcqRel) != stalls).then_some(waits.max(before))
+    }
+}
+
+impl Node {
+    /// Refuses when the disk does not answer: what needs it would come to nothing, or to an unclear end.
+    pub(crate) fn with_a_disk(&self) -> Result<(), Error> {
+        if self.disk_watch.stalls() {
+            return Err(Error::Unavailable { reason: STALLED.into(), retry_after_ms: 1_000 });
+        }
+        Ok(())
+    }
+
+    /// The term in which this node leads although others have on disk what it has not, as many as are a quorum.
+    fn leads_in_vain(&self) -> Option<u64> {
+        let metrics = self.metrics();
+        let term = self.leader_term(&metrics)?;
+        let own = metrics.replication.iter().flatten().find(|(id, _)| **id == self.config.node_id);
+        let behind = own.is_some_and(|(_, flushed)| *flushed < metrics.cluster_committed);
+        (behind && self.hands_over.load(Ordering::Acquire) != term).then_some(term)
+    }
+
+    /// Hands over to the member that is furthest, if there is a quorum of members with steady disks.
+    async fn hand_over_for_the_disk(&self, term: u64) {
+        let mut steady = bootstrap::ask_all(self).await;
+        steady.retain(|(_, standing)| standing.steady && standing.joined);
+        let metrics = self.metrics();
+        let leads = self.leader_term(&metrics) == Some(term) && self.disk_watch.stalls();
+        let majority = self.config.members.len() / 2 + 1;
+        let followers = metrics.replication.iter().flatten();
+        let able = followers.filter(|(id, _)| steady.iter().any(|(other, _)| other == *id));
+        let best = able.max_by_key(|(_, matched)| **matched);
+        match best.filter(|_| leads && steady.len() >= majority) {
+            Some((successor, _)) => {
+                tracing::warn!(term, successor, "handing leadership over: the disk does not answer");
+                self.hand_over_to(*successor, term).await;
+            }
+            None => sleep(PAUSE).await,
+        }
+    }
+}
+
+type HandOver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs until the node stops: looks how long the log waits for the disk.
+pub(crate) async fn watch(node: Arc<Node>) {
+    let stopped = node.stopped();
+    let mut tick = interval(node.disk_watch.every);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut under_way: FuturesUnordered<HandOver> = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stopped.wait() => return,
+            Some(()) = under_way.next(), if !under_way.is_empty() => continue,
+            _ = tick.tick() => {}
+        }
+        if let Some(waited) = node.disk_watch.look(Instant::now()) {
+            tell(&node, waited);
+        }
+        if node.disk_watch.stalls()
+            && under_way.is_empty()
+            && let Some(term) = node.leads_in_vain()
+        {
+            let node = Arc::clone(&node);
+            under_way.push(Box::pin(async move { node.hand_over_for_the_disk(term).await }));
+        }
+    }
+}
+
+fn tell(node: &Node, waited: Duration) {
+    let waited_ms = waited.as_millis() as u64;
+    if node.disk_watch.stalls() {
+        tracing::warn!(waited_ms, "the disk does not answer: this node is not ready, and takes no writes and no votes");
+    } else {
+        tracing::info!(waited_ms, "the disk answers again");
+    }
+    node.leader_watch.look_again();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    impl DiskWatch {
+        /// From now on a write waits that never comes to its end.
+        pub(crate) fn hang(&self) {
+            let mut waiting = self.waiting();
+            waiting.clock += self.max * 2;
+            waiting.begun.push_front((u64::MAX, Duration::ZERO));
+            self.stalls.store(true, Ordering::Release);
+        }
+    }
+
+    /// Looks at 100, 200 ... ms, at each of which so many writes were begun and done.
+    #[track_caller]
+    fn check(looks: &[(u64, u64)], expected_ms: u32) {
+        let start = Instant::now();
+        let mut waiting = Waiting { clock: Duration::ZERO, looked: start, begun: VecDeque::new(), stalled: None };
+        for (at, counts) in (1..).zip(looks) {
+            waiting.look(*counts, start + MS * 100 * at, MS * 100);
+        }
+        assert_eq!(waiting.waits(), MS * expected_ms);
+    }
+
+    #[test]
+    fn the_oldest_write_counts_and_not_the_flush_before_it() {
+        check(&[(0, 0), (0, 0)], 0);
+        check(&[(1, 0), (1, 0), (1, 0)], 200);
+        check(&[(1, 0), (1, 0), (1, 1)], 0);
+        // Seen first at the second look, and gathered behind a flush that ended at the fourth.
+        check(&[(1, 0), (3, 0), (4, 0), (4, 1)], 200);
+        check(&[(1, 0), (3, 0), (4, 0), (4, 3)], 100);
+        // A disk that is slow but answers.
+        check(&[(1, 0), (2, 1), (3, 2), (4, 3)], 0);
+    }
+
+    #[test]
+    fn a_pause_of_the_process_is_not_the_disks() {
+        let start = Instant::now();
+        let mut waiting = Waiting { clock: Duration::ZERO, looked: start, begun: VecDeque::new(), stalled: None };
+        waiting.look((1, 0), start + MS * 100, MS * 100);
+        waiting.look((1, 0), start + MS * 60_000, MS * 100);
+        assert_eq!(waiting.waits(), MS * 200);
+    }
+
+    #[test]
+    fn a_disk_that_stalled_a_while_ago_is_steady_again_and_not_before() {
+        let (writes, config) = (LogWrites::default(), Config { disk_stall_max_ms: 200, ..Config::default() });
+        let watch = DiskWatch::new(writes.clone(), &config);
+        let mut now = Instant::now();
+        let mut run = |ms: u64| {
+            for _ in 0..ms / 10 {
+                now += MS * 10;
+                watch.look(now);
+            }
+            (watch.stalls(), watch.is_steady())
+        };
+        writes.begin();
+        assert_eq!(run(200), (false, true));
+        assert_eq!(run(20), (true, false));
+        writes.end(1);
+        assert_eq!(run(20), (false, false));
+        assert_eq!(run(1_900), (false, false));
+        assert_eq!(run(120), (false, true));
+    }
+}

@@ -1,0 +1,284 @@
+//! What a node tells about itself.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use openraft::ServerState;
+use openraft::metrics::RaftMetrics;
+use storage::TypeConfig;
+use znode::{Cluster, Term, Zxid};
+
+use crate::node::Node;
+use crate::{Counts, Member};
+
+/// A node's part in the ensemble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It leads.
+    Leader,
+    /// It follows, or does not know whom to follow yet.
+    Follower,
+    /// It stands for election.
+    Candidate,
+    /// It is fed but has no vote.
+    Learner,
+    /// It has stopped.
+    Stopped,
+}
+
+impl Role {
+    /// The role in lower case, as APIs and logs print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Leader => "leader",
+            Role::Follower => "follower",
+            Role::Candidate => "candidate",
+            Role::Learner => "learner",
+            Role::Stopped => "stopped",
+        }
+    }
+}
+
+/// Whom to ask for the leader's view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Its node id.
+    pub id: u64,
+    /// `host:port` of its HTTP door.
+    pub http_addr: String,
+}
+
+/// Whether a load balancer should send clients here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It can serve.
+    Ready,
+    /// It has not caught up with what it had applied before the restart.
+    Recovering,
+    /// No leader is known, or this leader has lost its quorum.
+    NoQuorum,
+    /// It knows a leader but is too many entries behind.
+    Lagging,
+    /// The disk is low on space: reads only.
+    DiskLow,
+    /// The disk has not answered for `disk_stall_max_ms`: reads of what is here only, and no part in elections.
+    DiskStalled,
+    /// It failed or is shutting down.
+    Stopped,
+}
+
+impl Readiness {
+    /// The word for it, as APIs and logs print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Readiness::Ready => "ready",
+            Readiness::Recovering => "recovering",
+            Readiness::NoQuorum => "no-quorum",
+            Readiness::Lagging => "lagging",
+            Readiness::DiskLow => "disk-low",
+            Readiness::DiskStalled => "disk-stalled",
+            Readiness::Stopped => "stopped",
+        }
+    }
+}
+
+/// The newest durable snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotStatus {
+    /// The last entry in it; 0 when there is none.
+    pub zxid: Zxid,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// A node's view of itself and the ensemble, at one moment. Cheap: nothing is asked of other nodes.
+#[derive(Clone, Debug)]
+pub struct NodeStatus {
+    /// This node.
+    pub node_id: u64,
+    /// The cluster's name.
+    pub cluster_id: String,
+    /// The cluster itself, once it is founded.
+    pub cluster: Option<Cluster>,
+    /// Its part.
+    pub role: Role,
+    /// Who leads, as far as this node knows.
+    pub leader: Option<u64>,
+    /// The term that it knows.
+    pub term: Term,
+    /// The last entry in its log.
+    pub last_log: Zxid,
+    /// The last entry that it knows to be committed.
+    pub committed: Zxid,
+    /// The last entry that it has applied.
+    pub applied: Zxid,
+    /// The newest snapshot.
+    pub snapshot: SnapshotStatus,
+    /// The ensemble.
+    pub members: Vec<Member>,
+    /// Open sessions in the cluster, as applied here.
+    pub sessions: u64,
+    /// Znodes, as applied here.
+    pub znodes: u64,
+    /// The length of all data, as applied here.
+    pub data_bytes: u64,
+    /// About how much memory the state takes, in bytes, as applied here.
+    pub state_bytes: u64,
+    /// How much it may take.
+    pub state_bytes_max: u64,
+    /// Locks with contenders.
+    pub locks: u64,
+    /// Contenders of all locks that hold, and that a session owns.
+    pub holders: u64,
+    /// The other contenders.
+    pub waiters: u64,
+    /// Locks with clients in their queue that do not see each other.
+    pub mixed_locks: u64,
+    /// Bytes of entries applied since the last snapshot was begun here, or brought.
+    pub unsaved_bytes: u64,
+    /// Other members that follow this leader: they have taken something of it lately. None where this node does not lead.
+    pub followers: u64,
+    /// Those of them that are no further behind than a node may be that serves.
+    pub synced_followers: u64,
+    /// How often another member turned out to have lost entries that it had told this leader to be on its disk, since this
+    /// node started.
+    pub peer_losses: u64,
+    /// How often a snapshot did not get to a follower, since this node started.
+    pub snapshots_unsent: u64,
+    /// Waits that this node keeps.
+    pub watches: u64,
+    /// Watches that observers keep: those of ZooKeeper clients.
+    pub observed: u64,
+    /// Proposals of this node on their way.
+    pub proposals: u64,
+    /// What has passed through this node since it started.
+    pub counts: Counts,
+    /// How long the oldest write to the log has waited for the disk.
+    pub disk_waits: Duration,
+    /// Whether that is too long.
+    pub disk_stalls: bool,
+    /// Whether to send clients here.
+    pub ready: Readiness,
+}
+
+impl Node {
+    /// See [`crate::Replica::status`].
+    pub(crate) fn status(&self) -> NodeStatus {
+        let metrics = self.metrics();
+        let state = self.view.state();
+        let committed = self.committed(&metrics);
+        let snapshot = self.snapshots.current().map(|snapshot| SnapshotStatus {
+            zxid: snapshot.meta().last_log_id.map_or(Zxid(0), |id| self.zxid(id.index)),
+            bytes: snapshot.bytes(),
+        });
+        let (followers, synced_followers) = self.followers(&metrics, committed);
+        NodeStatus {
+            followers,
+            synced_followers,
+            node_id: self.config.node_id,
+            cluster_id: self.config.cluster_id.clone(),
+            cluster: state.cluster().cloned(),
+            role: self.role(metrics.state),
+            leader: self.leader(),
+            term: Term(metrics.current_term),
+            last_log: metrics.last_log_index.map_or(Zxid(0), |index| self.zxid(index)),
+            committed,
+            applied: state.last_zxid(),
+            snapshot: snapshot.unwrap_or_default(),
+            members: self.config.members.clone(),
+            sessions: state.session_count() as u64,
+            znodes: state.znode_count() as u64,
+            data_bytes: state.data_bytes(),
+            state_bytes: state.state_bytes(),
+            state_bytes_max: state.limits().state_bytes_max,
+            locks: state.lock_count() as u64,
+            holders: state.holder_count(),
+            waiters: state.contender_count().saturating_sub(state.holder_count()),
+            mixed_locks: state.mixed_lock_count() as u64,
+            unsaved_bytes: self.unsaved_bytes.load(Ordering::Relaxed),
+            peer_losses: self.peers.entries_lost(),
+            snapshots_unsent: self.peers.snapshots_unsent(),
+            watches: self.view.watches() as u64,
+            observed: self.view.observed() as u64,
+            proposals: self.proposals.count() as u64,
+            counts: self.view.counters.look(),
+            disk_waits: self.disk_watch.waits(),
+            disk_stalls: self.disk_watch.stalls(),
+            ready: self.readiness(&metrics, committed, state.last_zxid()),
+        }
+    }
+
+    /// How many follow this node, and how many of them have nearly all that is committed.
+    fn followers(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid) -> (u64, u64) {
+        let Some(term) = self.leader_term(metrics) else { return (0, 0) };
+        let silence = self.silence_max();
+        let follows = |since: tokio::time::Instant| since.elapsed() < silence;
+        let following = self.peers.all().filter(|(_, peer)| peer.following.since(term).is_some_and(follows));
+        let has =
+            |id| metrics.replication.as_ref().and_then(|all| all.get(&id)?.as_ref().map(|last| self.zxid(last.index)));
+        following.fold((0, 0), |(followers, synced), (id, _)| {
+            let behind = has(id).map(|has| committed.0.saturating_sub(has.0));
+            (followers + 1, synced + u64::from(behind.is_some_and(|behind| behind <= self.config.ready_lag_max)))
+        })
+    }
+
+    /// Who leads, if it is this node or was heard lately. Asking a leader who has fallen silent would only turn "nothing
+    /// was done" into "nobody knows".
+    pub(crate) fn heard_leader(&self) -> Option<u64> {
+        self.leader().filter(|leader| *leader == self.config.node_id || self.hears_leader())
+    }
+
+    /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node followed.
+    pub(crate) fn hears_leader(&self) -> bool {
+        let silence = self.silence_max();
+        self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < silence)
+    }
+
+    /// Who says nothing for so long is not connected.
+    fn silence_max(&self) -> Duration {
+        Duration::from_millis(2 * self.config.election_timeout_max_ms)
+    }
+
+    fn role(&self, state: ServerState) -> Role {
+        match state {
+            _ if self.is_stopped() => Role::Stopped,
+            // Raft cannot take note of its successor before the disk answers.
+            ServerState::Leader if self.leader() != Some(self.config.node_id) => Role::Follower,
+            ServerState::Leader => Role::Leader,
+            ServerState::Candidate => Role::Candidate,
+            ServerState::Follower => Role::Follower,
+            ServerState::Learner => Role::Learner,
+            ServerState::Shutdown => Role::Stopped,
+        }
+    }
+
+    /// The same as in [`Node::status`], by itself.
+    pub(crate) fn is_ready(&self) -> Readiness {
+        let metrics = self.metrics();
+        self.readiness(&metrics, self.committed(&metrics), self.view.applied())
+    }
+
+    fn committed(&self, metrics: &RaftMetrics<TypeConfig>) -> Zxid {
+        metrics.cluster_committed.or(metrics.local_committed).map_or(Zxid(0), |id| self.zxid(id.index))
+    }
+
+    fn readiness(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid, applied: Zxid) -> Readiness {
+        if self.is_stopped() || metrics.running_state.is_err() || self.failure().borrow().is_some() {
+            return Readiness::Stopped;
+        }
+        if !self.has_recovered() {
+            return Readiness::Recovering;
+        }
+        if self.disk_watch.stalls() {
+            return Readiness::DiskStalled;
+        }
+        let connected = self.reign().map_or_else(|| self.hears_leader(), |(_, followed)| followed);
+        if metrics.current_leader.is_none() || !connected {
+            return Readiness::NoQuorum;
+        }
+        if committed.0.saturating_sub(applied.0) > self.config.ready_lag_max {
+            return Readiness::Lagging;
+        }
+        if self.disk_low.load(Ordering::Relaxed) { Readiness::DiskLow } else { Readiness::Ready }
+    }
+}

@@ -1,0 +1,325 @@
+//! What a node tells its operator: one line of the log for each change of what it sees, and none for each try.
+//!
+//! docs/operating.md lists the messages and what to do about each; they stay the same between releases. Everything is looked
+//! at now and then, and changes of roles at once. What changes often must last for a while before it is told ([`Told`]).
+//!
+//! A node without connections would not know which peers it could reach. So each peer is asked for a sign of life every
+//! [`PROBE`], on the connection for votes.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use openraft::ServerState;
+use openraft::async_runtime::watch::WatchReceiver;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::node::Node;
+use crate::operate::told::Told;
+use crate::raft::found::Found;
+use crate::raft::reach::{Contact, Obstacle};
+use crate::raft::transport::{Answer, Ask};
+use crate::{Config, Readiness};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+/// Between two questions to one peer whether it is there.
+const PROBE: Duration = Duration::from_secs(2);
+/// How long a peer must be reached, or not, before that is told.
+const SETTLE_PEER: Duration = Duration::from_millis(200);
+
+/// Whom this node takes for the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leading {
+    NoLeader,
+    Peer { leader: u64, term: u64 },
+    ThisNode { term: u64 },
+}
+
+/// What a node sees at one moment.
+#[derive(Clone, Debug)]
+struct Sight {
+    leading: Leading,
+    quorum: bool,
+    ready: Readiness,
+    contacts: BTreeMap<u64, Contact>,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Line {
+    Leads { term: u64 },
+    LeadsNoMore { term: u64 },
+    Follows { leader: u64, term: u64 },
+    LeaderLost { leader: u64, term: u64 },
+    Quorum,
+    QuorumLost,
+    Ready,
+    NotReady { why: Readiness },
+    Reached { peer: u64 },
+    Lost { peer: u64, obstacle: Obstacle },
+}
+
+/// What was told.
+struct Story {
+    leading: Told<Leading>,
+    quorum: Told<bool>,
+    ready: Told<Option<Readiness>>,
+    contacts: BTreeMap<u64, Told<Contact>>,
+}
+
+impl Story {
+    fn new(config: &Config, now: Instant) -> Story {
+        // An ordinary change of leader takes no longer, and has its own lines.
+        let settle = Duration::from_millis(config.election_timeout_min_ms);
+        let peers = config.members.iter().map(|member| member.id).filter(|id| *id != config.node_id);
+        Story {
+            leading: Told::new(Leading::NoLeader, Duration::ZERO, now),
+            quorum: Told::new(false, settle, now),
+            ready: Told::new(None, settle, now),
+            contacts: peers.map(|id| (id, Told::new(Contact::Untried, SETTLE_PEER, now))).collect(),
+        }
+    }
+
+    /// The lines that are due.
+    fn look(&mut self, sight: &Sight, now: Instant) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for (id, told) in &mut self.contacts {
+            let contact = sight.contacts.get(id).copied().unwrap_or_default();
+            if told.look(contact, now).is_some() {
+                lines.extend(match contact {
+                    Contact::Untried => None,
+                    Contact::Reached => Some(Line::Reached { peer: *id }),
+                    Contact::Lost(obstacle) => Some(Line::Lost { peer: *id, obstacle }),
+                });
+            }
+        }
+        if let Some(before) = self.leading.look(sight.leading, now) {
+            lines.extend(match before {
+                Leading::NoLeader => None,
+                Leading::Peer { leader, term } => Some(Line::LeaderLost { leader, term }),
+                Leading::ThisNode { term } => Some(Line::LeadsNoMore { term }),
+            });
+            lines.extend(match sight.leading {
+                Leading::NoLeader => None,
+                Leading::Peer { leader, term } => Some(Line::Follows { leader, term }),
+                Leading::ThisNode { term } => Some(Line::Leads { term }),
+            });
+        }
+        if self.quorum.look(sight.quorum, now).is_some() {
+            lines.push(if sight.quorum { Line::Quorum } else { Line::QuorumLost });
+        }
+        if self.ready.look(Some(sight.ready), now).is_some() {
+            lines.push(match sight.ready {
+                Readiness::Ready => Line::Ready,
+                why => Line::NotReady { why },
+            });
+        }
+        lines
+    }
+
+    /// The peers that were told to be out of reach.
+    fn unreachable(&self) -> String {
+        let lost = self.contacts.iter().filter(|(_, told)| matches!(told.told(), Contact::Lost(_)));
+        lost.map(|(id, _)| id.to_string()).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Node {
+    fn sight(&self) -> Sight {
+        let leading = self.leading();
+        let quorum = match leading {
+            Leading::NoLeader => false,
+            // It follows a leader that a quorum elected, and hears it.
+            Leading::Peer { .. } => true,
+            Leading::ThisNode { .. } if self.config.members.len() == 1 => true,
+            Leading::ThisNode { term } => {
+                let patience = Duration::from_millis(self.config.election_timeout_max_ms);
+                self.peers.followed_since(term).is_some_and(|since| since.elapsed() < patience)
+            }
+        };
+        let contacts = self.peers.all().map(|(id, peer)| (id, peer.reach.contact())).collect();
+        Sight { leading, quorum, ready: self.is_ready(), contacts }
+    }
+
+    fn leading(&self) -> Leading {
+        let own = self.config.node_id;
+        let (known, term, leads) = {
+            let changes = self.role_changes();
+            let metrics = changes.borrow_watched();
+            let vote = &metrics.vote;
+            let leads = metrics.state == ServerState::Leader && vote.committed && vote.leader_id.voted_for == own;
+            (metrics.current_leader, vote.leader_id.term, leads)
+        };
+        match self.disk_watch.noted_above(term) {
+            Some((leader, term)) => Leading::Peer { leader, term },
+            None if leads => Leading::ThisNode { term },
+            None => match known.filter(|leader| *leader != own && self.hears_leader()) {
+                Some(leader) => Leading::Peer { leader, term },
+                None => Leading::NoLeader,
+            },
+        }
+    }
+
+    fn tell(&self, line: &Line, story: &Story) {
+        let (now, zxid) = (self.voted_term(), self.view.applied().0);
+        let role = if matches!(story.leading.told(), Leading::ThisNode { .. }) { "leader" } else { "follower" };
+        match line {
+            Line::Leads { term } => tracing::info!(term, zxid, "this node leads"),
+            Line::LeadsNoMore { term } => tracing::warn!(term, term_now = now, zxid, "this node leads no more"),
+            Line::Follows { leader, term } => tracing::info!(leader, term, zxid, "following a leader"),
+            Line::LeaderLost { leader, term } => {
+                let heard = self.leader_watch.seen().heard;
+                let silent_ms = heard.map_or(0, |heard| heard.elapsed().as_millis() as u64);
+                tracing::warn!(leader, term, term_now = now, silent_ms, zxid, "the leader is lost");
+            }
+            Line::Quorum => tracing::info!(role, term = now, zxid, "a quorum is connected"),
+            Line::QuorumLost => {
+                let unreachable = story.unreachable();
+                tracing::warn!(role, term = now, zxid, unreachable, "the quorum is lost");
+            }
+            Line::Ready => tracing::info!(term = now, zxid, "ready"),
+            Line::NotReady { why } => tracing::warn!(why = why.as_str(), term = now, zxid, "not ready"),
+            Line::Reached { peer } => {
+                tracing::info!(peer, addr = self.peers.get(*peer).map_or("", |peer| peer.addr()), "peer reachable");
+            }
+            Line::Lost { peer, obstacle } => {
+                let known = self.peers.get(*peer);
+                let (addr, error) = known.map_or(("", String::new()), |peer| (peer.addr(), peer.reach.error()));
+                tracing::warn!(peer, addr, reason = obstacle.as_str(), error, "peer unreachable");
+            }
+        }
+    }
+
+    /// Asks every peer whether it is there. What connecting to one comes to is noted by those who connect.
+    async fn probe(&self) {
+        // Longer than a connection may be silent: it is the connection that finds out.
+        let deadline = Instant::now() + self.silence() * 3;
+        let asks = self.peers.all().map(|(_, peer)| async move {
+            if let Ok(Answer::Pong) = peer.control.ask(Ask::Ping, deadline).await {
+                peer.reach.reached();
+            }
+        });
+        join_all(asks).await;
+    }
+}
+
+/// The first line of a node.
+pub(crate) fn start(config: &Config, found: &Found) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        node_id = config.node_id,
+        cluster_id = config.cluster_id,
+        data = if found.is_new() { "new" } else { "found" },
+        zxid = found.last_log.0,
+        committed_zxid = found.committed.0,
+        snapshot_zxid = found.snapshot.0,
+        term = found.vote.map_or(0, |vote| vote.leader_id.term),
+        "started"
+    );
+}
+
+/// Runs until the node stops.
+pub(crate) async fn tell(node: Arc<Node>) {
+    let stopped = node.stopped();
+    let mut changes = node.role_changes();
+    let mut tick = interval(LOOK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut story = Story::new(&node.config, Instant::now());
+    let mut probed: Option<Instant> = None;
+    let mut probes: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stopped.wait() => return,
+            Some(()) = probes.next(), if !probes.is_empty() => continue,
+            changed = changes.changed() => if changed.is_err() { return },
+            _ = tick.tick() => {}
+        }
+        let now = Instant::now();
+        for line in story.look(&node.sight(), now) {
+            node.tell(&line, &story);
+        }
+        if probes.is_empty() && probed.is_none_or(|at| now - at >= PROBE) {
+            probed = Some(now);
+            probes.push(Box::pin(node.probe()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Member;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The story of node 1 of three, and what it sees in an ordinary hour.
+    fn node() -> (Story, Sight, Instant) {
+        let member = |id| Member { id, peer_addr: String::new(), http_addr: String::new() };
+        let config = Config { members: [1, 2, 3].map(member).into(), ..Config::default() };
+        let contacts = [2, 3].map(|id| (id, Contact::Reached)).into();
+        let leading = Leading::Peer { leader: 2, term: 7 };
+        let (now, sight) = (Instant::now(), Sight { leading, quorum: true, ready: Readiness::Ready, contacts });
+        (Story::new(&config, now), sight, now)
+    }
+
+    #[test]
+    fn each_change_has_a_line_and_a_try_has_none() {
+        let (mut story, calm, start) = node();
+        let mut at = 0;
+        let mut lines = |sight: &Sight| {
+            let looks = (0..50).flat_map(|_| {
+                at += 100;
+                story.look(sight, start + MS * at)
+            });
+            looks.collect::<Vec<_>>()
+        };
+        let reached = |peer| Line::Reached { peer };
+        let follows = Line::Follows { leader: 2, term: 7 };
+        assert_eq!(lines(&calm), [follows, reached(2), reached(3), Line::Quorum, Line::Ready]);
+        assert!(lines(&calm).is_empty());
+        // The leader is killed, and a peer elected in less time than it takes to be not ready.
+        let mut failover = Sight { leading: Leading::Peer { leader: 3, term: 8 }, ..calm.clone() };
+        failover.contacts.insert(2, Contact::Lost(Obstacle::Refused));
+        let lost = Line::LeaderLost { leader: 2, term: 7 };
+        let refused = Line::Lost { peer: 2, obstacle: Obstacle::Refused };
+        assert_eq!(lines(&failover), [lost, Line::Follows { leader: 3, term: 8 }, refused.clone()]);
+        // This node is cut off as well.
+        let mut alone =
+            Sight { leading: Leading::NoLeader, quorum: false, ready: Readiness::NoQuorum, ..failover.clone() };
+        alone.contacts = [2, 3].map(|id| (id, Contact::Lost(Obstacle::TimedOut))).into();
+        let timed_out = |peer| Line::Lost { peer, obstacle: Obstacle::TimedOut };
+        let why = Readiness::NoQuorum;
+        let cut = [Line::LeaderLost { leader: 3, term: 8 }, timed_out(2), timed_out(3)];
+        assert_eq!(lines(&alone), [&cut[..], &[Line::QuorumLost, Line::NotReady { why }]].concat());
+        let leads = Sight { leading: Leading::ThisNode { term: 9 }, ..calm.clone() };
+        let healed = [Line::Leads { term: 9 }, reached(2), reached(3), Line::Quorum, Line::Ready];
+        assert_eq!(lines(&leads), healed);
+        let deposed = [Line::LeadsNoMore { term: 9 }, Line::Follows { leader: 2, term: 10 }];
+        assert_eq!(lines(&Sight { leading: Leading::Peer { leader: 2, term: 10 }, ..calm }), deposed);
+        assert_eq!(lines(&alone).len(), 5);
+        assert_eq!(story.unreachable(), "2,3");
+    }
+
+    #[test]
+    fn a_peer_that_comes_and_goes_and_a_short_hiccup_fill_no_log() {
+        let (mut story, calm, start) = node();
+        let mut count = 0;
+        for at in 0..6_000 {
+            let mut sight = calm.clone();
+            // Ten minutes of a peer that is reached every other second.
+            let contact = if at / 10 % 2 == 0 { Contact::Reached } else { Contact::Lost(Obstacle::Refused) };
+            sight.contacts.insert(3, contact);
+            if at % 20 == 19 {
+                sight = Sight { quorum: false, ready: Readiness::NoQuorum, ..sight };
+            }
+            count += story.look(&sight, start + MS * 100 * at).len();
+        }
+        assert!(count < 40, "{count} lines");
+    }
+}

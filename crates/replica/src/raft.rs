@@ -1,0 +1,12 @@
+//! Between Raft and the node: its state machine, its calls to peers and the answers to theirs.
+
+pub(crate) mod ahead_of_leader;
+pub(crate) mod continuity;
+pub(crate) mod decoded;
+pub(crate) mod found;
+pub(crate) mod known_cluster;
+pub(crate) mod network;
+pub(crate) mod reach;
+pub(crate) mod server;
+pub(crate) mod state_machine;
+pub(crate) mod transport;

@@ -1,0 +1,181 @@
+//! A node whose log and the leader's exclude each other: one of their disks has gone back in time.
+//!
+//! A leader has every entry that was ever committed, and a follower has every entry that it said to be on its disk. Neither can
+//! fail to be so while disks keep what they were given. They do not when an old copy of a data directory is put back, or a
+//! disk lies about what it has written. Two histories exist then, and tokens may have been granted twice. No rule of Raft's
+//! tells the right one, so the node that sees it stops, and says which pages of its log and of the leader's contradict.
+//!
+//! Raft itself would not notice: it takes what a follower has committed for equal to what the leader has there.
+//!
+//! A frame is no proof of that: a stranger can write one. So the leader that the frame names is asked at its own address,
+//! and only its own account of its log ends this node.
+
+use openraft::async_runtime::watch::WatchReceiver;
+use storage::codec::{LogIdRecord, VoteRecord};
+use tokio::time::Instant;
+
+use crate::node::Node;
+use crate::raft::continuity::{Look, look};
+use crate::raft::transport::{Account, Answer, AppendFrame, Ask};
+
+/// What this node knows for sure.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    committed: Option<LogIdRecord>,
+    last: Option<LogIdRecord>,
+}
+
+/// What an append says of this node and of the leader that it names.
+pub(crate) enum Verdict {
+    /// Nothing against either.
+    Sound,
+    /// The leader was deposed, and this node has another vote by now. It may well have less, and something else.
+    Deposed(VoteRecord),
+    /// They may exclude each other: the append is refused, and the leader sends it again.
+    Unsure,
+    /// They do, and why.
+    Contradiction(String),
+}
+
+/// To be asked before Raft sees the frame. `looked`: what Raft knew, where it was asked about the frame.
+pub(crate) async fn judge_append(node: &Node, frame: &AppendFrame, looked: Option<Look>) -> Verdict {
+    if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
+        return Verdict::Deposed(looked.vote);
+    }
+    let agrees = looked.is_none_or(|looked| looked.agrees);
+    // Before it has joined, a node has forgotten what it said: its disk is new.
+    if !node.gate.joined() || (agrees && !seems_lost(node, frame.acknowledged)) {
+        return Verdict::Sound;
+    }
+    let before = match looked {
+        Some(looked) => looked,
+        None => match look(&node.raft, Vec::new()).await {
+            Some(looked) if looked.deposes(frame.vote) => return Verdict::Deposed(looked.vote),
+            Some(looked) => looked,
+            None => return Verdict::Sound,
+        },
+    };
+    if agrees && !is_lost(before.last, frame.acknowledged) {
+        return Verdict::Sound;
+    }
+    // One question at a time, however many frames there are.
+    let Ok(_turn) = node.account_turn.try_acquire() else { return Verdict::Unsure };
+    let Some(account) = ask(node, &frame.vote, before.committed).await else { return Verdict::Unsure };
+    // The log went on meanwhile, and so did what was acknowledged of it.
+    let Some(after) = look(&node.raft, Vec::new()).await else { return Verdict::Sound };
+    if after.deposes(frame.vote) {
+        return Verdict::Deposed(after.vote);
+    }
+    match judge(Known { committed: before.committed, last: after.last }, &account) {
+        None => Verdict::Sound,
+        Some(why) => Verdict::Contradiction(format!(
+            "this node and leader {} contradict each other: {why}. The data directory of one of them is an old copy, or its \
+             disk has lost what it had written; see docs/storage-trouble.md, \"A node that knows more than its leader\"",
+            frame.vote.node_id
+        )),
+    }
+}
+
+fn is_lost(last: Option<LogIdRecord>, acknowledged: Option<LogIdRecord>) -> bool {
+    acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last.index))
+}
+
+/// Whether this node's log seems to end before an entry that it acknowledged. What it published of itself last is true, and
+/// perhaps no longer all.
+fn seems_lost(node: &Node, acknowledged: Option<LogIdRecord>) -> bool {
+    let last = node.raft_metrics.borrow_watched().last_log_index;
+    acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))
+}
+
+/// What the leader with this vote says of its own log.
+async fn ask(node: &Node, vote: &VoteRecord, committed: Option<LogIdRecord>) -> Option<Account> {
+    let peer = node.peers.get(vote.node_id)?;
+    let index = committed.map_or(0, |committed| committed.index);
+    match peer.control.ask(Ask::Account { index }, Instant::now() + node.silence()).await {
+        Ok(Answer::Account(account)) if account.vote == *vote => Some(account),
+        _ => None,
+    }
+}
+
+impl Node {
+    /// What this node's log has at `index`, for the member `asker`.
+    pub(crate) async fn account(&self, index: u64, asker: u64) -> Option<Account> {
+        let (vote, entry, last) = self
+            .raft
+            .with_raft_state(move |state| {
+                let entry = state.log_ids.get(index).as_ref().map(LogIdRecord::from);
+                (VoteRecord::from(state.vote_ref()), entry, state.log_ids.last().map(LogIdRecord::from))
+            })
+            .await
+            .ok()?;
+        let acknowledged = self.peers.get(asker).and_then(|peer| peer.following.acknowledged(vote.term));
+        Some(Account { vote, entry, last, acknowledged: acknowledged.as_ref().map(LogIdRecord::from) })
+    }
+}
+
+fn judge(known: Known, account: &Account) -> Option<String> {
+    if let Some(LogIdRecord { term, index }) = account.acknowledged
+        && is_lost(known.last, account.acknowledged)
+    {
+        let last = known.last.map_or(0, |last| last.index);
+        return Some(format!("entry {index} of term {term} was on this node's disk, whose log ends at {last} now"));
+    }
+    let committed = known.committed?;
+    let LogIdRecord { term, index } = committed;
+    match account.entry {
+        Some(other) if other != committed => Some(format!(
+            "entry {index} of term {term} is committed here, and the leader has one of term {}",
+            other.term
+        )),
+        // The leader knows of it, or has purged it.
+        Some(_) => None,
+        None => {
+            let end = account.last.map_or(0, |last| last.index);
+            (end < index)
+                .then(|| format!("entry {index} of term {term} is committed here, and the leader's log ends at {end}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(term: u64, index: u64) -> LogIdRecord {
+        LogIdRecord { term, index }
+    }
+
+    #[track_caller]
+    fn check(known: (LogIdRecord, LogIdRecord), account: [Option<LogIdRecord>; 3], contradicts: bool) {
+        let known = Known { committed: Some(known.0), last: Some(known.1) };
+        let [entry, last, acknowledged] = account;
+        let vote = VoteRecord { term: 9, node_id: 1, committed: true };
+        let account = Account { vote, entry, last, acknowledged };
+        assert_eq!(judge(known, &account).is_some(), contradicts, "{known:?} {account:?}");
+    }
+
+    #[test]
+    fn a_leader_that_lacks_what_is_committed_here_is_noticed() {
+        let known = (id(3, 22), id(3, 22));
+        check(known, [None, Some(id(9, 16)), None], true);
+        check(known, [None, None, None], true);
+        check(known, [Some(id(4, 22)), Some(id(9, 40)), None], true);
+        check(known, [Some(id(2, 22)), Some(id(2, 22)), None], true);
+    }
+
+    #[test]
+    fn a_leader_that_has_or_has_purged_what_is_committed_here_is_not_accused() {
+        let known = (id(3, 22), id(3, 30));
+        check(known, [Some(id(3, 22)), Some(id(3, 22)), None], false);
+        check(known, [None, Some(id(9, 40)), None], false);
+        // Entries that nobody has committed are cut, as Raft wants it.
+        check(known, [Some(id(3, 22)), Some(id(9, 26)), Some(id(3, 25))], false);
+    }
+
+    #[test]
+    fn a_node_that_has_lost_what_it_acknowledged_is_noticed() {
+        let known = (id(3, 22), id(3, 30));
+        check(known, [Some(id(3, 22)), Some(id(3, 40)), Some(id(3, 30))], false);
+        check(known, [Some(id(3, 22)), Some(id(3, 40)), Some(id(3, 31))], true);
+    }
+}

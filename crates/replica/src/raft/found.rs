@@ -1,0 +1,49 @@
+//! What a node finds on its disk when it starts.
+
+use openraft::RaftLogReader;
+use openraft::storage::RaftLogStorage;
+use storage::{NodeMeta, SnapshotStore, TypeConfig, Vote};
+use znode::Zxid;
+
+use crate::StartError;
+use crate::raft::known_cluster::KnownCluster;
+
+/// The ends of everything that it has.
+pub(crate) struct Found {
+    /// It has a vote.
+    pub(crate) joined: bool,
+    /// Its last vote.
+    pub(crate) vote: Option<Vote>,
+    /// The last entry of its log.
+    pub(crate) last_log: Zxid,
+    /// The last one that it knew to be committed: what must be applied again before it knows what it knew.
+    pub(crate) committed: Zxid,
+    /// The last one in its snapshot.
+    pub(crate) snapshot: Zxid,
+}
+
+impl Found {
+    pub(crate) async fn read<L>(
+        log: &mut L,
+        meta: &NodeMeta,
+        snapshots: &SnapshotStore,
+        cluster: &KnownCluster,
+    ) -> Result<Found, StartError>
+    where
+        L: RaftLogStorage<TypeConfig>,
+    {
+        let unreadable = |error: std::io::Error| StartError::Storage(error.to_string());
+        let zxid = |index: Option<u64>| index.map_or(Zxid(0), |index| cluster.zxid(index));
+        let vote = log.get_log_reader().await.read_vote().await.map_err(unreadable)?;
+        let committed = log.read_committed().await.map_err(unreadable)?.map(|id| id.index);
+        let last_log = log.get_log_state().await.map_err(unreadable)?.last_log_id.map(|id| id.index);
+        let snapshot = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id).map(|id| id.index);
+        let (last_log, committed, snapshot) = (zxid(last_log), zxid(committed), zxid(snapshot));
+        Ok(Found { joined: meta.joined(), vote, last_log, committed, snapshot })
+    }
+
+    /// Whether there was anything.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.joined && self.last_log == Zxid(0) && self.snapshot == Zxid(0)
+    }
+}

@@ -1,0 +1,149 @@
+//! Whether a peer can be reached, as the tries to connect to it tell.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What keeps this node from a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Nothing listens there.
+    Refused,
+    /// The name has no address.
+    Unresolvable,
+    /// The peer does not take this node for a member: another `cluster_id`, other members, another release.
+    TurnedAway,
+    /// What listens there does not speak as a peer.
+    NotAPeer,
+    /// The connection was closed before the peer said anything.
+    Closed,
+    /// No answer in time.
+    TimedOut,
+    /// The network knows no way.
+    NoRoute,
+    /// What the system says of it, and no more.
+    Other,
+}
+
+/// What the last try came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Contact {
+    /// There was none.
+    #[default]
+    Untried,
+    /// The peer answered.
+    Reached,
+    /// It did not.
+    Lost(Obstacle),
+}
+
+/// Whether one peer can be reached. All connections to it tell.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    last: Mutex<(Contact, String)>,
+}
+
+impl Obstacle {
+    /// The word for the log. Part of what docs/operating.md promises.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Obstacle::Refused => "refused",
+            Obstacle::Unresolvable => "unresolvable",
+            Obstacle::TurnedAway => "turned-away",
+            Obstacle::NotAPeer => "not-a-peer",
+            Obstacle::Closed => "closed",
+            Obstacle::TimedOut => "timed-out",
+            Obstacle::NoRoute => "no-route",
+            Obstacle::Other => "other",
+        }
+    }
+
+    fn of(error: &io::Error) -> Obstacle {
+        use io::ErrorKind as Kind;
+        match error.kind() {
+            Kind::ConnectionRefused => Obstacle::Refused,
+            // What has no number was made here: by `Stream` for a name without an address, by `Target` for a refusal.
+            Kind::NotFound if error.raw_os_error().is_none() => Obstacle::Unresolvable,
+            Kind::PermissionDenied if error.raw_os_error().is_none() => Obstacle::TurnedAway,
+            Kind::InvalidData => Obstacle::NotAPeer,
+            Kind::UnexpectedEof | Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe => {
+                Obstacle::Closed
+            }
+            Kind::TimedOut => Obstacle::TimedOut,
+            Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::NetworkDown => Obstacle::NoRoute,
+            _ => Obstacle::Other,
+        }
+    }
+}
+
+impl Reach {
+    /// The peer answered.
+    pub(crate) fn reached(&self) {
+        *self.last() = (Contact::Reached, String::new());
+    }
+
+    /// It could not be reached.
+    pub(crate) fn lost(&self, error: &io::Error) {
+        *self.last() = (Contact::Lost(Obstacle::of(error)), error.to_string());
+    }
+
+    /// What the last try came to.
+    pub(crate) fn contact(&self) -> Contact {
+        self.last().0
+    }
+
+    /// The error of the last try, if it failed.
+    pub(crate) fn error(&self) -> String {
+        self.last().1.clone()
+    }
+
+    fn last(&self) -> MutexGuard<'_, (Contact, String)> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::raft::transport::{Identity, Lane, Target};
+
+    /// What a try to reach a peer at `addr` comes to.
+    async fn check(addr: &str, expected: Obstacle) {
+        let reach = Arc::<Reach>::default();
+        let identity = Identity::new("c", 1, &[1, 2]);
+        let silence = Duration::from_millis(200);
+        let (addr, lane) = (Arc::from(addr), Lane::Control);
+        let target = Target { identity, to: 2, addr: Arc::clone(&addr), lane, silence, reach: Arc::clone(&reach) };
+        assert_eq!(reach.contact(), Contact::Untried);
+        let error = target.connect().await.map(drop).expect_err("there is no peer");
+        assert_eq!(reach.contact(), Contact::Lost(expected), "{addr}: {error}");
+        assert_eq!(reach.error(), error.to_string());
+    }
+
+    #[tokio::test]
+    async fn the_reason_why_a_peer_is_not_reached_has_a_word() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        // The system takes the connection, and no program answers.
+        check(&addr, Obstacle::TimedOut).await;
+        let web = tokio::spawn(async move {
+            // The first connection has timed out by now.
+            for answer in [&b""[..], b"", b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _hello = stream.read(&mut [0; 256]).await.unwrap();
+                let _ = stream.write_all(answer).await;
+            }
+            listener
+        });
+        check(&addr, Obstacle::Closed).await;
+        check(&addr, Obstacle::NotAPeer).await;
+        drop(web.await.unwrap());
+        check(&addr, Obstacle::Refused).await;
+        check("no-such-host.invalid:7101", Obstacle::Unresolvable).await;
+    }
+}

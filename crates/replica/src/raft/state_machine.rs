@@ -1,0 +1,405 @@
+//! Between Raft and [`znode::State`]: entries in, published states and answers out; snapshots both ways.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::{Stream, StreamExt};
+use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use storage::{LogId, NodeMeta, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
+use tokio::sync::mpsc;
+use znode::{Applied, DecodeError, Founding, LEVEL, LogPosition, Op, Recorded, State, StateBuilder, Term, Txn, Zxid};
+
+use crate::operate::background::in_background;
+use crate::operate::forced::{ForcedLog, Suspect};
+use crate::raft::decoded::Decoded;
+use crate::raft::known_cluster::KnownCluster;
+use crate::read::view::View;
+use crate::simulation::world;
+
+/// Entries that are applied before the state is published and their proposers hear of it.
+const BATCH_MAX: usize = 512;
+/// The same in bytes, as the log has them, of all but the last.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// After so many events the state is published before the next entry: readers wait meanwhile, and an entry that expires sessions is
+/// small and does much.
+const EVENTS_ENOUGH: usize = 1_000;
+
+/// The snapshot as Raft hands it around, with what it contains.
+pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
+
+/// What a proposal's [`Outcome`] carries.
+#[derive(Debug)]
+pub(crate) struct Proposed {
+    /// The entry's zxid.
+    pub(crate) at: Zxid,
+    /// The outcome, without events.
+    pub(crate) applied: Applied,
+}
+
+/// Raft's state machine. In memory only: after a restart it is read from the newest snapshot and the log behind it.
+pub(crate) struct StateMachine {
+    last_applied: Option<LogId>,
+    membership: StoredMembership,
+    identified: Identified,
+    view: Arc<View>,
+    snapshots: SnapshotStore,
+    /// Bytes of entries applied since the last snapshot was begun or installed.
+    unsaved_bytes: Arc<AtomicU64>,
+    /// What was read already when it came.
+    decoded: Arc<Decoded>,
+    /// Locks that were taken from their sessions.
+    forced: ForcedLog,
+    /// Held as long as the state machine lives.
+    _alive: mpsc::Sender<()>,
+}
+
+/// Which cluster this node's data is of, in memory and on disk.
+pub(crate) struct Identified {
+    pub(crate) cluster: Arc<KnownCluster>,
+    pub(crate) meta: NodeMeta,
+}
+
+impl Identified {
+    /// Before this is applied.
+    async fn join(&self, founding: Founding) -> io::Result<()> {
+        let (cluster, meta) = (Arc::clone(&self.cluster), self.meta.clone());
+        blocking(move || cluster.join(&meta, founding)).await
+    }
+
+    /// After this was applied.
+    fn learn(&self, state: &State) {
+        state.cluster().into_iter().for_each(|cluster| self.cluster.learn(cluster));
+    }
+}
+
+/// An entry that is committed and read, and not applied yet.
+struct Committed {
+    id: LogId,
+    what: What,
+    responder: Option<ApplyResponder<TypeConfig>>,
+}
+
+enum What {
+    Txn(Box<Txn>),
+    Membership(StoredMembership),
+    Nothing,
+}
+
+impl StateMachine {
+    pub(crate) fn new(
+        view: Arc<View>,
+        snapshots: SnapshotStore,
+        identified: Identified,
+        unsaved_bytes: Arc<AtomicU64>,
+        decoded: Arc<Decoded>,
+        alive: mpsc::Sender<()>,
+    ) -> StateMachine {
+        StateMachine {
+            last_applied: None,
+            membership: StoredMembership::default(),
+            identified,
+            view,
+            snapshots,
+            unsaved_bytes,
+            decoded,
+            forced: ForcedLog::default(),
+            _alive: alive,
+        }
+    }
+
+    /// The next entries, up to the bounds of a batch, and whether more may follow.
+    async fn read_batch<S>(&self, entries: &mut S) -> io::Result<(VecDeque<Committed>, bool)>
+    where
+        S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        let (mut batch, mut bytes, mut more) = (VecDeque::new(), 0, true);
+        while batch.len() < BATCH_MAX && bytes < BATCH_BYTES_MAX {
+            let Some(next) = entries.next().await else {
+                more = false;
+                break;
+            };
+            let (entry, responder) = next?;
+            let id = entry.log_id;
+            let what = match entry.payload {
+                EntryPayload::Normal(command) => {
+                    bytes += command.0.len();
+                    let txn = self.decoded.take(id.index, &command.0).map_err(|error| {
+                        io::Error::new(io::ErrorKind::InvalidData, format!("entry {id} cannot be read: {error}"))
+                    })?;
+                    match txn.request.op {
+                        // What follows may mean something else to those who know the level.
+                        Op::SetLevel { level } if level > LEVEL => {
+                            return Err(io::Error::new(io::ErrorKind::InvalidData, DecodeError::Level(level)));
+                        }
+                        _ => What::Txn(txn),
+                    }
+                }
+                EntryPayload::Membership(membership) => What::Membership(StoredMembership::new(Some(id), membership)),
+                EntryPayload::Blank => What::Nothing,
+            };
+            batch.push_back(Committed { id, what, responder });
+        }
+        self.unsaved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok((batch, more))
+    }
+
+    /// Whether a batch says something of the cluster itself. A founding is durable before anything of it is applied.
+    async fn prepare(&self, batch: &VecDeque<Committed>) -> io::Result<bool> {
+        let (mut of_cluster, mut founded) = (false, false);
+        for committed in batch {
+            let What::Txn(txn) = &committed.what else { continue };
+            match txn.request.op {
+                Op::Found(founding) => {
+                    if !std::mem::replace(&mut founded, true) && self.view.state().cluster().is_none() {
+                        self.identified.join(founding).await?;
+                    }
+                    of_cluster = true;
+                }
+                Op::SetLevel { .. } | Op::NoteRemoved { .. } => of_cluster = true,
+                _ => {}
+            }
+        }
+        Ok(of_cluster)
+    }
+
+    /// Applies the first entries of a batch: all of them, or up to one behind which the state is wanted by itself, or which
+    /// made many events.
+    fn apply_first(&mut self, batch: &mut VecDeque<Committed>) {
+        let view = Arc::clone(&self.view);
+        let mut proposed = Vec::with_capacity(batch.len());
+        view.change(|state, is_wanted| {
+            let mut events = Vec::new();
+            while let Some(Committed { id, what, responder }) = batch.pop_front() {
+                let term = Term(id.committed_leader_id().term);
+                let request = if let What::Txn(txn) = &what { Some(&txn.request) } else { None };
+                let at = LogPosition { term, zxid: state.zxid_of(id.index, request) };
+                self.last_applied = Some(id);
+                let (applied, wanted) = match what {
+                    What::Txn(txn) => {
+                        let wanted = is_wanted(&txn.request);
+                        (self.apply_txn(state, at, *txn, &mut events), wanted)
+                    }
+                    What::Membership(membership) => {
+                        self.membership = membership;
+                        (skip(state, at), false)
+                    }
+                    What::Nothing => (skip(state, at), false),
+                };
+                proposed.extend(responder.map(|responder| (responder, Proposed { at: at.zxid, applied })));
+                if wanted || events.len() >= EVENTS_ENOUGH {
+                    break;
+                }
+            }
+            events
+        });
+        self.forced.tell();
+        // Only now: a proposer that hears of its entry finds it in the published state.
+        for (responder, proposed) in proposed {
+            responder.send(Outcome(Arc::new(proposed)));
+        }
+    }
+
+    fn apply_txn(&mut self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<Recorded>) -> Applied {
+        let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
+        let suspect = if self.view.counters.is_new(at.zxid) { Suspect::of(state, &txn.request) } else { None };
+        let sessions = state.session_count();
+        let (applied, mut recorded) = state.apply_recorded(at, txn);
+        events.append(&mut recorded);
+        if expires {
+            self.view.counters.sessions_expired(at.zxid, sessions - state.session_count());
+        }
+        if let Some(suspect) = suspect {
+            self.forced.find(suspect.came_to_pass(state, &applied, at.zxid));
+        }
+        applied
+    }
+
+    /// Reads a snapshot's records into a state. Blocking.
+    pub(crate) fn read(snapshot: &Snapshot) -> io::Result<State> {
+        let mut builder = StateBuilder::new();
+        let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, format!("a snapshot cannot be read: {error}"));
+        for record in snapshot.records() {
+            builder.push(&record?).map_err(damaged)?;
+        }
+        builder.finish().map_err(damaged)
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = Snapshot;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        Ok((self.last_applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        let mut more = true;
+        while more {
+            let mut batch;
+            (batch, more) = self.read_batch(&mut entries).await?;
+            let of_cluster = self.prepare(&batch).await?;
+            while !batch.is_empty() {
+                self.apply_first(&mut batch);
+                if of_cluster {
+                    self.identified.learn(&self.view.state());
+                }
+                if !batch.is_empty() {
+                    // Much was done, and much may follow: heartbeats and the log have their turn in between.
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<SnapshotBuilder> {
+        Some(self.builder())
+    }
+
+    #[allow(deprecated)]
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        self.builder()
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Snapshot) -> io::Result<()> {
+        let state = blocking(move || StateMachine::read(&snapshot)).await?;
+        if let Some(cluster) = state.cluster() {
+            self.identified.join(*cluster.founding()).await?;
+            self.identified.learn(&state);
+        }
+        self.last_applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.unsaved_bytes.store(0, Ordering::Relaxed);
+        self.view.replace(Arc::new(state));
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<RaftSnapshot>> {
+        Ok(self.snapshots.current().map(|snapshot| RaftSnapshot { meta: snapshot.meta().clone(), snapshot }))
+    }
+}
+
+impl StateMachine {
+    fn builder(&self) -> SnapshotBuilder {
+        self.unsaved_bytes.store(0, Ordering::Relaxed);
+        SnapshotBuilder {
+            state: Some(self.view.state()),
+            meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
+            snapshots: self.snapshots.clone(),
+        }
+    }
+}
+
+/// Writes a snapshot of the state as it was when the builder was made.
+pub(crate) struct SnapshotBuilder {
+    /// Until it is written.
+    state: Option<Arc<State>>,
+    meta: SnapshotMeta,
+    snapshots: SnapshotStore,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = Snapshot;
+
+    async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
+        let state = self.state.take().ok_or_else(|| io::Error::other("a builder builds one snapshot"))?;
+        let (meta, snapshots) = (self.meta.clone(), self.snapshots.clone());
+        let snapshot = in_background("zlock-snapshot", move || {
+            let mut writer = snapshots.writer()?;
+            for record in state.records() {
+                writer.push(&record)?;
+            }
+            // Freeing all that has changed since takes a while as well.
+            drop(state);
+            writer.finish(&meta)
+        });
+        let snapshot = snapshot.await?;
+        tracing::info!(id = snapshot.id(), bytes = snapshot.bytes(), "snapshot built");
+        // What was built, though a newer one that was received meanwhile may be current: Raft must still install that.
+        Ok(RaftSnapshot { meta: self.meta.clone(), snapshot })
+    }
+}
+
+/// Passes over an entry that is no transaction.
+fn skip(state: &mut State, at: LogPosition) -> Applied {
+    // The first membership is entry 0, and zxid 0 means "never".
+    if at.zxid > state.last_zxid() {
+        state.skip(at);
+    }
+    Applied { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
+}
+
+/// Runs a blocking step on a thread where it disturbs nobody.
+pub(crate) async fn blocking<T: Send + 'static>(
+    step: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    if world().is_some() {
+        return step();
+    }
+    match tokio::task::spawn_blocking(step).await {
+        Ok(result) => result,
+        Err(error) => Err(io::Error::other(format!("a blocking step did not end: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::memory::MemoryDisk;
+    use znode::{Acl, Create, CreateMode, Ensure, Limits, Request, ZPath, ZnodeOp};
+
+    use super::*;
+    use crate::read::view::ViewLimits;
+
+    fn machine() -> (StateMachine, SnapshotStore) {
+        let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };
+        let storage::memory::MemoryParts { snapshots, meta, .. } = MemoryDisk::default().open(identity).unwrap();
+        let identified = Identified { cluster: Arc::default(), meta };
+        let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 1 };
+        let state = State::new(Limits { ops_max: 4_096, ..Limits::default() });
+        let view = Arc::new(View::new(state, limits));
+        let (alive, _gone) = mpsc::channel(1);
+        (StateMachine::new(view, snapshots.clone(), identified, Arc::default(), Arc::default(), alive), snapshots)
+    }
+
+    #[test]
+    fn readers_have_a_turn_after_an_entry_that_changed_much() {
+        let (mut machine, _) = machine();
+        let create = |name: String| {
+            let (parent, data, acl) = (ZPath::root(), Vec::new(), Acl::open());
+            ZnodeOp::Create(Create { parent, name, data, mode: CreateMode::Persistent, acl, ensure: Ensure::New })
+        };
+        let entry = |index: u64, count: usize| {
+            let creates = (0..count).map(|number| create(format!("{index}-{number}")));
+            let txn = Txn { time_ms: 0, request: Request::new(Op::Multi(creates.collect())) };
+            Committed { id: LogId::new_term_index(1, index), what: What::Txn(Box::new(txn)), responder: None }
+        };
+        let mut batch = VecDeque::from([entry(1, 1), entry(2, EVENTS_ENOUGH), entry(3, 1), entry(4, 1)]);
+        let mut applied = Vec::new();
+        while !batch.is_empty() {
+            machine.apply_first(&mut batch);
+            applied.push(machine.view.applied().0);
+        }
+        assert_eq!(applied, [2, 4]);
+        assert_eq!(machine.view.state().znode_count(), EVENTS_ENOUGH + 4);
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_came_meanwhile_does_not_count_as_built_here() {
+        let (machine, snapshots) = machine();
+        let mut builder = machine.builder();
+        // The leader's is received and current, but not installed, while this node still writes its own.
+        let newer = SnapshotMeta { last_log_id: Some(LogId::new_term_index(2, 5)), ..SnapshotMeta::default() };
+        snapshots.writer().unwrap().finish(&newer).unwrap();
+        let built = builder.build_snapshot().await.unwrap();
+        // Raft would take the leader's for one that needs no installing, and this node would never apply it.
+        assert_eq!(built.meta.last_log_id, None);
+        assert_eq!(snapshots.current().unwrap().meta(), &newer);
+    }
+}

@@ -1,0 +1,277 @@
+//! The append lane: entries stream to one peer, many requests under way, answers in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::Stream;
+use openraft::entry::RaftEntry;
+use openraft::error::RPCError;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendResult};
+use storage::codec::{EntryRecord, LogIdRecord};
+use storage::{Entry, LogId, TypeConfig};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::append_frame::AppendFrame;
+use super::frame::{Framed, malformed};
+use super::messages::{AppendAnswer, AppendResult};
+use super::rules::partial_success;
+use crate::leader::quorum_contact::Following;
+use crate::raft::network::{Purged, lost};
+
+/// Frames under way. The peer's Raft takes as many without an answer.
+const INFLIGHT_MAX: usize = 64;
+/// Bytes of commands in one frame, but for a single entry that is longer.
+const FRAME_COMMANDS_BYTES: usize = 4 << 20;
+/// Bytes that may wait for the socket before more entries are read.
+const OUTPUT_BYTES_MAX: usize = 4 << 20;
+
+/// Frames whose times are remembered. Those who sent the oldest have long given up.
+const SENT_MAX: usize = 1_024;
+
+/// A connection on the append lane. Outlives the streams over it; answers to an earlier stream are passed over.
+pub(crate) struct AppendLine {
+    framed: Framed,
+    sequence: u64,
+    answered: u64,
+    /// Frames without an answer: number, term, and when each was sent.
+    sent: VecDeque<(u64, u64, Instant)>,
+    following: Arc<Following>,
+    /// Since when an answer is owed without anything being heard.
+    waiting_since: Option<Instant>,
+}
+
+impl AppendLine {
+    /// `following` learns of every frame that the peer takes as a follower.
+    pub(crate) fn new(framed: Framed, following: Arc<Following>) -> AppendLine {
+        AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
+    }
+
+    /// Whether an answer has been owed for too long.
+    pub(crate) fn is_silent(&self, silence: Duration) -> bool {
+        self.waiting_since.is_some_and(|since| since.elapsed() >= silence)
+    }
+
+    fn queue(&mut self, frame: &AppendFrame) -> io::Result<()> {
+        let now = Instant::now();
+        self.waiting_since.get_or_insert(now);
+        if self.sent.len() == SENT_MAX {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((frame.sequence, frame.vote.term, now));
+        self.framed.queue(frame)
+    }
+
+    fn heard(&mut self, answer: &AppendAnswer) {
+        self.answered = answer.sequence;
+        while let Some((sequence, term, sent)) = self.sent.front().copied().filter(|sent| sent.0 <= answer.sequence) {
+            self.sent.pop_front();
+            if sequence == answer.sequence && answer.result.follows() {
+                self.following.note(term, sent);
+            }
+        }
+        self.waiting_since = (self.answered < self.sequence).then(Instant::now);
+    }
+}
+
+/// What one frame covers.
+struct InFlight {
+    sequence: u64,
+    term: u64,
+    prev: Option<LogId>,
+    last: Option<LogId>,
+}
+
+/// Sends the requests of `input` and yields their results. Polled by Raft's replication task; no task of its own.
+pub(crate) struct AppendStream<'s, S> {
+    /// Emptied when the connection is of no more use.
+    line: &'s mut Option<AppendLine>,
+    input: Option<S>,
+    inflight: VecDeque<InFlight>,
+    silence: Duration,
+    timer: Pin<Box<Sleep>>,
+    /// Of replication, which says so when what the peer needs was purged. A heartbeat goes to a peer that gets a snapshot, too.
+    purged: Option<Purged>,
+}
+
+type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
+
+impl<'s, S> AppendStream<'s, S>
+where
+    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Unpin,
+{
+    pub(crate) fn new(
+        line: &'s mut Option<AppendLine>,
+        input: S,
+        silence: Duration,
+        purged: Option<Purged>,
+    ) -> AppendStream<'s, S> {
+        let timer = Box::pin(sleep_until(Instant::now() + silence));
+        AppendStream { line, input: Some(input), inflight: VecDeque::new(), silence, timer, purged }
+    }
+
+    /// Takes requests as long as there is room for them.
+    fn poll_input(&mut self, line: &mut AppendLine, cx: &mut Context<'_>) -> io::Result<()> {
+        while self.inflight.len() < INFLIGHT_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
+            let Some(input) = &mut self.input else { break };
+            match Pin::new(input).poll_next(cx) {
+                Poll::Ready(Some(request)) => {
+                    self.check(&request)?;
+                    self.queue(line, request)?;
+                }
+                Poll::Ready(None) => self.input = None,
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Raft purges what no stream is about to send. But one that has just failed counts as none, and begins again where it was.
+    /// With an error Raft comes to a snapshot.
+    fn check(&self, request: &AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
+        let needed = |purged: &Purged| purged.is_needed_behind(request.prev_log_id);
+        if request.entries.is_empty() && self.purged.as_ref().is_some_and(needed) {
+            return Err(io::Error::other("what comes next for this peer was purged"));
+        }
+        Ok(())
+    }
+
+    /// Queues a request, in several frames when it is long. Each has its own answer, as if each had been a request.
+    fn queue(&mut self, line: &mut AppendLine, request: AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
+        let term = request.vote.leader_id.term;
+        let mut prev = request.prev_log_id;
+        let mut rest = request.entries.as_slice();
+        loop {
+            let (now, later) = rest.split_at(frame_entries(rest));
+            let last = now.last().map_or(prev, |entry| Some(entry.log_id()));
+            line.sequence += 1;
+            line.queue(&AppendFrame {
+                sequence: line.sequence,
+                vote: (&request.vote).into(),
+                prev_log_id: prev.as_ref().map(LogIdRecord::from),
+                leader_commit: request.leader_commit.as_ref().map(LogIdRecord::from),
+                acknowledged: line.following.acknowledged(term).as_ref().map(LogIdRecord::from),
+                entries: now.iter().map(EntryRecord::from).collect(),
+            })?;
+            self.inflight.push_back(InFlight { sequence: line.sequence, term, prev, last });
+            prev = last;
+            rest = later;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn poll_answer(&mut self, line: &mut AppendLine, cx: &mut Context<'_>) -> Poll<io::Result<Item>> {
+        loop {
+            let record = match line.framed.poll_record(cx)? {
+                Poll::Ready(Some(record)) => record,
+                Poll::Ready(None) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                Poll::Pending => return Poll::Pending,
+            };
+            let answer: AppendAnswer = line.framed.read(&record)?;
+            line.heard(&answer);
+            if self.inflight.front().is_none_or(|first| answer.sequence < first.sequence) {
+                continue;
+            }
+            let Some(first) = self.inflight.pop_front().filter(|first| first.sequence == answer.sequence) else {
+                return Poll::Ready(Err(io::Error::other("the peer left an answer out")));
+            };
+            line.following.hear(first.term, first.prev, first.last, &answer.result);
+            return Poll::Ready(result(answer.result, &first).map(Ok));
+        }
+    }
+
+    /// Ready when the peer has been silent for too long.
+    fn poll_silence(&mut self, line: &AppendLine, cx: &mut Context<'_>) -> Poll<()> {
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if line.is_silent(self.silence) {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(line.waiting_since.unwrap_or_else(Instant::now) + self.silence);
+        }
+        Poll::Pending
+    }
+
+    fn poll_line(&mut self, line: &mut AppendLine, cx: &mut Context<'_>) -> Poll<io::Result<Option<Item>>> {
+        self.poll_input(line, cx)?;
+        if self.input.is_none() && self.inflight.is_empty() {
+            return Poll::Ready(Ok(None));
+        }
+        if let Poll::Ready(Err(error)) = line.framed.poll_flush(cx) {
+            return Poll::Ready(Err(error));
+        }
+        if let Poll::Ready(answer) = self.poll_answer(line, cx) {
+            return Poll::Ready(answer.map(Some));
+        }
+        self.poll_silence(line, cx).map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer is silent")))
+    }
+}
+
+impl<S> Stream for AppendStream<'_, S>
+where
+    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Unpin,
+{
+    type Item = Item;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        let this = self.get_mut();
+        let Some(mut line) = this.line.take() else {
+            return Poll::Ready(None);
+        };
+        let polled = this.poll_line(&mut line, cx);
+        match polled {
+            // The connection is in an unknown state; the next stream opens another.
+            Poll::Ready(Err(error)) => Poll::Ready(Some(Err(lost(&error)))),
+            Poll::Ready(Ok(item)) => {
+                // What is done with it is none of the peer's time.
+                line.framed.pause();
+                *this.line = Some(line);
+                Poll::Ready(item)
+            }
+            Poll::Pending => {
+                *this.line = Some(line);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// How many of these entries go into one frame.
+fn frame_entries(entries: &[Entry]) -> usize {
+    let mut bytes = 0;
+    let fits = |entry: &&Entry| {
+        bytes += command_bytes(entry);
+        bytes <= FRAME_COMMANDS_BYTES
+    };
+    entries.iter().take_while(fits).count().max(1).min(entries.len())
+}
+
+fn command_bytes(entry: &Entry) -> usize {
+    match &entry.payload {
+        openraft::EntryPayload::Normal(command) => command.0.len(),
+        openraft::EntryPayload::Blank | openraft::EntryPayload::Membership(_) => 0,
+    }
+}
+
+fn result(result: AppendResult, of: &InFlight) -> io::Result<StreamAppendResult<TypeConfig>> {
+    if let AppendResult::PartialSuccess(id) = &result {
+        let [prev, last] = [&of.prev, &of.last].map(|id| id.as_ref().map(LogIdRecord::from));
+        let kept = partial_success(id.as_ref(), prev.as_ref(), last.as_ref());
+        kept.map_err(|broken| malformed(format!("an answer that breaks a rule: {broken}")))?;
+    }
+    let response: AppendEntriesResponse<TypeConfig> = match result {
+        AppendResult::Success => AppendEntriesResponse::Success,
+        AppendResult::PartialSuccess(id) => AppendEntriesResponse::PartialSuccess(id.map(LogId::from)),
+        AppendResult::Conflict if of.prev.is_none() => {
+            return Err(io::Error::other("the peer found a conflict before the first entry"));
+        }
+        AppendResult::Conflict => AppendEntriesResponse::Conflict,
+        AppendResult::HigherVote(vote) => AppendEntriesResponse::HigherVote(vote.into()),
+        AppendResult::Refused(why) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+    };
+    Ok(response.into_stream_result(of.prev, of.last))
+}

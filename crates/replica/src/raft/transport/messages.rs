@@ -1,0 +1,557 @@
+//! What nodes say to each other. The order of variants and fields is the format: append only.
+
+use std::fmt;
+
+use bincode::{Decode, Encode};
+use storage::Manifest;
+use storage::codec::{LogIdRecord, VoteRecord};
+use znode::{Applied, ClusterUuid, Credential, LEVEL};
+
+use super::frame::FRAME_BYTES_MAX;
+
+/// The versions of the messages in this file that this program speaks, lowest and highest. [`Hello`] and [`Welcome`] are the same
+/// in all of them.
+pub(crate) const VERSIONS: (u16, u16) = (1, 1);
+
+/// What a connection is for. Each has its own, so that a snapshot never holds up a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+pub(crate) enum Lane {
+    /// Log entries and heartbeats, in order, many under way.
+    Append,
+    /// Votes, leadership transfer and questions about the ensemble.
+    Control,
+    /// A snapshot in chunks.
+    Snapshot,
+    /// Proposals, heartbeats of sessions and read indexes on their way to the leader.
+    Forward,
+}
+
+/// A frame that carries positions and words, and none of a client's data.
+const SHORT_BYTES_MAX: usize = 4 << 10;
+/// A chunk of a snapshot, or its manifest.
+const CHUNK_FRAME_BYTES_MAX: usize = 64 << 10;
+
+impl Lane {
+    /// The longest frame of the one that called.
+    pub(crate) fn question_bytes_max(self) -> usize {
+        match self {
+            Lane::Append | Lane::Forward => FRAME_BYTES_MAX,
+            Lane::Control => SHORT_BYTES_MAX,
+            Lane::Snapshot => CHUNK_FRAME_BYTES_MAX,
+        }
+    }
+
+    /// The longest frame of the one that was called.
+    pub(crate) fn answer_bytes_max(self) -> usize {
+        match self {
+            // What was written, which tells of its parts.
+            Lane::Forward => FRAME_BYTES_MAX,
+            // Raft's words for an error may be long.
+            Lane::Append | Lane::Control | Lane::Snapshot => CHUNK_FRAME_BYTES_MAX,
+        }
+    }
+}
+
+/// The first frame on a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Hello {
+    /// Versions of the messages that the caller speaks, lowest and highest.
+    pub(crate) versions: (u16, u16),
+    /// Levels of the log's format that it must know, or knows.
+    pub(crate) levels: (u16, u16),
+    /// The cluster's name.
+    pub(crate) cluster_id: String,
+    /// Who connects.
+    pub(crate) from: u64,
+    /// Whom it believes to reach.
+    pub(crate) to: u64,
+    /// What for.
+    pub(crate) lane: Lane,
+    /// Which of several groups of the cluster it belongs to.
+    pub(crate) group: u32,
+    /// The cluster, once the caller knows it.
+    pub(crate) uuid: Option<ClusterUuid>,
+    /// Of the caller's data directory.
+    pub(crate) incarnation: u64,
+    /// What later programs say beside it, each with a number. Passed over where the number is not known.
+    pub(crate) more: Vec<(u16, Vec<u8>)>,
+}
+
+/// The answer to [`Hello`]. After a refusal the connection is closed.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum Welcome {
+    /// Go on.
+    Accepted(Accepted),
+    /// The connection is closed.
+    Refused(Refusal),
+}
+
+/// On what both ends go on.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Accepted {
+    /// The version of all messages that follow: the highest that both ends speak.
+    pub(crate) version: u16,
+    /// As in [`Hello`], of the one that was called.
+    pub(crate) levels: (u16, u16),
+    /// The same.
+    pub(crate) uuid: Option<ClusterUuid>,
+    /// The same.
+    pub(crate) incarnation: u64,
+    /// The same.
+    pub(crate) more: Vec<(u16, Vec<u8>)>,
+}
+
+/// Why a caller is turned away. Only one that knows the cluster's name and ids hears more than that it is no member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum Refusal {
+    /// This is not what a member says.
+    NoMember,
+    /// It speaks none of these versions.
+    NoCommonVersion {
+        /// Lowest and highest.
+        versions: (u16, u16),
+    },
+    /// It knows none of these levels.
+    NoCommonLevel {
+        /// Lowest and highest.
+        levels: (u16, u16),
+    },
+    /// It belongs to another cluster of this name.
+    OtherCluster,
+    /// It was a member, and was removed.
+    Removed {
+        /// The zxid of the entry that says so.
+        zxid: u64,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::NoMember => {
+                f.write_str("this is not a hello of a member; the log of the node that was called says why")
+            }
+            Refusal::NoCommonVersion { versions: (low, high) } => {
+                let (own_low, own_high) = VERSIONS;
+                write!(
+                    f,
+                    "the peer speaks versions {low} to {high} of the peer protocol, and this node {own_low} to {own_high}"
+                )
+            }
+            Refusal::NoCommonLevel { levels: (low, high) } => {
+                write!(
+                    f,
+                    "the peer takes levels {low} to {high} of the log's format, and this zlock knows 1 to {LEVEL}"
+                )
+            }
+            Refusal::OtherCluster => {
+                f.write_str("the peer belongs to another cluster of the same name: their uuids differ")
+            }
+            Refusal::Removed { zxid } => write!(f, "this node was removed from the cluster at zxid {zxid}"),
+        }
+    }
+}
+
+/// The answer to an [`AppendFrame`], in the order of the requests.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct AppendAnswer {
+    /// Of the request.
+    pub(crate) sequence: u64,
+    /// How it went.
+    pub(crate) result: AppendResult,
+}
+
+/// How an append went.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum AppendResult {
+    /// All entries are durable.
+    Success,
+    /// Entries up to this one are.
+    PartialSuccess(Option<LogIdRecord>),
+    /// The entry before the first is another one, or missing.
+    Conflict,
+    /// The receiver knows a higher vote.
+    HigherVote(VoteRecord),
+    /// The receiver takes no entries now, and why.
+    Refused(String),
+}
+
+impl AppendResult {
+    /// Whether the receiver takes the sender for its leader.
+    pub(crate) fn follows(&self) -> bool {
+        match self {
+            AppendResult::Success | AppendResult::PartialSuccess(_) | AppendResult::Conflict => true,
+            AppendResult::HigherVote(_) | AppendResult::Refused(_) => false,
+        }
+    }
+}
+
+/// A frame on the lanes `Control` and `Forward`, either way. Answers may overtake each other.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Numbered<T> {
+    /// The answer repeats the request's number.
+    pub(crate) number: u64,
+    /// What is said.
+    pub(crate) body: T,
+}
+
+/// A question to a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum Ask {
+    /// Are you there?
+    Ping,
+    /// How far are you?
+    Standing,
+    /// Vote for me.
+    Vote(VoteFrame),
+    /// Would you vote for me?
+    PreVote(VoteFrame),
+    /// Stand for election: the leader steps aside.
+    TransferLeader(TransferFrame),
+    /// Write this, within so many milliseconds.
+    Propose {
+        /// What to write, as `znode::encode_request` gives it.
+        request: Vec<u8>,
+        /// How long the asker waits.
+        within_ms: u64,
+    },
+    /// These sessions were heard.
+    Touch(Vec<Credential>),
+    /// Which entry must a linearizable read see?
+    ReadIndex,
+    /// What does your log have there, and what have I acknowledged?
+    Account {
+        /// Of the entry.
+        index: u64,
+    },
+}
+
+/// The answer to an [`Ask`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum Answer {
+    /// To [`Ask::Ping`].
+    Pong,
+    /// To [`Ask::Standing`].
+    Standing(Standing),
+    /// To [`Ask::Vote`] and [`Ask::PreVote`].
+    Vote(VoteAnswer),
+    /// To [`Ask::TransferLeader`]: taken, or why not.
+    TransferLeader(Result<(), TransferRefusal>),
+    /// To [`Ask::Propose`].
+    Propose(ProposeAnswer),
+    /// To [`Ask::Touch`], in the order of the question.
+    Touch(Vec<TouchAnswer>),
+    /// To [`Ask::ReadIndex`]: the zxid.
+    ReadIndex(u64),
+    /// The node does not lead; whom it believes to lead.
+    NotLeader(Option<u64>),
+    /// Nothing was done, and why.
+    Refused(String),
+    /// To nothing: the node stops. Questions up to this number will be answered, later ones were not taken.
+    Leaving {
+        /// The number of the last question that was taken; 0 when none was.
+        taken: u64,
+    },
+    /// To [`Ask::Account`].
+    Account(Account),
+}
+
+/// What a node says of its own log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Account {
+    /// Its vote.
+    pub(crate) vote: VoteRecord,
+    /// The entry that was asked for; none when it has none there, or has purged it.
+    pub(crate) entry: Option<LogIdRecord>,
+    /// The last entry.
+    pub(crate) last: Option<LogIdRecord>,
+    /// The last entry that the asker said to be on its disk, as far as a leader knows in its term.
+    pub(crate) acknowledged: Option<LogIdRecord>,
+}
+
+/// How far a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Standing {
+    /// Nothing but, at most, the first membership is in its log.
+    pub(crate) fresh: bool,
+    /// It has a vote.
+    pub(crate) joined: bool,
+    /// The term it knows.
+    pub(crate) term: u64,
+    /// It leads in that term.
+    pub(crate) leads: bool,
+    /// The index of the last entry in its log.
+    pub(crate) last_log: u64,
+    /// Its disk answers, and has for a while.
+    pub(crate) steady: bool,
+}
+
+/// A candidate's question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct VoteFrame {
+    /// The vote asked for.
+    pub(crate) vote: VoteRecord,
+    /// The candidate's last entry.
+    pub(crate) last_log_id: Option<LogIdRecord>,
+    /// The leader asked the candidate to stand.
+    pub(crate) leadership_transfer: bool,
+}
+
+/// The answer to a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct VoteAnswer {
+    /// The voter's vote afterwards.
+    pub(crate) vote: VoteRecord,
+    /// Whether it was granted.
+    pub(crate) granted: bool,
+    /// The voter's last entry.
+    pub(crate) last_log_id: Option<LogIdRecord>,
+}
+
+/// The leader steps aside for a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct TransferFrame {
+    /// The leader's vote.
+    pub(crate) from_leader: VoteRecord,
+    /// For whom.
+    pub(crate) to: u64,
+    /// The last entry that it must have.
+    pub(crate) last_log_id: Option<LogIdRecord>,
+}
+
+/// Why a member does not take over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum TransferRefusal {
+    /// Its vote is another leader's by now.
+    VoteChanged {
+        /// The one it was asked by.
+        expected: VoteRecord,
+        /// The one it has.
+        actual: VoteRecord,
+    },
+    /// It has not written the leader's last entry yet.
+    LogNotFlushed {
+        /// The leader's last.
+        expected: Option<LogIdRecord>,
+        /// Its own.
+        actual: Option<LogIdRecord>,
+    },
+}
+
+/// What became of a forwarded proposal.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum ProposeAnswer {
+    /// Applied by the leader.
+    Applied {
+        /// The entry's zxid. `applied.zxid` is an earlier one for a repeated idempotency key.
+        at: u64,
+        /// The outcome, without events.
+        applied: Applied,
+    },
+    /// Nothing was proposed.
+    Unavailable {
+        /// For people.
+        reason: String,
+        /// When a retry may do better.
+        retry_after_ms: u64,
+    },
+    /// It may have happened.
+    Unknown(String),
+    /// It cannot be an entry at all.
+    Refused(znode::Error),
+}
+
+/// What became of a session's heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum TouchAnswer {
+    /// Noted; the session's timeout.
+    Alive {
+        /// In milliseconds.
+        timeout_ms: u32,
+    },
+    /// The state machine's rules say no.
+    Refused(znode::Error),
+    /// Its expiry is on its way; whether it comes to pass is not known yet.
+    Expiring,
+}
+
+/// A frame on the lane `Snapshot`, from the sender.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum SnapshotFrame {
+    /// What comes.
+    Begin {
+        /// The leader's vote.
+        vote: VoteRecord,
+        /// What it consists of.
+        manifest: Manifest,
+    },
+    /// The next piece.
+    Chunk(Vec<u8>),
+    /// That was all.
+    End,
+}
+
+/// The receiver's answer on the lane `Snapshot`.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) enum SnapshotAnswer {
+    /// Still at it: writing or reading the snapshot takes its time.
+    Working,
+    /// Installed, or refused by vote: the receiver's vote.
+    Done(VoteRecord),
+    /// It did not work out, and why.
+    Failed(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use storage::Command;
+    use storage::codec::{self, EntryRecord, PayloadRecord, SnapshotMetaRecord, StoredMembershipRecord};
+    use znode::{Reply, SessionId, Zxid};
+
+    use super::*;
+    use crate::raft::transport::AppendFrame;
+
+    const VOTE: VoteRecord = VoteRecord { term: 3, node_id: 2, committed: true };
+    const ID: LogIdRecord = LogIdRecord { term: 3, index: 300 };
+
+    fn numbered<T>(body: T) -> Numbered<T> {
+        Numbered { number: 9, body }
+    }
+
+    fn asks() -> Vec<Ask> {
+        let vote = VoteFrame { vote: VOTE, last_log_id: Some(ID), leadership_transfer: true };
+        vec![
+            Ask::Ping,
+            Ask::Standing,
+            Ask::Vote(vote),
+            Ask::PreVote(vote),
+            Ask::TransferLeader(TransferFrame { from_leader: VOTE, to: 1, last_log_id: Some(ID) }),
+            Ask::Propose { request: vec![1, 2], within_ms: 1_000 },
+            Ask::Touch(vec![Credential { session: SessionId(7), secret_hash: [7; 16] }]),
+            Ask::ReadIndex,
+            Ask::Account { index: 300 },
+        ]
+    }
+
+    fn answers() -> Vec<Answer> {
+        let applied = Applied { zxid: Zxid(300), reply: Ok(Reply::Done), events: Vec::new() };
+        vec![
+            Answer::Pong,
+            Answer::Standing(Standing {
+                fresh: false,
+                joined: true,
+                term: 3,
+                leads: true,
+                last_log: 300,
+                steady: true,
+            }),
+            Answer::Vote(VoteAnswer { vote: VOTE, granted: true, last_log_id: Some(ID) }),
+            Answer::TransferLeader(Ok(())),
+            Answer::TransferLeader(Err(TransferRefusal::VoteChanged { expected: VOTE, actual: VOTE })),
+            Answer::TransferLeader(Err(TransferRefusal::LogNotFlushed { expected: Some(ID), actual: None })),
+            Answer::Propose(ProposeAnswer::Applied { at: 301, applied }),
+            Answer::Propose(ProposeAnswer::Unavailable { reason: "r".into(), retry_after_ms: 250 }),
+            Answer::Propose(ProposeAnswer::Unknown("r".into())),
+            Answer::Propose(ProposeAnswer::Refused(znode::Error::DataTooLarge)),
+            Answer::Touch(vec![
+                TouchAnswer::Alive { timeout_ms: 5_000 },
+                TouchAnswer::Refused(znode::Error::SessionExpired),
+                TouchAnswer::Expiring,
+            ]),
+            Answer::ReadIndex(300),
+            Answer::NotLeader(Some(2)),
+            Answer::Refused("r".into()),
+            Answer::Account(Account { vote: VOTE, entry: None, last: Some(ID), acknowledged: Some(ID) }),
+        ]
+    }
+
+    fn append() -> AppendFrame {
+        let command = PayloadRecord::Normal(Command(vec![5, 6].into()));
+        let entries = vec![
+            EntryRecord { log_id: ID, payload: PayloadRecord::Blank },
+            EntryRecord { log_id: LogIdRecord { term: 3, index: 301 }, payload: command },
+        ];
+        AppendFrame {
+            sequence: 4,
+            vote: VOTE,
+            prev_log_id: None,
+            leader_commit: Some(ID),
+            acknowledged: Some(ID),
+            entries,
+        }
+    }
+
+    fn manifest() -> Manifest {
+        let membership = codec::MembershipRecord { configs: Vec::new(), nodes: Default::default() };
+        let last_membership = StoredMembershipRecord { log_id: Some(ID), membership };
+        let meta = SnapshotMetaRecord { last_log_id: Some(ID), last_membership };
+        Manifest { meta, chunk_count: 2, bytes: 40_000, records: 10, sha256: [1; 32] }
+    }
+
+    /// One line of text for each message: what it is, and its bytes.
+    #[derive(Default)]
+    struct Lines(String);
+
+    impl Lines {
+        /// Also checks that the bytes are read back as what they were.
+        #[track_caller]
+        fn add<T: Encode + Decode<()> + std::fmt::Debug + PartialEq>(&mut self, message: T) {
+            let bytes = codec::encode(&message);
+            assert_eq!(codec::decode::<T>(&bytes).unwrap(), message);
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(self.0, "{message:?}\n    {hex}").unwrap();
+        }
+    }
+
+    fn greetings(lines: &mut Lines) {
+        let (uuid, incarnation, more) = (Some(ClusterUuid([7; 16])), 1 << 60, vec![(300, vec![1, 2])]);
+        lines.add(Hello {
+            versions: (1, 1),
+            levels: (1, 1),
+            cluster_id: "c".into(),
+            from: 1,
+            to: 2,
+            lane: Lane::Forward,
+            group: 0,
+            uuid,
+            incarnation,
+            more: more.clone(),
+        });
+        lines.add(Welcome::Accepted(Accepted { version: 1, levels: (1, 1), uuid: None, incarnation, more }));
+        let refusals = [
+            Refusal::NoMember,
+            Refusal::NoCommonVersion { versions: (1, 2) },
+            Refusal::NoCommonLevel { levels: (1, 300) },
+            Refusal::OtherCluster,
+            Refusal::Removed { zxid: 1 << 50 },
+        ];
+        refusals.into_iter().for_each(|refusal| lines.add(Welcome::Refused(refusal)));
+    }
+
+    #[test]
+    fn messages_keep_their_bytes() {
+        let mut lines = Lines::default();
+        greetings(&mut lines);
+        lines.add(append());
+        let results = [
+            AppendResult::Success,
+            AppendResult::PartialSuccess(Some(ID)),
+            AppendResult::Conflict,
+            AppendResult::HigherVote(VOTE),
+            AppendResult::Refused("r".into()),
+        ];
+        results.into_iter().for_each(|result| lines.add(AppendAnswer { sequence: 4, result }));
+        asks().into_iter().for_each(|ask| lines.add(numbered(ask)));
+        answers().into_iter().for_each(|answer| lines.add(numbered(answer)));
+        lines.add(SnapshotFrame::Begin { vote: VOTE, manifest: manifest() });
+        lines.add(SnapshotFrame::Chunk(vec![1, 2, 3]));
+        lines.add(SnapshotFrame::End);
+        lines.add(SnapshotAnswer::Working);
+        lines.add(SnapshotAnswer::Done(VOTE));
+        lines.add(SnapshotAnswer::Failed("r".into()));
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/level-1/peers.txt");
+        assert_eq!(lines.0, std::fs::read_to_string(golden).unwrap(), "peers of this version would not understand");
+    }
+}

@@ -1,0 +1,121 @@
+//! The snapshot lane: a manifest, the chunks, one answer.
+
+use std::io;
+use std::time::Duration;
+
+use storage::codec::VoteRecord;
+use storage::{Snapshot, SnapshotStore};
+use tokio::time::{interval, timeout};
+
+use super::connect::Target;
+use super::frame::Framed;
+use super::messages::{SnapshotAnswer, SnapshotFrame};
+use crate::raft::state_machine::{StateMachine, blocking};
+
+/// Chunks that are read, or written, in one go.
+const CHUNKS_AT_ONCE: u32 = 64;
+
+/// Sends a snapshot and waits until the peer has installed it. The answer is the peer's vote.
+pub(crate) async fn send_snapshot(
+    target: &Target,
+    silence: Duration,
+    vote: VoteRecord,
+    snapshot: Snapshot,
+) -> io::Result<VoteRecord> {
+    // Before the peer waits for it: to copy a long snapshot takes longer than a peer may be silent.
+    let source = snapshot.clone();
+    blocking(move || source.prepare()).await?;
+    let mut framed = target.connect().await?;
+    let manifest = snapshot.manifest().clone();
+    framed.queue(&SnapshotFrame::Begin { vote, manifest })?;
+    let mut next = 0;
+    while next < snapshot.chunk_count() {
+        let end = snapshot.chunk_count().min(next + CHUNKS_AT_ONCE);
+        let source = snapshot.clone();
+        let chunks = blocking(move || (next..end).map(|index| source.chunk(index)).collect::<io::Result<Vec<_>>>());
+        for chunk in chunks.await? {
+            framed.queue(&SnapshotFrame::Chunk(chunk))?;
+        }
+        flush(&mut framed, silence).await?;
+        next = end;
+    }
+    framed.queue(&SnapshotFrame::End)?;
+    flush(&mut framed, silence).await?;
+    loop {
+        match timeout(silence, framed.next::<SnapshotAnswer>()).await {
+            Err(_) => return Err(silent()),
+            Ok(answer) => match answer?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))? {
+                SnapshotAnswer::Working => {}
+                SnapshotAnswer::Done(vote) => return Ok(vote),
+                SnapshotAnswer::Failed(why) => return Err(io::Error::other(why)),
+            },
+        }
+    }
+}
+
+/// Sends what is queued; a peer that takes nothing for `silence` is given up.
+async fn flush(framed: &mut Framed, silence: Duration) -> io::Result<()> {
+    timeout(silence * 10, framed.flush()).await.map_err(|_| silent())?
+}
+
+/// Receives the snapshot that `begin` announced, and makes it current.
+pub(crate) async fn receive_snapshot(
+    framed: &mut Framed,
+    silence: Duration,
+    store: &SnapshotStore,
+    manifest: storage::Manifest,
+) -> io::Result<Snapshot> {
+    let store = store.clone();
+    // The sender may have sent all there is, and wait for an answer, while most of it waits for this node's disk.
+    let mut receiver = while_working(framed, silence, blocking(move || store.receive(manifest))).await??;
+    let mut chunks = Vec::new();
+    loop {
+        let frame = timeout(silence * 10, framed.next::<SnapshotFrame>()).await.map_err(|_| silent())??;
+        let ended = match frame.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))? {
+            SnapshotFrame::Chunk(chunk) => {
+                chunks.push(chunk);
+                false
+            }
+            SnapshotFrame::End => true,
+            SnapshotFrame::Begin { .. } => return Err(io::Error::other("a snapshot began within a snapshot")),
+        };
+        if ended || chunks.len() >= CHUNKS_AT_ONCE as usize {
+            let batch = std::mem::take(&mut chunks);
+            let written = blocking(move || {
+                batch.iter().try_for_each(|chunk| receiver.push_chunk(chunk))?;
+                Ok(receiver)
+            });
+            receiver = while_working(framed, silence, written).await??;
+        }
+        if ended {
+            let finished = blocking(move || {
+                // What cannot be read must not become current: the next start would begin with it.
+                let received = receiver.finish(|snapshot| StateMachine::read(snapshot).map(drop))?;
+                // Raft reads it next, and ends when that fails. A copy that does not fit is the end of this transfer only.
+                received.prepare().map(|()| received)
+            });
+            return while_working(framed, silence, finished).await?;
+        }
+    }
+}
+
+/// Waits for `work` and tells the sender now and then that this node is at it.
+pub(crate) async fn while_working<T>(
+    framed: &mut Framed,
+    silence: Duration,
+    work: impl Future<Output = T>,
+) -> io::Result<T> {
+    let mut work = std::pin::pin!(work);
+    let mut tick = interval(silence / 4);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return Ok(done),
+            _ = tick.tick() => framed.send(&SnapshotAnswer::Working).await?,
+        }
+    }
+}
+
+fn silent() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the peer is silent")
+}

@@ -1,0 +1,176 @@
+//! Linearizable reads: which entry must be applied before the state may be looked at.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use openraft::ReadPolicy;
+use openraft::error::{LinearizableReadError, RaftError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+use znode::{State, Zxid};
+
+use crate::fault_injection::{self, Planted};
+use crate::node::Node;
+use crate::raft::transport::{Answer, Ask, ChannelError};
+use crate::write::retry::Retry;
+use crate::{Consistency, Error};
+
+/// Who waits for a read index from the leader.
+pub(crate) type IndexWaiter = oneshot::Sender<Result<Zxid, String>>;
+
+/// Questions to the leader under way at once; later readers share the next one.
+const ROUNDS_MAX: usize = 4;
+/// Readers that share one question.
+const READERS_MAX: usize = 4_096;
+
+/// Counts a read as under way.
+struct Reading<'a>(&'a Node);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.reads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Node {
+    /// See [`crate::Replica::read`].
+    pub(crate) async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
+        if let Some(end) = self.end() {
+            return Err(Error::unavailable(end));
+        }
+        // After a restart a node first gets back to where it was, so that what it tells does not go back either; after a
+        // kill that is where it was 20 ms before, and who must not see less names `min_zxid`.
+        let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
+        if let Consistency::Local { min_zxid } = consistency
+            && self.view.applied() >= local(min_zxid)
+            && self.gate.joined()
+        {
+            return Ok(self.view.state());
+        }
+        let under_way = self.reads.fetch_add(1, Ordering::Relaxed);
+        let _reading = Reading(self);
+        if under_way >= self.config.reads_max {
+            return Err(Error::unavailable("too many reads under way on this node"));
+        }
+        let zxid = match consistency {
+            Consistency::Local { min_zxid } => local(min_zxid),
+            Consistency::Linearizable => {
+                self.with_a_disk()?;
+                self.read_index(deadline).await?
+            }
+        };
+        if !self.gate.joined() && matches!(consistency, Consistency::Local { .. }) {
+            return Err(Error::unavailable("this node has not caught up since its data directory was new"));
+        }
+        if self.view.applied_at_least(zxid, deadline).await {
+            return Ok(self.view.state());
+        }
+        Err(Error::unavailable(self.end().unwrap_or_else(|| "this node has not caught up in time".into())))
+    }
+
+    /// The zxid that a linearizable read beginning now must see.
+    async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
+        let mut tries = Retry::new(&self.config, deadline);
+        loop {
+            let zxid = match self.heard_leader() {
+                Some(leader) if leader == self.config.node_id => self.read_index_here(deadline).await,
+                Some(_) => self.read_index_there(deadline).await,
+                None => Err("no leader is heard".into()),
+            };
+            match zxid {
+                Ok(zxid) => return Ok(zxid),
+                Err(reason) => tries.again(self, reason).await?,
+            }
+        }
+    }
+
+    async fn read_index_here(&self, deadline: Instant) -> Result<Zxid, String> {
+        if !self.is_founded() {
+            return Err("the cluster is being founded".into());
+        }
+        if fault_injection::is(Planted::ReadsWithoutQuorum) {
+            return Ok(self.view.applied());
+        }
+        let began = Instant::now();
+        let at = match timeout_at(deadline, self.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {
+            Err(_) => return Err("no quorum confirmed the leader in time".into()),
+            Ok(Ok(linearizer)) => *linearizer.read_log_id(),
+            Ok(Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)))) => {
+                return Err("the leader has no quorum".into());
+            }
+            Ok(Err(error)) => return Err(error.to_string()),
+        };
+        // Raft may have taken old answers for answers to what it has sent since. Mostly the right ones are here, too.
+        let give_up = deadline.min(Instant::now() + Duration::from_millis(self.config.lease_ms()));
+        match timeout_at(give_up, self.peers.followed_again(at.committed_leader_id().term, began)).await {
+            Ok(()) => Ok(self.zxid(at.index())),
+            Err(_) => Err("the leader has no quorum".into()),
+        }
+    }
+
+    async fn read_index_there(&self, deadline: Instant) -> Result<Zxid, String> {
+        let (waiter, index) = oneshot::channel();
+        if self.indexes.try_send(waiter).is_err() {
+            return Err("too many reads under way on this node".into());
+        }
+        match timeout_at(deadline, index).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err("the node is shutting down".into()),
+            Err(_) => Err("the leader has not answered in time".into()),
+        }
+    }
+
+    pub(crate) async fn read_index_for_peer(&self) -> Answer {
+        if self.leader() != Some(self.config.node_id) {
+            return Answer::NotLeader(self.leader());
+        }
+        let deadline = Instant::now() + self.silence();
+        self.read_index_here(deadline).await.map_or_else(Answer::Refused, |zxid| Answer::ReadIndex(zxid.0))
+    }
+}
+
+/// Asks the leader on behalf of all readers that have come together. A reader only ever shares a question that is sent
+/// after it came.
+pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<IndexWaiter>) {
+    let stopped = node.stopped();
+    let mut rounds = FuturesUnordered::new();
+    loop {
+        let mut waiters = Vec::new();
+        tokio::select! {
+            biased;
+            () = stopped.wait() => return,
+            Some(()) = rounds.next(), if !rounds.is_empty() => continue,
+            count = queue.recv_many(&mut waiters, READERS_MAX), if rounds.len() < ROUNDS_MAX => {
+                if count == 0 {
+                    return;
+                }
+            }
+        }
+        rounds.push(round(&node, waiters));
+    }
+}
+
+async fn round(node: &Node, waiters: Vec<IndexWaiter>) {
+    let result = ask_leader(node, Ask::ReadIndex, node.silence()).await.and_then(|answer| match answer {
+        Answer::ReadIndex(zxid) => Ok(Zxid(zxid)),
+        other => Err(format!("the leader answered something else: {other:?}")),
+    });
+    for waiter in waiters {
+        let _ = waiter.send(result.clone());
+    }
+}
+
+/// Asks whoever leads. The answer is the leader's own, or why there is none.
+pub(crate) async fn ask_leader(node: &Node, ask: Ask, within: Duration) -> Result<Answer, String> {
+    let leader = node.heard_leader().ok_or("no leader is heard")?;
+    let peer = node.peers.get(leader).ok_or("the leader is this node by now, or unknown")?;
+    match peer.forward.ask(ask, Instant::now() + within).await {
+        Ok(Answer::NotLeader(_)) => Err(format!("node {leader} does not lead any more")),
+        Ok(Answer::Refused(reason)) => Err(reason),
+        Ok(answer) => Ok(answer),
+        Err(ChannelError::NotSent(reason) | ChannelError::Lost(reason)) => Err(reason),
+    }
+}

@@ -1,0 +1,6 @@
+//! Writes on their way to the log.
+
+pub(crate) mod budget;
+pub(crate) mod closings;
+pub(crate) mod propose;
+pub(crate) mod retry;

@@ -1,0 +1,133 @@
+//! Sessions that their clients close, paced as expiries are.
+//!
+//! The end of one session is one entry, whatever the session owns. All that a leader has under way together remove no more
+//! znodes than a part of what one entry may ([`ENDING_PART`]).
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+use znode::{Credential, Op, Request};
+
+use crate::Error;
+use crate::leader::leadership::ENDING_PART;
+
+/// A session that takes less than this part of the room is closed like any write is done.
+const SMALL_PART: u64 = 16;
+
+/// Room for sessions that end at a time, in what an entry may remove.
+#[derive(Debug)]
+pub(crate) struct Closings {
+    room: Arc<Semaphore>,
+    max: u32,
+}
+
+impl Closings {
+    pub(crate) fn new(entry_cost_max: u32) -> Closings {
+        let max = (entry_cost_max / ENDING_PART).max(1);
+        Closings { room: Arc::new(Semaphore::new(max as usize)), max }
+    }
+
+    /// Room for the end of a session of that cost, first come, first served; `None` where it needs none. One that takes more
+    /// than there is goes alone.
+    pub(crate) async fn room(&self, cost: u64, deadline: Instant) -> Result<Option<OwnedSemaphorePermit>, Error> {
+        if cost.saturating_mul(SMALL_PART) < u64::from(self.max) {
+            return Ok(None);
+        }
+        let share = u32::try_from(cost).unwrap_or(u32::MAX).min(self.max);
+        match timeout_at(deadline, Arc::clone(&self.room).acquire_many_owned(share)).await {
+            Ok(Ok(room)) => Ok(Some(room)),
+            Ok(Err(_)) | Err(_) => Err(Error::unavailable("too many large sessions are being closed")),
+        }
+    }
+}
+
+/// Who closes its session with a request, if it does that.
+pub(crate) fn closes(request: &Request) -> Option<&Credential> {
+    let closes = matches!(request.op, Op::CloseSession { .. });
+    // A session closes itself only.
+    request.credential.as_ref().filter(|_| closes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use znode::{Acl, Create, CreateMode, Ensure, SessionId, Turn, ZPath, ZnodeOp, encode_request};
+
+    use super::*;
+    use crate::node::Node;
+    use crate::raft::transport::{Answer, ProposeAnswer};
+    use crate::write::propose::tests::{leader, soon};
+
+    const SECRET: znode::SecretHash = [7; 16];
+
+    fn of(session: SessionId, op: Op) -> Request {
+        Request { credential: Some(Credential { session, secret_hash: SECRET }), ..Request::new(op) }
+    }
+
+    fn close(session: SessionId) -> Request {
+        of(session, Op::CloseSession { session })
+    }
+
+    /// A session with 128 times so many ephemerals.
+    async fn session(node: &Node, multis: usize) -> SessionId {
+        let open = Op::OpenSession {
+            secret_hash: SECRET,
+            timeout_ms: 60_000,
+            label: String::new(),
+            address: None,
+            client: znode::ClientInfo::default(),
+        };
+        let session = SessionId(node.propose(Request::new(open), soon()).await.unwrap().zxid.0);
+        for multi in 0..multis {
+            let (parent, mode) = (ZPath::root(), CreateMode::Ephemeral);
+            let create = |number: usize| {
+                let (name, data, acl) = (format!("{session}-{multi}-{number}"), Vec::new(), Acl::open());
+                ZnodeOp::Create(Create { parent: parent.clone(), name, data, mode, acl, ensure: Ensure::New })
+            };
+            let made = node.propose(of(session, Op::Multi((0..128).map(create).collect())), soon()).await.unwrap();
+            assert!(made.reply.is_ok(), "{made:?}");
+        }
+        session
+    }
+
+    #[test]
+    fn a_close_is_known_through_every_door() {
+        let session = SessionId(3);
+        let turn = Some(Turn { connection: 1, number: 1 });
+        for request in [close(session), Request { turn, ..close(session) }] {
+            assert_eq!(closes(&request), Some(&Credential { session, secret_hash: SECRET }));
+        }
+        let delete = ZnodeOp::Delete { path: ZPath::root(), version: -1 };
+        assert_eq!(closes(&of(session, Op::Znode(delete))), None);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn large_sessions_that_are_closed_at_a_time_remove_together_no_more_than_a_part_of_what_an_entry_may() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = leader(&data_dir).await;
+        let (large, small) = (session(&node, 3).await, session(&node, 1).await);
+        let is_open = |session| node.view.state().session(session).is_some();
+        // As if others were on their way.
+        let others = node.closings.room(u64::from(node.closings.max) - 300, soon()).await.unwrap();
+        let briefly = || Instant::now() + Duration::from_millis(200);
+        let overdue = node.propose(close(large), briefly()).await;
+        assert!(matches!(overdue, Err(Error::Unavailable { .. })), "{overdue:?}");
+        let of_peer = node.propose_for_peer(&encode_request(&close(large)), briefly()).await;
+        assert!(matches!(of_peer, Answer::Propose(ProposeAnswer::Unavailable { .. })), "{of_peer:?}");
+        assert!(is_open(large), "nothing was proposed");
+        // Without the secret it takes no room from the session itself, and no time.
+        let stranger = Credential { session: large, secret_hash: [8; 16] };
+        let stranger = Request { credential: Some(stranger), ..close(large) };
+        let refused = node.propose(stranger, soon()).await.unwrap();
+        assert_eq!(refused.reply.unwrap_err().error, znode::Error::AuthFailed);
+        node.propose(close(small), soon()).await.unwrap();
+        drop(others);
+        node.propose(close(large), soon()).await.unwrap();
+        assert!(!is_open(large) && !is_open(small));
+        // What it took comes back when Raft lets go of it.
+        node.closings.room(u64::from(node.closings.max), soon()).await.unwrap();
+        node.shutdown().await;
+    }
+}

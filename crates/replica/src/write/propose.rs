@@ -1,0 +1,391 @@
+//! Writes: to the leader, and back when this node has applied them.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::error::{ClientWriteError, ForwardReason};
+use openraft::raft::ClientWriteResult;
+use storage::{Command, Responder, TypeConfig};
+use tokio::time::{Instant, sleep, timeout_at};
+use znode::{
+    Applied, Asker, BYTES_MAX, DecodeError, Op, Request, Txn, Zxid, decode_request, decode_txn, encode_request,
+    encode_txn,
+};
+
+use crate::Error;
+use crate::fault_injection;
+use crate::node::Node;
+use crate::operate::disk_watch::STALLED;
+use crate::raft::state_machine::Proposed;
+use crate::raft::transport::{Answer, Ask, ChannelError, ProposeAnswer};
+use crate::write::budget::Place;
+use crate::write::closings::closes;
+use crate::write::retry::Retry;
+
+/// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory, which is what a
+/// reader bounds.
+const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
+
+/// What is given back when Raft lets go of a proposal.
+type Held = Arc<dyn Any + Send + Sync>;
+
+/// What one try came to.
+enum Try {
+    Applied {
+        at: Zxid,
+        applied: Applied,
+    },
+    /// Nothing was proposed, and another try may do better.
+    Again(String),
+    Failed(Error),
+}
+
+impl Node {
+    /// See [`crate::Replica::propose`].
+    pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
+        fault_injection::distort(&mut request.op);
+        let bytes = request.bytes();
+        let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
+        let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {
+            return Err(Error::unavailable("too many writes under way on this node"));
+        };
+        let place = Arc::new(place);
+        self.writable()?;
+        let mut tries = Retry::new(&self.config, deadline);
+        loop {
+            let tried = match self.heard_leader() {
+                Some(leader) if leader == self.config.node_id => {
+                    self.check_cost(&request)?;
+                    let held = self.held_with(&request, &place, deadline).await?;
+                    let (command, again) = self.command(request);
+                    request = again;
+                    self.propose_here(command, held, deadline).await
+                }
+                Some(leader) => self.propose_there(leader, &request, &place, deadline).await,
+                None => Try::Again("no leader is heard".into()),
+            };
+            match tried {
+                Try::Applied { at, applied } => {
+                    if self.view.applied_at_least(at, deadline).await {
+                        return Ok(applied);
+                    }
+                    return Err(Error::unknown("the write is done, but this node has not caught up with it in time"));
+                }
+                Try::Failed(error) => return Err(error),
+                Try::Again(reason) => tries.again(self, reason).await?,
+            }
+        }
+    }
+
+    /// A peer's proposal. It is not passed on: the peer finds the leader itself.
+    pub(crate) async fn propose_for_peer(&self, request: &[u8], deadline: Instant) -> Answer {
+        if let Some(end) = self.end() {
+            return Answer::Refused(end);
+        }
+        if self.disk_watch.stalls() {
+            // The peer tries again, and soon with another leader.
+            return Answer::Refused(STALLED.into());
+        }
+        let bytes = request.len();
+        // Every other member may have as many under way as this node itself.
+        let others = self.config.members.len().max(2) - 1;
+        let (count_max, bytes_max) = (self.config.proposals_max * others, self.config.proposal_bytes_max * others);
+        let refused = match self.peer_proposals.take(bytes, count_max, bytes_max) {
+            None => Error::unavailable("too many writes under way at the leader"),
+            Some(place) => match self.writable() {
+                Err(error) => error,
+                Ok(()) => match decode_request(request) {
+                    Ok(request) if request.op.row().asker == Asker::Leader => {
+                        Error::Refused(znode::Error::BadArguments)
+                    }
+                    Ok(request) => return self.propose_as_leader(request, place, deadline).await,
+                    Err(error) => Error::unavailable(format!("the leader cannot read the request: {error}")),
+                },
+            },
+        };
+        Answer::Propose(refused.into())
+    }
+
+    async fn propose_as_leader(&self, mut request: Request, place: Place, deadline: Instant) -> Answer {
+        let place = Arc::new(place);
+        let mut tries = Retry::new(&self.config, deadline);
+        loop {
+            if self.leader() != Some(self.config.node_id) {
+                return Answer::NotLeader(self.leader());
+            }
+            let held = match self.check_cost(&request) {
+                Ok(()) => self.held_with(&request, &place, deadline).await,
+                Err(error) => Err(error),
+            };
+            let held = match held {
+                Ok(held) => held,
+                Err(error) => return Answer::Propose(error.into()),
+            };
+            let (command, again) = self.command(request);
+            request = again;
+            match self.propose_here(command, held, deadline).await {
+                Try::Applied { at, applied } => return Answer::Propose(ProposeAnswer::Applied { at: at.0, applied }),
+                Try::Failed(error) => return Answer::Propose(error.into()),
+                Try::Again(reason) => {
+                    if let Err(error) = tries.again(self, reason).await {
+                        // The peer soon finds another leader.
+                        return self.end().map_or_else(|| Answer::Propose(error.into()), Answer::Refused);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What Raft is to keep with a proposal: its place, and with the end of a large session the room that this takes.
+    async fn held_with(&self, request: &Request, place: &Arc<Place>, deadline: Instant) -> Result<Held, Error> {
+        let own = Arc::<Place>::clone(place);
+        let Some(credential) = closes(request) else { return Ok(own) };
+        // Only for the session itself: what another client asks for ends nothing, and may be asked for as often as it likes.
+        let cost = || {
+            let state = self.view.state();
+            state.authenticate(credential).map_or(0, |session| state.cost_of_ending(session.id))
+        };
+        let room = self.closings.room(cost(), deadline).await?;
+        // An earlier copy of the request may have ended the session meanwhile.
+        Ok(match room.filter(|_| cost() > 0) {
+            None => own,
+            Some(room) => Arc::new((own, room)),
+        })
+    }
+
+    /// Proposes to this node's own Raft, which keeps what is held for as long as it keeps the proposal.
+    async fn propose_here(&self, command: Command, held: Held, deadline: Instant) -> Try {
+        if Instant::now() >= deadline {
+            return Try::Failed(Error::unavailable("the deadline has passed"));
+        }
+        if !self.is_founded() {
+            return Try::Again("the cluster is being founded".into());
+        }
+        // An entry that no replica could read back would end them all, again and again.
+        if !is_readable(&command.0, decode_txn) {
+            return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
+        }
+        let (responder, answer) = Responder::new(held);
+        let write = async {
+            self.raft.client_write_ff(command, Some(responder)).await.map_err(|fatal| fatal.to_string())?;
+            answer.await.map_err(|_| "raft has stopped".into())
+        };
+        match timeout_at(deadline, write).await {
+            Err(_) => Try::Failed(Error::unknown("not committed before the deadline")),
+            // With the entry in its log, perhaps.
+            Ok(Err(stopped)) => Try::Failed(Error::Unknown { reason: stopped }),
+            Ok(Ok(result)) => tried(result),
+        }
+    }
+
+    /// Hands a proposal to the leader. It keeps its place until it is on its way.
+    async fn propose_there(&self, leader: u64, request: &Request, place: &Arc<Place>, deadline: Instant) -> Try {
+        let Some(peer) = self.peers.get(leader) else {
+            return Try::Again(format!("the leader, node {leader}, is not in this node's configuration"));
+        };
+        let within = deadline.saturating_duration_since(Instant::now());
+        if within.is_zero() {
+            return Try::Failed(Error::unavailable("the deadline has passed"));
+        }
+        let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        let request = encode_request(request);
+        if !is_readable(&request, decode_request) {
+            return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
+        }
+        let ask = Ask::Propose { request, within_ms };
+        let answer = tokio::select! {
+            biased;
+            answer = peer.forward.ask_holding(ask, Arc::<Place>::clone(place), deadline) => answer,
+            () = self.deposed(leader) => Err(ChannelError::Lost(format!("node {leader} was deposed meanwhile"))),
+        };
+        match answer {
+            Ok(Answer::Propose(ProposeAnswer::Applied { at, applied })) => Try::Applied { at: Zxid(at), applied },
+            Ok(Answer::Propose(ProposeAnswer::Unavailable { reason, retry_after_ms })) => {
+                Try::Failed(Error::Unavailable { reason, retry_after_ms })
+            }
+            Ok(Answer::Propose(ProposeAnswer::Refused(error))) => Try::Failed(Error::Refused(error)),
+            Ok(Answer::Propose(ProposeAnswer::Unknown(reason))) => Try::Failed(Error::Unknown { reason }),
+            Ok(Answer::NotLeader(_)) => Try::Again(format!("node {leader} does not lead any more")),
+            Ok(Answer::Refused(reason)) | Err(ChannelError::NotSent(reason)) => Try::Again(reason),
+            Ok(other) => Try::Failed(Error::unknown(format!("the leader answered something else: {other:?}"))),
+            Err(ChannelError::Lost(reason)) => Try::Failed(Error::unknown(reason)),
+        }
+    }
+
+    /// Waits until another leader has been there for as long as a peer may be silent. One that handed over in good order
+    /// has answered by then.
+    async fn deposed(&self, leader: u64) {
+        let mut changes = self.role_changes();
+        while self.leader().is_none_or(|other| other == leader) {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+        sleep(self.silence()).await;
+    }
+
+    /// Refuses what would do too much in one entry, unless it would be answered otherwise. The state decides again when it
+    /// is applied.
+    fn check_cost(&self, request: &Request) -> Result<(), Error> {
+        match &request.op {
+            Op::Multi(_) | Op::Revoke { .. } => self.view.state().check_cost(request).map_err(Error::Refused),
+            _ => Ok(()),
+        }
+    }
+
+    /// The bytes of an entry, with this node's time on it. The request comes back, for another try.
+    pub(crate) fn command(&self, request: Request) -> (Command, Request) {
+        let txn = Txn { time_ms: self.entry_clock.now_ms(self.view.time_ms()), request };
+        (Command(encode_txn(&txn).into()), txn.request)
+    }
+
+    /// Whether clients may write.
+    fn writable(&self) -> Result<(), Error> {
+        if let Some(end) = self.end() {
+            return Err(Error::unavailable(end));
+        }
+        if self.disk_low.load(std::sync::atomic::Ordering::Relaxed) {
+            let reason = "the disk is low on free space; this node takes no writes".into();
+            return Err(Error::Unavailable { reason, retry_after_ms: 5_000 });
+        }
+        self.with_a_disk()
+    }
+}
+
+/// What Raft's answer means.
+fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
+    match result {
+        Ok(response) => {
+            let proposed = response.data.0.downcast_ref::<Proposed>();
+            let Proposed { at, applied } = proposed.expect("the state machine answers nothing else");
+            Try::Applied { at: *at, applied: applied.clone() }
+        }
+        Err(ClientWriteError::ForwardToLeader(forward)) => Try::Again(match forward.reason {
+            ForwardReason::LeaseExpired => "the leader has no quorum".into(),
+            ForwardReason::LeadershipTransfer => "leadership is changing hands".into(),
+            ForwardReason::NotLeader => "this node does not lead".into(),
+        }),
+        Err(ClientWriteError::LogEntryDiscarded(_)) => {
+            Try::Failed(Error::unknown("the leader changed before the write was committed"))
+        }
+        Err(error) => Try::Failed(Error::unknown(error.to_string())),
+    }
+}
+
+/// Whether bytes that were just encoded can be decoded again: a reader bounds what they become in memory.
+fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> bool {
+    bytes.len() <= SURELY_READABLE_BYTES || (bytes.len() <= BYTES_MAX && decode(bytes).is_ok())
+}
+
+impl From<Error> for ProposeAnswer {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unavailable { reason, retry_after_ms } => ProposeAnswer::Unavailable { reason, retry_after_ms },
+            Error::Unknown { reason } => ProposeAnswer::Unknown(reason),
+            Error::Refused(error) => ProposeAnswer::Refused(error),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::task::yield_now;
+    use znode::{Acl, Create, CreateMode, Ensure, ZPath, ZnodeOp};
+
+    use super::*;
+    use crate::{Config, Member};
+
+    pub(crate) fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(30)
+    }
+
+    fn create(name: &str) -> Request {
+        let (parent, acl) = (ZPath::root(), Acl::open());
+        let create = Create {
+            parent,
+            name: name.into(),
+            data: Vec::new(),
+            mode: CreateMode::Persistent,
+            acl,
+            ensure: Ensure::New,
+        };
+        Request::new(Op::Znode(ZnodeOp::Create(create)))
+    }
+
+    /// The only node of its ensemble, which leads and takes four writes at a time.
+    pub(crate) async fn leader(data_dir: &tempfile::TempDir) -> Arc<Node> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let config = Config {
+            node_id: 1,
+            cluster_id: "test".into(),
+            zxid_base: Some(0),
+            members: vec![Member { id: 1, peer_addr: addr.clone(), http_addr: addr }],
+            data_dir: data_dir.path().join("node"),
+            free_disk_min_bytes: 0,
+            proposals_max: 4,
+            ..Config::default()
+        };
+        let node = Node::start(config, listener).await.unwrap();
+        while let Err(error) = node.propose(create("first"), soon()).await {
+            assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        }
+        node
+    }
+
+    /// Neither a deadline nor a client that hangs up makes room: Raft still holds the write. Other nodes of this process
+    /// meet the failpoint as well, and only wait meanwhile.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_write_keeps_its_place_until_raft_lets_go_of_it() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        let node = leader(&data_dir).await;
+        fail::cfg("log.flushed", "pause").unwrap();
+        let (mut own, mut of_peers) = (Vec::new(), Vec::new());
+        let overdue = node.propose(create("overdue"), Instant::now() + Duration::from_millis(200)).await;
+        for at in 1..20 {
+            // Begun, and dropped at once.
+            own.push(node.propose(create(&format!("own-{at}")), soon()).now_or_never());
+            yield_now().await;
+            let request = encode_request(&create(&format!("peer-{at}")));
+            of_peers.push(node.propose_for_peer(&request, soon()).now_or_never());
+            yield_now().await;
+        }
+        fail::remove("log.flushed");
+        assert!(matches!(overdue, Err(Error::Unknown { .. })), "{overdue:?}");
+        assert!(own[..3].iter().all(Option::is_none) && of_peers[..4].iter().all(Option::is_none));
+        assert!(own[3..].iter().all(|end| matches!(end, Some(Err(Error::Unavailable { .. })))), "{own:?}");
+        let refused = |end: &Option<Answer>| matches!(end, Some(Answer::Propose(ProposeAnswer::Unavailable { .. })));
+        assert!(of_peers[4..].iter().all(refused), "{of_peers:?}");
+        // The disk goes on, and the places come back.
+        while node.proposals.count() + node.peer_proposals.count() > 0 {
+            yield_now().await;
+        }
+        for at in 0..8 {
+            node.propose(create(&format!("after-{at}")), soon()).await.unwrap();
+        }
+        let state = node.view.state();
+        let exists = |name: &str| state.node(&ZPath::parse(name).unwrap()).is_some();
+        assert!(exists("/overdue") && exists("/own-3") && exists("/peer-4") && !exists("/own-4") && !exists("/peer-5"));
+        node.shutdown().await;
+    }
+
+    fn multi(ops: usize) -> Vec<u8> {
+        let check = ZnodeOp::Check { path: ZPath::root(), version: -1 };
+        encode_request(&Request::new(Op::Multi(vec![check; ops])))
+    }
+
+    #[test]
+    fn what_counts_as_surely_readable_is() {
+        // The smallest operations grow most.
+        let bytes_each = multi(2_001).len() - multi(2_000).len();
+        let most = multi(SURELY_READABLE_BYTES / bytes_each - 10);
+        assert!(most.len() > SURELY_READABLE_BYTES - 1_000 && most.len() <= SURELY_READABLE_BYTES);
+        assert!(decode_request(&most).is_ok());
+        let beyond = multi(BYTES_MAX / bytes_each / 2);
+        assert!(beyond.len() <= BYTES_MAX && !is_readable(&beyond, decode_request));
+    }
+}

@@ -1,0 +1,61 @@
+//! Trying again, without hurry.
+
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::metrics::RaftServerMetrics;
+use openraft::type_config::alias::WatchReceiverOf;
+use storage::TypeConfig;
+use tokio::time::{Instant, timeout};
+
+use crate::node::Node;
+use crate::{Config, Error};
+
+/// The first and the longest pause between two tries to reach a leader.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(64);
+/// How long a try may take to be refused.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+
+/// Retry of something that certainly did nothing, until there is a leader who does it. Pauses grow, so that thousands
+/// who wait for an election do not use up the processor that it needs; all wake at once when roles change.
+pub(crate) struct Retry {
+    give_up: Instant,
+    pause: Duration,
+    /// The same one for all tries: each new one takes what is there already for a change.
+    changes: Option<WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>>,
+}
+
+impl Retry {
+    /// An election takes a few timeouts, and clients should hear soon enough.
+    pub(crate) fn new(config: &Config, deadline: Instant) -> Retry {
+        let now = Instant::now();
+        let patience = Duration::from_millis(config.election_timeout_max_ms * 5);
+        // No try begins at the last moment: it would end as unknown where this one ended as unavailable.
+        let left = deadline.saturating_duration_since(now);
+        let give_up = now + patience.min(left - ANSWER_MAX.min(left / 4));
+        Retry { give_up, pause: PAUSE_MIN, changes: None }
+    }
+
+    /// Waits for a better time. The reason comes back as an error when there is no use in another try.
+    pub(crate) async fn again(&mut self, node: &Node, reason: String) -> Result<(), Error> {
+        if let Some(end) = node.end() {
+            return Err(Error::unavailable(end));
+        }
+        if Instant::now() + self.pause >= self.give_up {
+            return Err(Error::unavailable(reason));
+        }
+        let changes = self.changes.get_or_insert_with(|| node.role_changes());
+        let changed = async {
+            // Raft has ended: nothing changes any more, and soon the node says why.
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        match timeout(self.pause, changed).await {
+            Ok(()) => self.pause = PAUSE_MIN,
+            Err(_) => self.pause = (self.pause * 2).min(PAUSE_MAX),
+        }
+        Ok(())
+    }
+}

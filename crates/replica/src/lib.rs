@@ -15,58 +15,33 @@
 //!   proposers hear of it.
 //! - `Unavailable` means that nothing was proposed. Whatever may have reached a leader's Raft is `Unknown`.
 //! - A session is expired by a leader in its own term, after it listened for the whole timeout with a quorum behind it.
-//! - A node with a new data directory has no vote before it knows that it has lost nothing (`formation`).
+//! - A node with a new data directory has no vote before it knows that it has lost nothing (`bootstrap`).
 //! - Every queue, table and wait has a bound from [`Config`] or a constant beside it.
 //!
 //! ```text
-//! replica.rs          the handle
-//! node.rs             all parts of one node
-//! config.rs           its bounds and times
-//! error.rs            how a call fails
+//! replica.rs   the handle                                 node.rs       all parts of one node
+//! config.rs    its bounds and times                       error.rs      how a call fails
+//! stop.rs      the end of a node                          simulation.rs a world to run in, for simulations
+//! fault_injection.rs  bugs for harnesses to find
 //!
-//! propose.rs          writes
-//! decoded.rs          entries that were read as they came
-//! entry_clock.rs      the time on entries
-//! budget.rs           how much may be under way
-//! tries.rs            trying again, without hurry
-//! reads.rs            read indexes
-//! heartbeats.rs       heartbeats of sessions
-//! session_tracker.rs  when each session was last heard
-//! closings.rs         large sessions that are closed
-//!
-//! state_machine.rs    Raft's state machine
-//! view.rs             published state and its waiters
-//! watches.rs          which wait is for which path
-//! event_ring.rs       the last events
-//! observer.rs         doors with watches of their own
-//!
-//! leadership.rs       what a leader does of itself
-//! elections.rs        when a follower asks for votes
-//! following.rs        when a peer last followed this node
-//! formation.rs        founding and joining
-//! found.rs            what a node finds on its disk
-//! known_cluster.rs    the cluster's uuid, zxid base and level, as far as the node knows
-//! disk_watch.rs       a disk that does not answer
-//! housekeeping.rs     free space, snapshots
-//! quota_log.rs        subtrees beyond their quota
-//! status.rs           what a node tells of itself
-//! background.rs       long work beside all that
-//! counters.rs            what has passed through it
-//! seldom.rs           lines of the log that strangers cause
-//! story.rs            what changes, as the log tells it
-//! told.rs             what was told of it last
-//! reach.rs            whether peers can be reached
-//! forced.rs           locks that are taken from their sessions
-//! stop.rs             the end of a node
-//!
-//! transport/          connections, frames, messages
-//! network.rs          Raft's calls to peers
-//! server/             answers to peers
-//! continuity.rs       appends and what is committed
-//! ahead_of_leader.rs  two histories, and no telling which is right
-//!
-//! simulation.rs       a world to run in, for simulations
-//! planted.rs          bugs for harnesses to find
+//! write/       propose.rs writes · retry.rs trying again, without hurry · budget.rs how much may be under way
+//!              closings.rs large sessions that are closed
+//! read/        view.rs published state and its waiters · watches.rs which wait is for which path
+//!              event_ring.rs the last events · reads.rs read indexes · observer.rs doors with watches of their own
+//! raft/        state_machine.rs Raft's state machine · network.rs its calls to peers · server/ answers to peers
+//!              transport/ connections, frames, messages · reach.rs whether peers can be reached
+//!              decoded.rs entries that were read as they came · found.rs what a node finds on its disk
+//!              known_cluster.rs the cluster's uuid, zxid base and level, as far as the node knows
+//!              continuity.rs appends and what is committed · ahead_of_leader.rs two histories, and no telling which is right
+//! leader/      leadership.rs what a leader does of itself · session_tracker.rs when each session was last heard
+//!              entry_clock.rs the time on entries · quorum_contact.rs when a peer last followed this node
+//!              quota_log.rs subtrees beyond their quota
+//! follower/    campaign.rs when a follower asks for votes · bootstrap.rs founding and joining
+//!              session_heartbeats.rs heartbeats of sessions on their way to the leader
+//! operate/     status.rs what a node tells of itself · story.rs what changes, as the log tells it · told.rs what was told last
+//!              forced.rs locks that are taken from their sessions · counters.rs what has passed through
+//!              seldom.rs lines of the log that strangers cause · disk_watch.rs a disk that does not answer
+//!              housekeeping.rs free space, snapshots · background.rs long work beside all that
 //! ```
 
 mod config;

@@ -21,13 +21,14 @@ use serde_json::{Value, json};
 use utoipa::{OpenApi as _, ToSchema};
 use zlock_client::api::{AclInfo, Children, Events, LockHistory, LockQueue, Problem, Stat, TokenCheck};
 
-use crate::call::{Answer, Call};
-use crate::door::AtZxid;
-use crate::long_answers::OfTheState;
-use crate::{
-    acquire, elections, fence, groups, locks, metrics, multilocks, node, openapi, release, revoke, sessions,
-    simple_locks, txn, znodes,
+use crate::api::{
+    acquire, elections, fence, groups, locks, metrics, multilocks, node, release, revoke, sessions, simple_locks, txn,
+    znodes,
 };
+use crate::http::long_answers::OfTheState;
+use crate::openapi;
+use crate::request::call::{Answer, Call};
+use crate::request::door::AtZxid;
 
 /// What a GET of a znode answers, by its query. Each has a field that the others lack.
 #[derive(Serialize, ToSchema)]

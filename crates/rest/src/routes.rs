@@ -8,12 +8,13 @@ use replica::Replica;
 use tokio_util::sync::CancellationToken;
 use zlock_client::api::ProblemType;
 
-use crate::door::{Door, at_the_door};
-use crate::problem::Problem;
-use crate::{
-    RestConfig, acquire, elections, fence, groups, locks, metrics, multilocks, node, openapi, release, revoke,
-    sessions, simple_locks, txn, znodes,
+use crate::api::{
+    acquire, elections, fence, groups, locks, metrics, multilocks, node, release, revoke, sessions, simple_locks, txn,
+    znodes,
 };
+use crate::problem::Problem;
+use crate::request::door::{Door, at_the_door};
+use crate::{RestConfig, openapi};
 
 /// All routes, for a server of the caller's own: the bounds of connections are [`crate::serve`]'s.
 pub fn router(replica: Replica, config: RestConfig) -> Router {

@@ -14,57 +14,26 @@
 //! - No queue without a bound from [`WireConfig`] or a constant beside it, and no bytes from strangers hurt.
 //!
 //! ```text
-//! serve.rs       listener, bounds, end         handshake.rs   from the first byte to a session
-//! connection.rs  one connection                requests.rs    what becomes of single requests
-//! client.rs      what a connection is known by pulse.rs       signs of life on their way to the leader
-//! inbox.rs       what a client has sent        hub.rs         all connections and their watches
-//! outbox.rs      what a client will be sent
-//! watches.rs     requests about watches        watch_table.rs who watches what
-//! writes.rs      writes, there and back        reads.rs       reads
-//! auth.rs        identities, ACLs              codes.rs       errors
-//! words.rs       four-letter words             monitor.rs     mntr
-//! counts.rs      numbers for them
-//! door.rs        what connections share        config.rs      bounds
-//! own.rs         /zookeeper                     turns.rs       writes that came too early
-//! moments.rs     states for reads behind writes  pending.rs  requests that wait
-//! half_packets.rs  a bound on packets that are not whole yet
-//! slices.rs      long reads, in slices         long_reads.rs  their thread, and their answers
-//! unread.rs      a bound on what all clients have not taken yet   evictions.rs   who is given up for it
-//! beside.rs      two futures of a connection   read_into.rs  reading from a socket
+//! session/   serve.rs listener, bounds, end · handshake.rs from the first byte to a session · connection.rs one connection
+//!            client.rs the part of a connection that other tasks share · door.rs what connections share
+//!            inbox.rs what a client has sent · outbox.rs what it will be sent · liveness.rs signs of life on their way to the leader
+//!            incomplete_packets.rs a bound on packets that are not whole yet · unread.rs a bound on what clients have not taken yet
+//!            evictions.rs who is given up for it · select_lazy.rs two futures of a connection · read_into.rs reading from a socket
+//! request/   requests.rs what becomes of single requests · writes.rs writes, there and back · reads.rs reads
+//!            write_order.rs writes that came too early · read_points.rs states for reads behind writes
+//!            pending.rs requests that wait · slices.rs long reads, in slices · long_reads.rs their thread, and their answers
+//!            auth.rs identities, ACLs · codes.rs errors
+//! watch/     hub.rs all connections and their watches · watches.rs requests about watches · watch_table.rs who watches what
+//! operate/   four_letter_words.rs · monitor.rs mntr · counters.rs numbers for them · system_znodes.rs /zookeeper
+//! config.rs  bounds
 //! ```
 
-mod auth;
-mod beside;
-mod client;
-mod codes;
 mod config;
-mod connection;
-mod counts;
-mod door;
-mod evictions;
-mod half_packets;
-mod handshake;
-mod hub;
-mod inbox;
-mod long_reads;
-mod moments;
-mod monitor;
-mod outbox;
-mod own;
-mod pending;
-mod pulse;
-mod read_into;
-mod reads;
-mod requests;
-mod serve;
-mod slices;
-mod turns;
-mod unread;
-mod watch_table;
-mod watches;
-mod words;
-mod writes;
+mod operate;
+mod request;
+mod session;
+mod watch;
 
 pub use config::WireConfig;
-pub use own::announce_no_door;
-pub use serve::serve;
+pub use operate::system_znodes::announce_no_door;
+pub use session::serve::serve;

@@ -1,0 +1,22 @@
+//! One file for each resource.
+
+pub(crate) mod acquire;
+pub(crate) mod convert;
+pub(crate) mod elections;
+pub(crate) mod ensure;
+pub(crate) mod fence;
+pub(crate) mod groups;
+pub(crate) mod history;
+pub(crate) mod holders;
+pub(crate) mod locks;
+pub(crate) mod metrics;
+pub(crate) mod mixed_clients;
+pub(crate) mod multilocks;
+pub(crate) mod node;
+pub(crate) mod release;
+pub(crate) mod revoke;
+pub(crate) mod sessions;
+pub(crate) mod simple_locks;
+pub(crate) mod txn;
+pub(crate) mod watch;
+pub(crate) mod znodes;

@@ -1,0 +1,339 @@
+//! `POST /v1/locks/{path}`: take a place in the queue, wait, answer what the log decided.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use replica::{Step, WatchKey};
+use tokio::time::Instant;
+use uuid::Uuid;
+use zlock_client::api::{RevokeRequest, Ticket};
+use znode::lock::{self, LockStatus};
+use znode::{
+    Acquire, Applied, Attempt, Error, FencingToken, Keyless, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath,
+    Zxid,
+};
+
+use crate::api::convert;
+use crate::api::history;
+use crate::api::holders;
+use crate::api::mixed_clients;
+use crate::api::revoke;
+use crate::http::delivery::deliver;
+use crate::http::heartbeat::Heartbeat;
+use crate::http::waiter::Waiter;
+use crate::problem::Problem;
+use crate::request::access::{check_readable, own_credential, shown_name};
+use crate::request::call::{Answer, Call, json};
+use crate::request::door::Door;
+
+/// What to do about `blocked-by-own-session`.
+const BLOCKED: &str = "an earlier acquire of this session, also without Idempotency-Key and owner, holds the lock or waits \
+    for it with the ticket `path`, perhaps by way of a node that has died; resume that ticket, delete it, or say \
+    replace=true to give back all such tickets of the lock. Where the connection of that acquire has just broken, its \
+    ticket is about to be withdrawn: say replace=true, or ask again. Acquires that are to be told apart give an \
+    Idempotency-Key or an owner";
+
+/// What a waiting ticket came to.
+pub(crate) enum Waited {
+    /// It holds.
+    Held(Grant),
+    /// The wait is over, and it may be waiting still.
+    Over,
+}
+
+/// A lock that is held, as it was at one zxid: what is asked of the ticket belongs to the same moment, after which it may
+/// be taken away.
+pub(crate) struct Grant {
+    pub(crate) token: FencingToken,
+    pub(crate) holds: u32,
+    pub(crate) zxid: Zxid,
+    revoke: Option<Box<RevokeRequest>>,
+}
+
+impl Grant {
+    /// What a state says of a ticket that holds in it.
+    fn seen(state: &State, ticket: &ZPath, token: FencingToken, holds: u32) -> Grant {
+        let revoke = lock::revocation(state, ticket).map(|asked| Box::new(revoke::request(asked)));
+        Grant { token, holds, zxid: state.last_zxid(), revoke }
+    }
+
+    /// What the log answered to a request of `zxid`, with what is asked of the ticket since.
+    fn answered(door: &Door, ticket: &ZPath, token: FencingToken, holds: u32, zxid: Zxid) -> Grant {
+        Grant { zxid, ..Grant::seen(&door.replica().state(), ticket, token, holds) }
+    }
+}
+
+/// The parameters of an acquire.
+struct Wish {
+    op: Op,
+    lock: ZPath,
+    attempt: Attempt,
+    wait_ms: u64,
+    keep: bool,
+    /// Lengths of texts that have a bound, by parameter.
+    texts: [(&'static str, usize); 2],
+}
+
+/// Acquires a lock, waiting for it as long as `wait` says.
+#[utoipa::path(post, path = "/v1/locks/{path}", operation_id = "locksAcquire", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("mode" = Option<zlock_client::api::LockMode>, Query),
+        ("permits" = Option<u32>, Query, description = "of mode=semaphore: how many at once; 1 when absent"),
+        ("limit" = Option<u32>, Query, description = "of mode=semaphore: how many there are; the same for all"),
+        ("wait" = Option<String>, Query, description = "0, the default, is a try"),
+        ("upgrade" = Option<String>, Query, description = "the reader's ticket that is to write, too; without mode, owner and lock_delay"),
+        ("owner" = Option<String>, Query, description = "an equal owner in the session holds its ticket once more"),
+        ("label" = Option<String>, Query, description = "free text; becomes the lock node's data"),
+        ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
+        ("replace" = Option<bool>, Query, description = "without key and owner: give back what the session has of the lock without them"),
+        ("priority" = Option<u32>, Query, description = "of a closed lock: higher is sooner; 0 when absent"),
+        ("lock_delay" = Option<String>, Query, description = "keep others out for this long if the session expires")),
+    responses((status = 200, description = "Held", body = Ticket),
+        (status = 202, description = "Queued, with keep=true", body = Ticket)))]
+pub(crate) async fn acquire(call: Call) -> Answer {
+    enter(call, "/v1/locks", None).await
+}
+
+/// Enters the queue of the lock behind `route`, in the mode that the route stands for or the query says.
+pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
+    let credential = call.caller.session()?;
+    let wish = wish(&mut call, route, mode)?;
+    let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
+    let (path, attempt) = (wish.lock, wish.attempt);
+    // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's name.
+    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
+    let permit = call.door.wait_permit()?;
+    let heartbeat = Heartbeat::send(&call.door, credential);
+    let request = znode::Request { attempt, ..call.request(wish.op) };
+    let mut waiter = Waiter::propose(&call.door, request, credential, path.clone(), attempt, permit);
+    if wish.keep {
+        waiter.stay();
+    }
+    let entered = enqueue(&call.door, &mut waiter, &path).await;
+    let refused = |problem: Problem| {
+        if problem.is(Error::BlockedByOwnSession) {
+            return problem.because(BLOCKED);
+        }
+        problem.naming(&call.door.replica().state(), &wish.texts)
+    };
+    let (ticket, grant) = entered.map_err(refused)?;
+    let grant = match grant {
+        Some(grant) => grant,
+        None if wish.keep => match wait(&call.door, &ticket, deadline).await {
+            Ok(Waited::Held(grant)) => grant,
+            // However the wait ended: if the place is kept, the client must hear of its ticket.
+            Ok(Waited::Over) | Err(_) => match standing(&call, &ticket, true)? {
+                Standing::Held(grant) => grant,
+                Standing::Waiting(answer) => return Ok(answer),
+            },
+        },
+        None => {
+            let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
+            left.map_err(|problem| {
+                let state = call.door.replica().state();
+                holders::explained(problem, &call.identities, &state, &ticket, wish.wait_ms)
+            })?
+        }
+    };
+    let answer = held(&call, &ticket, &path, grant, heartbeat.safe_for_ms().await);
+    deliver(&call.parts.extensions, waiter);
+    Ok(answer)
+}
+
+fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Problem> {
+    let lock = call.path(route)?;
+    let config = call.door.config().clone();
+    let query = &mut call.query;
+    let wait_ms = query.duration_ms("wait", config.wait_max_ms)?.unwrap_or(0);
+    let label = query.take("label")?.unwrap_or_default();
+    let keep = query.flag("keep")?;
+    let attempt = new_attempt()?;
+    // An election has no upgrade.
+    if let Some(reader) = if mode.is_none() { query.take("upgrade")? } else { None } {
+        // Mode, owner and lock-delay are the reader's: given here, they are unknown parameters.
+        std::mem::take(query).finish()?;
+        let texts = [("label", label.len()), ("owner", 0)];
+        let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label });
+        return Ok(Wish { op, lock, attempt, wait_ms, keep, texts });
+    }
+    let mode = mode.map_or_else(|| convert::take_lock_mode(query), Ok)?;
+    let owner = query.take("owner")?.unwrap_or_default();
+    let priority = query.get("priority")?.unwrap_or(0);
+    let keyless = keyless(query.flag("replace")?, call.caller.key.is_none() && owner.is_empty())?;
+    // The state cuts a longer wish.
+    let lock_delay_ms = query.duration_ms("lock_delay", u64::from(u32::MAX))?.unwrap_or(0);
+    let lock_delay_ms = u32::try_from(lock_delay_ms).unwrap_or(u32::MAX);
+    std::mem::take(query).finish()?;
+    let texts = [("label", label.len()), ("owner", owner.len())];
+    let acquire = Acquire { lock: lock.clone(), mode, owner, label, lock_delay_ms, priority, keyless };
+    let op = Op::Acquire(acquire);
+    Ok(Wish { op, lock, attempt, wait_ms, keep, texts })
+}
+
+/// A try that no other has the number of; 0 is none.
+pub(crate) fn new_attempt() -> Result<Attempt, Problem> {
+    let drawn = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
+    Ok(Attempt(drawn.max(1)))
+}
+
+/// What an acquire does about earlier ones of its session, if nothing tells its retries from it.
+fn keyless(replace: bool, is_keyless: bool) -> Result<Option<Keyless>, Problem> {
+    match (is_keyless, replace) {
+        (true, true) => Ok(Some(Keyless::Replace)),
+        (true, false) => Ok(Some(Keyless::Refuse)),
+        (false, false) => Ok(None),
+        (false, true) => {
+            let why =
+                "belongs to acquires without Idempotency-Key and owner: with one of them a retry finds its own ticket";
+            Err(Problem::bad("replace", why))
+        }
+    }
+}
+
+/// The ticket that is to be upgraded, which must be of this lock.
+fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
+    let reader = ZPath::parse(text).ok().filter(|reader| reader.parent().as_ref() == Some(lock));
+    reader.ok_or_else(|| Problem::bad("upgrade", "not the path of a ticket of this lock"))
+}
+
+/// The ticket, and the grant when there was nobody to wait for.
+pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
+    let Applied { zxid, reply, .. } = waiter.applied().await?;
+    match reply {
+        Ok(Reply::Acquired { ticket, status: LockStatus::Held { token, holds } }) => {
+            let grant = Grant::answered(door, &ticket, token, holds, zxid);
+            Ok((ticket, Some(grant)))
+        }
+        Ok(Reply::Acquired { ticket, status: LockStatus::Waiting { .. } }) => Ok((ticket, None)),
+        // A retry of an acquire that was applied once and whose ticket has gone.
+        Err(refusal) if refusal.error == Error::NoNode => {
+            Err(Problem::ticket_gone(refusal.path.as_ref().unwrap_or(lock), zxid))
+        }
+        Err(refusal) => Err(Problem::refused(refusal, zxid)),
+        Ok(Reply::Deadlock { cycle }) => {
+            // Of several locks, the one where the circle begins.
+            Err(Problem::deadlock(cycle.first().map_or(lock, |edge| &edge.lock), &cycle, zxid))
+        }
+        Ok(_) => Err(Problem::internal("an acquire was not answered as one")),
+    }
+}
+
+/// Waits; when that ends without the lock, whatever the reason, asks the log. The log may answer that it is held.
+pub(crate) async fn wait_or_leave(
+    door: &Door,
+    waiter: &mut Waiter,
+    ticket: &ZPath,
+    deadline: Instant,
+) -> Result<Grant, Problem> {
+    let end = match wait(door, ticket, deadline).await {
+        Ok(Waited::Held(grant)) => return Ok(grant),
+        Ok(Waited::Over) => None,
+        Err(problem) => Some(problem),
+    };
+    // An error leaves the waiter armed: what cannot be withdrawn now is withdrawn later.
+    let applied = waiter.withdraw(ticket).await.map_err(|error| {
+        Problem::unknown(format!("the wait is over, but whether the waiter has left is not known yet: {error}"))
+    })?;
+    let problem = match withdrawn(door, applied, ticket)? {
+        Ok(grant) => return Ok(grant),
+        Err(problem) => problem,
+    };
+    waiter.disarm();
+    Err(end.unwrap_or(problem))
+}
+
+/// What the log decided: a grant, or how the attempt ended.
+fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
+    let Applied { zxid, reply, .. } = applied;
+    Ok(match reply {
+        Ok(Reply::StillHeld(LockStatus::Held { token, holds })) => {
+            Ok(Grant::answered(door, ticket, token, holds, zxid))
+        }
+        Ok(Reply::Withdrawn) => Err(Problem::not_acquired(ticket, zxid)),
+        Ok(Reply::Superseded) => Err(Problem::superseded(ticket, zxid)),
+        Err(refusal) if refusal.error == Error::NoNode => Err(Problem::ticket_gone(ticket, zxid)),
+        Err(refusal) => Err(Problem::refused(refusal, zxid)),
+        Ok(_) => return Err(Problem::internal("a withdrawal was not answered as one")),
+    })
+}
+
+/// Waits until the ticket holds, its node goes, or the deadline passes.
+///
+/// # Errors
+/// 410 when the ticket has gone; 429 and 503 by the node's bounds and end.
+pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Waited, Problem> {
+    let replica = door.replica();
+    // One watch: the ticket itself tells when it is granted the lock, and when it goes.
+    let step = |state: &State| match lock::status(state, ticket) {
+        Ok(LockStatus::Held { token, holds }) => Step::Ready(Ok(Grant::seen(state, ticket, token, holds))),
+        Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
+        Err(error) => Step::Ready(Err((error, state.last_zxid()))),
+    };
+    let ended = tokio::select! {
+        end = replica.wait_for(deadline, step) => end,
+        () = door.stopped() => return Err(Problem::stopping()),
+    };
+    match ended {
+        Ok(Ok(grant)) => Ok(Waited::Held(grant)),
+        Ok(Err((Error::NoNode, zxid))) => Err(history::ticket_gone(&replica.state(), ticket, zxid)),
+        Ok(Err((error, zxid))) => Err(Problem::from(error).at(ticket, zxid)),
+        Err(replica::WaitEnd::Deadline) => Ok(Waited::Over),
+        Err(end) => Err(end.into()),
+    }
+}
+
+/// 200.
+pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
+    let body = Ticket::Held {
+        ticket: ticket.as_str().into(),
+        lock: lock.as_str().into(),
+        fencing_token: grant.token.0,
+        holds: grant.holds,
+        safe_for_ms,
+        revoke: grant.revoke.map(|asked| *asked),
+    };
+    mixed_clients::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica().state(), lock, &call.identities)
+}
+
+/// Where a ticket stands now.
+pub(crate) enum Standing {
+    /// It holds.
+    Held(Grant),
+    /// It waits: the 202.
+    Waiting(Response),
+}
+
+/// What is to be said of a ticket after a wait. What its reader may know is asked again: the ACL of the lock may have been set
+/// meanwhile, and a ticket of the request's own session, which it `was`, have gone.
+///
+/// # Errors
+/// 410 when it has gone; 403 when the request may not read its lock.
+pub(crate) fn standing(call: &Call, ticket: &ZPath, was_own: bool) -> Result<Standing, Problem> {
+    let state = call.door.replica().state();
+    let zxid = state.last_zxid();
+    let problem = |error| match error {
+        Error::NoNode if was_own => history::ticket_gone(&state, ticket, zxid),
+        Error::NoNode => history::ticket_gone_for(&call.identities, &state, ticket),
+        error => Problem::from(error).at(ticket, zxid),
+    };
+    let lock = ticket.parent().ok_or_else(|| problem(Error::BadArguments))?;
+    let status = lock::status(&state, ticket).map_err(problem)?;
+    if own_credential(call, &state, ticket).is_none() {
+        check_readable(&call.identities, &state, &lock)?;
+    }
+    match status {
+        LockStatus::Held { token, holds } => Ok(Standing::Held(Grant::seen(&state, ticket, token, holds))),
+        LockStatus::Waiting { predecessor } => {
+            let body = Ticket::Waiting {
+                ticket: ticket.as_str().into(),
+                lock: lock.as_str().into(),
+                position: lock::position(&state, ticket).map_err(problem)?,
+                predecessor: shown_name(&call.identities, &state, &predecessor),
+                revoke: lock::revocation(&state, ticket).map(revoke::request),
+            };
+            let answer = json(StatusCode::ACCEPTED, zxid, &body);
+            Ok(Standing::Waiting(mixed_clients::warn(answer, &state, &lock, &call.identities)))
+        }
+    }
+}

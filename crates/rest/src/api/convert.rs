@@ -1,0 +1,262 @@
+//! From the state machine's words to the API's, and back.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use zlock_client::api::{AclEntry, EventInfo, EventKind, Mode, Stat, ZnodeInfo};
+use znode::{Acl, CreateMode, Identity, LockMode, State, ZPath, Znode};
+
+use crate::problem::Problem;
+use crate::request::access::shows;
+use crate::request::query::Query;
+
+pub(crate) fn stat(stat: znode::Stat) -> Stat {
+    Stat {
+        czxid: stat.czxid.0,
+        mzxid: stat.mzxid.0,
+        ctime_ms: stat.ctime_ms,
+        mtime_ms: stat.mtime_ms,
+        version: stat.version,
+        cversion: stat.cversion,
+        aversion: stat.aversion,
+        ephemeral_owner: stat.ephemeral_owner,
+        data_length: stat.data_length,
+        num_children: stat.num_children,
+        pzxid: stat.pzxid.0,
+    }
+}
+
+pub(crate) fn znode_info(path: &ZPath, node: &Znode) -> ZnodeInfo {
+    let (data, data_base64) = match std::str::from_utf8(node.data()) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(STANDARD.encode(node.data()))),
+    };
+    ZnodeInfo { path: path.as_str().into(), data, data_base64, stat: stat(node.stat()) }
+}
+
+/// The same, without the data when whom the request comes from may not read it.
+pub(crate) fn shown_info(path: &ZPath, node: &Znode, state: &State, identities: &[Identity]) -> ZnodeInfo {
+    if state.may(path, node, znode::READ, identities) {
+        return znode_info(path, node);
+    }
+    ZnodeInfo { path: path.as_str().into(), data: None, data_base64: None, stat: stat(node.stat()) }
+}
+
+/// The data of an operation in a body: as text or in base64.
+pub(crate) fn data(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Problem> {
+    match (text, base64) {
+        (Some(_), Some(_)) => Err(Problem::bad("data_base64", "given together with data")),
+        (Some(text), None) => Ok(text.into_bytes()),
+        (None, Some(base64)) => STANDARD.decode(base64).map_err(|error| Problem::bad("data_base64", error)),
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+pub(crate) fn event(event: znode::Event) -> EventInfo {
+    let kind = match event.kind {
+        znode::EventKind::Created => EventKind::Created,
+        znode::EventKind::Deleted => EventKind::Deleted,
+        znode::EventKind::DataChanged => EventKind::DataChanged,
+        znode::EventKind::ChildrenChanged => EventKind::ChildrenChanged,
+        znode::EventKind::Granted => EventKind::Granted,
+    };
+    EventInfo { zxid: event.zxid.0, kind, path: event.path.as_str().into() }
+}
+
+/// A create mode; `ttl_ms` belongs to the TTL modes and to them only.
+pub(crate) fn create_mode(mode: Mode, ttl_ms: Option<u64>) -> Result<CreateMode, Problem> {
+    let ttl = || ttl_ms.ok_or_else(|| Problem::bad("ttl", "the mode needs one"));
+    let mode = match mode {
+        Mode::Persistent => CreateMode::Persistent,
+        Mode::Ephemeral => CreateMode::Ephemeral,
+        Mode::PersistentSequential => CreateMode::PersistentSequential,
+        Mode::EphemeralSequential => CreateMode::EphemeralSequential,
+        Mode::Container => CreateMode::Container,
+        Mode::PersistentTtl => return Ok(CreateMode::PersistentTtl { ttl_ms: ttl()? }),
+        Mode::PersistentSequentialTtl => return Ok(CreateMode::PersistentSequentialTtl { ttl_ms: ttl()? }),
+    };
+    if ttl_ms.is_some() {
+        return Err(Problem::bad("ttl", "only with mode=persistent-ttl or persistent-sequential-ttl"));
+    }
+    Ok(mode)
+}
+
+/// The same from the query.
+pub(crate) fn parse_mode(text: &str) -> Result<Mode, Problem> {
+    // The names are those of JSON, so that there is one list of them.
+    serde_json::from_value(text.into()).map_err(|_| {
+        let all = "persistent, ephemeral, persistent-sequential, ephemeral-sequential, container, persistent-ttl or persistent-sequential-ttl";
+        Problem::bad("mode", all)
+    })
+}
+
+/// A lock mode with the permits that belong to a semaphore and to it only.
+pub(crate) fn lock_mode_of(
+    mode: zlock_client::api::LockMode,
+    permits: Option<u32>,
+    limit: Option<u32>,
+) -> Result<LockMode, Problem> {
+    let (mode, none) = match mode {
+        zlock_client::api::LockMode::Exclusive => (LockMode::Exclusive, (None, None)),
+        zlock_client::api::LockMode::Read => (LockMode::Read, (None, None)),
+        zlock_client::api::LockMode::Write => (LockMode::Write, (None, None)),
+        zlock_client::api::LockMode::Latch => (LockMode::Latch, (None, None)),
+        zlock_client::api::LockMode::Semaphore => {
+            let limit = limit.ok_or_else(|| Problem::bad("limit", "mode=semaphore needs one"))?;
+            let permits = permits.unwrap_or(1);
+            if !(1..=limit).contains(&permits) {
+                return Err(Problem::bad("permits", "1 to limit"));
+            }
+            (LockMode::Lease { permits, limit }, (Some(permits), Some(limit)))
+        }
+    };
+    match (permits.or(none.0), limit) == none {
+        true => Ok(mode),
+        false => Err(Problem::bad("permits", "permits and limit belong to mode=semaphore")),
+    }
+}
+
+/// A lock mode by its name.
+pub(crate) fn parse_lock_mode(text: &str) -> Result<zlock_client::api::LockMode, Problem> {
+    // The names are those of JSON, so that there is one list of them.
+    let mode = serde_json::from_value(text.into());
+    mode.map_err(|_| Problem::bad("mode", "exclusive, read, write, latch or semaphore"))
+}
+
+/// The same from the query.
+pub(crate) fn take_lock_mode(query: &mut Query) -> Result<LockMode, Problem> {
+    let mode = query
+        .take("mode")?
+        .map_or_else(|| Ok(zlock_client::api::LockMode::default()), |text| parse_lock_mode(&text))?;
+    lock_mode_of(mode, query.get("permits")?, query.get("limit")?)
+}
+
+pub(crate) fn lock_mode(mode: LockMode) -> zlock_client::api::LockMode {
+    match mode {
+        LockMode::Exclusive => zlock_client::api::LockMode::Exclusive,
+        LockMode::Read => zlock_client::api::LockMode::Read,
+        LockMode::Write => zlock_client::api::LockMode::Write,
+        LockMode::Latch => zlock_client::api::LockMode::Latch,
+        LockMode::Lease { .. } => zlock_client::api::LockMode::Semaphore,
+    }
+}
+
+/// What is known of a client; nothing when that is nothing.
+pub(crate) fn client(client: &znode::ClientInfo) -> Option<zlock_client::api::ClientInfo> {
+    let known = || zlock_client::api::ClientInfo {
+        host: client.host.clone(),
+        pid: client.pid,
+        program: client.program.clone(),
+        address: client.address.map(|address| address.to_string()),
+    };
+    (!client.is_empty()).then(known)
+}
+
+pub(crate) fn actor(actor: &znode::Actor) -> Option<zlock_client::api::Actor> {
+    let known = || zlock_client::api::Actor {
+        session: actor.session.map(|session| session.0),
+        label: actor.label.clone(),
+        identity: actor.identity.clone(),
+        client: client(&actor.client),
+    };
+    (*actor != znode::Actor::default()).then(known)
+}
+
+fn contender(entry: znode::lock::QueueEntry) -> zlock_client::api::Contender {
+    zlock_client::api::Contender {
+        ticket: entry.ticket.as_str().into(),
+        position: entry.position,
+        mode: lock_mode(entry.mode),
+        session: entry.session.map(|session| session.0),
+        session_label: entry.session_label,
+        client: client(&entry.client),
+        owner: entry.owner,
+        label: entry.label.unwrap_or_default(),
+        since_ms: entry.since_ms,
+        fencing_token: entry.token.0,
+        held_since_ms: entry.grant.map(|grant| grant.at.time_ms),
+        revoke: entry.revocation.map(crate::api::revoke::shown),
+        holds: entry.holds,
+        permits: entry.permits,
+        priority: entry.priority,
+        lingers_until_ms: entry.lingers_until_ms,
+    }
+}
+
+/// A contender, without what the request may not read: its label is what the lock node holds, and where its client is may be
+/// known by those who may read that.
+pub(crate) fn shown_contender(
+    identities: &[Identity],
+    state: &State,
+    mut entry: znode::lock::QueueEntry,
+) -> zlock_client::api::Contender {
+    if !shows(identities, state, &entry.ticket) {
+        entry.label = None;
+        entry.client = Arc::default();
+        if let Some(asked) = &mut entry.revocation {
+            asked.by.client = znode::ClientInfo::default();
+        }
+    }
+    contender(entry)
+}
+
+/// The letters of ZooKeeper's command line, in its order.
+const PERMS: [(char, u32); 5] =
+    [('c', znode::CREATE), ('d', znode::DELETE), ('r', znode::READ), ('w', znode::WRITE), ('a', znode::ADMIN)];
+
+pub(crate) fn acl_entry(acl: &Acl, may_set: bool) -> AclEntry {
+    let perms = PERMS.iter().filter(|(_, bit)| acl.perms & bit != 0).map(|(letter, _)| *letter).collect();
+    AclEntry { perms, scheme: acl.scheme.clone(), id: acl.shown_id(may_set) }
+}
+
+pub(crate) fn acl(entries: Vec<AclEntry>) -> Result<Vec<Acl>, Problem> {
+    let entry = |entry: AclEntry| Ok(Acl { perms: perms(&entry.perms)?, scheme: entry.scheme, id: entry.id });
+    entries.into_iter().map(entry).collect()
+}
+
+/// `world:anyone:cdrwa,digest:user:hash:r`: the perms are behind the last colon, the scheme before the first.
+pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
+    let entry = |entry: &str| {
+        let (who, letters) = entry.rsplit_once(':')?;
+        let (scheme, id) = who.split_once(':')?;
+        Some((scheme.to_owned(), id.to_owned(), letters.to_owned()))
+    };
+    let entry = |text| {
+        let (scheme, id, letters) = entry(text).ok_or_else(|| Problem::bad("acl", "write scheme:id:perms"))?;
+        Ok(Acl { perms: perms(&letters)?, scheme, id })
+    };
+    text.split(',').map(entry).collect()
+}
+
+fn perms(letters: &str) -> Result<u32, Problem> {
+    let bit = |letter| PERMS.iter().find(|(known, _)| *known == letter).map(|(_, bit)| *bit);
+    letters.chars().try_fold(0, |bits, letter| {
+        bit(letter).map(|bit| bits | bit).ok_or_else(|| Problem::bad("acl", "perms are letters out of cdrwa"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acl_in_the_query_reads_as_zookeepers_command_line_writes_it() {
+        let acl = parse_acl("world:anyone:r,digest:bob:aGFzaA==:cdrwa").unwrap();
+        assert_eq!(acl[0], Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() });
+        assert_eq!(acl[1], Acl { perms: znode::ALL, scheme: "digest".into(), id: "bob:aGFzaA==".into() });
+        assert_eq!(acl_entry(&acl[1], true).perms, "cdrwa");
+        for bad in ["", "world", "world:anyone", "world:anyone:x", "world:anyone:r,"] {
+            assert!(parse_acl(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_ttl_belongs_to_the_ttl_modes() {
+        assert_eq!(create_mode(Mode::PersistentTtl, Some(5)).unwrap(), CreateMode::PersistentTtl { ttl_ms: 5 });
+        assert!(create_mode(Mode::PersistentTtl, None).is_err());
+        assert!(create_mode(Mode::Container, Some(5)).is_err());
+        assert_eq!(parse_mode("container").unwrap(), Mode::Container);
+        assert!(parse_mode("Container").is_err());
+    }
+}

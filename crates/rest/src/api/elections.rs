@@ -1,0 +1,186 @@
+//! `/v1/elections`: a lock whose holder leads, and what the leader says.
+//!
+//! A campaign is an acquire under the name that Curator's LeaderLatch gives. What the leader proclaims is the data of its lock
+//! node. Observers see the present leader and what it said last; who asks on with the cursor of the last answer misses no
+//! leader for longer than it leads.
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+use replica::{Consistency, Step, WatchKey};
+use zlock_client::api::{Election, Leader, NodeSet, Released};
+use znode::lock::{self, LockStatus, QueueEntry};
+use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
+
+use crate::api::acquire::enter;
+use crate::api::convert;
+use crate::problem::Problem;
+use crate::request::access::check_readable;
+use crate::request::call::{Answer, Call, WithBody, json};
+use crate::request::wait::Wait;
+
+const ROUTE: &str = "/v1/elections";
+
+/// Stands for election, waiting to lead as long as `wait` says.
+#[utoipa::path(post, path = "/v1/elections/{path}", operation_id = "electionsCampaign", tag = "elections",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("wait" = Option<String>, Query, description = "0, the default, is a try"),
+        ("owner" = Option<String>, Query, description = "who, within the session"),
+        ("label" = Option<String>, Query, description = "the participant's id; until it proclaims, its value"),
+        ("keep" = Option<bool>, Query, description = "go on standing when the wait ends or the client goes"),
+        ("replace" = Option<bool>, Query, description = "without key and owner: resign first, with all that the session has here without them"),
+        ("lock_delay" = Option<String>, Query, description = "nobody leads for this long if the leader's session expires")),
+    responses((status = 200, description = "Leads", body = zlock_client::api::Ticket),
+        (status = 202, description = "Stands, with keep=true", body = zlock_client::api::Ticket)))]
+pub(crate) async fn campaign(call: Call) -> Answer {
+    enter(call, ROUTE, Some(LockMode::Latch)).await
+}
+
+/// Replaces the leader's value. Refused unless the session leads.
+#[utoipa::path(put, path = "/v1/elections/{path}", operation_id = "electionsProclaim", tag = "elections",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("ticket" = Option<String>, Query, description = "the leader's lock node, with its fencing_token"),
+        ("fencing_token" = Option<u64>, Query, description = "with ticket: a retry is the same request")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, description = "Proclaimed", body = NodeSet)))]
+pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
+    let path = call.path(ROUTE)?;
+    let (ticket, token) = named(&mut call, &path).await?;
+    let data_max = call.door.replica().state().limits().data_bytes_max as usize;
+    let (data, _permit): (Bytes, _) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
+    // The log decides whether it still leads.
+    let leads = LockGuard { lock: path, token };
+    match call.caller.guard.replace(leads.clone()) {
+        Some(given) if given.lock != leads.lock => {
+            return Err(Problem::bad(
+                "If-Lock",
+                "a leader's value depends on its own leadership, and on no other lock",
+            ));
+        }
+        Some(given) if given.token != leads.token => {
+            let zxid = call.door.replica().state().last_zxid();
+            return Err(Problem::from(Error::LockNotHeld).at(&leads.lock, zxid));
+        }
+        _ => {}
+    }
+    let set = ZnodeOp::SetData { path: ticket.clone(), data: data.into(), version: -1 };
+    let (zxid, Reply::Set { stat }) = call.propose(Op::Znode(set)).await? else {
+        return Err(Problem::internal("a set was not answered as one"));
+    };
+    let set = NodeSet { path: ticket.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
+    Ok(json(StatusCode::OK, zxid, &set))
+}
+
+/// Gives leadership up: the next candidate leads.
+#[utoipa::path(delete, path = "/v1/elections/{path}", operation_id = "electionsResign", tag = "elections",
+    params(("path" = String, Path, description = "slashes plain or encoded")),
+    responses((status = 200, description = "Resigned", body = Released)))]
+pub(crate) async fn resign(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    let leader = own_leadership(&mut call, &path).await?;
+    let (zxid, Reply::Released { holds }) = call.propose(Op::Release { ticket: leader.ticket }).await? else {
+        return Err(Problem::internal("a release was not answered as one"));
+    };
+    Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
+}
+
+/// Says who leads. With `after`, waits until that is somebody else or says something else.
+#[utoipa::path(get, path = "/v1/elections/{path}", operation_id = "electionsObserve", tag = "elections",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("after" = Option<String>, Query, description = "the `cursor` of the last answer: wait until there is another"),
+        ("wait" = Option<String>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "The leader, if there is one", body = Election)))]
+pub(crate) async fn observe(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    let wait = Wait::take(&mut call)?;
+    let after = call.query.take("after")?;
+    // Not older than what the client has seen, on whichever node it was.
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    let view = |state: &State| view(&call.identities, state, &path);
+    let step = |state: &State| match view(state) {
+        Ok(now) if Some(&now.cursor) == after.as_ref() => Step::Watch(to_watch(state, &path)),
+        now => Step::Ready(now),
+    };
+    let (election, zxid) = match wait.until(&call, state, step).await? {
+        (Some(election), zxid) => (election?, zxid),
+        // Nothing new in time: what the client knows.
+        (None, _) => {
+            let state = call.door.replica().state();
+            (view(&state)?, state.last_zxid())
+        }
+    };
+    Ok(json(StatusCode::OK, zxid, &election))
+}
+
+fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election, Problem> {
+    // Again at each look: a wait may have begun before the znode was there.
+    check_readable(identities, state, path)?;
+    let contenders = lock::queue(state, path, 0, 0).map_or(0, |queue| queue.contenders);
+    let Some(leader) = lock::holder(state, path)? else {
+        let cursor = "0.0".into();
+        return Ok(Election { election: path.as_str().into(), candidates: contenders, leader: None, cursor });
+    };
+    let node = state.node(&leader.ticket).ok_or(Error::NoNode)?;
+    let said = convert::shown_info(&leader.ticket, node, state, identities);
+    Ok(Election {
+        election: path.as_str().into(),
+        candidates: contenders,
+        cursor: format!("{}.{}", said.stat.czxid, said.stat.mzxid),
+        leader: Some(Leader {
+            ticket: said.path,
+            session: leader.session.map(|session| session.0),
+            owner: leader.owner,
+            data: said.data,
+            data_base64: said.data_base64,
+            fencing_token: leader.token.0,
+        }),
+    })
+}
+
+/// What happens first when the leader or its value changes.
+fn to_watch(state: &State, path: &ZPath) -> WatchKey {
+    match lock::holder(state, path) {
+        Ok(Some(leader)) => WatchKey::Node(leader.ticket),
+        _ => WatchKey::Subtree(path.clone()),
+    }
+}
+
+/// The leader's lock node and token: as the request names them, or looked up.
+async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), Problem> {
+    let (ticket, token) = (call.query.take("ticket")?, call.query.get("fencing_token")?);
+    match (ticket, token) {
+        (None, None) => own_leadership(call, path).await.map(|leader| (leader.ticket, leader.token)),
+        (Some(ticket), Some(token)) => {
+            std::mem::take(&mut call.query).finish()?;
+            let session = call.caller.session()?.session;
+            let ticket = ZPath::parse(&ticket).ok().filter(|ticket| ticket.parent().as_ref() == Some(path));
+            let ticket = ticket.ok_or_else(|| Problem::bad("ticket", "not a lock node of this election"))?;
+            let token = FencingToken(token);
+            // A lock node has one owner and one token for as long as it is there, so who is refused here never led with it. One
+            // that is gone is left to the log: this may be a retry.
+            let state = call.door.replica().read(Consistency::Linearizable, call.door.read_deadline()).await?;
+            if state.node(&ticket).is_some() && !leads(&state, &ticket, session, token) {
+                return Err(Problem::from(Error::LockNotHeld).at(path, state.last_zxid()));
+            }
+            Ok((ticket, token))
+        }
+        _ => Err(Problem::bad("ticket", "ticket and fencing_token go together")),
+    }
+}
+
+fn leads(state: &State, ticket: &ZPath, session: SessionId, token: FencingToken) -> bool {
+    let holds = matches!(lock::status(state, ticket), Ok(LockStatus::Held { token: held, .. }) if held == token);
+    holds && state.owner_of(ticket) == Some(session)
+}
+
+/// The leader, if it is of the session that asks.
+async fn own_leadership(call: &mut Call, path: &ZPath) -> Result<QueueEntry, Problem> {
+    std::mem::take(&mut call.query).finish()?;
+    let credential = call.caller.session()?;
+    let state = call.read().await?;
+    let leader = lock::holder(&state, path)?.filter(|leader| leader.session == Some(credential.session));
+    leader.ok_or_else(|| {
+        let problem = Problem::from(Error::LockNotHeld).at(path, state.last_zxid());
+        problem.because("this session does not lead the election")
+    })
+}

@@ -1,0 +1,30 @@
+//! Ephemeral znodes with a name of their own, each made by one entry of the log: members of groups and simple locks.
+
+use znode::{Create, CreateMode, Ensure, Error, Op, Reply, Stat, ZPath, ZnodeOp, Zxid};
+
+use crate::api::history;
+use crate::problem::Problem;
+use crate::request::call::Call;
+
+/// Sees to it that the session has this znode. The answer is where that was decided, and the znode as it was there.
+///
+/// # Errors
+/// 409 `node-exists` when another one is there; 410 `ticket-gone` for a retry with its key when the znode has gone since.
+pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ensure) -> Result<(Zxid, Stat), Problem> {
+    let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
+    // Without an ACL of its own: it has that of its directory.
+    let (name, mode, acl) = (path.name().into(), CreateMode::Ephemeral, Vec::new());
+    let create = Create { parent, name, data, mode, acl, ensure };
+    match call.propose(Op::Znode(ZnodeOp::Create(create))).await {
+        Ok((zxid, Reply::Created { stat, .. })) => Ok((zxid, stat)),
+        Ok(_) => Err(Problem::internal("a create was not answered as one")),
+        Err(problem) if problem.is(Error::NoNode) => Err(gone(call, path, problem.zxid)),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// 410: the znode of a request has gone since.
+pub(crate) fn gone(call: &Call, path: &ZPath, zxid: Option<Zxid>) -> Problem {
+    let state = call.door.replica().state();
+    history::ticket_gone(&state, path, zxid.unwrap_or(state.last_zxid()))
+}

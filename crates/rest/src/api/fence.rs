@@ -1,0 +1,94 @@
+//! `GET /v1/fence`: whether a fencing token is a present holder's, in statuses that proxies understand. nginx's `auth_request`
+//! lets a request pass for 2xx, Envoy's `ext_authz` for 200 and nothing else; both refuse it for 403.
+//!
+//! The body is not waited for: nginx tells the length of the body of the request that it is about, and sends none, unless it is
+//! configured to leave that header out.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use replica::Consistency;
+use zlock_client::api::{ProblemType, headers};
+use znode::{FencingToken, Identity, ZPath, lock};
+
+use crate::problem::Problem;
+use crate::request::access::check_readable;
+use crate::request::call::{Answer, WithBody, pass_over};
+use crate::request::door::{AtZxid, Door};
+use crate::request::identity::identities_by;
+
+/// Below it the method, the rest of the path, the query, the body and most headers are those of another request.
+pub(crate) const BEHIND: &str = "/v1/fence/";
+
+/// Says whether a token is a present holder's: 204, else 403.
+#[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
+    params(("lock" = String, Query, description = "the lock"),
+        ("token" = Option<String>, Query, description = "the fencing token; absent or no number is refused as any other")),
+    responses((status = 204, description = "It is a present holder's"),
+        (status = 403, description = "It is not, or the request may not read the lock", body = zlock_client::api::Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "It cannot be told now", body = zlock_client::api::Problem,
+            content_type = "application/problem+json")))]
+pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
+    let lock = call.query.path("lock")?.ok_or_else(|| Problem::bad("lock", "the lock that is to be held"))?;
+    let token = call.query.take("token")?;
+    std::mem::take(&mut call.query).finish()?;
+    answer(&call.door, &call.identities, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
+}
+
+/// The same for a proxy that asks with the method, and behind the path, of the request that it is about, as Envoy does: 200,
+/// else 403.
+///
+/// The lock, the token and the proxy's own credentials are in headers of their own. The path, the query, the body and all
+/// other headers are the other request's, its `Authorization` and its `Origin` among them, and are for the service behind the
+/// proxy.
+pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let lock = header(&parts.headers, headers::FENCE_LOCK)?;
+    let lock = lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "the lock that is to be held"))?;
+    let lock = ZPath::parse(lock).map_err(|_| Problem::bad(headers::FENCE_LOCK, "not a znode path"))?;
+    // Of two tokens, or of what is no text, none holds anything: the proxy passes on what its client sent.
+    let token = header(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
+    let super_digest = &door.config().super_digest;
+    let identities = identities_by(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
+    // An answer that comes while the proxy still sends would be lost with the connection.
+    let answered = answer(&door, &identities, StatusCode::OK, &lock, token);
+    tokio::join!(answered, pass_over(body)).0
+}
+
+/// A header that may stand there once: of two, the proxy may have set one, and its client the other.
+fn header<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+    let mut values = from.get_all(name).iter();
+    let value = values.next();
+    if values.next().is_some() {
+        return Err(Problem::bad(name, "given twice"));
+    }
+    value.map(|value| value.to_str().map_err(|_| Problem::bad(name, "not ASCII"))).transpose()
+}
+
+async fn answer(door: &Door, identities: &[Identity], pass: StatusCode, lock: &ZPath, token: Option<&str>) -> Answer {
+    // What a client of the proxy did not send, or made up, is a token that holds nothing: no fault of the proxy.
+    let plain = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
+    let token = plain.and_then(|token| token.parse().ok()).map(FencingToken);
+    let read = door.replica().read(Consistency::Linearizable, door.read_deadline()).await;
+    let state = read.map_err(|error| cannot_tell(error.into()))?;
+    check_readable(identities, &state, lock)?;
+    let zxid = state.last_zxid();
+    if token.is_some_and(|token| lock::is_held_with(&state, lock, token)) {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = pass;
+        response.extensions_mut().insert(AtZxid(zxid));
+        return Ok(response);
+    }
+    let detail = match token {
+        Some(token) => format!("the lock is not held with token {token}"),
+        None => "the request shows no fencing token".into(),
+    };
+    Err(Problem::new(ProblemType::LockNotHeld, StatusCode::FORBIDDEN, detail).at(lock, zxid))
+}
+
+/// What kept the node from looking: a proxy must not take it for an answer.
+fn cannot_tell(problem: Problem) -> Problem {
+    Problem::unavailable(format!("whether the lock is held cannot be told: {}", problem.detail()), 1_000)
+}

@@ -1,0 +1,135 @@
+//! `/v1/groups`: who is there. A member is an ephemeral child, as Curator's GroupMember makes it.
+//!
+//! To join is one entry of the log, and so is to leave.
+
+use axum::http::StatusCode;
+use replica::{Step, WatchKey};
+use zlock_client::api::{Deleted, Group, GroupMember};
+use znode::{Ensure, Error, Identity, Op, State, ZPath, Zxid};
+
+use crate::api::convert;
+use crate::api::ensure::{ensure, gone};
+use crate::problem::Problem;
+use crate::request::access::check_readable;
+use crate::request::call::{Answer, Call, WithBody, json};
+use crate::request::wait::Wait;
+
+const ROUTE: &str = "/v1/groups";
+
+/// Joins a group; the body is what the member says of itself.
+#[utoipa::path(post, path = "/v1/groups/{path}", operation_id = "groupsJoin", tag = "groups",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("member" = String, Query, description = "its name in the group")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 201, description = "Joined", body = GroupMember),
+        (status = 200, description = "The session had joined already", body = GroupMember)))]
+pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
+    call.caller.session()?;
+    let path = call.path(ROUTE)?;
+    let own = member(&mut call, &path)?;
+    let data_max = call.door.replica().state().limits().data_bytes_max as usize;
+    let (data, _permit) = call.body(data_max.min(call.door.config().body_bytes_max)).await?;
+    let (zxid, stat) = ensure(&call, &own, data.into(), Ensure::Own).await?;
+    let state = call.state_with(zxid).await.map_err(Problem::behind_a_write)?;
+    let there = state.node(&own).is_some_and(|node| node.stat().czxid == stat.czxid);
+    let member = info(&call.identities, &state, &own).filter(|_| there).ok_or_else(|| gone(&call, &own, None))?;
+    let status = if stat.czxid == zxid { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(json(status, zxid, &member))
+}
+
+/// Leaves a group.
+#[utoipa::path(delete, path = "/v1/groups/{path}", operation_id = "groupsLeave", tag = "groups",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("member" = String, Query, description = "its name in the group")),
+    responses((status = 200, description = "Left, by now or before", body = Deleted)))]
+pub(crate) async fn leave(mut call: Call) -> Answer {
+    call.caller.session()?;
+    let path = call.path(ROUTE)?;
+    let own = member(&mut call, &path)?;
+    // Without any ACL: it is the session's.
+    let zxid = match call.propose(Op::Release { ticket: own.clone() }).await {
+        Ok((zxid, _)) => zxid,
+        Err(problem) if problem.is(Error::NoNode) => problem.zxid.unwrap_or(Zxid(0)),
+        Err(problem) if problem.is(Error::NotOwner) => {
+            return Err(Problem::from(Error::LockNotHeld).at(&own, problem.zxid.unwrap_or(Zxid(0))));
+        }
+        Err(problem) => return Err(problem),
+    };
+    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+}
+
+/// Lists a group. With `since`, waits until somebody has joined or left after that.
+#[utoipa::path(get, path = "/v1/groups/{path}", operation_id = "groupsList", tag = "groups",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("limit" = Option<usize>, Query), ("after" = Option<String>, Query),
+        ("since" = Option<u64>, Query, description = "`changed` of the last answer: wait for the next change"),
+        ("wait" = Option<String>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "Members by name", body = Group)))]
+pub(crate) async fn list(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    let wait = Wait::take(&mut call)?;
+    let since: Option<u64> = call.query.get("since")?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let after = call.query.take("after")?.unwrap_or_default();
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    let page = |state: &State| page(&call.identities, state, &path, &after, limit);
+    let step = |state: &State| match since == Some(changed(state, &path)) {
+        true => Step::Watch(WatchKey::Children(path.clone())),
+        false => Step::Ready(page(state)),
+    };
+    let (group, zxid) = match wait.until(&call, state, step).await? {
+        (Some(group), zxid) => (group?, zxid),
+        // Nobody has come or gone in time: the list as it is.
+        (None, _) => {
+            let state = call.door.replica().state();
+            (page(&state)?, state.last_zxid())
+        }
+    };
+    Ok(json(StatusCode::OK, zxid, &group))
+}
+
+fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {
+    let name = call.query.take("member")?.ok_or_else(|| Problem::bad("member", "its name in the group"))?;
+    std::mem::take(&mut call.query).finish()?;
+    path.child(&name).map_err(|_| Problem::bad("member", "not the name of a znode"))
+}
+
+/// When somebody joined or left last.
+fn changed(state: &State, path: &ZPath) -> u64 {
+    state.node(path).map_or(0, |node| node.stat().pzxid.0)
+}
+
+fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, limit: usize) -> Result<Group, Problem> {
+    // Again at each look: a wait may have begun before the znode was there.
+    check_readable(identities, state, path)?;
+    let mut group = Group {
+        group: path.as_str().into(),
+        count: state.node(path).map_or(0, |node| node.stat().num_children),
+        members: Vec::new(),
+        changed: changed(state, path),
+        next: None,
+    };
+    // A group that nobody has joined is empty.
+    let Ok(names) = state.children_from(path, after) else { return Ok(group) };
+    for name in names {
+        if group.members.len() == limit {
+            group.next = group.members.last().map(|member| member.member.clone());
+            break;
+        }
+        group.members.extend(info(identities, state, &path.child(name)?));
+    }
+    Ok(group)
+}
+
+/// A member, and what it says of itself if the request may read that.
+fn info(identities: &[Identity], state: &State, path: &ZPath) -> Option<GroupMember> {
+    let said = convert::shown_info(path, state.node(path)?, state, identities);
+    Some(GroupMember {
+        member: path.name().into(),
+        session: state.owner_of(path).map(|session| session.0),
+        data: said.data,
+        data_base64: said.data_base64,
+        since_ms: said.stat.ctime_ms,
+    })
+}

@@ -1,0 +1,114 @@
+//! What the state machine remembers, in the API's words.
+
+use axum::http::StatusCode;
+use zlock_client::api::{LockHistory, PastTicket, ProblemType, SessionEnd, SessionEnded, TicketEnd};
+use znode::lock::{self, EndedSession};
+use znode::{Identity, SUPER, SessionId, State, ZPath, Zxid};
+
+use crate::api::convert;
+use crate::problem::{Extra, Problem};
+use crate::request::access::forbidden;
+
+/// Whether the request may read what a lock remembers, with or without its directory.
+pub(crate) fn check_readable(identities: &[Identity], state: &State, lock: &ZPath) -> Result<(), Problem> {
+    if lock::may_read_past(state, lock, identities) { Ok(()) } else { Err(forbidden(state, lock)) }
+}
+
+/// A lock's past: the last `limit` tickets that ended.
+pub(crate) fn history(state: &State, lock: &ZPath, limit: usize) -> LockHistory {
+    let history = lock::history(state, lock, limit);
+    LockHistory {
+        lock: lock.as_str().into(),
+        history: history.iter().map(|ticket| past_ticket(lock, ticket)).collect(),
+    }
+}
+
+fn past_ticket(lock: &ZPath, past: &lock::PastTicket) -> PastTicket {
+    PastTicket {
+        // A name that was a child once is a good one.
+        ticket: lock.child(&past.name).ok().map(|path| path.as_str().into()),
+        mode: convert::lock_mode(past.mode),
+        session: past.session.0,
+        owner: past.owner.clone(),
+        label: past.label.clone(),
+        enqueued_zxid: past.enqueued.zxid.0,
+        enqueued_ms: past.enqueued.time_ms,
+        granted_zxid: past.grant.map(|grant| grant.at.zxid.0),
+        granted_ms: past.grant.map(|grant| grant.at.time_ms),
+        fencing_token: past.grant.map(|grant| grant.token.0),
+        ended_zxid: past.ended.zxid.0,
+        ended_ms: past.ended.time_ms,
+        end: ticket_end(past.end),
+        session_label: past.session_label.to_string(),
+        client: convert::client(&past.client),
+        by: past.by.as_deref().and_then(convert::actor),
+    }
+}
+
+fn ticket_end(end: lock::TicketEnd) -> TicketEnd {
+    match end {
+        lock::TicketEnd::Released => TicketEnd::Released,
+        lock::TicketEnd::Closed => TicketEnd::Closed,
+        lock::TicketEnd::Expired => TicketEnd::Expired,
+        lock::TicketEnd::Revoked => TicketEnd::Revoked,
+        lock::TicketEnd::Withdrawn => TicketEnd::Withdrawn,
+        lock::TicketEnd::Admin => TicketEnd::Admin,
+        lock::TicketEnd::Deadlock => TicketEnd::Deadlock,
+    }
+}
+
+/// The ticket is not there any more: 410, with why if its lock remembers.
+pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem {
+    let history = ticket.parent().map(|lock| lock::history(state, &lock, usize::MAX)).unwrap_or_default();
+    let problem = Problem::ticket_gone(ticket, zxid);
+    match history.iter().find(|past| past.name == ticket.name()) {
+        Some(past) => problem.with(znode::Error::NoNode, Extra::TicketEnd(ticket_end(past.end))),
+        None => problem,
+    }
+}
+
+/// The same for a request that need not be of the ticket's session: how it ended is a part of the lock's past.
+pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
+    let zxid = state.last_zxid();
+    let readable = ticket.parent().is_some_and(|lock| lock::may_read_past(state, &lock, identities));
+    if readable { ticket_gone(state, ticket, zxid) } else { Problem::ticket_gone(ticket, zxid) }
+}
+
+/// There is no such session: 410 with its end while that is remembered, else 404.
+pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) -> Problem {
+    let problem = match state.ended_session(id) {
+        Some(ended) => {
+            let shown = session_ended(ended, shows_client(identities, state, ended));
+            let how = if ended.expired { "expired" } else { "was closed" };
+            let client = shown.client.as_ref().map(|client| format!(" of {client}")).unwrap_or_default();
+            let detail = format!("the session{client} {how} at zxid {}", ended.ended.zxid);
+            let problem = Problem::new(ProblemType::SessionExpired, StatusCode::GONE, detail);
+            problem.with(znode::Error::SessionExpired, Extra::Ended(shown))
+        }
+        None => {
+            let detail = "it never was, or ended too long ago to be remembered";
+            Problem::new(ProblemType::NoSession, StatusCode::NOT_FOUND, detail)
+        }
+    };
+    problem.since(state.last_zxid())
+}
+
+/// Whether the request may know who the client was. What the session owned is gone, so the past of locks says it.
+fn shows_client(identities: &[Identity], state: &State, session: &EndedSession) -> bool {
+    let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
+    is_super || lock::may_read_of_ended(state, session, identities)
+}
+
+fn session_ended(session: &EndedSession, shows_client: bool) -> SessionEnded {
+    SessionEnded {
+        client: convert::client(&session.client).filter(|_| shows_client),
+        id: session.id.0,
+        why: if session.expired { SessionEnd::Expired } else { SessionEnd::Closed },
+        ended_zxid: session.ended.zxid.0,
+        ended_ms: session.ended.time_ms,
+        opened_ms: session.opened_ms,
+        timeout_ms: session.timeout_ms,
+        label: session.label.clone(),
+        ephemeral_count: session.ephemerals,
+    }
+}

@@ -1,0 +1,183 @@
+//! Who holds a lock, in the answer to one who does not get it or does not hold it.
+
+use zlock_client::api::{Contender, ProblemType, SimpleHolder};
+use znode::lock::{self, QueueEntry};
+use znode::{Identity, LockMode, SessionId, State, ZPath};
+
+use crate::api::convert;
+use crate::problem::Problem;
+use crate::request::access::shows;
+
+/// The first of those who hold a lock, if the request may read it.
+fn first(identities: &[Identity], state: &State, lock: &ZPath) -> Option<Contender> {
+    let readable = shows(identities, state, lock);
+    let holder = lock::holder(state, lock).ok().flatten().filter(|_| readable)?;
+    Some(convert::shown_contender(identities, state, holder))
+}
+
+/// A wait or a try that came to nothing, with who holds the lock of the ticket by now.
+pub(crate) fn explained(
+    problem: Problem,
+    identities: &[Identity],
+    state: &State,
+    ticket: &ZPath,
+    wait_ms: u64,
+) -> Problem {
+    let Some(lock) = ticket.parent().filter(|_| problem.is_kind(ProblemType::NotAcquired)) else { return problem };
+    let (begins, ends) = frame(wait_ms);
+    match first(identities, state, &lock) {
+        Some(holder) => {
+            let words = format!("{begins}the lock is held by {}; {ends}", in_words(&holder, state));
+            problem.because(&words).held_by(holder)
+        }
+        None if shows(identities, state, &lock) => {
+            let why = match lingers(state, &lock) {
+                true => "the session of its holder has expired, and its lock-delay is not over",
+                false => "the lock was not free, and may be by now",
+            };
+            problem.because(&format!("{begins}{why}; {ends}"))
+        }
+        None => problem.because(&format!("{begins}the lock was not free; {ends}")),
+    }
+}
+
+/// How a refusal begins and ends.
+fn frame(wait_ms: u64) -> (&'static str, &'static str) {
+    match wait_ms {
+        0 => ("", "nothing is left of the try"),
+        _ => ("the wait is over: ", "the waiter has left the queue"),
+    }
+}
+
+/// Holders of one lock that are named.
+const NAMED_MAX: usize = 3;
+/// Contenders that are looked at to name them.
+const LOOKS_MAX: usize = 16;
+
+/// A multi-lock that came to nothing: the first of its locks that is in the way by now, with those who hold it.
+pub(crate) fn explained_all(
+    problem: Problem,
+    identities: &[Identity],
+    state: &State,
+    parts: &[(ZPath, LockMode)],
+    wait_ms: u64,
+) -> Problem {
+    if !problem.is_kind(ProblemType::NotAcquired) {
+        return problem;
+    }
+    let (begins, ends) = frame(wait_ms);
+    let mut readable = parts.iter().filter(|(lock, _)| shows(identities, state, lock));
+    let mut in_the_way = readable.clone().filter_map(|(lock, mode)| Some((lock, conflicting(state, lock, *mode)?)));
+    let Some((lock, first)) = in_the_way.next() else {
+        let why = match readable.find(|(lock, _)| lingers(state, lock)) {
+            Some((lock, _)) => {
+                format!("the session of the holder of {lock} has expired, and its lock-delay is not over")
+            }
+            None => "the locks were not all free at one moment".into(),
+        };
+        return problem.because(&format!("{begins}{why}; {ends}"));
+    };
+    let locks_more = in_the_way.count();
+    // Those who share it with the first.
+    let page = lock::queue(state, lock, 0, LOOKS_MAX).map(|queue| queue.entries).unwrap_or_default();
+    let others: Vec<_> = page.into_iter().filter(|entry| entry.held && entry.ticket != first.ticket).collect();
+    let first = convert::shown_contender(identities, state, first);
+    let mut words = format!("{begins}the lock {lock} is held by {}", in_words(&first, state));
+    let unnamed = others.len().saturating_sub(NAMED_MAX - 1);
+    for other in others.into_iter().take(NAMED_MAX - 1) {
+        words += &format!(", and by {}", in_words(&convert::shown_contender(identities, state, other), state));
+    }
+    if unnamed > 0 {
+        words += ", and by others";
+    }
+    words += &match locks_more {
+        0 => String::new(),
+        1 => "; another one of the locks is held, too".into(),
+        more => format!("; {more} more of the locks are held, too"),
+    };
+    problem.because(&format!("{words}; {ends}")).held_by(first)
+}
+
+/// Whether a dead holder keeps others out for its lock-delay.
+fn lingers(state: &State, lock: &ZPath) -> bool {
+    let page = lock::queue(state, lock, 0, 1);
+    page.is_ok_and(|queue| queue.entries.iter().any(|entry| entry.lingers_until_ms.is_some()))
+}
+
+/// The first of those who hold a lock, if nothing can hold it beside them in this mode.
+fn conflicting(state: &State, lock: &ZPath, mode: LockMode) -> Option<QueueEntry> {
+    let holder = lock::holder(state, lock).ok().flatten()?;
+    let permits = lock::queue(state, lock, 0, 0).ok().and_then(|queue| queue.permits);
+    let shares = match (mode, permits) {
+        (LockMode::Lease { permits: wanted, .. }, Some(permits)) => {
+            wanted <= permits.limit.saturating_sub(permits.held)
+        }
+        (LockMode::Read, None) => holder.mode == LockMode::Read,
+        _ => false,
+    };
+    (!shares).then_some(holder)
+}
+
+/// A session that does not hold a lock, with who does.
+pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &State, lock: &ZPath) -> Problem {
+    let is_held = first(identities, state, lock);
+    let words = match &is_held {
+        Some(holder) => {
+            format!("this session holds the lock in no such way; it is held by {}", in_words(holder, state))
+        }
+        None => "this session does not hold the lock".into(),
+    };
+    let words = format!("{words}. What waits is given back by its ticket");
+    let problem = problem.because(&words);
+    match is_held {
+        Some(holder) => problem.held_by(holder),
+        None => problem,
+    }
+}
+
+/// A ticket that is another session's.
+pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
+    match owner {
+        Some(owner) => problem.because(&format!("the ticket belongs to session {owner}, not to this one")),
+        None => problem,
+    }
+}
+
+/// `session 12 "nightly" (web-1, pid 71, backup, 10.0.0.7) for 12 s, with token 15`.
+fn in_words(holder: &Contender, state: &State) -> String {
+    let session = holder.session.map_or_else(|| "a znode of no session".into(), |id| format!("session {id}"));
+    let named = [&holder.session_label, &holder.owner, &holder.label];
+    let named: String = named.into_iter().filter(|name| !name.is_empty()).map(|name| format!(" {name:?}")).collect();
+    let client = holder.client.as_ref().map(|client| format!(" ({client})")).unwrap_or_default();
+    let held_ms = holder.held_since_ms.map(|since_ms| state.time_ms().saturating_sub(since_ms));
+    let held = held_ms.map(|ms| format!(" for {}.{} s", ms / 1_000, ms % 1_000 / 100)).unwrap_or_default();
+    format!("{session}{named}{client}{held}, with token {}", holder.fencing_token)
+}
+
+/// The holder of a simple lock.
+pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
+    let node = state.node(path)?;
+    let owner = node.owner();
+    let session = owner.and_then(|owner| state.session(owner));
+    Some(SimpleHolder {
+        session: owner.map(|session| session.0),
+        session_label: session.map_or_else(String::new, |session| session.label.to_string()),
+        client: session.and_then(|session| convert::client(&session.client)),
+        owner: String::from_utf8_lossy(node.data()).into_owned(),
+        fencing_token: node.stat().czxid.0,
+        since_ms: node.stat().ctime_ms,
+    })
+}
+
+/// A wait for a simple lock that came to nothing.
+pub(crate) fn of_simple(problem: Problem, identities: &[Identity], state: &State, path: &ZPath) -> Problem {
+    match simple(state, path).filter(|_| shows(identities, state, path)) {
+        Some(holder) => {
+            let session = holder.session.map_or_else(|| "a znode of no session".into(), |id| format!("session {id}"));
+            let client = holder.client.map(|client| format!(" ({client})")).unwrap_or_default();
+            let (owner, token) = (holder.owner, holder.fencing_token);
+            problem.because(&format!("the lock is held by {session} {owner:?}{client}, with token {token}"))
+        }
+        None => problem.because("the lock was not free, and may be by now"),
+    }
+}

@@ -1,0 +1,249 @@
+//! `/v1/locks` and `/v1/tickets`: look, resume, release.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use tokio::time::Instant;
+use zlock_client::api::{LockList, LockQueue, LockSet, LockSummary, TokenCheck};
+use znode::lock::{self, LockStatus, QueueEntry};
+use znode::{Credential, Error, FencingToken, Identity, LockSettings, Op, State, ZPath};
+
+use crate::api::acquire::{Standing, held, standing, wait};
+use crate::api::convert;
+use crate::api::history;
+use crate::api::mixed_clients;
+use crate::api::revoke;
+use crate::http::heartbeat::Heartbeat;
+use crate::problem::Problem;
+use crate::request::access::{check_readable, own_credential, shows};
+use crate::request::call::{Answer, Call, WithBody, json};
+
+/// Shows a lock's queue or its past, or says whether a fencing token is a present holder's.
+#[utoipa::path(get, path = "/v1/locks/{path}", operation_id = "locksQueue", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("fencing_token" = Option<u64>, Query, description = "is it a present holder's? for resource servers"),
+        ("history" = Option<bool>, Query, description = "the last tickets that ended, instead of the queue"),
+        ("limit" = Option<usize>, Query, description = "of the page"),
+        ("from" = Option<usize>, Query, description = "contenders to pass over")),
+    responses((status = 200, description = "By the query", body = crate::openapi::LockAnswer)))]
+pub(crate) async fn queue(mut call: Call) -> Answer {
+    let path = call.path("/v1/locks")?;
+    let token: Option<u64> = call.query.get("fencing_token")?;
+    let wants_history = call.query.flag("history")?;
+    if call.query.has("wait") {
+        return Err(Problem::bad("wait", "unknown parameter of a look at a lock: GET takes no lock, POST does"));
+    }
+    let state = call.read().await?;
+    if let Some(token) = token {
+        call.query.finish()?;
+        let token = FencingToken(token);
+        // A session may ask for its own ticket.
+        let proven = call.caller.credential.filter(|credential| state.authenticate(credential).is_ok());
+        let own = |credential: Credential| lock::is_held_by(&state, &path, token, credential.session);
+        if !proven.is_some_and(own) {
+            check_readable(&call.identities, &state, &path)?;
+        }
+        let held = lock::is_held_with(&state, &path, token);
+        let zxid = state.last_zxid();
+        let check = TokenCheck { lock: path.as_str().into(), fencing_token: token.0, held, zxid: zxid.0 };
+        return Ok(json(StatusCode::OK, zxid, &check));
+    }
+    check_readable(&call.identities, &state, &path)?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    if wants_history {
+        call.query.finish()?;
+        history::check_readable(&call.identities, &state, &path)?;
+        return Ok(json(StatusCode::OK, state.last_zxid(), &history::history(&state, &path, limit)));
+    }
+    let from = call.query.get("from")?.unwrap_or(0);
+    call.query.finish()?;
+    let page = page(&call.identities, &state, &path, from, limit)
+        .map_err(|error| Problem::from(error).at(&path, state.last_zxid()))?;
+    Ok(mixed_clients::warn(json(StatusCode::OK, state.last_zxid(), &page), &state, &path, &call.identities))
+}
+
+fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
+    let queue = match lock::queue(state, path, from, limit) {
+        // A lock's directory comes with its first contender and goes some time after the last: it is free.
+        Err(Error::NoNode) => {
+            lock::Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
+        }
+        queue => queue?,
+    };
+    let end = from.saturating_add(queue.entries.len());
+    let next = (end < queue.contenders as usize && !queue.entries.is_empty()).then_some(end);
+    let (holders, others): (Vec<_>, Vec<_>) = queue.entries.into_iter().partition(|entry| entry.held);
+    let (lingering, waiters): (Vec<_>, Vec<_>) = others.into_iter().partition(|entry| entry.lingers_until_ms.is_some());
+    let words = |entries: Vec<QueueEntry>| {
+        entries.into_iter().map(|entry| convert::shown_contender(identities, state, entry)).collect()
+    };
+    Ok(LockQueue {
+        lock: path.as_str().into(),
+        contenders: queue.contenders,
+        settings: (queue.settings != LockSettings::default()).then(|| settings(queue.settings)),
+        permits: queue.permits.map(|permits| zlock_client::api::Permits { limit: permits.limit, held: permits.held }),
+        holders: words(holders),
+        lingering: words(lingering),
+        waiters: words(waiters),
+        blind_spots: mixed_clients::blind_spots(state, path),
+        next,
+    })
+}
+
+fn settings(settings: LockSettings) -> zlock_client::api::LockSettings {
+    let LockSettings { limit, closed, waiters_max } = settings;
+    zlock_client::api::LockSettings { limit, closed, waiters_max }
+}
+
+/// Sets what a lock is. In use it can only be given another `waiters_max`.
+#[utoipa::path(put, path = "/v1/locks/{path}", operation_id = "locksSet", tag = "locks", request_body = zlock_client::api::LockSettings,
+    params(("path" = String, Path, description = "slashes plain or encoded")),
+    responses((status = 200, description = "Set", body = LockSet)))]
+pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
+    let lock = call.path("/v1/locks")?;
+    std::mem::take(&mut call.query).finish()?;
+    let (wish, _permit) = call.json::<zlock_client::api::LockSettings>().await?;
+    let zlock_client::api::LockSettings { closed, waiters_max, limit } = wish;
+    let new = LockSettings { limit, closed, waiters_max };
+    let (zxid, _) = call.propose(Op::SetLock { lock: lock.clone(), settings: new }).await?;
+    let set = LockSet { lock: lock.as_str().into(), settings: settings(new), zxid: zxid.0 };
+    Ok(json(StatusCode::OK, zxid, &set))
+}
+
+/// Lists the locks that have contenders.
+#[utoipa::path(get, path = "/v1/locks", operation_id = "locksList", tag = "locks",
+    params(("prefix" = Option<String>, Query, description = "locks at and below this path; absent: all"),
+        ("limit" = Option<usize>, Query),
+        ("after" = Option<String>, Query, description = "a lock, or `next` of the page before, as it is")),
+    responses((status = 200, description = "Locks by path", body = LockList)))]
+pub(crate) async fn list(mut call: Call) -> Answer {
+    let state = call.read().await?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
+    let after = call.query.take("after")?.map(|text| call.door.cursors().open(&text)).transpose()?;
+    call.query.finish()?;
+    let named = |lock: &ZPath| *lock == prefix || state.may_read_name(lock, &call.identities);
+    let is_shown = |lock: &ZPath| shows(&call.identities, &state, lock) && named(lock);
+    let page = Page::of(lock::paths(&state, &prefix, after.as_ref()), limit, is_shown);
+    let next = match page.end {
+        End::All => None,
+        // A cursor is a name as well: this one is on the page, and that one is not for the request to know.
+        End::Shown(last) => Some(last.as_str().into()),
+        End::PassedOver(last) => Some(call.door.cursors().seal(last)?),
+    };
+    let summary = |lock: &ZPath| {
+        let lock::LockSummary { lock, contenders, first } = lock::summary(&state, lock)?;
+        let first = convert::shown_contender(&call.identities, &state, first);
+        Ok(LockSummary { lock: lock.as_str().into(), contenders, first })
+    };
+    let locks = page.shown.into_iter().map(summary).collect::<Result<_, Error>>()?;
+    Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks, next }))
+}
+
+/// Locks that one request may not read and that are passed over for it. Looking at them has a cost, too.
+const PASSED_OVER_MAX: usize = 10_000;
+
+/// A page of locks.
+struct Page<'a> {
+    shown: Vec<&'a ZPath>,
+    end: End<'a>,
+}
+
+/// Where a page ends.
+enum End<'a> {
+    /// There is nothing behind it.
+    All,
+    /// At the last lock that it shows.
+    Shown(&'a ZPath),
+    /// At a lock that it does not show.
+    PassedOver(&'a ZPath),
+}
+
+impl<'a> Page<'a> {
+    /// The first `limit` that are to be shown, behind no more than [`PASSED_OVER_MAX`] that are not.
+    fn of(locks: impl Iterator<Item = &'a ZPath>, limit: usize, is_shown: impl Fn(&ZPath) -> bool) -> Page<'a> {
+        let (mut shown, mut passed_over): (Vec<&ZPath>, usize) = (Vec::new(), 0);
+        for lock in locks {
+            if is_shown(lock) {
+                match shown.last() {
+                    Some(last) if shown.len() == limit => {
+                        let end = End::Shown(last);
+                        return Page { shown, end };
+                    }
+                    _ => shown.push(lock),
+                }
+            } else {
+                passed_over += 1;
+                if passed_over == PASSED_OVER_MAX {
+                    let full = shown.last().filter(|_| shown.len() == limit);
+                    let end = full.map_or(End::PassedOver(lock), |last| End::Shown(last));
+                    return Page { shown, end };
+                }
+            }
+        }
+        Page { shown, end: End::All }
+    }
+}
+
+/// Says where a ticket stands, waiting until it holds, or until somebody wants it back, as long as `wait` says.
+#[utoipa::path(get, path = "/v1/tickets/{ticket}", operation_id = "ticketsLook", tag = "locks",
+    params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
+        ("wait" = Option<String>, Query, description = "absent: not at all"),
+        ("until" = Option<String>, Query, description = "held, the default; revoked: until somebody wants it back")),
+    responses((status = 200, description = "Held", body = zlock_client::api::Ticket),
+        (status = 202, description = "Waiting", body = zlock_client::api::Ticket)))]
+pub(crate) async fn ticket(mut call: Call) -> Answer {
+    let ticket = call.path("/v1/tickets")?;
+    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let until_revoked = match call.query.take("until")?.as_deref() {
+        None | Some("held") => false,
+        Some("revoked") => true,
+        Some(_) => return Err(Problem::bad("until", "held or revoked")),
+    };
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    let zxid = state.last_zxid();
+    let lock = ticket.parent().ok_or_else(|| Problem::bad("ticket", "the root is no lock node"))?;
+    let status = lock::status(&state, &ticket).map_err(|error| match error {
+        Error::NoNode => history::ticket_gone_for(&call.identities, &state, &ticket),
+        error => Problem::from(error).at(&ticket, zxid),
+    })?;
+    // How long the lock is safe is said to its owner only: nobody else keeps the session alive.
+    let own = own_credential(&call, &state, &ticket);
+    if own.is_none() {
+        check_readable(&call.identities, &state, &lock)?;
+    }
+    let was_own = own.is_some();
+    // While somebody has it, all that changes is copied.
+    drop(state);
+    let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
+    let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
+    let deadline = (call.arrived + Duration::from_millis(wait_ms)).max(Instant::now());
+    let ended = match status {
+        _ if until_revoked => {
+            tokio::select! {
+                end = revoke::wait(call.door.replica(), &ticket, deadline) => end,
+                () = call.door.stopped() => return Err(Problem::stopping()),
+            }
+        }
+        LockStatus::Held { .. } => Ok(()),
+        LockStatus::Waiting { .. } => wait(&call.door, &ticket, deadline).await.map(drop),
+    };
+    match ended {
+        // What is to be said of one that has gone depends on who asks.
+        Err(problem) if !problem.is(Error::NoNode) => return Err(problem),
+        _ => {}
+    }
+    if let Standing::Waiting(answer) = standing(&call, &ticket, was_own)? {
+        return Ok(answer);
+    }
+    // The heartbeat may take its time, and the ticket be taken away meanwhile: how it stands is looked up behind it.
+    let safe_for_ms = match heartbeat {
+        Some(heartbeat) => heartbeat.safe_for_ms().await,
+        None => 0,
+    };
+    match standing(&call, &ticket, was_own)? {
+        Standing::Held(grant) => Ok(held(&call, &ticket, &lock, grant, safe_for_ms)),
+        Standing::Waiting(answer) => Ok(answer),
+    }
+}

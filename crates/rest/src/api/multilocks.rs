@@ -1,0 +1,183 @@
+//! `/v1/multilocks`: several locks, all or none.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use replica::{Step, WatchKey};
+use uuid::Uuid;
+use zlock_client::api::{HeldPart, Millis, MultiTicket};
+use znode::lock::{self, LockStatus};
+use znode::{AcquireAll, Error, Identity, Op, Policy, RequestKey, State, ZPath, Zxid};
+
+use crate::api::acquire::{enqueue, new_attempt, wait, wait_or_leave};
+use crate::api::convert;
+use crate::api::holders;
+use crate::http::delivery::deliver;
+use crate::http::heartbeat::Heartbeat;
+use crate::http::waiter::Waiter;
+use crate::problem::Problem;
+use crate::request::access::{forbidden, own_credential, shown_name};
+use crate::request::call::{Answer, Call, WithBody, json};
+use crate::request::query::at_most;
+use crate::request::wait::Wait;
+
+/// Acquires several locks, all or none, waiting for them as long as `wait` says.
+#[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks", request_body = zlock_client::api::AcquireAll,
+    params(("wait" = Option<String>, Query, description = "0, the default, is a try"),
+        ("keep" = Option<bool>, Query, description = "stay in the queues when the wait ends or the client goes")),
+    responses((status = 200, description = "Held", body = MultiTicket),
+        (status = 202, description = "Queued, with keep=true", body = MultiTicket)))]
+pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
+    let credential = call.caller.session()?;
+    let (body, place) = call.json::<zlock_client::api::AcquireAll>().await?;
+    let (wait_ms, keep) = patience(&mut call, &body)?;
+    let wish = wish(body)?;
+    let attempt = new_attempt()?;
+    let Some((first, _)) = wish.parts.first().cloned() else {
+        return Err(Problem::bad("locks", "at least one"));
+    };
+    let deadline = call.arrived + Duration::from_millis(wait_ms);
+    let parts = wish.parts.clone();
+    call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
+    let permit = call.door.wait_permit()?;
+    let heartbeat = Heartbeat::send(&call.door, credential);
+    let texts = [("label", wish.label.len()), ("owner", wish.owner.len())];
+    let request = znode::Request { attempt, ..call.request(Op::AcquireAll(wish)) };
+    let mut waiter = Waiter::propose(&call.door, request, credential, first.clone(), attempt, permit);
+    if keep {
+        waiter.stay();
+    }
+    let entered = enqueue(&call.door, &mut waiter, &first).await;
+    // What became of the body is in the log. A wait may last for hours.
+    drop(place);
+    let (ticket, grant) = entered.map_err(|problem| problem.naming(&call.door.replica().state(), &texts))?;
+    if grant.is_none() && keep {
+        // However the wait ends: if the place is kept, the client must hear of its ticket.
+        let _ = wait(&call.door, &ticket, deadline).await;
+    } else if grant.is_none() {
+        let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
+        left.map_err(|problem| {
+            let state = call.door.replica().state();
+            holders::explained_all(problem, &call.identities, &state, &parts, wait_ms)
+        })?;
+    }
+    let safe_for_ms = heartbeat.safe_for_ms().await;
+    let answer = view(&call.identities, &call.door.replica().state(), &ticket, safe_for_ms)?;
+    deliver(&call.parts.extensions, waiter);
+    Ok(answer)
+}
+
+/// Says where a multi-lock stands, waiting until it holds as long as `wait` says. To release it, delete its ticket.
+#[utoipa::path(get, path = "/v1/multilocks/{ticket}", operation_id = "multilocksLook", tag = "locks",
+    params(("ticket" = String, Path, description = "the ticket that stands for all, slashes plain or encoded"),
+        ("wait" = Option<String>, Query, description = "absent: not at all")),
+    responses((status = 200, description = "Held", body = MultiTicket),
+        (status = 202, description = "Waiting", body = MultiTicket)))]
+pub(crate) async fn ticket(mut call: Call) -> Answer {
+    let ticket = call.path("/v1/multilocks")?;
+    let wait = Wait::take(&mut call)?;
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    let Some(parts) = lock::parts(&state, &ticket) else {
+        return Err(gone(&ticket, &state));
+    };
+    // As for a single ticket: how long it is safe is said to its owner only, and others see what they may read.
+    check_parts_readable(&call, &state, &ticket, parts)?;
+    let own = own_credential(&call, &state, &ticket);
+    let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
+    let step = |state: &State| match lock::status(state, &ticket) {
+        Ok(LockStatus::Waiting { .. }) => Step::Watch(WatchKey::Node(ticket.clone())),
+        _ => Step::Ready(()),
+    };
+    wait.until(&call, state, step).await?;
+    let safe_for_ms = match heartbeat {
+        Some(heartbeat) => heartbeat.safe_for_ms().await,
+        None => 0,
+    };
+    let state = call.door.replica().state();
+    // Again: the ACL of a lock may have been set during the wait.
+    let parts = lock::parts(&state, &ticket).ok_or_else(|| gone(&ticket, &state))?;
+    check_parts_readable(&call, &state, &ticket, parts)?;
+    view(&call.identities, &state, &ticket, safe_for_ms)
+}
+
+/// Whether the request may know how a multi-lock stands: its owner may, and who may read all of its locks.
+fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPath]) -> Result<(), Problem> {
+    let mut locks = parts.iter().filter_map(ZPath::parent);
+    let readable =
+        own_credential(call, state, ticket).is_some() || locks.all(|lock| state.may_read(&lock, &call.identities));
+    // Refused at the ticket that was named, not at another of its locks.
+    if readable { Ok(()) } else { Err(forbidden(state, ticket)) }
+}
+
+/// How long to wait, and whether to stay in the queues behind that: in the query or in the body.
+fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u64, bool), Problem> {
+    let twice = |name| Problem::bad(name, "given twice, in the query and the body");
+    let wait_max_ms = call.door.config().wait_max_ms;
+    let query = &mut call.query;
+    let wait_ms = match (body.wait, query.duration_ms("wait", wait_max_ms)?) {
+        (Some(_), Some(_)) => return Err(twice("wait")),
+        (Some(Millis(ms)), None) => at_most("wait", ms, wait_max_ms)?,
+        (None, ms) => ms.unwrap_or(0),
+    };
+    let keep = match (body.keep, query.has("keep")) {
+        (Some(_), true) => return Err(twice("keep")),
+        (Some(keep), false) => keep,
+        (None, _) => query.flag("keep")?,
+    };
+    std::mem::take(query).finish()?;
+    Ok((wait_ms, keep))
+}
+
+/// What is asked.
+fn wish(body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
+    let mut parts = Vec::with_capacity(body.locks.len());
+    for (index, wish) in body.locks.into_iter().enumerate() {
+        let path = ZPath::parse(&wish.path).map_err(|_| Problem::bad("path", "not a znode path").of_op(index))?;
+        let mode =
+            convert::lock_mode_of(wish.mode, wish.permits, wish.limit).map_err(|problem| problem.of_op(index))?;
+        parts.push((path, mode));
+    }
+    let policy = match body.policy {
+        zlock_client::api::Policy::Strict => Policy::Strict,
+        zlock_client::api::Policy::Backfill => Policy::Backfill,
+    };
+    // The state cuts a longer wish.
+    let lock_delay_ms = body.lock_delay.map_or(0, |delay| u32::try_from(delay.0).unwrap_or(u32::MAX));
+    Ok(AcquireAll { parts, policy, owner: body.owner, label: body.label, lock_delay_ms })
+}
+
+/// 200 or 202; 410 when it is not there any more.
+fn view(identities: &[Identity], state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Problem> {
+    let zxid: Zxid = state.last_zxid();
+    let parts = lock::parts(state, ticket).ok_or_else(|| gone(ticket, state))?;
+    let tickets: Vec<String> = parts.iter().map(|part| part.as_str().into()).collect();
+    let mut locks = Vec::with_capacity(parts.len());
+    let mut held = 0;
+    for part in parts {
+        match lock::status(state, part) {
+            Ok(LockStatus::Held { token, holds }) => {
+                held = holds;
+                locks.push(HeldPart {
+                    lock: part.parent().map_or_else(String::new, |lock| lock.as_str().into()),
+                    ticket: part.as_str().into(),
+                    fencing_token: token.0,
+                });
+            }
+            Ok(LockStatus::Waiting { predecessor }) => {
+                let predecessor = shown_name(identities, state, &predecessor);
+                let body = MultiTicket::Waiting { ticket: ticket.as_str().into(), tickets, predecessor };
+                return Ok(json(StatusCode::ACCEPTED, zxid, &body));
+            }
+            Err(Error::NoNode) => return Err(gone(ticket, state)),
+            Err(error) => return Err(Problem::from(error).at(part, zxid)),
+        }
+    }
+    let held = MultiTicket::Held { ticket: ticket.as_str().into(), locks, holds: held, safe_for_ms };
+    Ok(json(StatusCode::OK, zxid, &held))
+}
+
+fn gone(ticket: &ZPath, state: &State) -> Problem {
+    Problem::ticket_gone(ticket, state.last_zxid())
+}

@@ -1,0 +1,162 @@
+//! The node itself: `/v1/cluster`, `/livez`, `/readyz`, `/version`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::StatusCode;
+use replica::{NodeStatus, Readiness, Replica};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::{Duration, Instant, sleep, timeout};
+use zlock_client::api::{Cluster, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
+use znode::{Error, SUPER, State};
+
+use crate::http::peer::Peer;
+use crate::problem::Problem;
+use crate::request::call::{Answer, Call, json};
+
+/// The answering node's view of the ensemble.
+#[utoipa::path(get, path = "/v1/cluster", operation_id = "nodeCluster", tag = "node",
+    params(("digest" = Option<bool>, Query, description = "also `state`: a digest of all that this node has applied, \
+        which takes the longer the more there is; one at a time, with a rest of nine times as long behind it, else 503; \
+        for the super user and programs on this machine")),
+    responses((status = 200, description = "As this node sees it", body = Cluster)))]
+pub(crate) async fn cluster(mut call: Call) -> Answer {
+    let with_digest = call.query.flag("digest")?;
+    std::mem::take(&mut call.query).finish()?;
+    let state = if with_digest { Some(state_digest(&call).await?) } else { None };
+    let status = call.door.replica().status();
+    let zxid = status.applied;
+    let ready = readiness(&call, &status).into();
+    Ok(json(StatusCode::OK, zxid, &Cluster { state, ready, ..cluster_info(status) }))
+}
+
+/// A node rests for so many times as long as a digest took: together they get a tenth of a core at most.
+const REST: u32 = 9;
+/// For how long a request waits for the one before it, and for the rest behind that.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Digests of the state: one is made at a time, and the last one is kept.
+pub(crate) struct Digests {
+    turn: Arc<Semaphore>,
+    last: Arc<Mutex<Option<StateDigest>>>,
+}
+
+impl Default for Digests {
+    fn default() -> Digests {
+        Digests { turn: Arc::new(Semaphore::new(1)), last: Arc::default() }
+    }
+}
+
+/// Walks over the whole state, so not on a thread that others wait for, and for operators only.
+async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
+    let is_super = call.identities.iter().any(|identity| identity.scheme == SUPER);
+    if !is_super && !call.peer().is_some_and(Peer::is_local) {
+        let why = Problem::from(Error::NoAuth);
+        return Err(why.because("a digest is for the super user, and for programs on the node's machine"));
+    }
+    let Digests { turn, last } = call.door.digests();
+    let known = |state: &State| {
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone().filter(|known| known.zxid == state.last_zxid().0)
+    };
+    if let Some(known) = known(&call.door.replica().state()) {
+        return Ok(known);
+    }
+    let Ok(Ok(permit)) = timeout(PATIENCE, Arc::clone(turn).acquire_owned()).await else {
+        return Err(Problem::unavailable("another digest of the state is being made, or was a moment ago", 1_000));
+    };
+    let state = call.door.replica().state();
+    if let Some(known) = known(&state) {
+        return Ok(known);
+    }
+    let last = Arc::clone(last);
+    let runtime = Handle::current();
+    let walk = tokio::task::spawn_blocking(move || {
+        let begins = Instant::now();
+        let digest = Replica::digest(&state);
+        let rest = begins.elapsed() * REST;
+        // Kept until then, even when the caller has gone.
+        runtime.spawn(async move {
+            sleep(rest).await;
+            drop(permit);
+        });
+        let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = StateDigest { zxid: state.last_zxid().0, digest };
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest.clone());
+        digest
+    });
+    walk.await.map_err(|_| Problem::stopping())
+}
+
+fn cluster_info(status: NodeStatus) -> Cluster {
+    let role = |id| match status.leader {
+        Some(leader) if leader == id => "leader",
+        Some(_) => "follower",
+        None => "unknown",
+    };
+    let member = |member: &replica::Member| MemberInfo {
+        id: member.id,
+        peer_addr: member.peer_addr.clone(),
+        http_addr: member.http_addr.clone(),
+        role: role(member.id).into(),
+    };
+    Cluster {
+        cluster_id: status.cluster_id.clone(),
+        cluster_uuid: status.cluster.as_ref().map(|cluster| cluster.founding().uuid.to_string()),
+        level: status.cluster.as_ref().map_or(1, znode::Cluster::level),
+        node_id: status.node_id,
+        role: status.role.as_str().into(),
+        leader: status.leader,
+        term: status.term.0,
+        last_log_zxid: status.last_log.0,
+        committed_zxid: status.committed.0,
+        applied_zxid: status.applied.0,
+        snapshot: SnapshotInfo { zxid: status.snapshot.zxid.0, bytes: status.snapshot.bytes },
+        members: status.members.iter().map(member).collect(),
+        sessions: status.sessions,
+        znodes: status.znodes,
+        mixed_locks: status.mixed_locks,
+        watches: status.watches,
+        proposals: status.proposals,
+        ready: status.ready.as_str().into(),
+        state: None,
+    }
+}
+
+/// Whether the process runs and answers.
+#[utoipa::path(get, path = "/livez", operation_id = "nodeLive", tag = "node",
+    responses((status = 200, description = "It does", body = Liveness)))]
+pub(crate) async fn live(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &Liveness { live: true }))
+}
+
+/// `ready`, or why clients should go elsewhere.
+fn readiness(call: &Call, status: &NodeStatus) -> &'static str {
+    match status.ready {
+        Readiness::Ready if call.door.is_draining() => "draining",
+        ready => ready.as_str(),
+    }
+}
+
+/// Whether clients should be sent here: not while the node has no quorum, lags, or is short of disk.
+#[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
+    responses((status = 200, description = "They should", body = zlock_client::api::Readiness)))]
+pub(crate) async fn ready(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let status = call.door.replica().status();
+    let ready = readiness(&call, &status);
+    if ready != Readiness::Ready.as_str() {
+        return Err(Problem::unavailable(format!("not ready: {ready}"), 1_000));
+    }
+    Ok(json(StatusCode::OK, status.applied, &zlock_client::api::Readiness { ready: ready.into() }))
+}
+
+/// The version of the program.
+#[utoipa::path(get, path = "/version", operation_id = "nodeVersion", tag = "node",
+    responses((status = 200, description = "The version", body = Version)))]
+pub(crate) async fn version(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let version = Version { name: "zlock".into(), version: env!("CARGO_PKG_VERSION").into() };
+    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &version))
+}

@@ -1,0 +1,82 @@
+//! Giving back: `DELETE /v1/tickets/{ticket}`, and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
+
+use axum::http::StatusCode;
+use zlock_client::api::Released;
+use znode::{Error, FencingToken, LockMode, Op, ReleaseHeld, Reply, State, ZPath};
+
+use crate::api::convert;
+use crate::api::holders;
+use crate::problem::Problem;
+use crate::request::access::shows;
+use crate::request::call::{Answer, Call, json};
+
+/// Gives one hold of a ticket back, held or waiting.
+#[utoipa::path(delete, path = "/v1/tickets/{ticket}", operation_id = "ticketsRelease", tag = "locks",
+    params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
+        ("to" = Option<String>, Query, description = "of a closed lock: the ticket that is to hold next; all holds are given back")),
+    responses((status = 200, description = "Given back", body = Released)))]
+pub(crate) async fn release(mut call: Call) -> Answer {
+    let ticket = call.path("/v1/tickets")?;
+    let to = call.query.take("to")?.map(|text| ZPath::parse(&text));
+    let to = to.transpose().map_err(|_| Problem::bad("to", "not a znode path"))?;
+    std::mem::take(&mut call.query).finish()?;
+    call.caller.session()?;
+    let op = match to {
+        None => Op::Release { ticket: ticket.clone() },
+        Some(to) => Op::HandOver { ticket: ticket.clone(), to },
+    };
+    let explained = |problem: Problem, state: &State| match ticket.parent() {
+        Some(lock) if problem.is(Error::NotOwner) && shows(&call.identities, state, &lock) => {
+            holders::not_owner(problem, state.owner_of(&ticket))
+        }
+        _ if problem.is(Error::NoNode) => problem.because(
+            "there is no such ticket: it was given back or taken away before, or its session has ended; GET of the \
+             ticket says which, for some time",
+        ),
+        _ => problem,
+    };
+    propose(&call, op, explained).await
+}
+
+/// Gives back one hold of the ticket with which the session holds a lock.
+#[utoipa::path(delete, path = "/v1/locks/{path}", operation_id = "locksRelease", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("mode" = Option<zlock_client::api::LockMode>, Query, description = "only a ticket that holds in this mode"),
+        ("fencing_token" = Option<u64>, Query, description = "only one with this token"),
+        ("owner" = Option<String>, Query, description = "only one of this owner")),
+    responses((status = 200, description = "Given back", body = Released)))]
+pub(crate) async fn release_held(mut call: Call) -> Answer {
+    let lock = call.path("/v1/locks")?;
+    let mode = call.query.take("mode")?.map(|mode| convert::parse_lock_mode(&mode)).transpose()?;
+    let token = call.query.get("fencing_token")?.map(FencingToken);
+    let owner = call.query.take("owner")?;
+    std::mem::take(&mut call.query).finish()?;
+    call.caller.session()?;
+    let mode = mode.map(|mode| match mode {
+        zlock_client::api::LockMode::Exclusive => LockMode::Exclusive,
+        zlock_client::api::LockMode::Read => LockMode::Read,
+        zlock_client::api::LockMode::Write => LockMode::Write,
+        zlock_client::api::LockMode::Latch => LockMode::Latch,
+        // With any number of permits.
+        zlock_client::api::LockMode::Semaphore => LockMode::Lease { permits: 0, limit: 0 },
+    });
+    let explained = |problem: Problem, state: &State| match () {
+        () if problem.is(Error::NotHolder) => holders::not_holder(problem, &call.identities, state, &lock),
+        () if problem.is(Error::SeveralHeld) => problem.because(
+            "this session holds the lock with several tickets: say which by mode, fencing_token or owner, or delete \
+             its ticket",
+        ),
+        () => problem,
+    };
+    let op = Op::ReleaseHeld(ReleaseHeld { lock: lock.clone(), mode, token, owner });
+    propose(&call, op, explained).await
+}
+
+async fn propose(call: &Call, op: Op, explained: impl Fn(Problem, &State) -> Problem) -> Answer {
+    let released = call.propose(op).await;
+    let released = released.map_err(|problem| explained(problem, &call.door.replica().state()));
+    let (zxid, Reply::Released { holds }) = released? else {
+        return Err(Problem::internal("a release was not answered as one"));
+    };
+    Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
+}

@@ -1,0 +1,182 @@
+//! `/v1/sessions`.
+
+use std::str::FromStr;
+
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use replica::Touch;
+use zlock_client::api::{
+    ClientDetails, Deleted, KeptAlive, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened,
+};
+use znode::{ClientInfo, Identity, Op, Reply, SUPER, Session, SessionId, State, ZPath};
+
+use crate::api::convert;
+use crate::api::history;
+use crate::http::peer::Peer;
+use crate::problem::Problem;
+use crate::request::access::shows;
+use crate::request::call::{Answer, Call, WithBody, json, with_header};
+use crate::request::caller::secret_hash;
+
+/// How long, counted from the moment the client sent the request, the session cannot have expired.
+///
+/// The leader counts the timeout from the arrival, which is later. What is taken off pays for clocks that run at
+/// different speeds.
+pub(crate) fn safe_for_ms(timeout_ms: u32) -> u64 {
+    u64::from(timeout_ms - timeout_ms / 50)
+}
+
+/// Opens a session.
+#[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions", request_body = OpenSession,
+    responses((status = 201, description = "The session; nobody is told the secret again", body = SessionOpened)))]
+pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let wish: OpenSession = call.json_or_default().await?;
+    let timeout_ms = match wish.timeout_ms {
+        Some(ms) => u32::try_from(ms).unwrap_or(u32::MAX),
+        None => call.door.config().session_timeout_default_ms,
+    };
+    let mut key = SessionKey { id: 0, secret: [0; 16] };
+    getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
+    // The new session is not made in an old one.
+    call.caller.credential = None;
+    let address = call.peer().and_then(Peer::counted_addr);
+    if address.is_some_and(|address| !call.door.session_rates().take(address)) {
+        return Err(Problem::too_many("new sessions from your address"));
+    }
+    let client = client(wish.client.unwrap_or_default(), call.peer())?;
+    let texts =
+        [("label", wish.label.len()), ("client.host", client.host.len()), ("client.program", client.program.len())];
+    let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label, address, client };
+    let opened = call.propose(op).await.map_err(|problem| problem.naming(&call.door.replica().state(), &texts));
+    let (zxid, Reply::SessionOpened { session, timeout_ms }) = opened? else {
+        return Err(Problem::internal("an open was not answered as one"));
+    };
+    key.id = session.0;
+    let opened = SessionOpened {
+        id: session.0,
+        secret: key.secret_hex(),
+        session: key.to_string(),
+        timeout_ms,
+        timeout_asked_ms: wish.timeout_ms.filter(|asked| *asked != u64::from(timeout_ms)),
+        safe_for_ms: safe_for_ms(timeout_ms),
+    };
+    Ok(with_header(json(StatusCode::CREATED, zxid, &opened), LOCATION, format!("/v1/sessions/{session}")))
+}
+
+/// Who a client says that it is, and where it was seen.
+fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Problem> {
+    let ClientDetails { host, pid, program } = details;
+    for (name, text) in [("client.host", &host), ("client.program", &program)] {
+        if text.chars().any(char::is_control) {
+            return Err(Problem::bad(name, "control characters are not taken"));
+        }
+    }
+    Ok(ClientInfo { host, pid, program, address: peer.map(Peer::addr) })
+}
+
+/// Keeps a session alive; answered by the leader.
+#[utoipa::path(post, path = "/v1/sessions/{id}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions", params(("id" = u64, Path)),
+    responses((status = 200, description = "The leader has heard", body = KeptAlive)))]
+pub(crate) async fn keep_alive(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let id = own_session(&call, "/keepalive")?;
+    let touch = call.door.replica().touch(call.caller.session()?, call.door.read_deadline()).await?;
+    let Touch { timeout_ms, .. } = touch;
+    let kept = KeptAlive { id: id.0, timeout_ms, safe_for_ms: safe_for_ms(timeout_ms) };
+    Ok(json(StatusCode::OK, call.door.replica().state().last_zxid(), &kept))
+}
+
+/// Closes a session: its ephemerals and locks go at once.
+#[utoipa::path(delete, path = "/v1/sessions/{id}", operation_id = "sessionsClose", tag = "sessions", params(("id" = u64, Path)),
+    responses((status = 200, description = "It is closed", body = Deleted)))]
+pub(crate) async fn close(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let session = own_session(&call, "")?;
+    let (zxid, _) = call.propose(Op::CloseSession { session }).await?;
+    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+}
+
+/// One session, without its secret. For one that has ended, 410 says when and why while that is remembered.
+#[utoipa::path(get, path = "/v1/sessions/{id}", operation_id = "sessionsLook", tag = "sessions",
+    params(("id" = u64, Path), ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
+    responses((status = 200, description = "The session and a page of those of its ephemerals that the request may know", body = SessionInfo)))]
+pub(crate) async fn one(mut call: Call) -> Answer {
+    let id = session_id(&call, "")?;
+    let state = call.read().await?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let after = call.query.path("after")?;
+    call.query.finish()?;
+    let Some(session) = state.session(id) else {
+        return Err(history::no_session(&call.identities, &state, id));
+    };
+    let own = call.caller.credential.filter(|credential| credential.session == id);
+    let own = own.is_some_and(|credential| state.authenticate(&credential).is_ok());
+    // The names are for the session itself, and for who may read the lists that they stand in.
+    let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
+    let rest = session.ephemerals_from(after.as_ref());
+    let mut ephemerals: Vec<String> = rest.filter(shown).take(limit + 1).map(|path| path.as_str().into()).collect();
+    let more = ephemerals.len() > limit;
+    ephemerals.truncate(limit);
+    let next = if more { ephemerals.last().cloned() } else { None };
+    let client = convert::client(&session.client).filter(|_| own || shows_client(&call.identities, &state, session));
+    Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, next, client, ..info(session) }))
+}
+
+/// A page of sessions.
+#[utoipa::path(get, path = "/v1/sessions", operation_id = "sessionsList", tag = "sessions",
+    params(("limit" = Option<usize>, Query), ("after" = Option<u64>, Query)),
+    responses((status = 200, description = "Sessions by id", body = SessionList)))]
+pub(crate) async fn list(mut call: Call) -> Answer {
+    let state = call.read().await?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let after = SessionId(call.query.get("after")?.unwrap_or(0));
+    call.query.finish()?;
+    let shown = |session: &Session| {
+        let client = convert::client(&session.client).filter(|_| shows_client(&call.identities, &state, session));
+        SessionInfo { client, ..info(session) }
+    };
+    let mut sessions: Vec<SessionInfo> = state.sessions_from(after).take(limit + 1).map(shown).collect();
+    let more = sessions.len() > limit;
+    sessions.truncate(limit);
+    let next = if more { sessions.last().map(|session| session.id) } else { None };
+    Ok(json(StatusCode::OK, state.last_zxid(), &SessionList { sessions, next }))
+}
+
+/// Znodes of one session that are looked at to find one that the request may read.
+const LOOKS_MAX: usize = 8;
+
+/// Whether the request may know where a client is: it may read what the client holds, which says the same.
+fn shows_client(identities: &[Identity], state: &State, session: &Session) -> bool {
+    let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
+    is_super || session.ephemerals().take(LOOKS_MAX).any(|path| shows(identities, state, path))
+}
+
+fn info(session: &Session) -> SessionInfo {
+    SessionInfo {
+        id: session.id.0,
+        timeout_ms: session.timeout_ms,
+        label: session.label.to_string(),
+        opened_ms: session.opened_ms,
+        ephemeral_count: session.ephemeral_count() as u64,
+        client: None,
+        ephemerals: Vec::new(),
+        next: None,
+    }
+}
+
+/// The session in the URL, between `/v1/sessions/` and `behind`.
+fn session_id(call: &Call, behind: &str) -> Result<SessionId, Problem> {
+    let text = call.raw_path("/v1/sessions/").strip_suffix(behind).unwrap_or_default();
+    let id = u64::from_str(text).ok().filter(|_| !text.starts_with('+'));
+    id.map(SessionId).ok_or_else(|| Problem::bad("id", "not a session id"))
+}
+
+/// The same, where it must be the caller's own.
+fn own_session(call: &Call, behind: &str) -> Result<SessionId, Problem> {
+    let id = session_id(call, behind)?;
+    if call.caller.session()?.session != id {
+        return Err(Problem::bad("Zlock-Session", "another session than that of the URL"));
+    }
+    Ok(id)
+}

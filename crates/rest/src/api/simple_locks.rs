@@ -1,0 +1,150 @@
+//! `/v1/simple-locks`: one ephemeral znode that is there or not, and nobody queues.
+//!
+//! The request that creates the znode first holds the lock. All requests that wait are woken when the znode goes, and try again.
+//! A try is one entry of the log, and so is a release. The data is the owner's id: the entry of a try tells by that and by the
+//! session whether the znode is its own, from a request whose answer was lost.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use replica::{Step, WatchKey};
+use tokio::time::Instant;
+use uuid::Uuid;
+use zlock_client::api::{Released, SimpleLock, Ticket};
+use znode::{Ensure, Error, FencingToken, LockGuard, Op, ReleaseHeld, State, ZPath, Zxid};
+
+use crate::api::ensure::ensure;
+use crate::api::holders;
+use crate::http::heartbeat::Heartbeat;
+use crate::problem::Problem;
+use crate::request::access::check_readable;
+use crate::request::call::{Answer, Call, json};
+use crate::request::caller::key_text;
+use crate::request::wait::Wait;
+
+const ROUTE: &str = "/v1/simple-locks";
+
+/// Takes a simple lock, waiting and trying again as long as `wait` says.
+#[utoipa::path(post, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksAcquire", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("owner" = Option<String>, Query, description = "who, within the session; when absent, the text of the Idempotency-Key, or a UUID"),
+        ("wait" = Option<String>, Query, description = "0, the default, is a try")),
+    responses((status = 200, description = "Held", body = Ticket)))]
+pub(crate) async fn acquire(mut call: Call) -> Answer {
+    let credential = call.caller.session()?;
+    let path = call.path(ROUTE)?;
+    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    if wait_ms > 0 {
+        // Not a key for the log, which would keep the refusal that the first of several tries may get.
+        call.caller.key = None;
+    }
+    let named = call.query.take("owner")?.filter(|owner| !owner.is_empty());
+    std::mem::take(&mut call.query).finish()?;
+    let id = owner_or_key(&call, named)?;
+    let heartbeat = Heartbeat::send(&call.door, credential);
+    let deadline = call.arrived + Duration::from_millis(wait_ms);
+    let (token, zxid) = loop {
+        // The session is compared too: a znode of an earlier session with the same id is about to vanish (CURATOR-604).
+        let refused = match ensure(&call, &path, id.clone().into(), Ensure::OwnWithData).await {
+            Ok((zxid, stat)) => break (stat.czxid, zxid),
+            Err(problem) if problem.is(Error::NodeExists) => problem.zxid.unwrap_or(Zxid(0)),
+            Err(problem) => return Err(problem),
+        };
+        let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
+        if left_ms == 0 || gone(&call, &path, refused, deadline).await?.is_none() {
+            let problem = Problem::not_acquired(&path, refused);
+            return Err(holders::of_simple(problem, &call.identities, &call.door.replica().state(), &path));
+        }
+    };
+    let (ticket, lock) = (path.as_str().into(), path.as_str().into());
+    let safe_for_ms = heartbeat.safe_for_ms().await;
+    Ok(json(
+        StatusCode::OK,
+        zxid,
+        &Ticket::Held { ticket, lock, fencing_token: token.0, holds: 1, safe_for_ms, revoke: None },
+    ))
+}
+
+/// The owner's id: as the request names it, or else by its key.
+fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
+    let key = key_text(call.headers())?;
+    let (from, id) = match (named, key) {
+        (Some(owner), _) => ("owner", owner),
+        (None, Some(key)) => ("Idempotency-Key", key.to_owned()),
+        (None, None) => return Ok(Uuid::new_v4().to_string()),
+    };
+    let state = call.door.replica().state();
+    if id.len() > state.limits().label_bytes_max as usize {
+        return Err(Problem::from(Error::DataTooLarge).naming(&state, &[(from, id.len())]));
+    }
+    Ok(id)
+}
+
+/// Waits until the znode that was in the way at `refused` is gone; `None` when the wait ends first.
+async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Result<Option<()>, Problem> {
+    let step = |state: &State| match state.node(path) {
+        None => Step::Ready(()),
+        Some(_) => Step::Watch(WatchKey::Node(path.clone())),
+    };
+    let state = call.state_with(refused).await?;
+    Ok(Wait::ending(deadline).until(call, state, step).await?.0)
+}
+
+/// Shows who holds a simple lock.
+#[utoipa::path(get, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksLook", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded")),
+    responses((status = 200, description = "Its holder, if there is one", body = SimpleLock)))]
+pub(crate) async fn look(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    check_readable(&call.identities, &state, &path)?;
+    let holder = holders::simple(&state, &path);
+    Ok(json(StatusCode::OK, state.last_zxid(), &SimpleLock { lock: path.as_str().into(), holder }))
+}
+
+/// Gives a simple lock back.
+#[utoipa::path(delete, path = "/v1/simple-locks/{path}", operation_id = "simpleLocksRelease", tag = "locks",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("owner" = Option<String>, Query, description = "who took it"),
+        ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),
+    responses((status = 200, description = "Given back, by now or before", body = Released)))]
+pub(crate) async fn release(mut call: Call) -> Answer {
+    call.caller.session()?;
+    let path = call.path(ROUTE)?;
+    let (owner, token) = (call.query.take("owner")?, call.query.get("fencing_token")?);
+    std::mem::take(&mut call.query).finish()?;
+    let zxid = match (token, owner) {
+        (Some(token), _) => delete(&mut call, path, FencingToken(token)).await?,
+        (None, owner @ Some(_)) => give_back(&call, path, owner).await?,
+        (None, None) => return Err(Problem::bad("owner", "who took it")),
+    };
+    Ok(json(StatusCode::OK, zxid, &Released { holds: 0, zxid: zxid.0 }))
+}
+
+/// Gives back what an owner of the session holds. That nothing is there is no error.
+async fn give_back(call: &Call, path: ZPath, owner: Option<String>) -> Result<Zxid, Problem> {
+    let held = ReleaseHeld { lock: path.clone(), mode: None, token: None, owner };
+    let refused = match call.propose(Op::ReleaseHeld(held)).await {
+        Ok((zxid, _)) => return Ok(zxid),
+        Err(problem) if problem.is(Error::NotHolder) => problem.zxid.unwrap_or(Zxid(0)),
+        Err(problem) => return Err(problem),
+    };
+    match call.state_with(refused).await?.node(&path) {
+        None => Ok(refused),
+        Some(_) => {
+            let problem = Problem::from(Error::LockNotHeld).at(&path, refused);
+            Err(problem.because("this owner of this session does not hold the lock"))
+        }
+    }
+}
+
+/// Deletes the znode while it is this very one: it may have become another owner's since.
+async fn delete(call: &mut Call, path: ZPath, token: FencingToken) -> Result<Zxid, Problem> {
+    let own = LockGuard { lock: path.clone(), token };
+    if call.caller.guard.replace(own.clone()).is_some_and(|given| given != own) {
+        return Err(Problem::bad("If-Lock", "a release depends on the lock that it gives back, and on no other"));
+    }
+    // Without any ACL: it is the session's.
+    Ok(call.propose(Op::Release { ticket: path }).await?.0)
+}

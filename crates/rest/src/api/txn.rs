@@ -1,0 +1,57 @@
+//! `/v1/txn`: several operations, all or nothing.
+
+use axum::http::StatusCode;
+use zlock_client::api::{Millis, Txn, TxnDone, TxnOp, TxnResult};
+use znode::{Acl, Op, Reply, ZPath, ZnodeOp};
+
+use crate::api::convert;
+use crate::problem::Problem;
+use crate::request::call::{Answer, Call, WithBody, json};
+use crate::request::paths;
+
+/// Creates, deletes, sets and checks znodes at once.
+#[utoipa::path(post, path = "/v1/txn", operation_id = "txnApply", tag = "znodes", request_body = Txn,
+    responses((status = 200, description = "All of it was applied", body = TxnDone)))]
+pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {
+    std::mem::take(&mut call.query).finish()?;
+    let (txn, _permit) = call.json::<Txn>().await?;
+    let ops = txn.ops.into_iter().enumerate();
+    let ops =
+        ops.map(|(index, op)| self::op(&call, op).map_err(|problem| problem.of_op(index))).collect::<Result<_, _>>()?;
+    let (zxid, Reply::Multi(replies)) = call.propose(Op::Multi(ops)).await? else {
+        return Err(Problem::internal("a multi was not answered as one"));
+    };
+    let results = replies.into_iter().map(result).collect::<Result<_, _>>()?;
+    Ok(json(StatusCode::OK, zxid, &TxnDone { zxid: zxid.0, results }))
+}
+
+fn op(call: &Call, op: TxnOp) -> Result<ZnodeOp, Problem> {
+    Ok(match op {
+        TxnOp::Create { path, data, data_base64, mode, ttl, acl } => {
+            let mode = convert::create_mode(mode, ttl.map(|Millis(ms)| ms))?;
+            let acl = acl.map_or_else(|| Ok(Acl::open()), |acl| call.fixed_acl(convert::acl(acl)?))?;
+            let place = paths::parse_new(&path, mode)?;
+            ZnodeOp::Create(paths::create(place, convert::data(data, data_base64)?, mode, acl))
+        }
+        TxnOp::Delete { path, version } => ZnodeOp::Delete { path: parse(&path)?, version },
+        TxnOp::Set { path, data, data_base64, version } => {
+            ZnodeOp::SetData { path: parse(&path)?, data: convert::data(data, data_base64)?, version }
+        }
+        TxnOp::Check { path, version } => ZnodeOp::Check { path: parse(&path)?, version },
+    })
+}
+
+fn parse(path: &str) -> Result<ZPath, Problem> {
+    ZPath::parse(path).map_err(|_| paths::not_a_path())
+}
+
+fn result(reply: Reply) -> Result<TxnResult, Problem> {
+    match reply {
+        Reply::Created { path, stat } => {
+            Ok(TxnResult::Create { path: path.as_str().into(), stat: convert::stat(stat) })
+        }
+        Reply::Set { stat } => Ok(TxnResult::Set { stat: convert::stat(stat) }),
+        Reply::Done => Ok(TxnResult::Done),
+        _ => Err(Problem::internal("an operation of a multi was not answered as one")),
+    }
+}

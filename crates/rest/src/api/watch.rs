@@ -1,0 +1,48 @@
+//! `?watch=`: events since a zxid, as a long-poll that loses none.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use replica::{EventKinds, WatchKey};
+use tokio::time::Instant;
+use zlock_client::api::Events;
+use znode::{ZPath, Zxid};
+
+use crate::api::convert;
+use crate::problem::Problem;
+use crate::request::call::{Answer, Call, json};
+
+/// Waits for the first events after `since`. A client that asks on with `since` set to the answer's `upto` misses none.
+pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
+    let (key, kinds) = match call.query.take("watch")?.as_deref() {
+        Some("data") => (WatchKey::Node(path), EventKinds::DATA),
+        Some("exists") => (WatchKey::Node(path), EventKinds::EXISTS),
+        Some("children") => (WatchKey::Children(path), EventKinds::CHILDREN),
+        Some("subtree") => (WatchKey::Subtree(path), EventKinds::ALL),
+        _ => return Err(Problem::bad("watch", "data, exists, children or subtree")),
+    };
+    let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+    let since: Option<u64> = call.query.get("since")?;
+    let deadline = call.arrived + Duration::from_millis(wait_ms);
+    let since = match since {
+        Some(since) => {
+            std::mem::take(&mut call.query).finish()?;
+            Zxid(since)
+        }
+        // "From now on" is from a state that is not older than the request.
+        None => {
+            let state = call.read().await?;
+            std::mem::take(&mut call.query).finish()?;
+            state.last_zxid()
+        }
+    };
+    let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
+    // Who may not read a znode is not told of it.
+    let events = call.door.replica().events_for(key, kinds, since, &call.identities, deadline.max(Instant::now()));
+    let batch = tokio::select! {
+        batch = events => batch?,
+        () = call.door.stopped() => return Err(Problem::stopping()),
+    };
+    let events = batch.events.into_iter().map(convert::event).collect();
+    Ok(json(StatusCode::OK, batch.upto, &Events { events, upto: batch.upto.0 }))
+}

@@ -1,0 +1,212 @@
+//! `/v1/znodes`: create, read, set, delete.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, LOCATION, VARY};
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use zlock_client::api::{AclEntry, AclInfo, Children, Created, Deleted, NamedStat, NodeSet};
+use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, ZPath, Znode, ZnodeOp};
+
+use crate::api::convert;
+use crate::api::watch;
+use crate::http::bodies::Room;
+use crate::http::long_answers::OfTheState;
+use crate::openapi::ZnodeAnswer;
+use crate::problem::Problem;
+use crate::request::access::readable;
+use crate::request::call::{Answer, Call, WithBody, json, with_header};
+use crate::request::door::AtZxid;
+use crate::request::paths;
+
+const ROUTE: &str = "/v1/znodes";
+
+/// Creates a znode. The body is its data.
+#[utoipa::path(post, path = "/v1/znodes/{path}", operation_id = "znodesCreate", tag = "znodes",
+    params(("path" = String, Path, description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
+        ("mode" = Option<zlock_client::api::Mode>, Query), ("ttl" = Option<String>, Query, description = "for the TTL modes"),
+        ("acl" = Option<String>, Query, description = "scheme:id:perms, separated by commas")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = Created)))]
+pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
+    let mode =
+        call.query.take("mode")?.map_or(Ok(zlock_client::api::Mode::default()), |text| convert::parse_mode(&text))?;
+    let ttl_ms = call.query.duration_ms("ttl", u64::MAX)?;
+    let mode = convert::create_mode(mode, ttl_ms)?;
+    let acl = call.query.take("acl")?.map(|text| convert::parse_acl(&text)).transpose()?;
+    let acl = acl.map_or_else(|| Ok(Acl::open()), |acl| call.fixed_acl(acl))?;
+    std::mem::take(&mut call.query).finish()?;
+    let place = paths::decode_new(call.raw_path(ROUTE), mode)?;
+    let (data, _permit) = data(&mut call).await?;
+    let op = Op::Znode(ZnodeOp::Create(paths::create(place, data.into(), mode, acl)));
+    let created = call.propose(op).await.map_err(|problem| match problem.is(Error::NoNode) {
+        true => problem.because("no such node to create another one under: create it first"),
+        false => problem,
+    });
+    let (zxid, Reply::Created { path, stat }) = created? else {
+        return Err(Problem::internal("a create was not answered as one"));
+    };
+    let created = Created { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
+    let response = json(StatusCode::CREATED, zxid, &created);
+    let response = with_header(response, LOCATION, format!("{ROUTE}{}", paths::encode(&path)));
+    Ok(with_header(response, ETAG, etag(stat.version)))
+}
+
+/// Reads a znode, its children, its ACL, or what happened to it.
+#[utoipa::path(get, path = "/v1/znodes/{path}", operation_id = "znodesRead", tag = "znodes",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("children" = Option<String>, Query, description = "list the children; `stat` adds their facts"),
+        ("limit" = Option<usize>, Query, description = "of the page of children"),
+        ("after" = Option<String>, Query, description = "the name that the page begins after"),
+        ("acl" = Option<String>, Query, description = "show the ACL"),
+        ("watch" = Option<String>, Query, description = "data, exists, children or subtree: wait for events"),
+        ("since" = Option<u64>, Query, description = "events after this zxid; absent: from now on"),
+        ("wait" = Option<String>, Query, description = "how long to wait for an event; absent: not at all")),
+    responses((status = 200, description = "By the query; data comes raw to `Accept: application/octet-stream`",
+        content((ZnodeAnswer = "application/json"), (Vec<u8> = "application/octet-stream")))))]
+pub(crate) async fn read(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    if call.query.has("watch") {
+        return watch::watch(call, path).await;
+    }
+    let with_stats = call.query.take_word("children", "stat");
+    let children = with_stats || call.query.flag("children")?;
+    match (children, call.query.flag("acl")?) {
+        (true, true) => Err(Problem::bad("acl", "given together with children")),
+        (true, false) => self::children(call, path, with_stats).await,
+        (false, true) => self::acl(call, path).await,
+        (false, false) => self::data_of(call, path).await,
+    }
+}
+
+async fn data_of(mut call: Call, path: ZPath) -> Answer {
+    let state = call.read().await?;
+    std::mem::take(&mut call.query).finish()?;
+    let node = readable(&call.identities, &state, &path, READ)?;
+    let response = if wants_bytes(call.headers()) {
+        let mut response = Bytes::from_owner(Arc::clone(node.data())).into_response();
+        response.extensions_mut().insert(AtZxid(state.last_zxid()));
+        response.extensions_mut().insert(OfTheState);
+        with_header(response, CONTENT_TYPE, "application/octet-stream")
+    } else {
+        json(StatusCode::OK, state.last_zxid(), &convert::znode_info(&path, node))
+    };
+    Ok(with_header(with_header(response, ETAG, etag(node.stat().version)), VARY, "accept"))
+}
+
+async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
+    let state = call.read().await?;
+    let limit = call.query.limit(call.door.config().page_max)?;
+    let after = call.query.take("after")?;
+    call.query.finish()?;
+    let node = readable(&call.identities, &state, &path, READ)?;
+    let refused = |error| Problem::from(error).at(&path, state.last_zxid());
+    let mut names: Vec<String> = match &after {
+        Some(after) => state.children_from(&path, after).map_err(refused)?.take(limit + 1).map(String::from).collect(),
+        None => state.children(&path).map_err(refused)?.take(limit + 1).map(String::from).collect(),
+    };
+    let more = names.len() > limit;
+    names.truncate(limit);
+    let stats = with_stats.then(|| names.iter().filter_map(|name| named_stat(&state, &path, name)).collect());
+    let page = Children {
+        path: path.as_str().into(),
+        stat: convert::stat(node.stat()),
+        next: if more { names.last().cloned() } else { None },
+        children: names,
+        stats,
+    };
+    Ok(json(StatusCode::OK, state.last_zxid(), &page))
+}
+
+fn named_stat(state: &State, parent: &ZPath, name: &str) -> Option<NamedStat> {
+    let child = parent.child(name).ok()?;
+    Some(NamedStat { name: name.into(), stat: convert::stat(state.node(&child)?.stat()) })
+}
+
+async fn acl(mut call: Call, path: ZPath) -> Answer {
+    let state = call.read().await?;
+    call.query.finish()?;
+    let node = readable(&call.identities, &state, &path, READ | ADMIN)?;
+    let may_set = state.may(&path, node, ADMIN, &call.identities);
+    let info = AclInfo {
+        path: path.as_str().into(),
+        acl: state.acl_of(&path, node).iter().map(|entry| convert::acl_entry(entry, may_set)).collect(),
+        stat: convert::stat(node.stat()),
+    };
+    let response = json(StatusCode::OK, state.last_zxid(), &info);
+    Ok(with_header(response, ETAG, etag(node.stat().aversion)))
+}
+
+/// Sets a znode's data, or with `?acl` its ACL.
+#[utoipa::path(put, path = "/v1/znodes/{path}", operation_id = "znodesSet", tag = "znodes",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("acl" = Option<String>, Query, description = "the body is a JSON list of ACL entries"),
+        ("If-Match" = Option<String>, Header, description = "the version to replace, as `ETag` answered it")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, description = "Set; `ETag` is the new version", body = NodeSet)))]
+pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
+    let path = call.path(ROUTE)?;
+    let is_acl = call.query.flag("acl")?;
+    std::mem::take(&mut call.query).finish()?;
+    let version = call.caller.version;
+    let (op, _permit) = if is_acl {
+        let (entries, permit) = call.json_list::<AclEntry>().await?;
+        let acl = call.fixed_acl(convert::acl(entries)?)?;
+        (Op::SetAcl { path: path.clone(), acl, version }, permit)
+    } else {
+        let (data, permit) = data(&mut call).await?;
+        (Op::Znode(ZnodeOp::SetData { path: path.clone(), data: data.into(), version }), permit)
+    };
+    let set = call.propose(op).await.map_err(|problem| match problem.is(Error::NoNode) {
+        true => problem.because("no such node: what is set must have been created before"),
+        false => problem,
+    });
+    let (zxid, Reply::Set { stat }) = set? else {
+        return Err(Problem::internal("a set was not answered as one"));
+    };
+    let set = NodeSet { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
+    let version = if is_acl { stat.aversion } else { stat.version };
+    Ok(with_header(json(StatusCode::OK, zxid, &set), ETAG, etag(version)))
+}
+
+/// Deletes a znode without children.
+#[utoipa::path(delete, path = "/v1/znodes/{path}", operation_id = "znodesDelete", tag = "znodes",
+    params(("path" = String, Path, description = "slashes plain or encoded"),
+        ("If-Match" = Option<String>, Header, description = "the version to delete, as `ETag` answered it")),
+    responses((status = 200, description = "Deleted", body = Deleted)))]
+pub(crate) async fn delete(mut call: Call) -> Answer {
+    let path = call.path(ROUTE)?;
+    std::mem::take(&mut call.query).finish()?;
+    let (zxid, _) = call.propose(Op::Znode(ZnodeOp::Delete { path, version: call.caller.version })).await?;
+    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+}
+
+/// A znode that must be there.
+pub(crate) fn node<'a>(state: &'a State, path: &ZPath) -> Result<&'a Znode, Problem> {
+    state.node(path).ok_or_else(|| Problem::from(Error::NoNode).at(path, state.last_zxid()))
+}
+
+/// The body as data: no longer than data may be.
+async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
+    let data_max = call.door.replica().state().limits().data_bytes_max as usize;
+    call.body(data_max.min(call.door.config().body_bytes_max)).await
+}
+
+fn etag(version: i32) -> String {
+    format!("\"{version}\"")
+}
+
+/// Bytes are for those who name them before JSON and before "anything".
+fn wants_bytes(headers: &HeaderMap) -> bool {
+    let ranges =
+        headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
+    for range in ranges {
+        match range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
+            "application/octet-stream" => return true,
+            "application/json" | "application/*" | "*/*" => return false,
+            _ => {}
+        }
+    }
+    false
+}

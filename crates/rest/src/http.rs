@@ -1,0 +1,11 @@
+//! Connections: their bounds, and that answers leave.
+
+pub(crate) mod bodies;
+pub(crate) mod connection;
+pub(crate) mod delivery;
+pub(crate) mod heartbeat;
+pub(crate) mod long_answers;
+pub(crate) mod origin;
+pub(crate) mod peer;
+pub(crate) mod serve;
+pub(crate) mod waiter;

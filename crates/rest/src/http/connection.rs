@@ -1,0 +1,473 @@
+//! One connection: hyper serves it while requests come; while none do, it is hardly more than a socket.
+//!
+//! hyper keeps two buffers of 8 KiB, its state machine and the place of a request's future for as long as it has the
+//! connection. Thousands of clients keep theirs open only to be heard of every few seconds. So a connection that was idle
+//! for [`PARK_AFTER`] is taken back from hyper (parked), and given to it again with the first byte of the next request.
+//!
+//! How long a head may take, and how long a connection may be idle, is watched here: one timer for each connection,
+//! which is looked at when it fires, instead of one for each request. A head has its time from its first byte on, and a
+//! connection has the same time for its first request. A parked one gives way when the door is full.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::{Body as _, Incoming as RequestBody};
+use hyper::rt::Write as _;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+use tower::ServiceExt;
+use tracing::debug;
+
+use crate::RestConfig;
+use crate::http::delivery::{Delivering, Delivery, Stage};
+use crate::http::peer::Peer;
+
+/// An idle connection is parked after this time, or a [`TICK`] later.
+const PARK_AFTER: Duration = Duration::from_millis(250);
+/// Timers are set to multiples of this, so that one waking serves many of them.
+const TICK: Duration = Duration::from_millis(250);
+
+/// What a connection is made of.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Socket for T {}
+
+type Io<T> = Delivering<TokioIo<T>>;
+
+/// What all connections share.
+pub(crate) struct Connections {
+    router: Router,
+    http: http1::Builder,
+    head_timeout: Duration,
+    idle_timeout: Duration,
+    stall: Duration,
+    stopping: CancellationToken,
+    /// What ticks are counted from.
+    started: Instant,
+}
+
+/// What a connection is woken by, besides its socket.
+struct Wakers<'a, 'b> {
+    alarm: Pin<&'a mut Sleep>,
+    stopped: Pin<&'a mut WaitForCancellationFuture<'b>>,
+}
+
+/// Why hyper is asked to let go of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LetGo {
+    Parking,
+    Stopping,
+}
+
+/// What is to be done about a connection that waits for a request.
+enum Due {
+    Later(Instant),
+    Park,
+    Close,
+}
+
+impl Connections {
+    pub(crate) fn new(router: Router, config: &RestConfig, stopping: CancellationToken) -> Connections {
+        let head = config.uri_bytes_max.saturating_add(config.header_bytes_max);
+        let mut http = http1::Builder::new();
+        // The door answers 414 and 431 itself; what is larger than these is cut off by hyper with a bare status.
+        http.header_read_timeout(None)
+            .max_headers(config.headers_max.saturating_mul(4).max(100))
+            .max_buf_size(head.saturating_mul(4).max(64 << 10));
+        Connections {
+            router,
+            http,
+            head_timeout: Duration::from_millis(config.header_read_timeout_ms),
+            idle_timeout: Duration::from_millis(config.idle_timeout_ms),
+            stall: Duration::from_millis(config.write_timeout_ms),
+            stopping,
+            started: Instant::now(),
+        }
+    }
+
+    /// Serves a connection to its end. A whole request is heard of in its place.
+    pub(crate) async fn serve<T: Socket>(&self, stream: T, guest: Option<Peer>) {
+        let delivery = Delivery::default();
+        let mut io = Delivering::new(TokioIo::new(stream), delivery.clone(), self.stall);
+        let mut alarm = std::pin::pin!(tokio::time::sleep_until(self.started));
+        let mut stopped = std::pin::pin!(self.stopping.cancelled());
+        let mut wakers = Wakers { alarm: alarm.as_mut(), stopped: stopped.as_mut() };
+        loop {
+            // In a box that is there only as long: a parked connection is not to keep its place.
+            let busy = Box::pin(self.busy(io, &delivery, guest.as_ref(), &mut wakers));
+            io = match busy.await {
+                Ok(Some(parked)) => parked,
+                Ok(None) => return,
+                Err(error) => return debug!(%error, "a connection ended"),
+            };
+            if let Some(peer) = &guest {
+                peer.rests();
+            }
+            let parked = self.parked(&mut io, &delivery, &mut wakers).await;
+            if !guest.as_ref().is_none_or(Peer::resumes) {
+                return;
+            }
+            match parked {
+                Ok(true) => {}
+                Ok(false) => return end(io).await,
+                Err(error) => return debug!(%error, "an idle connection ended"),
+            }
+        }
+    }
+
+    /// Serves requests. Gives the connection back when it has been idle for a while, and nothing when it has ended.
+    async fn busy<T: Socket>(
+        &self,
+        io: Io<T>,
+        delivery: &Delivery,
+        guest: Option<&Peer>,
+        wakers: &mut Wakers<'_, '_>,
+    ) -> hyper::Result<Option<Io<T>>> {
+        let service = service_fn(|mut request: hyper::Request<RequestBody>| {
+            delivery.working();
+            request.extensions_mut().insert(delivery.clone());
+            if let Some(peer) = guest {
+                // Of one that has a body, when that is whole.
+                if request.body().is_end_stream() {
+                    peer.heard();
+                }
+                request.extensions_mut().insert(peer.clone());
+            }
+            let answer = self.router.clone().oneshot(request);
+            Box::pin(async move {
+                let answer = answer.await;
+                delivery.answered();
+                answer
+            })
+        });
+        let mut connection = self.http.serve_connection(io, service);
+        wakers.alarm.as_mut().reset(self.tick_after(Instant::now() + PARK_AFTER.min(self.head_timeout)));
+        let mut let_go = None;
+        let served = poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(served) = connection.poll_without_shutdown(cx) {
+                    return Poll::Ready(Some(served));
+                }
+                let stops = let_go != Some(LetGo::Stopping) && wakers.stopped.as_mut().poll(cx).is_ready();
+                if stops && !is_fresh(delivery) {
+                    let_go = Some(LetGo::Stopping);
+                } else {
+                    match self.poll_due(delivery, let_go, wakers, cx) {
+                        Poll::Ready(Due::Park) => let_go = Some(LetGo::Parking),
+                        Poll::Ready(_) => return Poll::Ready(None),
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
+                // One that waits for a request ends at once. One that does not, contrary to what is known of it here,
+                // serves the request that it has and ends then.
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        });
+        match served.await {
+            None => return Ok(None),
+            Some(served) => served?,
+        }
+        let parts = connection.into_parts();
+        let mut io = parts.io;
+        if let_go == Some(LetGo::Parking) && delivery.is_waiting() {
+            io.read_ahead(parts.read_buf);
+            return Ok(Some(io));
+        }
+        end(io).await;
+        Ok(None)
+    }
+
+    /// Waits for the first byte of a request; false when none will be served any more.
+    async fn parked<T: Socket>(
+        &self,
+        io: &mut Io<T>,
+        delivery: &Delivery,
+        wakers: &mut Wakers<'_, '_>,
+    ) -> std::io::Result<bool> {
+        let stage @ Stage::Waiting { .. } = delivery.stage() else { return Ok(true) };
+        wakers.alarm.as_mut().reset(self.tick_after(self.closes_at(stage)));
+        poll_fn(|cx| {
+            if let Poll::Ready(read) = io.poll_ahead(cx) {
+                return Poll::Ready(read);
+            }
+            let over = wakers.stopped.as_mut().poll(cx).is_ready() || wakers.alarm.as_mut().poll(cx).is_ready();
+            if over { Poll::Ready(Ok(false)) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Ready when a connection that waits for a request is to be parked or closed.
+    fn poll_due(
+        &self,
+        delivery: &Delivery,
+        let_go: Option<LetGo>,
+        wakers: &mut Wakers<'_, '_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Due> {
+        // While a request is worked on, the alarm may fire and is not looked at.
+        while let stage @ Stage::Waiting { .. } = delivery.stage() {
+            if wakers.alarm.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            match self.due(stage, let_go) {
+                Due::Later(at) => wakers.alarm.as_mut().reset(self.tick_after(at)),
+                due => return Poll::Ready(due),
+            }
+        }
+        Poll::Pending
+    }
+
+    fn due(&self, stage: Stage, let_go: Option<LetGo>) -> Due {
+        let now = Instant::now();
+        let Stage::Waiting { since, begun, .. } = stage else { return Due::Later(now + PARK_AFTER) };
+        let (park, close) = (since + PARK_AFTER, self.closes_at(stage));
+        if close <= now {
+            Due::Close
+        } else if begun.is_some() || let_go.is_some() || close <= park {
+            Due::Later(close)
+        } else if park <= now {
+            Due::Park
+        } else {
+            Due::Later(park)
+        }
+    }
+
+    /// When a connection is closed on which no request comes.
+    fn closes_at(&self, stage: Stage) -> Instant {
+        match stage {
+            Stage::Waiting { begun: Some(begun), .. } => begun + self.head_timeout,
+            Stage::Waiting { since, first: true, .. } => since + self.head_timeout,
+            Stage::Waiting { since, .. } => since + self.idle_timeout,
+            Stage::Working | Stage::Answered => Instant::now() + self.head_timeout,
+        }
+    }
+
+    /// The first tick that is not before a moment.
+    fn tick_after(&self, at: Instant) -> Instant {
+        let ticks = at.saturating_duration_since(self.started).as_nanos().div_ceil(TICK.as_nanos());
+        self.started + TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
+    }
+}
+
+/// Whether the client has connected just now, and has sent nothing yet: its first request is on its way, and has an
+/// answer also when the door closes.
+fn is_fresh(delivery: &Delivery) -> bool {
+    matches!(delivery.stage(), Stage::Waiting { since, begun: None, first: true } if since.elapsed() < PARK_AFTER)
+}
+
+/// Says goodbye, as far as the client listens.
+async fn end<T: Socket>(mut io: Io<T>) {
+    if let Err(error) = poll_fn(|cx| Pin::new(&mut io).poll_shutdown(cx)).await {
+        debug!(%error, "a connection was not ended in order");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+    use tokio::sync::Notify;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    const WHILE: Duration = Duration::from_secs(5);
+
+    /// A socket that tells how much was last asked of it: one byte, while it is parked.
+    struct Asked {
+        stream: DuplexStream,
+        bytes: Arc<AtomicUsize>,
+    }
+
+    impl AsyncRead for Asked {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            self.bytes.store(buffer.remaining(), Ordering::Relaxed);
+            Pin::new(&mut self.stream).poll_read(cx, buffer)
+        }
+    }
+
+    impl AsyncWrite for Asked {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+            Pin::new(&mut self.stream).poll_write(cx, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Pin::new(&mut self.stream).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Pin::new(&mut self.stream).poll_shutdown(cx)
+        }
+    }
+
+    /// Lets time pass, which is the test's own, and everybody do what there is to do before and after.
+    async fn pass(time: Duration) {
+        let rest = async || {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        };
+        rest().await;
+        tokio::time::advance(time).await;
+        rest().await;
+    }
+
+    /// The other end of a connection.
+    struct Client {
+        stream: DuplexStream,
+        asked: Arc<AtomicUsize>,
+        stopping: CancellationToken,
+        /// Ends the work on `/slow`.
+        finish: Arc<Notify>,
+        served: JoinHandle<()>,
+    }
+
+    impl Client {
+        fn connect() -> Client {
+            let finish = Arc::new(Notify::new());
+            let finished = finish.clone();
+            let slow = async move || {
+                finished.notified().await;
+                "slow"
+            };
+            let router = Router::new().route("/", get(|| async { "done" })).route("/slow", get(slow));
+            let stopping = CancellationToken::new();
+            let connections = Connections::new(router, &RestConfig::default(), stopping.clone());
+            let (stream, theirs) = duplex(1 << 16);
+            let asked = Arc::new(AtomicUsize::new(0));
+            let socket = Asked { stream: theirs, bytes: asked.clone() };
+            let served = tokio::spawn(async move { connections.serve(socket, None).await });
+            Client { stream, asked, stopping, finish, served }
+        }
+
+        async fn send(&mut self, text: &str) {
+            self.stream.write_all(text.as_bytes()).await.unwrap();
+        }
+
+        async fn answer(&mut self, body: &str) {
+            let mut bytes = Vec::new();
+            while !bytes.ends_with(format!("\r\n\r\n{body}").as_bytes()) {
+                bytes.push(self.stream.read_u8().await.unwrap());
+            }
+            assert!(bytes.starts_with(b"HTTP/1.1 200 OK\r\n") && !bytes.windows(5).any(|five| five == b"close"));
+        }
+
+        async fn parked_after(&self, time: Duration) -> bool {
+            pass(time).await;
+            self.asked.load(Ordering::Relaxed) == 1
+        }
+
+        /// When the server closes.
+        async fn closed(mut self) -> Instant {
+            assert_eq!(self.stream.read(&mut [0]).await.unwrap(), 0);
+            self.served.await.unwrap();
+            Instant::now()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_parked_and_serves_on() {
+        let mut client = Client::connect();
+        for _ in 0..3 {
+            assert!(client.parked_after(PARK_AFTER + TICK).await);
+            client.send(REQUEST).await;
+            client.answer("done").await;
+            assert!(!client.parked_after(PARK_AFTER / 2).await);
+            // Two at once, and half of the next: what was read is not lost.
+            client.send(&format!("{REQUEST}{REQUEST}{}", &REQUEST[..20])).await;
+            client.answer("done").await;
+            client.answer("done").await;
+            assert!(client.parked_after(PARK_AFTER + TICK).await);
+            client.send(&REQUEST[20..24]).await;
+            client.send(&REQUEST[24..]).await;
+            client.answer("done").await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_worked_on_or_half_there_is_not_idle() {
+        let mut client = Client::connect();
+        client.send(&REQUEST.replace(" / ", " /slow ")).await;
+        assert!(!client.parked_after(WHILE).await);
+        client.finish.notify_one();
+        client.answer("slow").await;
+        assert!(client.parked_after(PARK_AFTER + TICK).await);
+        client.send(&REQUEST[..20]).await;
+        assert!(!client.parked_after(WHILE).await);
+        client.send(&REQUEST[20..]).await;
+        client.answer("done").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_has_its_own_time_and_a_head_its_own_from_its_first_byte() {
+        let config = RestConfig::default();
+        let [head, idle] = [config.header_read_timeout_ms, config.idle_timeout_ms].map(Duration::from_millis);
+        // Nothing; half a head at once; half a head after it was parked.
+        let half = &REQUEST[..20];
+        for (at_once, later, expected) in [("", "", idle), (half, "", head), ("", half, WHILE + head)] {
+            let mut client = Client::connect();
+            client.send(REQUEST).await;
+            client.answer("done").await;
+            let answered = Instant::now();
+            client.send(at_once).await;
+            pass(WHILE).await;
+            client.send(later).await;
+            let closed = client.closed().await - answered;
+            assert!(closed >= expected && closed <= expected + 2 * TICK, "{closed:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_has_the_time_of_a_head_for_its_first_request() {
+        let head = Duration::from_millis(RestConfig::default().header_read_timeout_ms);
+        let begun = Instant::now();
+        let closed = Client::connect().closed().await - begun;
+        assert!(closed >= head && closed <= head + 2 * TICK, "{closed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_with_its_client_or_with_the_door() {
+        for idle in [Duration::ZERO, PARK_AFTER + TICK] {
+            let stopped = Client::connect();
+            assert_eq!(stopped.parked_after(idle).await, !idle.is_zero());
+            stopped.stopping.cancel();
+            stopped.closed().await;
+            let mut gone = Client::connect();
+            gone.parked_after(idle).await;
+            gone.stream.shutdown().await.unwrap();
+            gone.closed().await;
+        }
+        // A first request that was on its way when the door closed.
+        let mut late = Client::connect();
+        pass(PARK_AFTER / 2).await;
+        late.stopping.cancel();
+        pass(PARK_AFTER / 4).await;
+        late.send(REQUEST).await;
+        let mut answer = String::new();
+        late.stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("\r\n\r\ndone"), "{answer}");
+        let mut working = Client::connect();
+        working.send(&REQUEST.replace(" / ", " /slow ")).await;
+        assert!(!working.parked_after(WHILE).await);
+        working.stopping.cancel();
+        pass(WHILE).await;
+        working.finish.notify_one();
+        let mut answer = String::new();
+        working.stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("\r\n\r\nslow"), "{answer}");
+    }
+}

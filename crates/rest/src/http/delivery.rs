@@ -1,0 +1,315 @@
+//! Whether an answer has left: the connection's end of a grant.
+//!
+//! A lock that was granted to a client which never hears of it is a lost lock for as long as its session lives. So the
+//! waiter of a grant stays armed until its answer was flushed to the socket, and is dropped, armed, with the connection.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::http::Extensions;
+use bytes::{Buf, Bytes, BytesMut};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use tokio::time::{Instant, Sleep};
+
+use crate::http::waiter::Waiter;
+
+/// How far one connection has come: its request, and the waiters whose answers are being written on it (one, unless
+/// requests are pipelined).
+#[derive(Clone, Default)]
+pub(crate) struct Delivery {
+    progress: Arc<Mutex<Progress>>,
+}
+
+struct Progress {
+    stage: Stage,
+    waiters: Vec<Waiter>,
+}
+
+/// Where a connection is with its request.
+#[derive(Clone, Copy)]
+pub(crate) enum Stage {
+    /// The last answer has left, or there was none yet.
+    Waiting {
+        since: Instant,
+        /// When something was read since: the head of a request has begun.
+        begun: Option<Instant>,
+        /// There was no answer yet.
+        first: bool,
+    },
+    /// The head of a request was read.
+    Working,
+    /// There is an answer, which has yet to leave.
+    Answered,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress { stage: Stage::Waiting { since: Instant::now(), begun: None, first: true }, waiters: Vec::new() }
+    }
+}
+
+impl Delivery {
+    /// The delivery of the request's connection. Without a connection (tests) every answer arrives.
+    pub(crate) fn of(extensions: &Extensions) -> Option<&Delivery> {
+        extensions.get()
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        self.progress().stage
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.stage(), Stage::Waiting { .. })
+    }
+
+    pub(crate) fn working(&self) {
+        self.progress().stage = Stage::Working;
+    }
+
+    pub(crate) fn answered(&self) {
+        self.progress().stage = Stage::Answered;
+    }
+
+    fn push(&self, waiter: Waiter) {
+        self.progress().waiters.push(waiter);
+    }
+
+    fn begun(&self) {
+        if let Stage::Waiting { begun, .. } = &mut self.progress().stage {
+            begun.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Everything written so far has left.
+    fn arrived(&self) {
+        let mut progress = self.progress();
+        if matches!(progress.stage, Stage::Answered) {
+            progress.stage = Stage::Waiting { since: Instant::now(), begun: None, first: false };
+        }
+        let waiters = std::mem::take(&mut progress.waiters);
+        drop(progress);
+        for mut waiter in waiters {
+            waiter.disarm();
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the waiter of a grant until its answer has left.
+pub(crate) fn deliver(extensions: &Extensions, mut waiter: Waiter) {
+    match Delivery::of(extensions) {
+        Some(delivery) => delivery.push(waiter),
+        None => waiter.disarm(),
+    }
+}
+
+/// A connection that tells [`Delivery`] what has left, and that ends when the client takes nothing for too long.
+pub(crate) struct Delivering<T> {
+    io: T,
+    delivery: Delivery,
+    stall: Duration,
+    /// Runs while the socket takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+    /// Was read from the socket, and is to be read again.
+    ahead: Bytes,
+}
+
+impl<T> Delivering<T> {
+    pub(crate) fn new(io: T, delivery: Delivery, stall: Duration) -> Delivering<T> {
+        Delivering { io, delivery, stall, stalled: None, ahead: Bytes::new() }
+    }
+
+    /// Puts back what was read and not used. Nothing else may have been put back.
+    pub(crate) fn read_ahead(&mut self, unused: Bytes) {
+        // An empty one keeps its memory, too.
+        self.ahead = if unused.is_empty() { Bytes::new() } else { unused };
+    }
+
+    /// Passes a poll of the socket on; pending for too long is an error.
+    fn watch<R>(&mut self, poll: Poll<std::io::Result<R>>, cx: &mut Context<'_>) -> Poll<std::io::Result<R>> {
+        if poll.is_ready() {
+            self.stalled = None;
+            return poll;
+        }
+        let until = Instant::now() + self.stall;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the client takes nothing of its answer")))
+    }
+}
+
+impl<T: Read + Unpin> Delivering<T> {
+    /// Whether there is more to read: reads one byte ahead. False at the end of what the client sends.
+    pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer.unfilled()))?;
+        let read = buffer.filled();
+        if read.is_empty() {
+            return Poll::Ready(Ok(false));
+        }
+        self.ahead = BytesMut::from_iter(self.ahead.iter().chain(read)).freeze();
+        self.delivery.begun();
+        Poll::Ready(Ok(true))
+    }
+}
+
+impl<T: Read + Unpin> Read for Delivering<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.ahead.has_remaining() {
+            let length = self.ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.ahead.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        self.delivery.begun();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Write + Unpin> Write for Delivering<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        let poll = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.watch(poll, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        let poll = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.watch(poll, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    // hyper flushes when its own buffer is empty: what was answered has gone to the kernel.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let poll = Pin::new(&mut self.io).poll_flush(cx);
+        let poll = self.watch(poll, cx);
+        if let Poll::Ready(Ok(())) = poll {
+            self.delivery.arrived();
+        }
+        poll
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let poll = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.watch(poll, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use replica::{Config, Consistency, Member, Replica, Step, WatchKey};
+    use tokio_util::sync::CancellationToken;
+    use tower::ServiceExt;
+    use znode::lock::queue;
+    use znode::{Op, Request, ZPath};
+
+    use super::*;
+    use crate::RestConfig;
+    use crate::request::door::Door;
+    use crate::routes::routes;
+
+    /// A client that sent one request and cannot be written to any more.
+    struct Gone(Option<String>);
+
+    impl Read for Gone {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            mut buffer: ReadBufCursor<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            match self.0.take() {
+                Some(request) => {
+                    buffer.put_slice(request.as_bytes());
+                    Poll::Ready(Ok(()))
+                }
+                // Silent, not closed: only writing can tell.
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    impl Write for Gone {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<std::io::Result<usize>> {
+            Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    async fn start(dir: &std::path::Path) -> Replica {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer_addr = listener.local_addr().unwrap().to_string();
+        let members = vec![Member { id: 1, peer_addr, http_addr: String::new() }];
+        let config = Config { members, data_dir: dir.join("data"), free_disk_min_bytes: 0, ..Config::default() };
+        let replica = Replica::start_on(config, listener).await.unwrap();
+        while replica.read(Consistency::Linearizable, soon()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        replica
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_cannot_be_delivered_is_withdrawn() {
+        let dir = tempfile::tempdir().unwrap();
+        let replica = start(dir.path()).await;
+        let key = zlock_client::api::SessionKey { id: 0, secret: [7; 16] };
+        let secret_hash = crate::request::caller::secret_hash(&key);
+        let op = Op::OpenSession {
+            secret_hash,
+            timeout_ms: 60_000,
+            label: String::new(),
+            address: None,
+            client: znode::ClientInfo::default(),
+        };
+        let id = replica.propose(Request::new(op), soon()).await.unwrap().zxid.0;
+        let key = zlock_client::api::SessionKey { id, ..key };
+        let request = format!("POST /v1/locks/l HTTP/1.1\r\nhost: x\r\nzlock-session: {key}\r\n\r\n");
+
+        let router = routes(Door::new(replica.clone(), RestConfig::default(), CancellationToken::new()));
+        let delivery = Delivery::default();
+        let io = Delivering::new(Gone(Some(request)), delivery.clone(), Duration::from_secs(20));
+        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(delivery.clone());
+            router.clone().oneshot(request)
+        });
+        let served = http1::Builder::new().serve_connection(io, service).await;
+        assert!(served.is_err());
+
+        let lock = ZPath::parse("/l").unwrap();
+        let left = replica.wait_for(soon(), |state| match queue(state, &lock, 0, 1) {
+            Ok(queue) if queue.contenders == 0 => Step::Ready(()),
+            _ => Step::Watch(WatchKey::Children(lock.clone())),
+        });
+        left.await.expect("it leaves the queue");
+    }
+}

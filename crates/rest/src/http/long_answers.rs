@@ -1,0 +1,62 @@
+//! Long answers: who reads slowly keeps them in memory, so they take their place among the bodies.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use axum::body::{Body, HttpBody};
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+
+use crate::http::bodies::{Full, Room};
+use crate::problem::Problem;
+use crate::request::door::Door;
+
+/// What each connection may keep without being counted.
+const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
+
+/// Marks an answer whose bytes are the state's own: whoever keeps them has no copy.
+#[derive(Clone, Copy)]
+pub(crate) struct OfTheState;
+
+/// The bytes of an answer with their place.
+struct Held {
+    bytes: Bytes,
+    _place: Room,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The same answer, with a place for as long as any of it is kept; or that there is none.
+///
+/// Only of requests that change nothing: what was done is told, however long it is to tell.
+pub(crate) fn with_place(door: &Door, method: &Method, response: Response) -> Response {
+    let length = response.body().size_hint().exact().unwrap_or_default();
+    if length <= UNCOUNTED_BYTES_MAX || !method.is_safe() || response.extensions().get::<OfTheState>().is_some() {
+        return response;
+    }
+    let _place = match door.bodies().answer(usize::try_from(length).unwrap_or(usize::MAX)) {
+        Ok(place) => place,
+        Err(Full) => {
+            let detail = "too many long answers of this node are not taken yet";
+            return Problem::unavailable(detail, 1_000).into_response();
+        }
+    };
+    let (parts, mut body) = response.into_parts();
+    match whole(&mut body) {
+        Some(bytes) => Response::from_parts(parts, Body::from(Bytes::from_owner(Held { bytes, _place }))),
+        None => Response::from_parts(parts, body),
+    }
+}
+
+/// The bytes of a body that is in memory already.
+fn whole(body: &mut Body) -> Option<Bytes> {
+    match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,213 @@
+//! Connections: accept, bound, serve, end.
+
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use replica::{Replica, Seldom};
+use tls::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::RestConfig;
+use crate::http::connection::Connections;
+use crate::http::peer::{Known, Peer};
+use crate::request::door::Door;
+use crate::routes::routes;
+
+/// Connections over the cap that are told so, at once. More are closed without a word.
+const REFUSALS_MAX: usize = 64;
+/// How long one of them may take to hear it.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the listeners are looked at before they are closed.
+const LAST_LOOKS: usize = 2;
+/// After an accept that failed for want of something (file descriptors).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves the API on `listeners` until `shutdown` resolves, and for the configured time more, in which it is not ready
+/// and ends connections with their next answers; then ends waits, lets open requests end for a bounded time, and returns.
+///
+/// # Errors
+/// None at present: a failing accept is logged and tried again.
+pub async fn serve(
+    listeners: impl Into<Listeners>,
+    replica: Replica,
+    config: RestConfig,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let stopping = CancellationToken::new();
+    let listeners = listeners.into();
+    let drain_time = Duration::from_millis(config.drain_time_ms);
+    let server = Arc::new(Server::new(replica, config, stopping.clone()));
+    server.accept(&listeners, shutdown).await;
+    server.door.drain();
+    if !drain_time.is_zero() {
+        server.accept(&listeners, tokio::time::sleep(drain_time)).await;
+    }
+    server.accept_the_last(&listeners).await;
+    drop(listeners);
+    stopping.cancel();
+    server.drain().await;
+    Ok(())
+}
+
+struct Server {
+    door: Door,
+    connections: Connections,
+    config: RestConfig,
+    places: Arc<Admission>,
+    refusals: Arc<Semaphore>,
+    stopping: CancellationToken,
+    refusals_to_tell: [String; 2],
+    refused: Seldom,
+    unaccepted: Seldom,
+}
+
+impl Server {
+    fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
+        let refusals_to_tell = ["", " from your address"].map(|whose| refusal(&replica, whose));
+        let door = Door::new(replica, config.clone(), stopping.clone());
+        let connections = Connections::new(routes(door.clone()), &config, stopping.clone());
+        let places = Admission::new(&AdmissionConfig {
+            connections_max: config.connections_max,
+            connections_per_address_max: config.connections_per_address_max,
+            exempt: config.exempt.clone(),
+        });
+        Server {
+            door,
+            connections,
+            config,
+            places,
+            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            stopping,
+            refusals_to_tell,
+            refused: Seldom::default(),
+            unaccepted: Seldom::default(),
+        }
+    }
+
+    /// Lets in what the system has taken for this node: with the listener, it would reset those connections, and what was
+    /// sent on them.
+    async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
+        for _ in 0..LAST_LOOKS {
+            // The runtime looks at its sockets.
+            tokio::task::yield_now().await;
+            while let Ok(Ok((incoming, addr))) = tokio::time::timeout(Duration::ZERO, listeners.accept()).await {
+                Arc::clone(self).take(incoming, addr.ip());
+            }
+        }
+    }
+
+    /// Lets connections in until `end`.
+    async fn accept(self: &Arc<Self>, listeners: &Listeners, end: impl Future<Output = ()> + Send) {
+        let mut end = std::pin::pin!(end);
+        loop {
+            let accepted = tokio::select! {
+                () = &mut end => return,
+                accepted = listeners.accept() => accepted,
+            };
+            match accepted {
+                Ok((incoming, addr)) => {
+                    // However many come, those that are there already have a turn between two.
+                    tokio::task::yield_now().await;
+                    Arc::clone(self).take(incoming, addr.ip());
+                }
+                Err(error) => {
+                    if let Some(times) = self.unaccepted.note(Instant::now()) {
+                        warn!(%error, times, "cannot accept a connection");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Serves a connection, if there is room for it.
+    fn take(self: Arc<Self>, incoming: Incoming, addr: IpAddr) {
+        let full = match self.places.enter(addr) {
+            Ok(place) => {
+                place.serve(|place| async move { self.connection(incoming, addr, place).await });
+                return;
+            }
+            Err(full) => full,
+        };
+        if let Some(times) = self.refused.note(Instant::now()) {
+            let whose = if full == Full::Door { "connections_max" } else { "connections_per_address_max" };
+            warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
+        }
+        if let Ok(permit) = self.refusals.clone().try_acquire_owned()
+            // A handshake only to refuse would be what the bound is there to spare.
+            && let Some(stream) = incoming.into_plain()
+        {
+            tokio::spawn(async move {
+                // A client that does not listen need not hear it.
+                let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.refusal(full))).await;
+                drop(permit);
+            });
+        }
+    }
+
+    fn refusal(&self, full: Full) -> &str {
+        let [door, address] = &self.refusals_to_tell;
+        match full {
+            Full::Door => door,
+            Full::Address => address,
+        }
+    }
+
+    async fn connection(&self, incoming: Incoming, addr: IpAddr, place: Arc<Place>) {
+        if let Err(error) = incoming.set_options() {
+            debug!(%error, "cannot set the options of a connection");
+        }
+        let (on_loopback, is_secure) = (incoming.is_on_loopback(), incoming.is_secure());
+        let opened = tokio::select! {
+            biased;
+            // Without TLS at once: also of one that came with the end of the door.
+            opened = incoming.open() => opened,
+            () = self.stopping.cancelled() => return,
+        };
+        // Why a handshake fails is in the log already.
+        let Ok(stream) = opened else { return };
+        let subject = stream.subject().map(str::to_owned);
+        let is_exempt = place.is_exempt();
+        let peer = Peer::new(Known { addr, place: Some(place), is_exempt, on_loopback, is_secure, subject });
+        self.connections.serve(stream, Some(peer)).await;
+    }
+
+    /// Waits until every connection has ended and every waiter whose client has gone is withdrawn, but not for ever.
+    async fn drain(&self) {
+        let ended = async { tokio::join!(self.places.emptied(), self.door.quiet()) };
+        let timeout = Duration::from_millis(self.config.shutdown_timeout_ms);
+        if tokio::time::timeout(timeout, ended).await.is_err() {
+            warn!("connections were still open at shutdown");
+        }
+    }
+}
+
+/// What a connection over the cap is told.
+fn refusal(replica: &Replica, whose: &str) -> String {
+    let why = format!("too many connections{whose} to this node: go to another one");
+    let problem = crate::problem::Problem::unavailable(why, 1_000);
+    let body = problem.to_json(replica.state().last_zxid());
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
+         x-content-type-options: nosniff\r\ncross-origin-resource-policy: same-origin\r\nzlock-node: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        replica.status().node_id,
+        body.len()
+    )
+}
+
+/// Answers before the request is there, and then waits for the client to close: a reset would take the answer away.
+async fn refuse(mut stream: TcpStream, refusal: &str) -> io::Result<()> {
+    stream.write_all(refusal.as_bytes()).await?;
+    stream.shutdown().await?;
+    let mut ignored = [0; 4096];
+    while stream.read(&mut ignored).await? > 0 {}
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! The one thing that an acquire leaves behind: a place in a queue. [`Waiter`] sees to it that it is not left behind
+//! when the client goes.
+
+use std::time::Duration;
+
+use replica::Consistency;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::debug;
+use znode::lock;
+use znode::{Applied, Attempt, Credential, Op, Reply, Request, State, ZPath};
+
+use crate::request::door::Door;
+
+/// One attempt of an acquire, and what is known of its ticket.
+///
+/// While it is armed, dropping it withdraws the attempt in the background: that is what happens when the client hangs
+/// up, because hyper drops the handler then. It is disarmed when the answer is decided and delivered, or when the client
+/// wants to keep its place.
+pub(crate) struct Waiter {
+    door: Door,
+    credential: Credential,
+    lock: ZPath,
+    attempt: Attempt,
+    stage: Stage,
+    armed: bool,
+    /// Kept until the withdrawal is done, so that those are bounded as the waits are.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+enum Stage {
+    /// On its way. In a task of its own, because its outcome matters even when nobody waits for it any more.
+    Proposed(JoinHandle<Result<Applied, replica::Error>>),
+    /// It has a ticket.
+    Queued(ZPath),
+    /// It may have a ticket or may get one.
+    Unknown,
+    /// It has none.
+    Nothing,
+}
+
+/// For one try of a withdrawal that nobody waits for: longer than an election.
+const TRY: Duration = Duration::from_secs(5);
+/// Between two tries of a withdrawal that found no leader.
+const RETRY: Duration = Duration::from_millis(250);
+
+impl Waiter {
+    /// Proposes the acquire.
+    pub(crate) fn propose(
+        door: &Door,
+        request: Request,
+        credential: Credential,
+        lock: ZPath,
+        attempt: Attempt,
+        permit: OwnedSemaphorePermit,
+    ) -> Waiter {
+        let (replica, deadline) = (door.replica().clone(), door.propose_deadline());
+        let task = tokio::spawn(async move { replica.propose(request, deadline).await });
+        Waiter {
+            door: door.clone(),
+            credential,
+            lock,
+            attempt,
+            stage: Stage::Proposed(task),
+            armed: true,
+            permit: Some(permit),
+        }
+    }
+
+    /// What became of the proposal.
+    pub(crate) async fn applied(&mut self) -> Result<Applied, replica::Error> {
+        let Stage::Proposed(task) = &mut self.stage else {
+            return Err(replica::Error::Unknown { reason: "asked twice".into() });
+        };
+        let result = outcome(task).await;
+        self.stage = Stage::after(&result);
+        result
+    }
+
+    /// Takes the waiter out of the queue, unless it holds by now: the log decides.
+    pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<Applied, replica::Error> {
+        let deadline = self.door.propose_deadline();
+        withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
+    }
+
+    /// The client wants to keep its place. While it waits, it counts like others.
+    pub(crate) fn stay(&mut self) {
+        self.armed = false;
+    }
+
+    /// The client has its answer.
+    pub(crate) fn disarm(&mut self) {
+        self.armed = false;
+        self.permit = None;
+    }
+}
+
+impl Stage {
+    fn after(result: &Result<Applied, replica::Error>) -> Stage {
+        match result {
+            Ok(Applied { reply: Ok(Reply::Acquired { ticket, .. }), .. }) => Stage::Queued(ticket.clone()),
+            Ok(_) | Err(replica::Error::Refused(_) | replica::Error::Unavailable { .. }) => Stage::Nothing,
+            Err(replica::Error::Unknown { .. }) => Stage::Unknown,
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let stage = std::mem::replace(&mut self.stage, Stage::Nothing);
+        // Without a runtime the node is on its way out, and the session's expiry is what is left.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let leave = Leave {
+            door: self.door.clone(),
+            credential: self.credential,
+            lock: self.lock.clone(),
+            attempt: self.attempt,
+            _permit: self.permit.take(),
+        };
+        runtime.spawn(leave.run(stage));
+    }
+}
+
+/// A withdrawal that nobody waits for.
+struct Leave {
+    door: Door,
+    credential: Credential,
+    lock: ZPath,
+    attempt: Attempt,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Leave {
+    async fn run(self, stage: Stage) {
+        let deadline = Instant::now() + Duration::from_millis(self.door.config().withdraw_timeout_ms);
+        let stage = match stage {
+            Stage::Proposed(mut task) => Stage::after(&outcome(&mut task).await),
+            known => known,
+        };
+        let ticket = match stage {
+            Stage::Queued(ticket) => Some(ticket),
+            Stage::Unknown => self.find(deadline).await,
+            Stage::Proposed(_) | Stage::Nothing => None,
+        };
+        let Some(ticket) = ticket else { return };
+        loop {
+            let until = Instant::now() + TRY;
+            match withdraw(&self.door, self.credential, &ticket, self.attempt, WithdrawIf::Either, until).await {
+                Ok(applied) => {
+                    debug!(%ticket, zxid = applied.zxid.0, "withdrew for a client that had gone");
+                    return;
+                }
+                Err(error) if Instant::now() >= deadline => {
+                    debug!(%ticket, %error, "gave a withdrawal up: the ticket goes with its session");
+                    return;
+                }
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// Looks for the ticket of an attempt whose outcome is unknown: it may yet be applied.
+    async fn find(&self, deadline: Instant) -> Option<ZPath> {
+        loop {
+            let read = self.door.replica().read(Consistency::Linearizable, Instant::now() + TRY).await;
+            match read.map(|state| self.look(&state)) {
+                Ok(Look::Found(ticket)) => return Some(ticket),
+                Ok(Look::SessionEnded) => return None,
+                Ok(Look::NotYet) | Err(_) => {}
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    fn look(&self, state: &State) -> Look {
+        let Some(session) = state.session(self.credential.session) else { return Look::SessionEnded };
+        let tickets = session.ephemerals().filter(|path| path.is_under(&self.lock));
+        // Those of a multi-lock are counted on its first one, which need not be of the lock that this request named first.
+        let mut counting = tickets.map(|path| lock::parts(state, path).map_or(path, |parts| &parts[0]));
+        let mine = counting.find(|path| {
+            let contender = state.node(path).and_then(|node| node.contender());
+            contender.is_some_and(|contender| contender.holds.iter().any(|hold| hold.attempts.contains(&self.attempt)))
+        });
+        mine.map_or(Look::NotYet, |path| Look::Found(path.clone()))
+    }
+}
+
+enum Look {
+    Found(ZPath),
+    SessionEnded,
+    NotYet,
+}
+
+async fn outcome(task: &mut JoinHandle<Result<Applied, replica::Error>>) -> Result<Applied, replica::Error> {
+    task.await.unwrap_or_else(|error| Err(replica::Error::Unknown { reason: error.to_string() }))
+}
+
+/// Which attempts a withdrawal ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WithdrawIf {
+    /// One that waits. The client is there to be told of a grant.
+    Waiting,
+    /// One that waits or holds. The client has gone.
+    Either,
+}
+
+async fn withdraw(
+    door: &Door,
+    credential: Credential,
+    ticket: &ZPath,
+    attempt: Attempt,
+    end: WithdrawIf,
+    deadline: Instant,
+) -> Result<Applied, replica::Error> {
+    let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: end == WithdrawIf::Waiting };
+    let request = Request { credential: Some(credential), ..Request::new(op) };
+    door.replica().propose(request, deadline).await
+}

@@ -1,0 +1,302 @@
+//! One request, as handlers take it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::{FromRequest, Request};
+use axum::http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Method, StatusCode, request};
+use axum::response::Response;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use replica::Consistency;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use zlock_client::api::ProblemType;
+use znode::{Acl, Error, Identity, Op, Reply, State, ZPath, ZnodeOp, Zxid};
+
+use crate::http::bodies::{Broken, Room};
+use crate::http::peer::Peer;
+use crate::problem::Problem;
+use crate::request::caller::{Arrival, Caller};
+use crate::request::door::{AtZxid, Door};
+use crate::request::paths;
+use crate::request::query::Query;
+
+/// What a handler answers.
+pub(crate) type Answer = Result<Response, Problem>;
+
+/// A request whose headers and parameters are well-formed. Its body, if it has one, was read: the members of a JSON object are
+/// parameters as those of the query are.
+pub(crate) struct Call {
+    pub(crate) door: Door,
+    pub(crate) arrived: Instant,
+    pub(crate) caller: Caller,
+    /// Whom the request has proven to come from, besides anyone.
+    pub(crate) identities: Vec<Identity>,
+    pub(crate) query: Query,
+    pub(crate) parts: request::Parts,
+    /// Taken once. In a mutex because a body cannot be shared between threads, and a call must be.
+    body: Mutex<Body>,
+}
+
+/// A request to a route that has a use of its own for the body, which is still to be read.
+pub(crate) struct WithBody(pub(crate) Call);
+
+impl FromRequest<Door> for Call {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, door: &Door) -> Result<Call, Problem> {
+        let mut call = Call::of(request, door)?;
+        call.read_parameters().await?;
+        Ok(call)
+    }
+}
+
+impl FromRequest<Door> for WithBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, door: &Door) -> Result<WithBody, Problem> {
+        Call::of(request, door).map(WithBody)
+    }
+}
+
+impl Call {
+    fn of(request: Request, door: &Door) -> Result<Call, Problem> {
+        let (parts, body) = request.into_parts();
+        let arrived = parts.extensions.get().map_or_else(Instant::now, |Arrival(at)| *at);
+        let caller = Caller::read(&parts.headers, parts.extensions.get().copied())?;
+        let super_digest = &door.config().super_digest;
+        let identities = crate::request::identity::identities(&parts.extensions, &parts.headers, super_digest)?;
+        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        Ok(Call { door: door.clone(), arrived, caller, identities, query, parts, body: Mutex::new(body) })
+    }
+
+    /// Takes the parameters that stand in the body. None is ignored: what was not meant for this route is refused.
+    async fn read_parameters(&mut self) -> Result<(), Problem> {
+        if self.body.get_mut().unwrap_or_else(PoisonError::into_inner).is_end_stream() {
+            return Ok(());
+        }
+        // As many bytes as a query may have.
+        let max = self.door.config().uri_bytes_max.min(self.door.config().body_bytes_max);
+        let (bytes, _room) = self.body(max).await?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if matches!(self.parts.method, Method::GET | Method::HEAD) {
+            // HTTP gives it no meaning there, and what stands in between may drop it.
+            return Err(Problem::bad("body", "a GET has none: its parameters stand in the query"));
+        }
+        self.check_json_type()?;
+        self.query.add_object(&bytes)
+    }
+
+    /// The URL behind `route`, still encoded.
+    pub(crate) fn raw_path(&self, route: &str) -> &str {
+        self.parts.uri.path().strip_prefix(route).unwrap_or_default()
+    }
+
+    /// The znode path behind `route`.
+    pub(crate) fn path(&self, route: &str) -> Result<ZPath, Problem> {
+        paths::decode(self.raw_path(route))
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// The state, as fresh as the request wants it.
+    pub(crate) async fn read(&mut self) -> Result<Arc<State>, Problem> {
+        let consistency = match self.query.take("consistency")?.as_deref() {
+            None | Some("linearizable") => Consistency::Linearizable,
+            Some("local") => Consistency::Local { min_zxid: self.caller.min_zxid },
+            Some(_) => return Err(Problem::bad("consistency", "linearizable or local")),
+        };
+        Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
+    }
+
+    /// The state with what the log has answered at `zxid`: to tell of it, or to wait from there.
+    pub(crate) async fn state_with(&self, zxid: Zxid) -> Result<Arc<State>, Problem> {
+        let consistency = Consistency::Local { min_zxid: zxid };
+        Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
+    }
+
+    /// The body, bounded in bytes and time. The room is for as long as the body, or what became of it, is kept.
+    pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, Room), Problem> {
+        let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let announced = body.size_hint().upper().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        if announced.is_some_and(|bytes| bytes > max) {
+            // Who asked first whether to send waits for the answer and sends nothing.
+            if !self.headers().contains_key(EXPECT) {
+                pass_over(body).await;
+            }
+            return Err(too_large(max));
+        }
+        let body = self.door.bodies().read(body, max);
+        let deadline = Duration::from_millis(self.door.config().body_read_timeout_ms);
+        match tokio::time::timeout(deadline, body).await {
+            Ok(Ok(read)) => {
+                self.is_whole();
+                Ok(read)
+            }
+            Ok(Err(Broken::TooLarge)) => Err(too_large(max)),
+            Ok(Err(Broken::Unreadable(error))) => Err(Problem::bad("body", error)),
+            Ok(Err(Broken::Full)) => {
+                let detail = "too many bodies are on their way to this node, and this one was not whole yet";
+                Err(Problem::unavailable(detail, 1_000))
+            }
+            Err(_) => {
+                let detail = format!("the body took longer than {} ms", self.door.config().body_read_timeout_ms);
+                Err(Problem::new(ProblemType::RequestTimeout, StatusCode::REQUEST_TIMEOUT, detail))
+            }
+        }
+    }
+
+    /// The last byte of the body has come: the client is heard of, at its connection and in its session.
+    fn is_whole(&self) {
+        if let Some(peer) = self.peer() {
+            peer.heard();
+        }
+        if let Some(credential) = self.caller.credential {
+            self.door.replica().touch_soon(credential);
+        }
+    }
+
+    /// A body of JSON: an object.
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<(T, Room), Problem> {
+        self.check_json_type()?;
+        let (bytes, room) = self.body(self.door.config().body_bytes_max).await?;
+        Ok((object(&bytes)?, room))
+    }
+
+    /// A body of JSON: a list.
+    pub(crate) async fn json_list<T: DeserializeOwned>(&mut self) -> Result<(Vec<T>, Room), Problem> {
+        self.check_json_type()?;
+        let (bytes, room) = self.body(self.door.config().body_bytes_max).await?;
+        let list = serde_json::from_slice(&bytes).map_err(|error| Problem::bad("body", error))?;
+        Ok((list, room))
+    }
+
+    /// An object, where nothing at all means the default.
+    pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T, Problem> {
+        self.check_json_type()?;
+        let (bytes, _room) = self.body(self.door.config().body_bytes_max).await?;
+        if bytes.is_empty() {
+            return Ok(T::default());
+        }
+        object(&bytes)
+    }
+
+    /// An ACL as the request gives it, `auth` standing for what the request has proven.
+    ///
+    /// # Errors
+    /// 400 `invalid-acl`.
+    pub(crate) fn fixed_acl(&self, acl: Vec<Acl>) -> Result<Vec<Acl>, Problem> {
+        let max = self.door.replica().state().limits().acl_entries_max as usize;
+        znode::fixed_acl(acl, &self.identities, max).ok_or_else(|| Problem::from(Error::InvalidAcl))
+    }
+
+    /// JSON is what it says, or says nothing, or is what `curl -d` says of everything.
+    fn check_json_type(&self) -> Result<(), Problem> {
+        let Some(value) = self.headers().get(CONTENT_TYPE) else { return Ok(()) };
+        let essence =
+            value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        if essence == "application/json" || essence == "application/x-www-form-urlencoded" || essence.ends_with("+json")
+        {
+            return Ok(());
+        }
+        let detail = "send application/json";
+        Err(Problem::new(ProblemType::UnsupportedMediaType, StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+    }
+
+    /// The other end of the connection.
+    pub(crate) fn peer(&self) -> Option<&Peer> {
+        self.parts.extensions.get()
+    }
+
+    /// The request that the headers and `op` make.
+    pub(crate) fn request(&self, op: Op) -> znode::Request {
+        let (credential, key, guard) = (self.caller.credential, self.caller.key, self.caller.guard.clone());
+        let address = self.peer().filter(|_| may_end_tickets(&op)).map(Peer::addr);
+        let identities = self.identities.clone();
+        znode::Request { credential, key, guard, identities, address, ..znode::Request::new(op) }
+    }
+
+    /// Writes, and gives the zxid and the reply.
+    pub(crate) async fn propose(&self, op: Op) -> Result<(Zxid, Reply), Problem> {
+        let applied = self.door.replica().propose(self.request(op), self.door.propose_deadline()).await?;
+        match applied.reply {
+            Ok(reply) => Ok((applied.zxid, reply)),
+            Err(refusal) => Err(Problem::refused(refusal, applied.zxid)),
+        }
+    }
+}
+
+/// Whether an operation may end the tickets of others: then where it came from is remembered with them.
+fn may_end_tickets(op: &Op) -> bool {
+    matches!(op, Op::Revoke { .. } | Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_))
+}
+
+/// Reads what a client is sending anyway, for a moment: an answer that comes while it still sends is lost when the
+/// connection is closed under it.
+pub(crate) async fn pass_over(mut body: Body) {
+    const BYTES_MAX: usize = 16 << 20;
+    const TIME_MAX: Duration = Duration::from_secs(1);
+    let read = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > BYTES_MAX {
+                return;
+            }
+        }
+    };
+    // However it ends, the answer is the same.
+    let _ = tokio::time::timeout(TIME_MAX, read).await;
+}
+
+/// serde would take a list as well, its values in the order of our fields, which is nobody's business.
+fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(Problem::bad("body", "an object is expected, not a list"));
+    }
+    serde_json::from_slice(body).map_err(|error| unreadable(body, &error))
+}
+
+/// 400 about a body that is no JSON object, with an example where it does not even begin as JSON does.
+pub(crate) fn unreadable(body: &[u8], error: &serde_json::Error) -> Problem {
+    let begins = body.trim_ascii_start().first();
+    match begins {
+        Some(b'{') => Problem::bad("body", error),
+        None => Problem::bad("body", "it is empty, and a JSON object is expected"),
+        Some(_) => Problem::bad("body", format!("a JSON object is expected, such as {{\"label\":\"me\"}}: {error}")),
+    }
+}
+
+fn too_large(max: usize) -> Problem {
+    let detail = format!("at most {max} bytes");
+    Problem::new(ProblemType::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE, detail)
+}
+
+/// An answer in JSON that speaks of `zxid`.
+pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Response {
+    // As long as most are: neither the bytes nor the map of headers, to which the door adds, have to grow.
+    let mut bytes = Vec::with_capacity(512);
+    serde_json::to_writer(&mut bytes, body).expect("the keys of all maps are texts, and memory takes all");
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response.extensions_mut().insert(AtZxid(zxid));
+    response
+}
+
+/// Adds a header whose value is known to be one.
+pub(crate) fn with_header(mut response: Response, name: HeaderName, value: impl AsRef<str>) -> Response {
+    let value = HeaderValue::from_str(value.as_ref()).expect("it was made of digits or percent-encoded text");
+    response.headers_mut().insert(name, value);
+    response
+}

@@ -1,0 +1,192 @@
+//! Who asks, and under which conditions: the request's headers.
+
+use axum::http::HeaderMap;
+use axum::http::header::IF_MATCH;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use uuid::{Builder, Uuid};
+use zlock_client::api::{SessionKey, headers};
+use znode::{Credential, FencingToken, LockGuard, RequestKey, SecretHash, SessionId, ZPath, Zxid};
+
+use crate::problem::Problem;
+
+/// When the request's head had been read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival(pub(crate) Instant);
+
+/// The session's header as it was read at the door: hashing a secret once is enough.
+#[derive(Clone, Copy)]
+pub(crate) struct Proven(pub(crate) Option<Credential>);
+
+/// What the headers say.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) credential: Option<Credential>,
+    pub(crate) key: Option<RequestKey>,
+    pub(crate) guard: Option<LockGuard>,
+    pub(crate) min_zxid: Zxid,
+    /// The version in `If-Match`; -1 is any.
+    pub(crate) version: i32,
+}
+
+impl Caller {
+    pub(crate) fn read(headers: &HeaderMap, proven: Option<Proven>) -> Result<Caller, Problem> {
+        Ok(Caller {
+            credential: proven.map_or_else(|| credential(headers), |Proven(credential)| Ok(credential))?,
+            key: request_key(headers)?,
+            guard: lock_guard(headers)?,
+            min_zxid: min_zxid(headers)?,
+            version: version(headers)?,
+        })
+    }
+
+    /// The session.
+    ///
+    /// # Errors
+    /// 401 when the request names none.
+    pub(crate) fn session(&self) -> Result<Credential, Problem> {
+        self.credential.ok_or_else(|| znode::Error::SessionRequired.into())
+    }
+}
+
+/// The session's header, with the secret's hash instead of the secret.
+pub(crate) fn credential(from: &HeaderMap) -> Result<Option<Credential>, Problem> {
+    let Some(text) = text(from, headers::SESSION)? else { return Ok(None) };
+    let key: SessionKey = text.parse().map_err(|error| Problem::bad("Zlock-Session", error))?;
+    Ok(Some(Credential { session: SessionId(key.id), secret_hash: secret_hash(&key) }))
+}
+
+/// What the state keeps of a secret.
+pub(crate) fn secret_hash(key: &SessionKey) -> SecretHash {
+    znode::secret_hash(Sha256::digest(key.secret).into())
+}
+
+/// Characters of a key that is no UUID.
+const KEY_CHARS_MAX: usize = 128;
+
+/// The key as the client wrote it: a name for what else gives the request none.
+pub(crate) fn key_text(from: &HeaderMap) -> Result<Option<&str>, Problem> {
+    // The draft standard writes the key as a quoted string.
+    let bare = |text| unquoted(text).unwrap_or(text);
+    Ok(text(from, headers::IDEMPOTENCY_KEY)?.map(bare))
+}
+
+fn unquoted(text: &str) -> Option<&str> {
+    text.strip_prefix('"')?.strip_suffix('"')
+}
+
+fn request_key(from: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
+    let Some(text) = key_text(from)? else { return Ok(None) };
+    if let Ok(uuid) = Uuid::try_parse(text) {
+        return Ok(Some(RequestKey(uuid.into_bytes())));
+    }
+    let printable = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    if text.is_empty() || text.len() > KEY_CHARS_MAX || !printable {
+        let why = "a UUID, or 1 to 128 printable ASCII characters";
+        return Err(Problem::bad("Idempotency-Key", why));
+    }
+    // The state keeps 128 bits, and names lock nodes by them as a UUID.
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    let mut bits = [0; 16];
+    bits.copy_from_slice(&digest[..16]);
+    Ok(Some(RequestKey(Builder::from_custom_bytes(bits).into_uuid().into_bytes())))
+}
+
+/// `If-Lock: <path>;<token>`. The path is percent-encoded where a header cannot hold it.
+fn lock_guard(from: &HeaderMap) -> Result<Option<LockGuard>, Problem> {
+    let Some(text) = text(from, headers::IF_LOCK)? else { return Ok(None) };
+    let bad = || Problem::bad("If-Lock", "write <lock path>;<fencing token>");
+    let (path, token) = text.rsplit_once(';').ok_or_else(bad)?;
+    let lock: ZPath = match path.starts_with('/').then(|| crate::request::paths::decode(path)) {
+        Some(Ok(lock)) => lock,
+        Some(Err(_)) => return Err(Problem::bad("If-Lock", "not a znode path before the semicolon")),
+        None => return Err(bad()),
+    };
+    let token = token.trim().parse().map_err(|_| bad())?;
+    Ok(Some(LockGuard { lock, token: FencingToken(token) }))
+}
+
+fn min_zxid(from: &HeaderMap) -> Result<Zxid, Problem> {
+    let Some(text) = text(from, headers::MIN_ZXID)? else { return Ok(Zxid(0)) };
+    text.parse().map(Zxid).map_err(|error| Problem::bad("Zlock-Min-Zxid", error))
+}
+
+/// `If-Match: "3"`, `3` or `*`. A version is all there is to match, so a list or a weak tag is refused.
+fn version(from: &HeaderMap) -> Result<i32, Problem> {
+    let Some(text) = text(from, IF_MATCH.as_str())? else { return Ok(-1) };
+    if text == "*" {
+        return Ok(-1);
+    }
+    let bare = unquoted(text).unwrap_or(text);
+    let plain = !bare.starts_with(['+', '-']);
+    bare.parse().ok().filter(|_| plain).ok_or_else(|| Problem::bad("If-Match", "one version, as `ETag` answered it"))
+}
+
+/// A header that may stand there once.
+fn text<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+    let mut values = from.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::bad(name, "given twice"));
+    }
+    value.to_str().map(|text| Some(text.trim())).map_err(|_| Problem::bad(name, "not ASCII"))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn read(name: &'static str, value: &str) -> Result<Caller, Problem> {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_str(value).unwrap());
+        Caller::read(&headers, None)
+    }
+
+    #[test]
+    fn headers_are_read_as_documented() {
+        let guard = read("if-lock", "/a%20b;17").unwrap().guard.unwrap();
+        assert_eq!((guard.lock.as_str(), guard.token), ("/a b", FencingToken(17)));
+        assert_eq!(read("if-match", "\"3\"").unwrap().version, 3);
+        assert_eq!(read("if-match", "3").unwrap().version, 3);
+        assert_eq!(read("if-match", "*").unwrap().version, -1);
+        assert_eq!(read("zlock-min-zxid", "9").unwrap().min_zxid, Zxid(9));
+        let key = read("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8").unwrap().key.unwrap();
+        assert_eq!(key.to_string(), "67e55044-10b1-426f-9247-bb680e5fe0c8");
+        let session = read("zlock-session", "5.000102030405060708090a0b0c0d0e0f").unwrap().session().unwrap();
+        assert_eq!(session.session, SessionId(5));
+    }
+
+    #[test]
+    fn a_malformed_header_is_refused() {
+        for (name, value) in [
+            ("if-lock", "/a"),
+            ("if-lock", "a;1"),
+            ("if-lock", "/a;x"),
+            ("if-lock", "/a/../b;1"),
+            ("if-match", "W/\"3\""),
+            ("if-match", "\"1\", \"2\""),
+            ("if-match", "-1"),
+            ("if-match", "2147483648"),
+            ("zlock-min-zxid", "-1"),
+            ("idempotency-key", ""),
+            ("idempotency-key", "\"\""),
+            ("idempotency-key", "a\tb"),
+            ("zlock-session", "5"),
+        ] {
+            assert!(read(name, value).is_err(), "{name}: {value}");
+        }
+    }
+    #[test]
+    fn any_printable_key_is_taken_and_one_that_is_no_uuid_is_hashed_to_one() {
+        let key = |text: &str| read("idempotency-key", text).map(|caller| caller.key.unwrap().to_string());
+        // SHA-256 of the text, cut to 16 bytes, with the bits of a UUID of version 8.
+        assert_eq!(key("deploy-42").unwrap(), "8f3e3985-0c0f-8251-bc6d-36845f3d69a4");
+        assert_eq!(key("\"deploy-42\"").unwrap(), key("deploy-42").unwrap());
+        assert_ne!(key("deploy-43").unwrap(), key("deploy-42").unwrap());
+        assert_eq!(key("67E5504410B1426F9247BB680E5FE0C8").unwrap(), "67e55044-10b1-426f-9247-bb680e5fe0c8");
+        assert!(key(&"~".repeat(128)).is_ok());
+        assert!(key(&"~".repeat(129)).is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! Who asks: what a client's certificate and its `Authorization` header prove, in the words of ACLs.
+//!
+//! The same as at the ZooKeeper door, so that one ACL means one thing: `x509:<subject>` by TLS, `digest:<user>:<hash>` by HTTP's
+//! Basic authentication, and the super user by the digest that the operator has configured.
+
+use axum::http::Extensions;
+use axum::http::header::HeaderMap;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use sha1::{Digest, Sha1};
+use znode::{Identity, SUPER};
+
+use crate::http::peer::Peer;
+use crate::problem::Problem;
+
+/// Everybody that a request has proven to come from, besides anyone.
+///
+/// # Errors
+/// 400 for a malformed `Authorization: Basic`. Other schemes are between the client and whatever stands in front of this
+/// node, and prove nothing here.
+pub(crate) fn identities(
+    extensions: &Extensions,
+    headers: &HeaderMap,
+    super_digest: &str,
+) -> Result<Vec<Identity>, Problem> {
+    identities_by("Authorization", extensions, headers, super_digest)
+}
+
+/// The same by another header, where `Authorization` is for another service.
+///
+/// # Errors
+/// 400 for a malformed `Basic` in it.
+pub(crate) fn identities_by(
+    header: &str,
+    extensions: &Extensions,
+    headers: &HeaderMap,
+    super_digest: &str,
+) -> Result<Vec<Identity>, Problem> {
+    let mut identities: Vec<_> = extensions.get::<Peer>().and_then(Peer::identity).into_iter().collect();
+    let mut values = headers.get_all(header).iter();
+    let Some(value) = values.next() else { return Ok(identities) };
+    let bad = |why: &str| Problem::bad(header, why);
+    if values.next().is_some() {
+        return Err(bad("given twice"));
+    }
+    let (scheme, proof) = value.to_str().map_err(|_| bad("not ASCII"))?.split_once(' ').unwrap_or_default();
+    if scheme.eq_ignore_ascii_case("basic") {
+        let proof = BASE64_STANDARD.decode(proof.trim()).map_err(|_| bad("Basic is followed by base64"))?;
+        let id = digest(&proof).ok_or_else(|| bad("Basic is followed by base64 of user:password"))?;
+        if id == super_digest {
+            identities.push(Identity { scheme: SUPER.into(), id: String::new() });
+        }
+        identities.push(Identity { scheme: "digest".into(), id });
+    }
+    Ok(identities)
+}
+
+/// ZooKeeper's `DigestAuthenticationProvider.generateDigest`: `user:base64(sha1(user:password))`.
+fn digest(proof: &[u8]) -> Option<String> {
+    let user = std::str::from_utf8(proof).ok()?.split_once(':')?.0;
+    Some(format!("{user}:{}", BASE64_STANDARD.encode(Sha1::digest(proof))))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use axum::http::header::AUTHORIZATION;
+
+    use super::*;
+    use crate::http::peer::Known;
+
+    fn proven(values: &[&'static str]) -> Result<Vec<String>, Problem> {
+        let (mut extensions, mut headers) = (Extensions::new(), HeaderMap::new());
+        let (addr, subject) = ([192, 0, 2, 1].into(), Some("CN=a".into()));
+        extensions.insert(Peer::new(Known {
+            addr,
+            place: None,
+            is_exempt: false,
+            on_loopback: false,
+            is_secure: true,
+            subject,
+        }));
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        let identities = identities(&extensions, &headers, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=")?;
+        Ok(identities.into_iter().map(|one| format!("{}:{}", one.scheme, one.id)).collect())
+    }
+
+    #[test]
+    fn a_request_comes_from_whom_it_proves() {
+        assert_eq!(proven(&[]).unwrap(), ["x509:CN=a"]);
+        // super:test, as in the documentation of ZooKeeper.
+        let all = ["x509:CN=a", "super:", "digest:super:D/InIHSb7yEEbrWz8b9l71RjZJU="];
+        assert_eq!(proven(&["Basic c3VwZXI6dGVzdA=="]).unwrap(), all);
+        assert_eq!(proven(&["basic  c3VwZXI6dGVzdDE="]).unwrap().len(), 2);
+        assert_eq!(proven(&["Bearer x"]).unwrap(), ["x509:CN=a"]);
+        for bad in [&["Basic !"][..], &["Basic bm9jb2xvbg=="], &["Basic /zo="], &["Bearer x", "Bearer x"]] {
+            assert!(proven(bad).is_err(), "{bad:?}");
+        }
+    }
+}

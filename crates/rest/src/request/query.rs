@@ -1,0 +1,314 @@
+//! The parameters of a request, from its query or from a body of JSON, read strictly: what a route does not take is refused by name.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+use serde::Deserializer as _;
+use serde::de::{Error as _, MapAccess, Visitor};
+use zlock_client::api::Millis;
+use znode::ZPath;
+
+use crate::problem::Problem;
+use crate::request::call::unreadable;
+
+/// The parameters of a request. Handlers take what they know; [`Query::finish`] refuses the rest.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query {
+    params: Vec<(String, Value)>,
+}
+
+/// What a parameter was given.
+#[derive(Clone, Debug)]
+enum Value {
+    /// A name alone, in a query.
+    Bare,
+    /// A text in a query, which may stand for a number or a flag.
+    Written(String),
+    /// A text in a body.
+    Text(String),
+    /// A number in a body, as it is written.
+    Number(String),
+    /// A flag in a body.
+    Flag(bool),
+}
+
+impl Query {
+    /// Reads `a=1&b`. A plus is a space, as in forms.
+    pub(crate) fn parse(raw: &str) -> Result<Query, Problem> {
+        let mut query = Query::default();
+        for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = match pair.split_once('=') {
+                Some((name, value)) => (name, Value::Written(decode(value)?)),
+                None => (pair, Value::Bare),
+            };
+            let name = decode(name)?;
+            if query.has(&name) {
+                return Err(Problem::bad(&name, "given twice"));
+            }
+            query.params.push((name, value));
+        }
+        Ok(query)
+    }
+
+    /// Adds the members of a JSON object, which are parameters as those of the query are.
+    ///
+    /// # Errors
+    /// 400 when it is none, or has something twice that the query or itself has already.
+    pub(crate) fn add_object(&mut self, json: &[u8]) -> Result<(), Problem> {
+        let mut twice = None;
+        let mut reader = serde_json::Deserializer::from_slice(json);
+        let read = reader.deserialize_any(Members { query: self, twice: &mut twice }).and_then(|()| reader.end());
+        match twice {
+            Some(name) => Err(Problem::bad(&name, "given twice, in the query and the body or in one of them")),
+            None => read.map_err(|error| unreadable(json, &error)),
+        }
+    }
+
+    /// Takes a parameter as text.
+    pub(crate) fn take(&mut self, name: &str) -> Result<Option<String>, Problem> {
+        match self.remove(name) {
+            None => Ok(None),
+            Some(Value::Bare) => Ok(Some(String::new())),
+            Some(Value::Written(text) | Value::Text(text)) => Ok(Some(text)),
+            Some(Value::Number(_) | Value::Flag(_)) => Err(Problem::bad(name, "a JSON string is expected")),
+        }
+    }
+
+    /// Whether the parameter is there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.params.iter().any(|(known, _)| known == name)
+    }
+
+    /// Takes a number.
+    pub(crate) fn get<T: FromStr<Err: Display>>(&mut self, name: &str) -> Result<Option<T>, Problem> {
+        let text = match self.remove(name) {
+            None => return Ok(None),
+            Some(Value::Bare) => String::new(),
+            // A sign is no digit, though Rust takes it for one.
+            Some(Value::Written(text)) if text.starts_with('+') => {
+                return Err(Problem::bad(name, "a number is written without a plus, which is a blank in a query"));
+            }
+            Some(Value::Written(text) | Value::Number(text)) => text,
+            Some(Value::Text(_) | Value::Flag(_)) => return Err(Problem::bad(name, "a JSON number is expected")),
+        };
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().map(Some).map_err(|error| match is_number {
+            true => Problem::bad(name, error),
+            false => Problem::bad(name, "a number is expected"),
+        })
+    }
+
+    /// Takes a znode path, as it is.
+    pub(crate) fn path(&mut self, name: &str) -> Result<Option<ZPath>, Problem> {
+        let path = self.take(name)?.map(|text| ZPath::parse(&text));
+        path.transpose().map_err(|_| Problem::bad(name, "not a znode path, which begins with a slash"))
+    }
+
+    /// Takes a duration that has a longest value.
+    pub(crate) fn duration_ms(&mut self, name: &str, max_ms: u64) -> Result<Option<u64>, Problem> {
+        let text = match self.remove(name) {
+            None => return Ok(None),
+            Some(Value::Bare) => String::new(),
+            Some(Value::Written(text) | Value::Text(text) | Value::Number(text)) => text,
+            Some(Value::Flag(_)) => return Err(Problem::bad(name, "a duration such as \"30s\" is expected")),
+        };
+        let Millis(ms) = text.parse().map_err(|error| Problem::bad(name, error))?;
+        at_most(name, ms, max_ms).map(Some)
+    }
+
+    /// Takes a flag: `?keep`, `?keep=true` or `?keep=false`, or `true` or `false` in a body.
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Problem> {
+        match self.remove(name) {
+            None | Some(Value::Flag(false)) => Ok(false),
+            Some(Value::Bare | Value::Flag(true)) => Ok(true),
+            Some(Value::Written(text)) => match text.as_str() {
+                "true" => Ok(true),
+                "false" => Ok(false),
+                _ => Err(Problem::bad(name, "true or false")),
+            },
+            Some(Value::Text(_) | Value::Number(_)) => Err(Problem::bad(name, "a JSON true or false is expected")),
+        }
+    }
+
+    /// Takes a parameter if it is this word.
+    pub(crate) fn take_word(&mut self, name: &str, word: &str) -> bool {
+        let is_it = |(known, value): &(String, Value)| {
+            known == name && matches!(value, Value::Written(text) | Value::Text(text) if text == word)
+        };
+        let at = self.params.iter().position(is_it);
+        at.map(|at| self.params.swap_remove(at)).is_some()
+    }
+
+    /// Takes `limit`: the length of a page, up to `max`.
+    pub(crate) fn limit(&mut self, max: usize) -> Result<usize, Problem> {
+        // Handlers look one further, to know whether there is a next page.
+        let max = max.min(usize::MAX - 1);
+        match self.get("limit")? {
+            Some(0) => Err(Problem::bad("limit", "at least 1")),
+            Some(limit) => Ok(max.min(limit)),
+            None => Ok(max),
+        }
+    }
+
+    /// Refuses what nobody took.
+    pub(crate) fn finish(self) -> Result<(), Problem> {
+        match self.params.first() {
+            Some((name, _)) => Err(Problem::bad(name, "unknown parameter")),
+            None => Ok(()),
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Value> {
+        let at = self.params.iter().position(|(known, _)| known == name)?;
+        Some(self.params.swap_remove(at).1)
+    }
+}
+
+/// Reads the members of an object into a query, without building what they hold first.
+struct Members<'a> {
+    query: &'a mut Query,
+    /// What was there already, and ended the reading.
+    twice: &'a mut Option<String>,
+}
+
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object of parameters, such as {\"wait\":\"30s\"}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            // Nothing is what an optional field of many clients is written as.
+            let Some(Scalar(value)) = map.next_value::<Option<Scalar>>()? else { continue };
+            if self.query.has(&name) {
+                *self.twice = Some(name);
+                return Err(A::Error::custom("given twice"));
+            }
+            self.query.params.push((name, value));
+        }
+        Ok(())
+    }
+}
+
+/// A value without parts.
+struct Scalar(Value);
+
+impl<'de> serde::Deserialize<'de> for Scalar {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Scalar, D::Error> {
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
+struct ScalarVisitor;
+
+impl Visitor<'_> for ScalarVisitor {
+    type Value = Scalar;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a number, true or false")
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Scalar, E> {
+        Ok(Scalar(Value::Flag(flag)))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
+        Ok(Scalar(Value::Number(number.to_string())))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
+        Ok(Scalar(Value::Number(number.to_string())))
+    }
+
+    /// To JSON Schema 2.0 is an integer.
+    fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
+        Ok(Scalar(Value::Number(number.to_string())))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+        Ok(Scalar(Value::Text(text.to_owned())))
+    }
+}
+
+/// A duration that is not above its longest value.
+pub(crate) fn at_most(name: &str, ms: u64, max_ms: u64) -> Result<u64, Problem> {
+    if ms > max_ms { Err(Problem::bad(name, format!("at most {}", Millis(max_ms)))) } else { Ok(ms) }
+}
+
+fn decode(text: &str) -> Result<String, Problem> {
+    let spaced = text.replace('+', " ");
+    let decoded = percent_decode_str(&spaced).decode_utf8();
+    decoded.map(String::from).map_err(|_| Problem::bad("query", "not UTF-8 after percent-decoding"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn both(query: &str, body: &str) -> Result<Query, Problem> {
+        let mut query = Query::parse(query)?;
+        query.add_object(body.as_bytes())?;
+        Ok(query)
+    }
+
+    #[test]
+    fn parameters_are_decoded_and_taken_once() {
+        let mut query = Query::parse("label=a+b%2b%26&wait=30s&keep").unwrap();
+        assert_eq!(query.take("label").unwrap().as_deref(), Some("a b+&"));
+        assert_eq!(query.take("label").unwrap(), None);
+        assert_eq!(query.duration_ms("wait", 30_000).unwrap(), Some(30_000));
+        assert!(query.flag("keep").unwrap());
+        assert!(query.finish().is_ok());
+    }
+
+    #[test]
+    fn what_is_unknown_double_or_too_large_is_refused() {
+        assert!(Query::parse("a=1&a=2").is_err());
+        assert!(Query::parse("a=%ff").is_err());
+        assert!(Query::parse("watch=data").unwrap().finish().is_err());
+        let mut query = Query::parse("wait=31s&limit=0&keep=maybe&since=-1&from=%2b1").unwrap();
+        assert!(query.duration_ms("wait", 30_000).is_err());
+        assert!(query.limit(10).is_err());
+        assert!(query.flag("keep").is_err());
+        assert!(query.get::<u64>("since").is_err());
+        assert!(query.get::<u64>("from").is_err());
+    }
+
+    #[test]
+    fn a_flag_with_an_empty_value_is_refused() {
+        assert!(Query::parse("keep=").unwrap().flag("keep").is_err());
+        assert!(Query::parse("keep").unwrap().flag("keep").unwrap());
+        assert!(!Query::parse("keep=false").unwrap().flag("keep").unwrap());
+    }
+
+    #[test]
+    fn the_members_of_a_body_are_parameters_of_their_own_types() {
+        let mut query =
+            both("wait=3s", r#"{"label":"a","keep":true,"permits":2,"lock_delay":"5s","limit":null}"#).unwrap();
+        assert_eq!(query.take("label").unwrap().as_deref(), Some("a"));
+        assert!(query.flag("keep").unwrap());
+        assert_eq!(query.get::<u32>("permits").unwrap(), Some(2));
+        assert_eq!(query.duration_ms("wait", 30_000).unwrap(), Some(3_000));
+        assert_eq!(query.duration_ms("lock_delay", 30_000).unwrap(), Some(5_000));
+        assert!(query.finish().is_ok());
+        let mut wrong =
+            both("", r#"{"label":1,"keep":"true","permits":"2","wait":30,"limit":1.5,"from":-1,"since":2.0}"#).unwrap();
+        assert!(wrong.take("label").is_err() && wrong.flag("keep").is_err() && wrong.get::<u32>("permits").is_err());
+        assert!(wrong.duration_ms("wait", 60_000).is_err());
+        assert!(wrong.get::<u32>("limit").is_err() && wrong.get::<u32>("from").is_err());
+        assert_eq!(wrong.get::<u32>("since").unwrap(), Some(2));
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_of_parameters_is_refused() {
+        for bad in
+            ["", "[]", "1", "\"a\"", "wait=3s", "{\"a\":{}}", "{\"a\":[1]}", "{\"a\":1,\"a\":2}", "{} {}", "{", "null"]
+        {
+            assert!(both("", bad).is_err(), "{bad}");
+        }
+        assert!(both("wait=3s", r#"{"wait":"3s"}"#).is_err());
+    }
+}

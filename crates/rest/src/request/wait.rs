@@ -1,0 +1,60 @@
+//! Waiting for something to be true of the state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use replica::{Step, WaitEnd};
+use tokio::time::Instant;
+use znode::{State, Zxid};
+
+use crate::problem::Problem;
+use crate::request::call::Call;
+
+/// How long a request may wait.
+pub(crate) struct Wait {
+    /// `None` for not at all.
+    deadline: Option<Instant>,
+}
+
+impl Wait {
+    pub(crate) fn take(call: &mut Call) -> Result<Wait, Problem> {
+        let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
+        Ok(Wait { deadline: (wait_ms > 0).then(|| call.arrived + Duration::from_millis(wait_ms)) })
+    }
+
+    pub(crate) fn ending(deadline: Instant) -> Wait {
+        Wait { deadline: Some(deadline) }
+    }
+
+    /// Waits from `state` on until a step is ready; `None` when the wait ends first.
+    pub(crate) async fn until<T: Send>(
+        &self,
+        call: &Call,
+        state: Arc<State>,
+        step: impl Fn(&State) -> Step<T> + Send + Sync,
+    ) -> Result<(Option<T>, Zxid), Problem> {
+        if let Step::Ready(now) = step(&state) {
+            return Ok((Some(now), state.last_zxid()));
+        }
+        let Some(deadline) = self.deadline else {
+            return Ok((None, state.last_zxid()));
+        };
+        // While somebody has it, all that changes is copied.
+        drop(state);
+        let _permit = call.door.wait_permit()?;
+        let deadline = deadline.max(Instant::now());
+        let step = |state: &State| match step(state) {
+            Step::Ready(now) => Step::Ready((Some(now), state.last_zxid())),
+            Step::Watch(key) => Step::Watch(key),
+        };
+        let waited = tokio::select! {
+            waited = call.door.replica().wait_for(deadline, step) => waited,
+            () = call.door.stopped() => return Err(Problem::stopping()),
+        };
+        match waited {
+            Ok(now) => Ok(now),
+            Err(WaitEnd::Deadline) => Ok((None, call.door.replica().state().last_zxid())),
+            Err(end) => Err(end.into()),
+        }
+    }
+}

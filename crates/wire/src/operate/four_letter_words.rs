@@ -1,0 +1,359 @@
+//! Four-letter words: what monitoring tools ask. The texts are those of ZooKeeper 3.8, as far as tools read them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Write as _};
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
+
+use jute::op;
+use replica::{NodeStatus, Replica, Role};
+use tokio::sync::Semaphore;
+use znode::SessionId;
+
+use crate::operate::counters::Counted;
+use crate::operate::monitor;
+use crate::session::client::Client;
+use crate::session::door::Door;
+
+/// Every word that is known.
+const WORDS: [&[u8; 4]; 18] = [
+    b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"hash", b"isro", b"mntr", b"ruok", b"srst",
+    b"srvr", b"stat", b"stmk", b"wchc", b"wchp", b"wchs",
+];
+/// What clients and tools compare to know what a server can do, with our own version behind it.
+///
+/// The date is that of the version, which is set with it: tools want one, and a build is to be the same whenever it is made.
+pub(crate) const VERSION: &str = concat!("3.8.0-zlock-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-22 00:00 UTC");
+/// What a node answers while it does not serve, but to the few words that say so themselves.
+const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
+/// Lines of an answer that lists something for every connection, session or znode.
+const LINES_MAX: usize = 10_000;
+
+/// Whether the first four bytes of a connection are a word, and not the length of a packet.
+pub(crate) fn is_one(word: [u8; 4]) -> bool {
+    WORDS.contains(&&word)
+}
+
+/// The answer to a word. All but a few go through all connections, sessions or znodes: they are answered on another thread, one
+/// at a time.
+pub(crate) async fn answer(door: &Arc<Door>, word: [u8; 4]) -> String {
+    let here = Arc::clone(door);
+    answer_in_turn(&door.config.words, word, &door.words, move || answer_here(&here, word)).await
+}
+
+/// `answer` says what the word says, if it is among those that are allowed; in turn, if that takes long.
+async fn answer_in_turn(
+    allowed: &str,
+    word: [u8; 4],
+    turns: &Arc<Semaphore>,
+    answer: impl FnOnce() -> String + Send + 'static,
+) -> String {
+    let name = String::from_utf8_lossy(&word);
+    if !allowed.split(',').map(str::trim).any(|one| one == "*" || one == name) {
+        return format!("{name} is not executed because it is not in the whitelist.\n");
+    }
+    if matches!(&word, b"ruok" | b"isro" | b"srvr") {
+        return answer();
+    }
+    let Ok(turn) = Arc::clone(turns).acquire_owned().await else { return String::new() };
+    let walk = tokio::task::spawn_blocking(move || {
+        let answer = answer();
+        // It is kept until the walk is over, also when the connection is gone.
+        drop(turn);
+        answer
+    });
+    walk.await.unwrap_or_default()
+}
+
+fn answer_here(door: &Door, word: [u8; 4]) -> String {
+    let mut out = String::new();
+    let is_always_told = matches!(&word, b"ruok" | b"isro" | b"envi" | b"gtmk" | b"stmk");
+    if !is_always_told && !door.is_serving() {
+        return NOT_SERVING.to_owned();
+    }
+    match &word {
+        b"ruok" => out.push_str("imok"),
+        // As a server of ZooKeeper that looks for a leader: there is no read-only mode.
+        b"isro" => out.push_str(if door.is_serving() { "rw" } else { "null" }),
+        // The mask of ZooKeeper's trace log, which there is not: `log` is what to write down here.
+        b"gtmk" | b"stmk" => out.push('0'),
+        b"hash" => digest(door, &mut out),
+        b"srvr" => {
+            version(&mut out);
+            server(door, &mut out);
+        }
+        b"stat" => {
+            version(&mut out);
+            out.push_str("Clients:\n");
+            door.hub.clients().iter().take(LINES_MAX).for_each(|client| connection(client, false, &mut out));
+            out.push('\n');
+            server(door, &mut out);
+        }
+        b"cons" => {
+            door.hub.clients().iter().take(LINES_MAX).for_each(|client| connection(client, true, &mut out));
+            out.push('\n');
+        }
+        b"mntr" => monitor::fields(door, &mut out),
+        b"conf" => configuration(door, &mut out),
+        b"envi" => environment(&mut out),
+        b"dump" => sessions(door, &mut out),
+        b"wchs" => {
+            let watches = door.hub.watches_by_session();
+            let paths: BTreeSet<_> = watches.iter().flat_map(|(_, paths)| paths).collect();
+            let _ = writeln!(out, "{} connections watching {} paths", watches.len(), paths.len());
+            let _ = writeln!(out, "Total watches:{}", door.hub.watches());
+        }
+        b"wchc" => {
+            for (session, paths) in door.hub.watches_by_session().iter().take(LINES_MAX) {
+                let _ = writeln!(out, "{}", hex(*session));
+                paths.iter().take(LINES_MAX).for_each(|path| indented(path, &mut out));
+            }
+        }
+        b"wchp" => watches_by_path(door, &mut out),
+        b"crst" => {
+            door.hub.clients().iter().for_each(|client| client.counts.reset());
+            out.push_str("Connection stats reset.\n");
+        }
+        b"srst" => {
+            door.counts.reset();
+            door.unread.reset_peak();
+            out.push_str("Server stats reset.\n");
+        }
+        b"dirs" => {
+            let (snapshots, log) = on_disk(door);
+            let _ = writeln!(out, "datadir_size: {snapshots}\nlogdir_size: {log}");
+        }
+        _ => {}
+    }
+    out
+}
+
+/// ZooKeeper tells what it had written down every 128 zxids; here the state is gone through, for the zxid that it has now.
+fn digest(door: &Door, out: &mut String) {
+    let state = door.replica.state();
+    let mut last = door.digest.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = last.filter(|(zxid, _)| *zxid == state.last_zxid());
+    let (_, digest) = *last.insert(known.unwrap_or_else(|| (state.last_zxid(), Replica::digest(&state))));
+    let number = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let _ = writeln!(out, "{:x}: {number}", state.last_zxid().0);
+}
+
+fn version(out: &mut String) {
+    let _ = writeln!(out, "Zookeeper version: {VERSION}");
+}
+
+/// ZooKeeper's word for what a node does.
+pub(crate) fn mode(status: &NodeStatus) -> &'static str {
+    match status.role {
+        Role::Leader if status.members.len() == 1 => "standalone",
+        Role::Leader => "leader",
+        Role::Learner => "observer",
+        Role::Follower | Role::Candidate | Role::Stopped => "follower",
+    }
+}
+
+fn server(door: &Door, out: &mut String) {
+    let (status, counted) = (door.replica.status(), door.counts.look());
+    let Counted { latency_min, latency_avg, latency_max, received, sent, outstanding, .. } = counted;
+    let _ = writeln!(out, "Latency min/avg/max: {latency_min}/{latency_avg:.4}/{latency_max}");
+    let _ = writeln!(out, "Received: {received}\nSent: {sent}\nConnections: {}", door.hub.clients().len());
+    let _ = writeln!(out, "Outstanding: {outstanding}\nZxid: 0x{:x}", status.applied.0);
+    let _ = writeln!(out, "Mode: {}\nNode count: {}", mode(&status), status.znodes);
+    if status.role == Role::Leader && status.members.len() > 1 {
+        // As of a leader that has proposed nothing: they are not measured.
+        out.push_str("Proposal sizes last/min/max: -1/-1/-1\n");
+    }
+}
+
+fn connection(client: &Client, in_full: bool, out: &mut String) {
+    let counted = client.counts.look();
+    let Counted { received, sent, outstanding, latency_min, latency_avg, latency_max, .. } = counted;
+    let _ = write!(out, " /{}[1](queued={},recved={received},sent={sent}", client.addr, outstanding);
+    if in_full {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let begun = since_1970.saturating_sub(client.since.elapsed());
+        let answered = counted.last_micros / 1000;
+        let _ = write!(out, ",sid={},lop={}", hex(client.session()), op_name(counted.last_op));
+        let _ = write!(out, ",est={},to={}", begun.as_millis(), client.timeout.as_millis());
+        let _ = write!(out, ",lcxid=0x{:x},lzxid=0x{:x}", counted.last_xid, counted.last_zxid);
+        let _ = write!(out, ",lresp={answered},llat={},unread={}", counted.last_latency, client.outbox.unread());
+        let _ = write!(out, ",minlat={latency_min},avglat={latency_avg:.0},maxlat={latency_max}");
+    }
+    out.push_str(")\n");
+}
+
+/// ZooKeeper's lines, in its order, and behind them ours.
+fn configuration(door: &Door, out: &mut String) {
+    let (status, state) = (door.replica.status(), door.replica.state());
+    let limits = state.limits();
+    for (addr, word) in [(door.listens_on.plain, "clientPort"), (door.listens_on.secure, "secureClientPort")] {
+        let _ = match addr {
+            Some(addr) => writeln!(out, "{word}={}\n{word}Address={addr}", addr.port()),
+            None => writeln!(out, "{word}=-1"),
+        };
+    }
+    let (dir, (snapshots, log)) = (door.replica.data_dir(), on_disk(door));
+    let _ = writeln!(out, "dataDir={}\ndataDirSize={snapshots}", dir.join("sled").display());
+    let _ = writeln!(out, "dataLogDir={}\ndataLogSize={log}", dir.join("log").display());
+    // As ZooKeeper has it unless told otherwise: the shortest timeout is two ticks.
+    let tick_ms = (limits.session_timeout_min_ms / 2).max(1);
+    let _ = writeln!(out, "tickTime={tick_ms}\nmaxClientCnxns={}", door.config.connections_max);
+    let _ = writeln!(out, "minSessionTimeout={}", limits.session_timeout_min_ms);
+    let _ = writeln!(out, "maxSessionTimeout={}", limits.session_timeout_max_ms);
+    let _ = writeln!(out, "clientPortListenBacklog=-1\nserverId={}", status.node_id);
+    if status.members.len() > 1 {
+        let own = status.members.iter().find(|member| member.id == status.node_id);
+        let port = own.and_then(|own| own.peer_addr.rsplit(':').next()).unwrap_or_default();
+        // A follower that has said nothing for so many ticks is not connected, whether it is new or not. There is one kind of
+        // election and of member, and one port for peers.
+        let silence = u64::from(tick_ms).max(door.replica.silence_max_ms()) / u64::from(tick_ms);
+        let _ = writeln!(out, "initLimit={silence}\nsyncLimit={silence}\nelectionAlg=3");
+        let _ = writeln!(out, "electionPort={port}\nquorumPort={port}\npeerType=0");
+    }
+    let _ = writeln!(out, "jute.maxbuffer={}\nmembership: ", door.config.packet_bytes_max);
+    let config = znode::ZPath::parse("/zookeeper/config").expect("a constant");
+    let text = state.node(&config).map_or_else(String::new, |node| String::from_utf8_lossy(node.data()).into_owned());
+    let _ = writeln!(out, "{text}");
+}
+
+fn environment(out: &mut String) {
+    let _ = writeln!(out, "Environment:\nzookeeper.version={VERSION}");
+    let told = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    let _ = writeln!(out, "host.name={}", told("/proc/sys/kernel/hostname"));
+    let _ = writeln!(out, "os.name={}\nos.arch={}", std::env::consts::OS, std::env::consts::ARCH);
+    let _ = writeln!(out, "os.version={}", told("/proc/sys/kernel/osrelease"));
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let _ = writeln!(out, "user.name={}\nuser.home={}", variable("USER"), variable("HOME"));
+    let _ = writeln!(out, "user.dir={}", std::env::current_dir().unwrap_or_default().display());
+}
+
+fn sessions(door: &Door, out: &mut String) {
+    let state = door.replica.state();
+    let _ = writeln!(out, "SessionTracker dump:\nGlobal Sessions({}):", state.session_count());
+    for session in state.sessions_from(SessionId(0)).take(LINES_MAX) {
+        let _ = writeln!(out, "{}\t{}ms", hex(session.id), session.timeout_ms);
+    }
+    let owners = || state.sessions_from(SessionId(0)).filter(|session| session.ephemeral_count() > 0);
+    let _ = writeln!(out, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", owners().count());
+    for session in owners().take(LINES_MAX) {
+        let _ = writeln!(out, "{}:", hex(session.id));
+        session.ephemerals().take(LINES_MAX).for_each(|path| indented(path, out));
+    }
+    // ZooKeeper sorts them by when each would expire; here the leader counts that, and by session.
+    let clients = door.hub.clients();
+    let _ = writeln!(out, "Connections dump:\nConnections Sets (1)/({}):", clients.len());
+    let _ = writeln!(out, "{} expire with their sessions:", clients.len());
+    for client in clients.iter().take(LINES_MAX) {
+        let _ = writeln!(out, "\tip: /{} sessionId: {}", client.addr, hex(client.session()));
+    }
+}
+
+/// How many bytes the snapshots and the log have on disk.
+fn on_disk(door: &Door) -> (u64, u64) {
+    let dir = door.replica.data_dir();
+    (size_of_files(&dir.join("sled"), 3), size_of_files(&dir.join("log"), 3))
+}
+
+/// Of a directory and those below it, so many deep. What cannot be looked at, or goes meanwhile, has none.
+fn size_of_files(dir: &Path, depth: usize) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() && depth > 0 => size_of_files(&entry.path(), depth - 1),
+        Ok(found) if found.is_file() => found.len(),
+        _ => 0,
+    };
+    entries.flatten().map(size).sum()
+}
+
+/// What ZooKeeper calls the last operation of a connection (FinalRequestProcessor).
+fn op_name(op: i32) -> &'static str {
+    match op {
+        op::PING => "PING",
+        op::MULTI => "MULT",
+        op::MULTI_READ => "MLTR",
+        op::CREATE | op::CREATE2 | op::CREATE_TTL | op::CREATE_CONTAINER => "CREA",
+        op::DELETE => "DELE",
+        op::SET_DATA => "SETD",
+        op::RECONFIG => "RECO",
+        op::SET_ACL => "SETA",
+        op::CLOSE_SESSION => "CLOS",
+        op::SYNC => "SYNC",
+        op::CHECK => "CHEC",
+        op::EXISTS => "EXIS",
+        op::GET_DATA => "GETD",
+        op::SET_WATCHES => "SETW",
+        op::SET_WATCHES2 => "STW2",
+        op::ADD_WATCH => "ADDW",
+        op::GET_ACL => "GETA",
+        op::GET_CHILDREN | op::GET_CHILDREN2 => "GETC",
+        op::GET_ALL_CHILDREN_NUMBER => "GETACN",
+        op::CHECK_WATCHES => "CHKW",
+        op::REMOVE_WATCHES => "REMW",
+        op::WHO_AM_I => "HOMI",
+        op::GET_EPHEMERALS => "GETE",
+        _ => "NA",
+    }
+}
+
+fn watches_by_path(door: &Door, out: &mut String) {
+    let mut paths = BTreeMap::<_, Vec<SessionId>>::new();
+    for (session, watched) in door.hub.watches_by_session() {
+        watched.into_iter().for_each(|path| paths.entry(path).or_default().push(session));
+    }
+    for (path, sessions) in paths.iter().take(LINES_MAX) {
+        let _ = writeln!(out, "{path}");
+        sessions.iter().for_each(|session| indented(&hex(*session), out));
+    }
+}
+
+fn indented(what: &impl Display, out: &mut String) {
+    let _ = writeln!(out, "\t{what}");
+}
+
+fn hex(session: SessionId) -> String {
+    format!("0x{:x}", session.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use futures_util::FutureExt;
+
+    use crate::operate::counters::Counts;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_word_that_goes_through_much_keeps_its_turn_until_it_is_done_also_when_its_client_has_gone() {
+        let turns = Arc::new(Semaphore::new(1));
+        let (go_on, waits) = channel();
+        let walk = move || waits.recv().unwrap();
+        let mut answer = Box::pin(answer_in_turn("hash", *b"hash", &turns, walk));
+        assert_eq!(answer.as_mut().now_or_never(), None);
+        drop(answer);
+        assert_eq!(turns.available_permits(), 0, "it goes on without its client");
+        go_on.send(String::new()).unwrap();
+        let _turn = turns.acquire().await.unwrap();
+    }
+
+    #[test]
+    fn a_word_that_is_not_allowed_is_refused_without_a_turn() {
+        let nothing = String::new;
+        let refused = answer_in_turn("srvr,hash", *b"mntr", &Arc::new(Semaphore::new(0)), nothing).now_or_never();
+        assert_eq!(refused.unwrap(), "mntr is not executed because it is not in the whitelist.\n");
+        let srvr = answer_in_turn("srvr,hash", *b"srvr", &Arc::new(Semaphore::new(0)), nothing).now_or_never();
+        assert_eq!(srvr.unwrap(), "");
+    }
+
+    #[test]
+    fn a_word_is_told_from_the_length_of_a_packet() {
+        assert!(is_one(*b"ruok") && is_one(*b"mntr"));
+        assert!(!is_one([0, 0, 0, 45]) && !is_one(*b"GET ") && !is_one(*b"kill"));
+        assert!(WORDS.is_sorted());
+        let counts = Counts::default();
+        counts.begun(-2, 11);
+        assert_eq!((counts.look().last_xid, counts.look().last_op, counts.look().outstanding), (-2, 11, 1));
+    }
+}

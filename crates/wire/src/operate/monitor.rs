@@ -1,0 +1,98 @@
+//! The four-letter word `mntr`: a field a line, as monitoring tools read them.
+
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::Ordering;
+
+use replica::{NodeStatus, Role};
+use znode::SessionId;
+
+use crate::operate::four_letter_words::{VERSION, mode};
+use crate::session::door::Door;
+
+/// ZooKeeper 3.8's fields that mean something here, with its meanings, and ours behind them. ZooKeeper's counters of its own
+/// processors and queues are not among them.
+pub(crate) fn fields(door: &Door, out: &mut String) {
+    let (status, state, counts) = (door.replica.status(), door.replica.state(), door.counts.look());
+    let mut line = |key: &str, value: &dyn Display| {
+        let _ = writeln!(out, "zk_{key}\t{value}");
+    };
+    line("version", &VERSION);
+    line("server_state", &mode(&status));
+    if status.members.len() > 1 {
+        line("peer_state", &peer_state(&status));
+    }
+    line("ephemerals_count", &state.sessions_from(SessionId(0)).map(|one| one.ephemeral_count()).sum::<usize>());
+    let clients = door.hub.clients();
+    line("num_alive_connections", &clients.len());
+    line("avg_latency", &format!("{:.4}", counts.latency_avg));
+    line("min_latency", &counts.latency_min);
+    line("max_latency", &counts.latency_max);
+    line("outstanding_requests", &counts.outstanding);
+    line("znode_count", &state.znode_count());
+    line("global_sessions", &state.session_count());
+    line("local_sessions", &0);
+    let without_certificate = clients.iter().filter(|client| !client.has_certificate());
+    let (local, remote): (Vec<_>, Vec<_>) = without_certificate.partition(|client| client.addr.ip().is_loopback());
+    line("non_mtls_local_conn_count", &local.len());
+    line("non_mtls_remote_conn_count", &remote.len());
+    let [last, min, max] =
+        counts.answer_bytes.map(|bytes| bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)));
+    line("last_client_response_size", &last);
+    line("min_client_response_size", &min);
+    line("max_client_response_size", &max);
+    line("packets_sent", &counts.sent);
+    line("packets_received", &counts.received);
+    // Connections are refused at their bound, and never by chance.
+    line("connection_drop_probability", &"0.0");
+    line("watch_count", &door.hub.watches());
+    line("auth_failed_count", &door.auth_failed.load(Ordering::Relaxed));
+    line("approximate_data_size", &state.data_bytes());
+    line("uptime", &door.since.elapsed().as_millis());
+    if let Some((open, max)) = file_descriptors() {
+        line("open_file_descriptor_count", &open);
+        line("max_file_descriptor_count", &max);
+    }
+    if status.members.len() > 1 {
+        line("quorum_size", &status.members.len());
+    }
+    if status.role == Role::Leader && status.members.len() > 1 {
+        leader(door, &status, &mut line);
+    }
+    line("half_packets_bytes", &door.half_packets.bytes());
+    let (unread, most) = door.unread.look();
+    line("unread_bytes", &unread);
+    line("max_unread_bytes", &most);
+}
+
+/// What only a leader tells.
+fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Display)) {
+    // Every member has a vote.
+    line("learners", &status.followers);
+    // ZooKeeper's word before 3.6, which tools still ask for.
+    line("followers", &status.followers);
+    line("synced_followers", &status.synced_followers);
+    line("synced_non_voting_followers", &0);
+    line("synced_observers", &0);
+    line("pending_syncs", &door.syncs.load(Ordering::Relaxed));
+    // As of a leader that has proposed nothing: they are not measured.
+    for key in ["last_proposal_size", "min_proposal_size", "max_proposal_size"] {
+        line(key, &-1);
+    }
+}
+
+/// ZooKeeper's word for where a member is between an election and serving: one that answers has come to its end.
+fn peer_state(status: &NodeStatus) -> &'static str {
+    match status.role {
+        Role::Leader => "leading - broadcast",
+        Role::Learner => "observing - broadcast",
+        Role::Follower | Role::Candidate | Role::Stopped => "following - broadcast",
+    }
+}
+
+/// How many file descriptors are open, and how many may be, where the system tells.
+fn file_descriptors() -> Option<(usize, u64)> {
+    let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find(|line| line.starts_with("Max open files"))?;
+    Some((open, line.split_whitespace().nth(3)?.parse().ok()?))
+}

@@ -1,0 +1,188 @@
+//! Requests of one connection that are not answered yet, in their order.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesOrdered;
+use jute::Request;
+use tokio::task::unconstrained;
+use tokio::time::Instant;
+use znode::State;
+
+use crate::request::requests::Done;
+use crate::session::connection::End;
+use crate::session::outbox::Room;
+
+/// Requests that wait for those before them.
+#[derive(Default)]
+pub(crate) struct Pending<'a> {
+    queue: FuturesOrdered<BoxFuture<'a, Waited>>,
+    /// Those whose turn has come, but that the first of them waits until the client has taken answers. What is behind it goes
+    /// on meanwhile: writes must not keep their places from others because one client does not read.
+    due: VecDeque<Waited>,
+    /// The long read whose turn it is. Nothing behind it is answered before, and no write behind it is proposed.
+    reading: Option<BoxFuture<'a, Option<End>>>,
+    /// What has been done since others had their turn: one for a request, and for some bytes of an answer.
+    spent: usize,
+    bytes: usize,
+    /// Those that are looked at only in their turn, and syncs: no write behind them is proposed before that.
+    barriers: usize,
+}
+
+/// After so many requests, or as much as takes as long, others have their turn: about a millisecond.
+const TURN: usize = 1_000;
+/// Bytes of answers that take as long as a request.
+const REQUEST_BYTES: usize = 512;
+
+impl<'a> Pending<'a> {
+    /// A request was taken, or an answer of this length was made.
+    pub(crate) fn spend(&mut self, bytes: usize) {
+        self.spent += 1 + bytes / REQUEST_BYTES;
+    }
+
+    /// Whether others should have their turn.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent >= TURN
+    }
+
+    /// Others have had their turn.
+    pub(crate) fn begin_turn(&mut self) {
+        self.spent = 0;
+    }
+
+    /// A long read begins: it is answered by what this comes to.
+    pub(crate) fn read(&mut self, reading: BoxFuture<'a, Option<End>>) {
+        self.reading = Some(reading);
+    }
+
+    /// Whether there is a long read under way.
+    pub(crate) fn reads(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    pub(crate) fn push(&mut self, bytes: usize, is_barrier: bool, waited: BoxFuture<'a, Waited>) {
+        self.bytes += bytes;
+        self.barriers += usize::from(is_barrier);
+        self.queue.push_back(waited);
+    }
+
+    /// Waits until the next one has what it needs, or the long read is answered: its end, if that is the connection's. Only when
+    /// there is one of them.
+    pub(crate) async fn go_on(&mut self) -> Option<End> {
+        let Pending { queue, due, reading, .. } = self;
+        let read = async {
+            match &mut *reading {
+                Some(reading) => reading.await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
+            Some(waited) = unconstrained(queue.next()) => {
+                due.push_back(waited);
+                None
+            }
+            end = read => {
+                *reading = None;
+                end
+            }
+        }
+    }
+
+    /// Whether there is one that does not have yet what it needs, or a long read.
+    pub(crate) fn waits(&self) -> bool {
+        !self.queue.is_empty() || self.reads()
+    }
+
+    /// What the next one to answer wants room for, if its turn has come and it wants any.
+    pub(crate) fn wanted(&self) -> Option<Room> {
+        if self.reads() { None } else { self.due.front()?.what.wanted() }
+    }
+
+    /// The next one to answer, if its turn has come and there is room for its answer.
+    pub(crate) fn take_due(&mut self, has_room: impl FnOnce(Room) -> bool) -> Option<Waited> {
+        if self.reads() || self.wanted().is_some_and(|wanted| !has_room(wanted)) {
+            return None;
+        }
+        let waited = self.due.pop_front()?;
+        self.bytes -= waited.bytes;
+        self.barriers -= usize::from(waited.is_barrier);
+        Some(waited)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len() + self.due.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0 && !self.reads()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether a write behind those that wait would be seen by one of them.
+    pub(crate) fn holds_writes_back(&self) -> bool {
+        self.barriers > 0 || self.reads()
+    }
+}
+
+/// What became of a request that had to wait.
+pub(crate) struct Waited {
+    pub(crate) xid: i32,
+    pub(crate) bytes: usize,
+    pub(crate) since: Instant,
+    pub(crate) is_barrier: bool,
+    pub(crate) what: What,
+}
+
+pub(crate) enum What {
+    /// It is answered by these bytes, or this error.
+    Done(Done),
+    /// It is answered now, in its turn.
+    Now(Box<Request>),
+    /// It is answered from this state: that of its turn, behind the client's write with this number.
+    Then(Box<Request>, Arc<State>, u64),
+}
+
+impl What {
+    /// What it wants room for, when it is a read.
+    pub(crate) fn wanted(&self) -> Option<Room> {
+        match self {
+            What::Done(_) => None,
+            What::Now(request) | What::Then(request, ..) => {
+                Some(if may_be_long(request) { Room::Read } else { Room::Short })
+            }
+        }
+    }
+}
+
+/// Whether the answer of a read may be longer than a few hundred bytes, or events may go before it.
+fn may_be_long(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::Exists(_)
+            | Request::AddWatch(_)
+            | Request::CheckWatches(_)
+            | Request::RemoveWatches(_)
+            | Request::GetAllChildrenNumber(_)
+            | Request::Sasl(_)
+            | Request::Reconfig(_)
+    )
+}
+
+/// Whether a request is looked at only in its turn: it has to do with watches, and so with what is to come.
+pub(crate) fn is_about_watches(request: &Request) -> bool {
+    match request {
+        Request::Exists(which) | Request::GetData(which) => which.watch,
+        Request::GetChildren(which) | Request::GetChildren2(which) => which.watch,
+        Request::AddWatch(_) | Request::CheckWatches(_) | Request::RemoveWatches(_) => true,
+        Request::SetWatches(_) | Request::SetWatches2(_) => true,
+        _ => false,
+    }
+}

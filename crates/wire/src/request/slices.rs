@@ -1,0 +1,423 @@
+//! Reads that take long, done in slices. Pure.
+
+use std::sync::Arc;
+
+use jute::{DataStat, MultiHeader, MultiOp, MultiResult, Record, Request, error, op, write_multi_results};
+use znode::{Identity, SessionId, State, ZPath, Znode};
+
+use crate::request::reads::{Reader, stat_of};
+
+/// A read is long when it goes through more names, or more operations, than this. It is also the length of a slice.
+pub(crate) const SLICE: usize = 1_000;
+/// What an operation of a multiRead takes, in names.
+const OP: usize = 4;
+/// Bytes of data that take as long to copy as a name.
+const NAME_BYTES: usize = 256;
+
+/// Whether a read takes so long that others would have to wait for it. By what it goes through:
+///
+/// | read | long |
+/// |---|---|
+/// | getChildren, getChildren2, with a watch or without | children of the znode |
+/// | getEphemerals | ephemerals of the session, whether they have the prefix or not |
+/// | multiRead | four for each operation, and children of the znodes that it lists |
+/// | setWatches, setWatches2 | paths |
+/// | exists, getData, getACL, getAllChildrenNumber, whoAmI and the rest | never: there is a bound on what each of them touches |
+pub(crate) fn is_long(state: &State, session: SessionId, request: &Request) -> bool {
+    let children = |path: &str| {
+        let node = ZPath::parse(path).ok().and_then(|path| state.node(&path));
+        node.map_or(0, |node| node.stat().num_children as usize)
+    };
+    let names = match request {
+        Request::GetChildren(which) | Request::GetChildren2(which) => children(&which.path),
+        Request::GetEphemerals(_) => state.session(session).map_or(0, |session| session.ephemeral_count()),
+        Request::MultiRead(ops) if ops.len() * OP > SLICE => return true,
+        Request::MultiRead(ops) => {
+            ops.iter().map(|one| if let MultiOp::GetChildren(which) = one { children(&which.path) } else { OP }).sum()
+        }
+        Request::SetWatches(set) => set.data.len() + set.exist.len() + set.child.len(),
+        Request::SetWatches2(set) => {
+            let plain = set.data.len() + set.exist.len() + set.child.len();
+            plain + set.persistent.len() + set.persistent_recursive.len()
+        }
+        _ => 0,
+    };
+    names > SLICE
+}
+
+/// A read in slices: first its answer is measured, then written, from the same state.
+pub(crate) struct LongRead {
+    state: Arc<State>,
+    identities: Arc<Vec<Identity>>,
+    session: SessionId,
+    pieces: Vec<Piece>,
+    is_multi: bool,
+    bytes_max: usize,
+    next: usize,
+    list: Option<List>,
+}
+
+/// What is read one after the other.
+enum Piece {
+    Children { path: String, with_stat: bool },
+    Ephemerals { prefix: String },
+    Data { path: String },
+    Unknown,
+}
+
+/// A list of which a part is done.
+struct List {
+    /// Where its length is to be written.
+    at: usize,
+    names: i32,
+    after: Option<Box<str>>,
+    /// What stands behind it.
+    stat: Option<jute::Stat>,
+}
+
+/// Where an answer goes to.
+pub(crate) enum Sink {
+    /// Nowhere: it is only measured.
+    Measure(usize),
+    /// Behind what is there.
+    Write(Vec<u8>),
+}
+
+/// What became of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slice {
+    /// Names that it went through, and what took as long.
+    pub(crate) visited: usize,
+    /// Whether it was the last.
+    pub(crate) is_last: bool,
+}
+
+impl LongRead {
+    /// `bytes_max` bounds the answer, when it is measured. A request that is no long read has no answer here.
+    pub(crate) fn new(
+        state: Arc<State>,
+        identities: Arc<Vec<Identity>>,
+        session: SessionId,
+        request: &Request,
+        bytes_max: usize,
+    ) -> LongRead {
+        let children = |path: &str, with_stat| Piece::Children { path: path.to_owned(), with_stat };
+        let pieces = match request {
+            Request::GetChildren(which) => vec![children(&which.path, false)],
+            Request::GetChildren2(which) => vec![children(&which.path, true)],
+            Request::GetEphemerals(which) => vec![Piece::Ephemerals { prefix: which.path.clone() }],
+            Request::MultiRead(ops) => ops
+                .iter()
+                .map(|one| match one {
+                    MultiOp::GetChildren(which) => children(&which.path, false),
+                    MultiOp::GetData(which) => Piece::Data { path: which.path.clone() },
+                    _ => Piece::Unknown,
+                })
+                .collect(),
+            _ => vec![Piece::Unknown],
+        };
+        let is_multi = matches!(request, Request::MultiRead(_));
+        LongRead { state, identities, session, pieces, is_multi, bytes_max, next: 0, list: None }
+    }
+
+    /// Goes on, for a slice. When it was the last, the next one begins anew.
+    ///
+    /// # Errors
+    /// The answer's error: it has no body then.
+    pub(crate) fn step(&mut self, sink: &mut Sink) -> Result<Slice, i32> {
+        let mut visited = 0;
+        while visited < SLICE {
+            if self.list.is_some() {
+                visited += self.go_on(SLICE - visited, sink)?;
+            } else if self.next < self.pieces.len() {
+                visited += self.begin(sink)?;
+            } else {
+                if self.is_multi {
+                    let mut end = Vec::new();
+                    write_multi_results(&[], &mut end);
+                    sink.put(&end);
+                }
+                (self.next, self.list) = (0, None);
+                return Ok(Slice { visited, is_last: true });
+            }
+            if matches!(sink, Sink::Measure(bytes) if *bytes > self.bytes_max) {
+                return Err(error::BAD_ARGUMENTS);
+            }
+        }
+        Ok(Slice { visited, is_last: false })
+    }
+
+    /// Begins the next piece; what that took.
+    fn begin(&mut self, sink: &mut Sink) -> Result<usize, i32> {
+        let reader = Reader { state: &self.state, identities: &self.identities };
+        let piece = &self.pieces[self.next];
+        let found = match piece {
+            Piece::Children { path, .. } | Piece::Data { path } => reader.readable(path).map(Some),
+            Piece::Ephemerals { .. } => Ok(None),
+            Piece::Unknown => Err(error::MARSHALLING),
+        };
+        let node = match found {
+            Ok(node) => node,
+            Err(code) if self.is_multi => {
+                sink.record(|out| MultiResult::Error(code).write(out));
+                self.next += 1;
+                return Ok(OP);
+            }
+            Err(code) => return Err(code),
+        };
+        let header = |op, out: &mut Vec<u8>| MultiHeader { op, done: false, error: 0 }.write(out);
+        if let (Piece::Data { .. }, Some(node)) = (piece, node) {
+            sink.record(|out| header(op::GET_DATA, out));
+            sink.data(node);
+            self.next += 1;
+            return Ok(OP + node.data().len() / NAME_BYTES);
+        }
+        if self.is_multi {
+            sink.record(|out| header(op::GET_CHILDREN, out));
+        }
+        let stat = node.filter(|_| matches!(piece, Piece::Children { with_stat: true, .. })).map(stat_of);
+        self.list = Some(List { at: sink.len(), names: 0, after: None, stat });
+        sink.record(|out| 0.write(out));
+        Ok(OP)
+    }
+
+    /// Goes on with a list, over at most `max` names; how many it were.
+    fn go_on(&mut self, max: usize, sink: &mut Sink) -> Result<usize, i32> {
+        let Some(list) = &mut self.list else { return Ok(0) };
+        let mut visited = 0;
+        let mut last = None;
+        let after = list.after.as_deref();
+        let mut visit = |name: &str, counts: bool| {
+            visited += 1;
+            if counts {
+                list.names += 1;
+                sink.name(name);
+            }
+            if visited == max {
+                last = Some(Box::from(name));
+            }
+        };
+        match &self.pieces[self.next] {
+            Piece::Children { path, .. } => {
+                let path = ZPath::parse(path).map_err(|_| error::NO_NODE)?;
+                match after {
+                    None => self
+                        .state
+                        .children(&path)
+                        .map_err(|_| error::NO_NODE)?
+                        .take(max)
+                        .for_each(|name| visit(name, true)),
+                    Some(after) => {
+                        let rest = self.state.children_from(&path, after).map_err(|_| error::NO_NODE)?;
+                        rest.take(max).for_each(|name| visit(name, true));
+                    }
+                }
+            }
+            Piece::Ephemerals { prefix } => {
+                let session = self.state.session(self.session);
+                let after = after.and_then(|after| ZPath::parse(after).ok());
+                let paths = session.into_iter().flat_map(|session| session.ephemerals_from(after.as_ref()));
+                paths.take(max).for_each(|path| visit(path.as_str(), path.as_str().starts_with(prefix)));
+            }
+            Piece::Data { .. } | Piece::Unknown => {}
+        }
+        match last {
+            Some(last) => list.after = Some(last),
+            None => {
+                sink.length(list.at, list.names);
+                if let Some(stat) = &list.stat {
+                    sink.record(|out| stat.write(out));
+                }
+                self.list = None;
+                self.next += 1;
+            }
+        }
+        Ok(visited)
+    }
+}
+
+impl Sink {
+    /// Its bytes so far.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Sink::Measure(bytes) => *bytes,
+            Sink::Write(bytes) => bytes.len(),
+        }
+    }
+
+    fn put(&mut self, more: &[u8]) {
+        match self {
+            Sink::Measure(bytes) => *bytes += more.len(),
+            Sink::Write(bytes) => bytes.extend_from_slice(more),
+        }
+    }
+
+    /// A short record.
+    fn record(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        match self {
+            Sink::Measure(bytes) => {
+                let mut record = Vec::new();
+                write(&mut record);
+                *bytes += record.len();
+            }
+            Sink::Write(bytes) => write(bytes),
+        }
+    }
+
+    /// A text, as the codec writes it.
+    fn name(&mut self, name: &str) {
+        if let Sink::Write(bytes) = self {
+            length(name.len()).write(bytes);
+        } else {
+            self.put(&[0; 4]);
+        }
+        self.put(name.as_bytes());
+    }
+
+    /// The answer to getData.
+    fn data(&mut self, node: &Znode) {
+        let stat = stat_of(node);
+        match self {
+            Sink::Measure(bytes) => {
+                *bytes += DataStat { stat, ..DataStat::default() }.to_bytes().len() + node.data().len()
+            }
+            Sink::Write(bytes) => {
+                length(node.data().len()).write(bytes);
+                bytes.extend_from_slice(node.data());
+                stat.write(bytes);
+            }
+        }
+    }
+
+    /// Writes the length of a list where its place is.
+    fn length(&mut self, at: usize, names: i32) {
+        if let Sink::Write(bytes) = self {
+            bytes[at..at + 4].copy_from_slice(&names.to_be_bytes());
+        }
+    }
+}
+
+fn length(length: usize) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use jute::{PathOnly, PathWatch};
+    use znode::{Acl, Create, CreateMode, Credential, Ensure, LogPosition, Op, Term, Txn, ZnodeOp, Zxid};
+
+    use super::*;
+
+    const SESSION: SessionId = SessionId(1);
+
+    /// `/many` with the names 00000 to 02499 of 200 bytes, each an ephemeral of the session; `/secret`, and `/data`.
+    fn state() -> Arc<State> {
+        let mut state = State::default();
+        let mut zxid = 0;
+        let mut apply = |request| {
+            zxid += 1;
+            let at = LogPosition { term: Term(1), zxid: Zxid(zxid) };
+            state.apply(at, Txn { time_ms: zxid, request }).reply.unwrap();
+        };
+        let secret_hash = [0; 16];
+        apply(znode::Request::new(Op::OpenSession {
+            client: znode::ClientInfo::default(),
+            secret_hash,
+            timeout_ms: 5_000,
+            label: String::new(),
+            address: None,
+        }));
+        let acl = |id: &str| {
+            vec![Acl { perms: 31, scheme: if id == "anyone" { "world" } else { "digest" }.into(), id: id.into() }]
+        };
+        let create = |parent: &str, name: String, mode, id| {
+            let (parent, data) = (ZPath::parse(parent).unwrap(), vec![7; 1_000]);
+            let create = ZnodeOp::Create(Create { parent, name, data, mode, acl: acl(id), ensure: Ensure::New });
+            let credential = Some(Credential { session: SESSION, secret_hash });
+            znode::Request { credential, ..znode::Request::new(Op::Znode(create)) }
+        };
+        apply(create("/", "many".into(), CreateMode::Persistent, "anyone"));
+        apply(create("/", "secret".into(), CreateMode::Persistent, "bob:x"));
+        apply(create("/", "data".into(), CreateMode::Persistent, "anyone"));
+        for n in 0..2_500 {
+            apply(create("/many", format!("{n:05}{}", "n".repeat(195)), CreateMode::Ephemeral, "anyone"));
+        }
+        Arc::new(state)
+    }
+
+    /// The body in slices, after it was measured; and the most that one of them went through.
+    fn slowly(state: &Arc<State>, request: &Request) -> (Result<Vec<u8>, i32>, usize) {
+        let mut read = LongRead::new(Arc::clone(state), Arc::default(), SESSION, request, 1 << 20);
+        let (mut measured, mut written, mut most) = (Sink::Measure(0), Sink::Write(Vec::new()), 0);
+        for sink in [&mut measured, &mut written] {
+            loop {
+                match read.step(sink) {
+                    Err(code) => return (Err(code), most),
+                    Ok(slice) => {
+                        most = most.max(slice.visited);
+                        if slice.is_last {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        let Sink::Write(body) = written else { panic!("it was written") };
+        assert_eq!(measured.len(), body.len(), "{request:?}");
+        (Ok(body), most)
+    }
+
+    #[test]
+    fn a_long_read_in_slices_says_what_it_says_at_once_and_no_slice_is_long() {
+        let state = state();
+        let which = |path: &str| PathWatch { path: path.into(), watch: false };
+        let children = |path: &str| MultiOp::GetChildren(which(path));
+        let data = |path: &str| MultiOp::GetData(which(path));
+        let below = |prefix: &str| Request::GetEphemerals(PathOnly { path: prefix.into() });
+        let requests = [
+            Request::GetChildren(which("/many")),
+            Request::GetChildren2(which("/many")),
+            Request::GetChildren2(which("/")),
+            Request::GetChildren(which("/none")),
+            Request::GetChildren2(which("/secret")),
+            below("/many/01"),
+            below(""),
+            below("/none"),
+            Request::MultiRead(vec![
+                children("/many"),
+                data("/none"),
+                data("/data"),
+                children("/secret"),
+                children("/"),
+            ]),
+            Request::MultiRead(vec![data("/data"); 500]),
+            Request::MultiRead(vec![children("/many"); 3]),
+            Request::MultiRead(Vec::new()),
+        ];
+        let reader = Reader { state: &state, identities: &[] };
+        for request in &requests {
+            let (body, most) = slowly(&state, request);
+            let at_once = crate::request::requests::read(reader, SESSION, request, 1 << 20);
+            assert_eq!(body.as_ref().map(Vec::len), at_once.as_ref().map(Vec::len), "{request:?}");
+            assert_eq!(body, at_once);
+            assert!(most <= SLICE + OP + 1_000 / NAME_BYTES, "{most} at once for {request:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_long_is_told_by_what_it_goes_through() {
+        let state = state();
+        let is_long = |request: &Request| is_long(&state, SESSION, request);
+        let many = || PathWatch { path: "/many".into(), watch: true };
+        assert!(is_long(&Request::GetChildren(many())) && is_long(&Request::GetChildren2(many())));
+        assert!(!is_long(&Request::GetChildren(PathWatch { path: "/".into(), watch: false })));
+        // None of them has the prefix, but each is looked at.
+        assert!(is_long(&Request::GetEphemerals(PathOnly { path: "/none".into() })));
+        assert!(is_long(&Request::MultiRead(vec![MultiOp::GetChildren(many())])));
+        assert!(is_long(&Request::MultiRead(vec![MultiOp::GetData(many()); SLICE])));
+        assert!(!is_long(&Request::MultiRead(vec![MultiOp::GetData(many()); 10])));
+        let exist = vec!["/x".to_owned(); SLICE + 1];
+        assert!(is_long(&Request::SetWatches2(jute::SetWatches2 { exist, ..jute::SetWatches2::default() })));
+        assert!(!is_long(&Request::GetData(many())) && !is_long(&Request::GetAllChildrenNumber(PathOnly::default())));
+    }
+}

@@ -1,0 +1,236 @@
+//! Writes: from ZooKeeper's words to those of the state machine, and back. Pure.
+
+use jute::{
+    Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, Request,
+    SetAclRequest, SetDataRequest, create_flags, error, op, write_multi_results,
+};
+use znode::{Applied, Create, CreateMode, Ensure, Identity, Limits, Op, Refusal, Reply, SessionId, ZPath, ZnodeOp};
+
+use crate::request::auth::fixed_acl;
+use crate::request::codes::{Told, told};
+use crate::request::reads::wire_stat;
+
+/// What the answer to a write looks like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Nothing but the header.
+    Nothing,
+    /// The path that was created.
+    Path,
+    /// The path and its facts.
+    PathStat,
+    /// The facts.
+    Stat,
+    /// A result for each operation: their numbers.
+    Multi(Vec<i32>),
+}
+
+/// A write that is refused before it is proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// By an error in the header.
+    Code(i32),
+    /// By the results of a multi.
+    Results(Vec<u8>),
+}
+
+impl Refused {
+    /// The body that says so, or the error.
+    pub(crate) fn answer(self) -> Result<Vec<u8>, i32> {
+        match self {
+            Refused::Code(code) => Err(code),
+            Refused::Results(body) => Ok(body),
+        }
+    }
+}
+
+/// By whom a write is asked for, and the bounds in force. The state machine refuses what is beyond them; here they keep
+/// a packet from growing before it gets there.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    pub(crate) session: SessionId,
+    pub(crate) identities: &'a [Identity],
+    pub(crate) limits: &'a Limits,
+}
+
+impl Asker<'_> {
+    fn acl(self, acl: Vec<Acl>) -> Option<Vec<znode::Acl>> {
+        fixed_acl(acl, self.identities, self.limits.acl_entries_max as usize)
+    }
+}
+
+/// What a request asks the state machine; `None` when it is no write.
+pub(crate) fn prepare(request: &Request, asker: Asker<'_>) -> Option<Result<(Op, Shape), Refused>> {
+    let one = |op: Result<ZnodeOp, i32>, shape| op.map(|op| (Op::Znode(op), shape)).map_err(Refused::Code);
+    Some(match request {
+        Request::Create(op, create) => {
+            let shape = if *op == op::CREATE { Shape::Path } else { Shape::PathStat };
+            one(self::create(*op, create, asker), shape)
+        }
+        Request::CreateTtl(create) => one(create_ttl(create, asker), Shape::PathStat),
+        Request::Delete(which) => one(delete(which), Shape::Nothing),
+        Request::SetData(set) => one(set_data(set), Shape::Stat),
+        Request::SetAcl(set) => set_acl(set, asker).map(|op| (op, Shape::Stat)).map_err(Refused::Code),
+        Request::Multi(ops) => multi(ops, asker),
+        Request::CloseSession => Ok((Op::CloseSession { session: asker.session }, Shape::Nothing)),
+        _ => return None,
+    })
+}
+
+/// Bytes of a write's ACLs, in which `auth` has become all that the client has proven: they may be many times the packet's.
+pub(crate) fn acl_bytes(op: &Op) -> usize {
+    let of = |acl: &[znode::Acl]| acl.iter().map(|one| size_of_val(one) + one.scheme.len() + one.id.len()).sum();
+    let one = |op: &ZnodeOp| if let ZnodeOp::Create(create) = op { of(&create.acl) } else { 0 };
+    match op {
+        Op::Znode(op) => one(op),
+        Op::Multi(ops) => ops.iter().map(one).sum(),
+        Op::SetAcl { acl, .. } => of(acl),
+        _ => 0,
+    }
+}
+
+/// Whether an operation is a write.
+pub(crate) fn is_write(op: i32) -> bool {
+    matches!(
+        op,
+        op::CREATE
+            | op::CREATE2
+            | op::CREATE_CONTAINER
+            | op::CREATE_TTL
+            | op::DELETE
+            | op::SET_DATA
+            | op::SET_ACL
+            | op::MULTI
+            | op::CLOSE_SESSION
+    )
+}
+
+fn create(op: i32, create: &CreateRequest, asker: Asker<'_>) -> Result<ZnodeOp, i32> {
+    let mode = match create.flags {
+        create_flags::PERSISTENT if op == op::CREATE_CONTAINER => CreateMode::Container,
+        create_flags::PERSISTENT => CreateMode::Persistent,
+        create_flags::EPHEMERAL => CreateMode::Ephemeral,
+        create_flags::PERSISTENT_SEQUENTIAL => CreateMode::PersistentSequential,
+        create_flags::EPHEMERAL_SEQUENTIAL => CreateMode::EphemeralSequential,
+        create_flags::CONTAINER => CreateMode::Container,
+        _ => return Err(error::BAD_ARGUMENTS),
+    };
+    let CreateRequest { path, data, acl, .. } = create.clone();
+    new_znode(&path, data.into_bytes(), mode, asker.acl(acl))
+}
+
+fn create_ttl(create: &CreateTtlRequest, asker: Asker<'_>) -> Result<ZnodeOp, i32> {
+    let ttl_ms = u64::try_from(create.ttl_ms).map_err(|_| error::BAD_ARGUMENTS)?;
+    let mode = match create.flags {
+        create_flags::PERSISTENT_TTL => CreateMode::PersistentTtl { ttl_ms },
+        create_flags::PERSISTENT_SEQUENTIAL_TTL => CreateMode::PersistentSequentialTtl { ttl_ms },
+        _ => return Err(error::BAD_ARGUMENTS),
+    };
+    let CreateTtlRequest { path, data, acl, .. } = create.clone();
+    new_znode(&path, data.into_bytes(), mode, asker.acl(acl))
+}
+
+fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode::Acl>>) -> Result<ZnodeOp, i32> {
+    // In ZooKeeper's order: what the state machine refuses comes after what is refused here.
+    let (parent, name) = path.rsplit_once('/').ok_or(error::BAD_ARGUMENTS)?;
+    let acl = acl.ok_or(error::INVALID_ACL)?;
+    let parent = match parent {
+        "" => ZPath::root(),
+        // Two slashes at the start.
+        "/" => return Err(error::BAD_ARGUMENTS),
+        parent => self::path(parent)?,
+    };
+    // The root is there; in the sequential modes there is a name behind the slash.
+    if path == "/" && !mode.is_sequential() {
+        return Err(error::NODE_EXISTS);
+    }
+    Ok(ZnodeOp::Create(Create { parent, name: name.to_owned(), data, mode, acl, ensure: Ensure::New }))
+}
+
+fn delete(which: &PathVersion) -> Result<ZnodeOp, i32> {
+    Ok(ZnodeOp::Delete { path: path(&which.path)?, version: which.version })
+}
+
+fn set_data(set: &SetDataRequest) -> Result<ZnodeOp, i32> {
+    Ok(ZnodeOp::SetData { path: path(&set.path)?, data: set.data.clone().into_bytes(), version: set.version })
+}
+
+fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Result<Op, i32> {
+    let path = path(&set.path)?;
+    let acl = asker.acl(set.acl.clone()).ok_or(error::INVALID_ACL)?;
+    Ok(Op::SetAcl { path, acl, version: set.version })
+}
+
+fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Result<(Op, Shape), Refused> {
+    if ops.len() > asker.limits.ops_max as usize {
+        return Err(Refused::Code(error::BAD_ARGUMENTS));
+    }
+    let mut prepared = Vec::with_capacity(ops.len());
+    for (at, one) in ops.iter().enumerate() {
+        let op = match one {
+            MultiOp::Create(op, create) => self::create(*op, create, asker),
+            MultiOp::CreateTtl(create) => create_ttl(create, asker),
+            MultiOp::Delete(which) => delete(which),
+            MultiOp::SetData(set) => set_data(set),
+            MultiOp::Check(which) => path(&which.path).map(|path| ZnodeOp::Check { path, version: which.version }),
+            MultiOp::GetData(_) | MultiOp::GetChildren(_) => Err(error::MARSHALLING),
+        };
+        prepared.push(op.map_err(|code| Refused::Results(failed_multi(ops.len(), at, code)))?);
+    }
+    Ok((Op::Multi(prepared), Shape::Multi(ops.iter().map(MultiOp::op).collect())))
+}
+
+fn path(text: &str) -> Result<ZPath, i32> {
+    ZPath::parse(text).map_err(|_| error::BAD_ARGUMENTS)
+}
+
+/// The body of the answer to a write that was applied, or why it was refused.
+pub(crate) fn answer(shape: &Shape, applied: &Applied) -> Result<Vec<u8>, Told> {
+    let mut body = Vec::new();
+    match (shape, &applied.reply) {
+        (Shape::Multi(ops), Ok(Reply::Multi(replies))) => {
+            let results: Vec<_> = ops.iter().zip(replies).map(|(op, reply)| result(*op, reply)).collect();
+            write_multi_results(&results, &mut body);
+        }
+        // A multi that fails does so in its results; its header says that all is well.
+        (Shape::Multi(ops), Err(Refusal { error, op_index: Some(at), .. })) => match told(*error) {
+            Told::Code(code) => return Ok(failed_multi(ops.len(), *at as usize, code)),
+            Told::Closed => return Err(Told::Closed),
+        },
+        (_, Err(refusal)) => return Err(told(refusal.error)),
+        (Shape::Path, Ok(Reply::Created { path, .. })) => PathOnly { path: path.as_str().into() }.write(&mut body),
+        (Shape::PathStat, Ok(Reply::Created { path, stat })) => {
+            PathStat { path: path.as_str().into(), stat: wire_stat(stat) }.write(&mut body);
+        }
+        (Shape::Stat, Ok(Reply::Set { stat })) => wire_stat(stat).write(&mut body),
+        (Shape::Nothing, Ok(_)) => {}
+        // Not what was asked: whatever happened, the client must not take it for an answer.
+        (Shape::Path | Shape::PathStat | Shape::Stat | Shape::Multi(_), Ok(_)) => return Err(Told::Closed),
+    }
+    Ok(body)
+}
+
+fn result(op: i32, reply: &Reply) -> MultiResult {
+    match reply {
+        Reply::Created { path, .. } if op == op::CREATE => MultiResult::Created(path.as_str().into()),
+        // Also to a create2, which ZooKeeper takes for a create before 3.8.2 (ZOOKEEPER-4026).
+        Reply::Created { path, stat } => {
+            MultiResult::CreatedStat(PathStat { path: path.as_str().into(), stat: wire_stat(stat) })
+        }
+        Reply::Set { stat } => MultiResult::Set(wire_stat(stat)),
+        _ if op == op::CHECK => MultiResult::Checked,
+        _ => MultiResult::Deleted,
+    }
+}
+
+/// The results of a multi of which one operation failed: fine before it, and not tried behind it.
+fn failed_multi(count: usize, failed: usize, code: i32) -> Vec<u8> {
+    let result = |at: usize| match at.cmp(&failed) {
+        std::cmp::Ordering::Less => MultiResult::Error(error::OK),
+        std::cmp::Ordering::Equal => MultiResult::Error(code),
+        std::cmp::Ordering::Greater => MultiResult::Error(error::RUNTIME_INCONSISTENCY),
+    };
+    let mut body = Vec::new();
+    write_multi_results(&(0..count).map(result).collect::<Vec<_>>(), &mut body);
+    body
+}

@@ -1,0 +1,114 @@
+//! What all connections share.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use replica::{Readiness, Replica};
+use tls::Rates;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use znode::Zxid;
+
+use crate::WireConfig;
+use crate::operate::counters::Counts;
+use crate::request::long_reads::LongReads;
+use crate::session::incomplete_packets::HalfPackets;
+use crate::session::unread::Unread;
+use crate::watch::hub::Hub;
+use crate::watch::watch_table::WatchLimits;
+
+/// The state behind the listener.
+pub(crate) struct Door {
+    pub(crate) replica: Replica,
+    pub(crate) config: WireConfig,
+    pub(crate) hub: Arc<Hub>,
+    /// Places for writes that are being proposed. Taken in the order in which they come.
+    pub(crate) writes: Semaphore,
+    pub(crate) half_packets: HalfPackets,
+    pub(crate) session_rates: Rates,
+    pub(crate) unread: Arc<Unread>,
+    pub(crate) long_reads: LongReads,
+    /// syncs of this door's clients that are not answered yet.
+    pub(crate) syncs: AtomicUsize,
+    /// Auth packets that proved nothing.
+    pub(crate) auth_failed: AtomicU64,
+    /// The turn of all four-letter words but ruok, isro and srvr: one of them is answered at a time.
+    pub(crate) words: Arc<Semaphore>,
+    /// The last answer to `hash`: the digest of the state at a zxid.
+    pub(crate) digest: Mutex<Option<(Zxid, [u8; 32])>>,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) counts: Counts,
+    pub(crate) since: Instant,
+    pub(crate) listens_on: ListensOn,
+    numbers: AtomicU64,
+}
+
+/// The addresses of the door, without TLS and with it.
+pub(crate) struct ListensOn {
+    pub(crate) plain: Option<SocketAddr>,
+    pub(crate) secure: Option<SocketAddr>,
+}
+
+impl Door {
+    pub(crate) fn new(
+        replica: Replica,
+        config: WireConfig,
+        listens_on: ListensOn,
+        stopping: CancellationToken,
+    ) -> io::Result<Door> {
+        let limits = WatchLimits { all_max: config.watches_max, connection_max: config.connection_watches_max };
+        let hub = Arc::new(Hub::new(limits));
+        replica.observe(&hub);
+        let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));
+        let half_packets = HalfPackets::new(config.half_packets_bytes_max);
+        let session_rates = Rates::new(config.session_rate_max);
+        let unread = Arc::new(Unread::new(config.answers_bytes_max));
+        Ok(Door {
+            replica,
+            config,
+            hub,
+            writes,
+            half_packets,
+            session_rates,
+            unread,
+            long_reads: LongReads::start()?,
+            syncs: AtomicUsize::new(0),
+            auth_failed: AtomicU64::new(0),
+            words: Arc::new(Semaphore::new(1)),
+            digest: Mutex::default(),
+            stopping,
+            counts: Counts::default(),
+            since: Instant::now(),
+            listens_on,
+            numbers: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether clients are let in: a leader with a quorum is known, as far as this node can tell, and it has what it had before
+    /// it was started.
+    pub(crate) fn is_serving(&self) -> bool {
+        match self.replica.status().ready {
+            Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => true,
+            Readiness::Recovering | Readiness::NoQuorum | Readiness::DiskStalled | Readiness::Stopped => false,
+        }
+    }
+
+    /// A number for a new connection.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// When a write, or anything else that needs the leader, is given up.
+    pub(crate) fn propose_deadline(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.config.propose_timeout_ms)
+    }
+}
+
+/// A zxid as ZooKeeper writes it.
+pub(crate) fn wire_zxid(zxid: Zxid) -> i64 {
+    i64::try_from(zxid.0).unwrap_or(i64::MAX)
+}

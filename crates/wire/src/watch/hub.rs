@@ -1,0 +1,447 @@
+//! The connections of one node and their watches, told of every change before anybody can read it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
+use replica::{Observer, Observing};
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+use znode::{EventKind, Recorded, SessionId, State, Turn, ZPath};
+
+use crate::request::read_points::{Moment, Moments};
+use crate::session::client::Client;
+use crate::watch::watch_table::{Full, WatchKind, WatchLimits, WatchTable};
+use crate::watch::watches::TOGETHER;
+
+/// All connections of the door.
+///
+/// One guard is held to apply and to set watches. A look at the state and the watch on what was seen happen under it, so
+/// no change falls in between; and an event is in a client's outbox before any answer that shows the change.
+pub(crate) struct Hub {
+    inner: Mutex<Inner>,
+    /// Whoever applies entries waits for the guard.
+    is_awaited: AtomicBool,
+    /// Somebody has an event to be sent.
+    told: Notify,
+    /// In the place of the state while that changes.
+    no_state: Arc<State>,
+}
+
+struct Inner {
+    /// As published.
+    state: Arc<State>,
+    table: WatchTable,
+    clients: HashMap<u64, Arc<Client>>,
+    by_session: HashMap<SessionId, u64>,
+    moments: Moments,
+    /// Those who have events that nobody sends yet, each once.
+    told: VecDeque<Arc<Client>>,
+}
+
+/// To how many clients events are sent before others have their turn.
+const SENT_TOGETHER: usize = 32;
+
+/// What a look at the state and the watches can do.
+pub(crate) struct Look<'a> {
+    inner: &'a mut Inner,
+    client: &'a Client,
+}
+
+impl Hub {
+    pub(crate) fn new(limits: WatchLimits) -> Hub {
+        let no_state = Arc::new(State::default());
+        let inner = Inner {
+            state: Arc::clone(&no_state),
+            table: WatchTable::new(limits),
+            clients: HashMap::new(),
+            by_session: HashMap::new(),
+            moments: Moments::default(),
+            told: VecDeque::new(),
+        };
+        Hub { inner: Mutex::new(inner), is_awaited: AtomicBool::new(false), told: Notify::new(), no_state }
+    }
+
+    /// A client whose session was opened, or attached to it. Its session's former connection here is closed.
+    pub(crate) fn join(&self, client: &Arc<Client>) {
+        let mut inner = self.lock();
+        inner.clients.insert(client.number, Arc::clone(client));
+        let former = inner.by_session.insert(client.session(), client.number);
+        if let Some(former) = former.and_then(|number| inner.clients.get(&number)) {
+            former.close();
+        }
+    }
+
+    /// A client is gone, and its watches with it.
+    pub(crate) fn leave(&self, client: &Client) {
+        let mut inner = self.lock();
+        inner.moments.leave(client.session(), client.connection);
+        inner.clients.remove(&client.number);
+        if inner.by_session.get(&client.session()) == Some(&client.number) {
+            inner.by_session.remove(&client.session());
+        }
+        while inner.table.remove_some(client.number, TOGETHER) {
+            drop(inner);
+            self.step_aside();
+            inner = self.lock();
+        }
+    }
+
+    /// Between two looks of many: lets whoever applies entries have the guard, which by itself does not go to who waits for it.
+    pub(crate) fn step_aside(&self) {
+        while self.is_awaited.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sends events as they come, until it is dropped. A few tasks do that for all connections: to wake each of them for its
+    /// event would cost more than the event.
+    pub(crate) async fn send_events(&self) {
+        loop {
+            self.told.notified().await;
+            loop {
+                let some: Vec<Arc<Client>> = {
+                    let told = &mut self.lock().told;
+                    told.drain(..told.len().min(SENT_TOGETHER)).collect()
+                };
+                if some.is_empty() {
+                    break;
+                }
+                // Another task, if one is idle, goes on behind these.
+                self.told.notify_one();
+                some.iter().for_each(|client| client.outbox.send_events());
+                yield_now().await;
+            }
+        }
+    }
+
+    /// Looks at the state and sets watches, under one guard. Keep it short: nothing is applied meanwhile.
+    ///
+    /// Events that come after the look are held back until the client's outbox is released with the answer.
+    pub(crate) fn look<T>(&self, client: &Client, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
+        let mut inner = self.lock();
+        let result = look(&mut Look { inner: &mut inner, client });
+        client.outbox.hold();
+        result
+    }
+
+    /// The state for a read behind the last of the client's writes so far: with that write, and without the next one.
+    pub(crate) fn moment(&self, client: &Client) -> Moment {
+        let mut inner = self.lock();
+        let Inner { state, moments, .. } = &mut *inner;
+        moments.ask(client.session(), client.connection, client.last_turn(), state)
+    }
+
+    /// How many watches are set.
+    pub(crate) fn watches(&self) -> usize {
+        self.lock().table.len()
+    }
+
+    /// Every connection, in the order in which they came.
+    pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
+        let mut clients: Vec<_> = self.lock().clients.values().cloned().collect();
+        clients.sort_unstable_by_key(|client| client.number);
+        clients
+    }
+
+    /// Sessions and the paths that they watch, by session.
+    pub(crate) fn watches_by_session(&self) -> Vec<(SessionId, Vec<ZPath>)> {
+        let inner = self.lock();
+        let mut all = Vec::new();
+        for (number, places) in inner.table.by_connection() {
+            if let Some(client) = inner.clients.get(&number) {
+                let mut paths: Vec<ZPath> = places.iter().map(|(_, path)| path.clone()).collect();
+                paths.sort_unstable();
+                paths.dedup();
+                all.push((client.session(), paths));
+            }
+        }
+        all.sort_unstable();
+        all
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nothing panics under this guard")
+    }
+
+    /// The guard for whoever applies entries: one at a time.
+    fn lock_to_apply(&self) -> MutexGuard<'_, Inner> {
+        self.is_awaited.store(true, Ordering::Release);
+        let inner = self.lock();
+        self.is_awaited.store(false, Ordering::Release);
+        inner
+    }
+}
+
+impl Look<'_> {
+    /// The state.
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.inner.state
+    }
+
+    /// Sets a watch.
+    pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), Full> {
+        self.inner.table.set(self.client.number, kind, path)
+    }
+
+    /// Takes a watch out; false when there is none.
+    pub(crate) fn remove(&mut self, kind: WatchKind, path: &ZPath) -> bool {
+        self.inner.table.remove(self.client.number, kind, path)
+    }
+
+    /// Whether there is such a watch.
+    pub(crate) fn has(&self, kind: WatchKind, path: &ZPath) -> bool {
+        self.inner.table.has(self.client.number, kind, path)
+    }
+
+    /// Tells the client of an event that it missed, if it may read what is there: before events that are held back.
+    pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
+        if !self.state().may_read(path, &self.client.identities()) {
+            return;
+        }
+        if let Some(frame) = event_frame(NO_ZXID, kind, path) {
+            self.client.outbox.push(frame);
+        }
+    }
+}
+
+impl Observer for Hub {
+    fn watches(&self) -> usize {
+        Hub::watches(self)
+    }
+
+    fn before_change(&self) -> Box<dyn Observing + '_> {
+        let mut inner = self.lock_to_apply();
+        inner.state = Arc::clone(&self.no_state);
+        Box::new(Changing { inner, told: &self.told })
+    }
+
+    fn replaced(&self, state: &Arc<State>) {
+        let mut inner = self.lock_to_apply();
+        inner.state = Arc::clone(state);
+        inner.moments.tell(state);
+        // What they should have been told is not known. They come again, say what they have seen and what they watch, and
+        // are told then. Nothing more may reach them first: it would move what they have seen beyond what they missed.
+        for client in inner.clients.values().filter(|client| inner.table.has_any(client.number)) {
+            client.outbox.abort();
+            client.close();
+        }
+    }
+}
+
+/// The hub while the state changes: nobody looks at it.
+struct Changing<'a> {
+    inner: MutexGuard<'a, Inner>,
+    told: &'a Notify,
+}
+
+impl Observing for Changing<'_> {
+    fn wants(&self, session: SessionId, turn: &Turn) -> bool {
+        self.inner.moments.wants(session, turn.connection, turn.number)
+    }
+
+    fn published(mut self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
+        self.inner.state = Arc::clone(state);
+        self.inner.moments.tell(state);
+        if self.inner.table.len() == 0 {
+            return;
+        }
+        for recorded in events {
+            self.inner.tell(recorded);
+        }
+        if !self.inner.told.is_empty() {
+            self.told.notify_one();
+        }
+    }
+}
+
+impl Inner {
+    fn tell(&mut self, recorded: &Recorded) {
+        let event = &recorded.event;
+        // Before the watches fire: an event that is told to nobody must not use any of them up.
+        if event.kind == EventKind::Granted {
+            return;
+        }
+        let concerned = self.table.fire(event.kind, &event.path);
+        if concerned.is_empty() {
+            return;
+        }
+        let zxid = crate::session::door::wire_zxid(event.zxid);
+        let Some(frame) = event_frame(zxid, event.kind, &event.path) else { return };
+        let open = recorded.acl.is_none() && recorded.parent_acl.is_none();
+        for (number, has_named_it) in concerned {
+            let Some(client) = self.clients.get(&number) else { continue };
+            // Who may not read a znode is not told of it, nor of its name if that stands in a list that it may not read.
+            let may_hear = |who: &[znode::Identity]| {
+                recorded.is_for(Some(who)) && (has_named_it || recorded.names_it_to(Some(who)))
+            };
+            let may_hear = open || may_hear(&client.identities());
+            if may_hear && client.outbox.push_event(&frame) {
+                self.told.push_back(Arc::clone(client));
+            }
+        }
+    }
+}
+
+/// Of an event that is told behind its change: there may have been several.
+const NO_ZXID: i64 = -1;
+
+/// An event, with the zxid of its change in the header as ZooKeeper 3.9 has it; older clients do not look at that.
+///
+/// `None` for what no client of ZooKeeper knows: that a ticket was granted its lock.
+fn event_frame(zxid: i64, kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
+    let kind = match kind {
+        EventKind::Created => event::NODE_CREATED,
+        EventKind::Deleted => event::NODE_DELETED,
+        EventKind::DataChanged => event::NODE_DATA_CHANGED,
+        EventKind::ChildrenChanged => event::NODE_CHILDREN_CHANGED,
+        EventKind::Granted => return None,
+    };
+    Some(framed(|out| {
+        ReplyHeader { xid: xid::EVENT, zxid, error: 0 }.write(out);
+        WatcherEvent { kind, state: event::SYNC_CONNECTED, path: path.as_str().into() }.write(out);
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio_util::sync::CancellationToken;
+    use znode::{Credential, Event, LogPosition, Term, Zxid};
+
+    use crate::session::client::Arrival;
+    use crate::session::outbox::Outbox;
+    use crate::session::unread::Unread;
+    use crate::watch::watches::{Brought, Comeback};
+
+    use super::*;
+
+    const LIMITS: WatchLimits = WatchLimits { all_max: 10, connection_max: 10 };
+
+    fn client(hub: &Hub, number: u64) -> Arc<Client> {
+        let credential = Credential { session: SessionId(number), secret_hash: [0; 16] };
+        let (addr, timeout) = (([127, 0, 0, 1], 1).into(), Duration::from_secs(1));
+        let arrival = Arrival { number, addr, credential, connection: 0, timeout };
+        let (closed, account) = (CancellationToken::new(), Arc::new(Unread::new(1 << 20)).account(None));
+        let outbox = Outbox::new(1 << 20, account, closed.clone());
+        let client = Arc::new(Client::new(arrival, outbox, closed));
+        hub.join(&client);
+        client
+    }
+
+    fn state(zxid: u64) -> Arc<State> {
+        let mut state = State::default();
+        state.skip(LogPosition { term: Term(1), zxid: Zxid(zxid) });
+        Arc::new(state)
+    }
+
+    fn publish(hub: &Hub, state: &Arc<State>, events: &[Recorded]) {
+        hub.before_change().published(state, events);
+    }
+
+    #[tokio::test]
+    async fn an_event_waits_for_the_answer_that_sets_its_watch() {
+        let hub = Hub::new(LIMITS);
+        let (one, other) = (client(&hub, 1), client(&hub, 2));
+        let root = ZPath::root();
+        for client in [&one, &other] {
+            hub.look(client, |look| look.set(WatchKind::Data, &root)).unwrap();
+        }
+        other.outbox.release(b"answer".to_vec());
+        // The change comes while the first client's answer is still being made.
+        let event = Event { zxid: Zxid(1), kind: EventKind::DataChanged, path: root };
+        publish(&hub, &state(1), &[event.clone().into()]);
+        one.outbox.release(b"answer".to_vec());
+        let expected = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
+        assert_eq!(one.outbox.next().await.unwrap(), expected);
+        assert_eq!(other.outbox.next().await.unwrap(), expected);
+    }
+
+    /// It may have been made and be gone in one batch: no state that is published has it.
+    #[tokio::test]
+    async fn an_event_of_a_znode_that_nobody_may_read_any_more_is_told_to_nobody() {
+        let hub = Hub::new(LIMITS);
+        let one = client(&hub, 1);
+        let path = ZPath::parse("/secret").unwrap();
+        hub.look(&one, |look| look.set(WatchKind::Recursive, &ZPath::root())).unwrap();
+        one.outbox.release(b"answer".to_vec());
+        let bobs = znode::Acl { perms: znode::READ, scheme: "digest".into(), id: "bob:x".into() };
+        let event = Event { zxid: Zxid(1), kind: EventKind::Created, path };
+        publish(
+            &hub,
+            &state(1),
+            &[Recorded { event: event.clone(), acl: Some([bobs].into()), parent_acl: None }, event.clone().into()],
+        );
+        let once = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
+        assert_eq!(one.outbox.next().await.unwrap(), once);
+    }
+
+    /// The name of a ticket that itself everybody may read stands in a list that not everybody may read.
+    #[tokio::test]
+    async fn a_recursive_watch_tells_no_names_that_may_not_be_listed() {
+        let hub = Hub::new(LIMITS);
+        let (above, at) = (client(&hub, 1), client(&hub, 2));
+        let path = ZPath::parse("/vault/ticket").unwrap();
+        hub.look(&above, |look| look.set(WatchKind::Recursive, &ZPath::root())).unwrap();
+        hub.look(&at, |look| look.set(WatchKind::Recursive, &path)).unwrap();
+        for client in [&above, &at] {
+            client.outbox.release(b"answer".to_vec());
+        }
+        let bobs = znode::Acl { perms: znode::READ, scheme: "digest".into(), id: "bob:x".into() };
+        let event = Event { zxid: Zxid(1), kind: EventKind::Created, path };
+        let hidden = Recorded { event: event.clone(), acl: None, parent_acl: Some([bobs].into()) };
+        publish(&hub, &state(1), &[hidden, changed(1, "/open")]);
+        let open = event_frame(1, EventKind::Created, &ZPath::parse("/open").unwrap()).unwrap();
+        let named = event_frame(1, event.kind, &event.path).unwrap();
+        assert_eq!(above.outbox.next().await.unwrap(), [b"answer".as_slice(), &open].concat());
+        assert_eq!(at.outbox.next().await.unwrap(), [b"answer".as_slice(), &named].concat());
+    }
+
+    fn changed(zxid: u64, path: &str) -> Recorded {
+        Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }.into()
+    }
+
+    /// Nothing is there: all watches wait for it, but one that missed that its znode went.
+    #[tokio::test]
+    async fn many_watches_come_back_in_parts_and_what_they_hear_meanwhile_is_told_behind_the_answer() {
+        let limits = WatchLimits { all_max: 10_000, connection_max: 10_000 };
+        let hub = Hub::new(limits);
+        let one = client(&hub, 1);
+        let exist: Vec<String> = (0..=TOGETHER).map(|n| format!("/{n}")).collect();
+        let child = vec!["/missed".to_owned()];
+        let watches = jute::SetWatches2 { exist, child, ..jute::SetWatches2::default() };
+        let mut comeback = Comeback::new(&watches);
+        assert_eq!(comeback.step(&hub, &one), None);
+        assert_eq!(hub.watches(), TOGETHER);
+        publish(&hub, &state(1), &[changed(1, "/0")]);
+        assert_eq!(comeback.step(&hub, &one), Some(Brought::Back(Zxid(0))));
+        publish(&hub, &state(2), &[changed(2, "/1000")]);
+        one.outbox.release(b"answer".to_vec());
+        let event = |zxid, kind, path: &str| event_frame(zxid, kind, &ZPath::parse(path).unwrap()).unwrap();
+        let expected = [
+            event(NO_ZXID, EventKind::Deleted, "/missed"),
+            b"answer".to_vec(),
+            event(1, EventKind::Created, "/0"),
+            event(2, EventKind::Created, "/1000"),
+        ];
+        assert_eq!(one.outbox.next().await.unwrap(), expected.concat());
+        hub.leave(&one);
+        assert_eq!(hub.watches(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_watches_is_sent_away_when_changes_are_not_known() {
+        let hub = Hub::new(LIMITS);
+        let (watching, other) = (client(&hub, 1), client(&hub, 2));
+        hub.look(&watching, |look| look.set(WatchKind::Child, &ZPath::root())).unwrap();
+        watching.outbox.release(b"answer".to_vec());
+        hub.replaced(&state(9));
+        watching.outbox.push(b"a zxid behind what it missed".to_vec());
+        other.outbox.push(b"answer".to_vec());
+        assert_eq!(watching.outbox.next().await, None);
+        watching.closed().await;
+        assert_eq!(other.outbox.next().await.unwrap(), b"answer");
+    }
+}

@@ -21,9 +21,9 @@ mod duration;
 mod election;
 mod group;
 pub mod headers;
+mod history;
 mod lock;
 mod multilock;
-mod past;
 mod path;
 mod problem;
 mod session;
@@ -36,12 +36,12 @@ pub use cluster::{Cluster, Liveness, MemberInfo, Readiness, SnapshotInfo, StateD
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};
 pub use group::{Group, GroupMember};
+pub use history::{EndedTicket, LockHistory, SessionEnd, SessionEnded, TicketEnd};
 pub use lock::{
     BlindSpot, Contender, LockList, LockMode, LockQueue, LockSet, LockSettings, LockSummary, Permits, Released,
     RevokeRequest, Revoked, SimpleHolder, SimpleLock, Ticket, TokenCheck, WaitsFor,
 };
 pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
-pub use past::{LockHistory, PastTicket, SessionEnd, SessionEnded, TicketEnd};
 pub use path::encode_path;
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
 pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};

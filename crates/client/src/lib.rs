@@ -48,10 +48,10 @@ pub mod api;
 mod client;
 
 pub use crate::api::{
-    AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, EventInfo, EventKind, GroupMember,
-    HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSet, LockSettings, LockSummary, MemberInfo, Mode,
-    NamedStat, NodeSet, PastTicket, Problem, ProblemType, RevokeRequest, Revoked, SessionInfo, SimpleHolder, Stat,
-    TxnDone, TxnOp, TxnResult,
+    AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, EndedTicket, EventInfo, EventKind,
+    GroupMember, HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSet, LockSettings, LockSummary, MemberInfo,
+    Mode, NamedStat, NodeSet, Problem, ProblemType, RevokeRequest, Revoked, SessionInfo, SimpleHolder, Stat, TxnDone,
+    TxnOp, TxnResult,
 };
 #[cfg(feature = "client")]
 pub use client::{

@@ -187,7 +187,7 @@ impl Problem {
         Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
     }
 
-    /// Waiting would close a circle, and nobody waits: 409.
+    /// Waiting would close a cycle, and nobody waits: 409.
     pub(crate) fn deadlock(lock: &ZPath, cycle: &[znode::lock::WaitsFor], zxid: Zxid) -> Problem {
         let edge = |edge: &znode::lock::WaitsFor| WaitsFor {
             session: edge.session.0,

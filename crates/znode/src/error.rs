@@ -103,8 +103,8 @@ errors! {
     PathTooLong "PathTooLong": -1013, Some(-8), 414 "uri-too-long", "path too long";
     /// The entry was written by a leader of another term than it speaks for; its word no longer counts.
     StaleTerm "StaleTerm": -1014, None, 503 "unavailable", "the leader that proposed this was deposed";
-    /// Waiting would close a circle. A door's word for [`crate::Reply::Deadlock`]; the state machine does not refuse with it.
-    Deadlock "Deadlock": -1030, None, 409 "deadlock", "waiting for the lock would close a circle of waits";
+    /// Waiting would close a cycle. A door's word for [`crate::Reply::Deadlock`]; the state machine does not refuse with it.
+    Deadlock "Deadlock": -1030, None, 409 "deadlock", "waiting for the lock would close a cycle of waits";
     /// Another reader of the lock is being upgraded: the two would wait for each other.
     UpgradeConflict "UpgradeConflict": -1031, None, 409 "upgrade-conflict", "the read lock cannot be upgraded now: another reader of it is being upgraded";
     /// The session goes on over another connection.

@@ -21,7 +21,7 @@
 //!   demand.rs     what a ticket wants                                      ticket_name.rs  its name in few bytes
 //!   keyless.rs    acquires that nothing tells apart                        release_held.rs  giving back by the lock's name
 //!   multilock.rs  several locks at once, all or none                       upgrade.rs     upgrade, downgrade
-//!   managed.rs    priorities, a bounded queue, hand-over                   deadlock.rs    circles of waits are refused
+//!   managed.rs    priorities, a bounded queue, hand-over                   deadlock.rs    cycles of waits are refused
 //!   history.rs    tickets and sessions that have ended                     revoke.rs      asking for a ticket
 //!   mixed_clients.rs  clients that do not see each other
 //! entry.rs        txn.rs what an entry asks for, ops.rs the table of operations, codec.rs its bytes, applied.rs what comes of it,
@@ -29,7 +29,7 @@
 //! ```
 //!
 //! `tree.rs`, `session/open.rs` and `lock/locks.rs` own their fields; `State` composes them. The other files say what operations do to
-//! the three, and so know `State` while `State` knows them: that is the one circle of files here.
+//! the three, and so know `State` while `State` knows them: that is the one cycle of files here.
 
 mod acl;
 mod cluster;

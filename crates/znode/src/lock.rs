@@ -32,7 +32,7 @@ use crate::{ClientInfo, Error, FencingToken, LockMode, LockSettings, SessionId, 
 pub use deadlock::WaitsFor;
 pub(crate) use grant::may_be_overtaken;
 pub use history::{
-    EndedSession, Grant, Moment, PastTicket, TicketEnd, grant, history, may_read_of_ended, may_read_past,
+    EndedSession, EndedTicket, Grant, Moment, TicketEnd, grant, history, may_read_history, may_read_of_ended,
 };
 pub use mixed_clients::{BlindSpot, Naming, lint};
 pub use revoke::{Revocation, revocation};

@@ -11,7 +11,7 @@
 //! nothing back is refused without a trace.
 
 use crate::lock::demand::sequence_of;
-use crate::lock::{EndedSession, PastTicket, WaitsFor};
+use crate::lock::{EndedSession, EndedTicket, WaitsFor};
 use crate::session::Answered;
 use crate::state::State;
 use crate::tree::znode::{Contender, Znode};
@@ -159,7 +159,7 @@ pub(crate) fn history(lock: &ZPath) -> u64 {
     HISTORY + text(lock.as_str())
 }
 
-pub(crate) fn past_ticket(ticket: &PastTicket) -> u64 {
+pub(crate) fn ended_ticket(ticket: &EndedTicket) -> u64 {
     let own = text(&ticket.name) + text(&ticket.owner) + text(&ticket.label);
     let session = text(&ticket.session_label) + client(&ticket.client);
     PAST_TICKET + own + session + ticket.by.as_deref().map_or(0, actor)

@@ -377,11 +377,11 @@ fn every_reading_is_for_those_whom_the_table_names() {
     type Reading = fn(&State, &ZPath, &[Identity]) -> bool;
     let readings: [(&str, Reading, &str); 6] = [
         ("queue, settings, tickets and watches", State::may_read, "/vault/l"),
-        ("history", lock::may_read_past, "/vault/l"),
+        ("history", lock::may_read_history, "/vault/l"),
         ("names of a session's ephemerals", State::may_read_name, "/vault/member"),
         ("limits of a quota", State::may_read, "/zookeeper/quota/vault/zookeeper_limits"),
         ("names of quotas", State::may_read_name, "/zookeeper/quota/vault/zookeeper_limits"),
-        ("history without its directory", lock::may_read_past, "/vault/l"),
+        ("history without its directory", lock::may_read_history, "/vault/l"),
     ];
     for (what, reading, at) in readings {
         if what.ends_with("directory") {

@@ -84,7 +84,7 @@ fn histories_meet_every_answer() {
             let (at, txn) = history.next(&model);
             let reply = model.apply(at, txn).reply;
             if let Ok(Reply::Deadlock { cycle }) = &reply {
-                met.extend(model.kinds_of_circle(cycle).into_iter().map(String::from));
+                met.extend(model.kinds_of_cycle(cycle).into_iter().map(String::from));
             }
             let answer = match reply {
                 Ok(reply) => format!("{reply:?}"),
@@ -104,7 +104,7 @@ fn histories_meet_every_answer() {
                passed passed-and-held-together held-once-more small-number-waits left-to-the-next \
                downgrade-beside-parts downgrade-in-semaphore upgrade-in-semaphore upgrade-in-closed upgrade-of-a-part \
                upgraded-part-holds upgrade-beside-parts upgrade-without-reader \
-               circle-of-parts circle-of-permits circle-in-closed circle-beside-upgrade";
+               cycle-of-parts cycle-of-permits cycle-in-closed cycle-beside-upgrade";
     let missing: Vec<&str> = all.split_whitespace().filter(|answer| !met.contains(*answer)).collect();
     assert!(missing.is_empty(), "no history gives {missing:?}; they give {met:?}");
 }
@@ -253,7 +253,7 @@ fn same(state: &State, model: &Model, what: &str) {
     }
     for lock in model.past.iter().map(|(lock, _)| lock) {
         assert_eq!(
-            lock::may_read_past(state, &zpath(lock), &[]),
+            lock::may_read_history(state, &zpath(lock), &[]),
             model.past_is_open(lock),
             "{what}: the past of {lock}"
         );

@@ -185,7 +185,7 @@ fn blocks(
     if visited < clusters.len() {
         // Compare-and-sets that feed each other: none of them can be the first.
         let part = clusters.values().filter(|cluster| is_cas(cluster)).filter_map(|cluster| cluster.writer);
-        return Err(contradiction("circle-of-sets", part));
+        return Err(contradiction("cycle-of-sets", part));
     }
     Ok(zones)
 }

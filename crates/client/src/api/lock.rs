@@ -102,7 +102,7 @@ pub struct BlindSpot {
     pub unseen: String,
 }
 
-/// One edge of a circle of waits: an owner that waits, and the ticket in its way, which is the next one's in the circle.
+/// One edge of a cycle of waits: an owner that waits, and the ticket in its way, which is the next one's in the cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct WaitsFor {

@@ -149,8 +149,8 @@ problem_types! {
     NotAcquired = "not-acquired", "The lock was not acquired in time";
     /// The ticket is gone: released, withdrawn, or its session ended.
     TicketGone = "ticket-gone", "The ticket is gone";
-    /// Waiting would close a circle of waits.
-    Deadlock = "deadlock", "Waiting for the lock would close a circle of waits";
+    /// Waiting would close a cycle of waits.
+    Deadlock = "deadlock", "Waiting for the lock would close a cycle of waits";
     /// Another upgrade or writer is in the way.
     UpgradeConflict = "upgrade-conflict", "The read lock cannot be upgraded now";
     /// Another attempt with the same key has the ticket.

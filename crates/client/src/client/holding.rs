@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{Actor, Millis, PastTicket, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
+use crate::api::{Actor, EndedTicket, Millis, ProblemType, RevokeRequest, SimpleLock, Ticket, TicketEnd};
 
 use crate::client::call::{Call, Target};
 use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS};
@@ -88,7 +88,7 @@ impl Holding<'_> {
     }
 
     /// What the lock remembers of the ticket.
-    async fn past(&self) -> Option<PastTicket> {
+    async fn past(&self) -> Option<EndedTicket> {
         let (lock, _) = self.node.rsplit_once('/')?;
         let past = self.claim.client().lock_history(lock).await.ok()?.history;
         past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node))

@@ -60,7 +60,7 @@ impl MultiLock {
     }
 
     /// A name within the session. The same owner that asks for the same locks in the same modes holds them once more; other
-    /// sets that meet its own tickets are refused with `Overlap`. Waits that would close a circle of owners are refused with
+    /// sets that meet its own tickets are refused with `Overlap`. Waits that would close a cycle of owners are refused with
     /// `Deadlock`. Without a name every acquire is its own owner.
     pub fn owner(mut self, owner: impl Into<String>) -> MultiLock {
         self.wish.owner = owner.into();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use znode::lock::{self, LockStatus, Naming, PastTicket};
+use znode::lock::{self, EndedTicket, LockStatus, Naming};
 use znode::{Actor, Applied, Kind, Op, ReapCandidate, Reply, Request, SessionId, State, ZPath, ZnodeOp, Zxid};
 
 /// Lines in [`PAUSE`]. More are counted, and the next line says how many there were.
@@ -164,7 +164,7 @@ fn waits(state: &State, ticket: &ZPath) -> bool {
 }
 
 /// A ticket that is gone, as far as its lock remembers.
-fn past(state: &State, ticket: &ZPath) -> Option<Arc<PastTicket>> {
+fn past(state: &State, ticket: &ZPath) -> Option<Arc<EndedTicket>> {
     let past = lock::history(state, &ticket.parent()?, PAST_MAX);
     past.into_iter().find(|past| past.name == ticket.name())
 }

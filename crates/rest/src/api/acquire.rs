@@ -212,7 +212,7 @@ pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> R
         }
         Err(refusal) => Err(Problem::refused(refusal, zxid)),
         Ok(Reply::Deadlock { cycle }) => {
-            // Of several locks, the one where the circle begins.
+            // Of several locks, the one where the cycle begins.
             Err(Problem::deadlock(cycle.first().map_or(lock, |edge| &edge.lock), &cycle, zxid))
         }
         Ok(_) => Err(Problem::internal("an acquire was not answered as one")),

@@ -1,7 +1,7 @@
 //! What the state machine remembers, in the API's words.
 
 use axum::http::StatusCode;
-use zlock_client::api::{LockHistory, PastTicket, ProblemType, SessionEnd, SessionEnded, TicketEnd};
+use zlock_client::api::{EndedTicket, LockHistory, ProblemType, SessionEnd, SessionEnded, TicketEnd};
 use znode::lock::{self, EndedSession};
 use znode::{Identity, SUPER, SessionId, State, ZPath, Zxid};
 
@@ -11,7 +11,7 @@ use crate::request::access::forbidden;
 
 /// Whether the request may read what a lock remembers, with or without its directory.
 pub(crate) fn check_readable(identities: &[Identity], state: &State, lock: &ZPath) -> Result<(), Problem> {
-    if lock::may_read_past(state, lock, identities) { Ok(()) } else { Err(forbidden(state, lock)) }
+    if lock::may_read_history(state, lock, identities) { Ok(()) } else { Err(forbidden(state, lock)) }
 }
 
 /// A lock's past: the last `limit` tickets that ended.
@@ -19,12 +19,12 @@ pub(crate) fn history(state: &State, lock: &ZPath, limit: usize) -> LockHistory 
     let history = lock::history(state, lock, limit);
     LockHistory {
         lock: lock.as_str().into(),
-        history: history.iter().map(|ticket| past_ticket(lock, ticket)).collect(),
+        history: history.iter().map(|ticket| ended_ticket(lock, ticket)).collect(),
     }
 }
 
-fn past_ticket(lock: &ZPath, past: &lock::PastTicket) -> PastTicket {
-    PastTicket {
+fn ended_ticket(lock: &ZPath, past: &lock::EndedTicket) -> EndedTicket {
+    EndedTicket {
         // A name that was a child once is a good one.
         ticket: lock.child(&past.name).ok().map(|path| path.as_str().into()),
         mode: convert::lock_mode(past.mode),
@@ -70,7 +70,7 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
 /// The same for a request that need not be of the ticket's session: how it ended is a part of the lock's past.
 pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
     let zxid = state.last_zxid();
-    let readable = ticket.parent().is_some_and(|lock| lock::may_read_past(state, &lock, identities));
+    let readable = ticket.parent().is_some_and(|lock| lock::may_read_history(state, &lock, identities));
     if readable { ticket_gone(state, ticket, zxid) } else { Problem::ticket_gone(ticket, zxid) }
 }
 

@@ -171,7 +171,7 @@ async fn a_malformed_multi_lock_is_refused_by_the_lock_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_multi_lock_of_an_owner_is_refused_when_it_would_close_a_circle() {
+async fn a_multi_lock_of_an_owner_is_refused_when_it_would_close_a_cycle() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     node.acquire(&first, "/a?owner=o").await.expect(200);

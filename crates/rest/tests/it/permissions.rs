@@ -56,7 +56,7 @@ impl Vault {
         ] {
             vault.post(uri, body, if uri.starts_with("/v1/elections") { 4 } else { 1 }).await;
         }
-        let past = vault.past_ticket().await;
+        let past = vault.ended_ticket().await;
         vault.node.release(&vault.session, &past).await.expect(200);
         let held = vault.post("/v1/locks/vault/lock?label=secret", b"", 2).await;
         (vault.ticket, vault.token) = (text(&held, "ticket").into(), number(&held, "fencing_token"));
@@ -85,7 +85,7 @@ impl Vault {
         answer
     }
 
-    async fn past_ticket(&self) -> String {
+    async fn ended_ticket(&self) -> String {
         let queue = self.call(Method::GET, "/v1/locks/vault/hidden-past", &[BOB], b"").await.expect(200);
         queue.body["holders"][0]["ticket"].as_str().unwrap().to_owned()
     }

@@ -59,7 +59,7 @@ async fn an_upgrade_that_is_not_granted_in_time_leaves_the_reader_alone() {
 }
 
 #[tokio::test]
-async fn an_acquire_that_would_close_a_circle_is_refused_with_the_circle() {
+async fn an_acquire_that_would_close_a_cycle_is_refused_with_the_cycle() {
     let node = Node::start().await;
     let (one, two) = (node.session().await, node.session().await);
     let id = |session: &str| session.split_once('.').unwrap().0.parse::<u64>().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use tokio::time::MissedTickBehavior;
-use zlock_client::{Actor, Contender, Error, LockQueue, PastTicket, ProblemType, WatchKind, Watcher};
+use zlock_client::{Actor, Contender, EndedTicket, Error, LockQueue, ProblemType, WatchKind, Watcher};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
@@ -173,7 +173,7 @@ async fn history(context: &Context, path: &str) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn past_row(one: &PastTicket) -> Vec<String> {
+fn past_row(one: &EndedTicket) -> Vec<String> {
     let waited = one.granted_ms.unwrap_or(one.ended_ms).saturating_sub(one.enqueued_ms);
     vec![
         format!("{} ago", since(one.ended_ms)),

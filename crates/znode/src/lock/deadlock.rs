@@ -18,12 +18,12 @@ use bincode::{Decode, Encode};
 use crate::lock::demand::Demand;
 use crate::lock::history::short;
 use crate::lock::queue::{Origin, Position, Turn};
-use crate::lock::{PastTicket, TicketEnd, may_be_overtaken};
+use crate::lock::{EndedTicket, TicketEnd, may_be_overtaken};
 use crate::session::client_info::remembered;
 use crate::state::{Changes, State};
 use crate::{LockMode, LockSettings, Reply, SessionId, ZPath};
 
-/// One edge of a circle: an owner that waits, and the ticket in its way, which is the next one's in the circle.
+/// One edge of a cycle: an owner that waits, and the ticket in its way, which is the next one's in the cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WaitsFor {
     /// The session of the one that waits.
@@ -82,7 +82,7 @@ struct Search<'a> {
 }
 
 impl State {
-    /// The circle that the newcomer would close by waiting.
+    /// The cycle that the newcomer would close by waiting.
     pub(crate) fn deadlock(&self, newcomer: &Newcomer<'_>) -> Option<Vec<WaitsFor>> {
         // Nobody waits for one that has no ticket yet. That is what most acquires are.
         if !self.has_ticket(newcomer.session, newcomer.owner) {
@@ -111,7 +111,7 @@ impl State {
         })
     }
 
-    /// The circle that the tickets of a multi-lock close by waiting: they are in their queues already.
+    /// The cycle that the tickets of a multi-lock close by waiting: they are in their queues already.
     pub(crate) fn deadlock_of_all(&self, id: SessionId, owner: &str, tickets: &[ZPath]) -> Option<Vec<WaitsFor>> {
         let owner: Owner = (id, owner.into());
         let by = (owner.clone(), None);
@@ -167,7 +167,7 @@ impl State {
         Box::new(held.chain(waiting))
     }
 
-    /// Answers that waiting would close a circle, as far as the asker may read the locks in it, and remembers it of the lock.
+    /// Answers that waiting would close a cycle, as far as the asker may read the locks in it, and remembers it of the lock.
     pub(crate) fn refuse_deadlock(
         &mut self,
         newcomer: &Newcomer<'_>,
@@ -177,7 +177,7 @@ impl State {
     ) -> Reply {
         let now = self.moment(changes);
         let (session_label, client) = remembered(self.session_of(newcomer.session, changes));
-        let ticket = PastTicket {
+        let ticket = EndedTicket {
             name: String::new(),
             mode: newcomer.mode,
             session: newcomer.session,
@@ -191,7 +191,7 @@ impl State {
             client,
             by: None,
         };
-        self.remember_ticket(newcomer.lock, ticket, self.past_readers(newcomer.lock));
+        self.remember_ticket(newcomer.lock, ticket, self.history_readers(newcomer.lock));
         // Tickets of locks that the asker may not read are nobody's to name.
         let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &changes.identities));
         Reply::Deadlock { cycle: shown.collect() }
@@ -204,7 +204,7 @@ impl<'a> Search<'a> {
         Search { state, asker, looks, waits: waits.into(), reached: BTreeMap::new() }
     }
 
-    /// The nearest first, so that the circle is a shortest one.
+    /// The nearest first, so that the cycle is a shortest one.
     fn run(mut self) -> Option<Vec<WaitsFor>> {
         let state = self.state;
         while let Some(wait) = self.waits.pop_front() {

@@ -32,13 +32,13 @@ pub enum TicketEnd {
     Withdrawn,
     /// Another client deleted the lock node.
     Admin,
-    /// It was never let in: waiting would have closed a circle.
+    /// It was never let in: waiting would have closed a cycle.
     Deadlock,
 }
 
 /// A ticket that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct PastTicket {
+pub struct EndedTicket {
     /// The lock node's name; empty when it was never made.
     pub name: String,
     /// How it wanted the lock.
@@ -109,9 +109,9 @@ pub struct EndedSession {
 pub(crate) struct History {
     /// When something ended last.
     pub(crate) newest: Zxid,
-    pub(crate) grants: VecDeque<Arc<PastTicket>>,
+    pub(crate) grants: VecDeque<Arc<EndedTicket>>,
     /// Apart, so that many short tries do not push the grants out.
-    pub(crate) waits: VecDeque<Arc<PastTicket>>,
+    pub(crate) waits: VecDeque<Arc<EndedTicket>>,
     /// The directory's ACL when something ended last, where not everybody might read it. The past goes by it when the
     /// directory has gone, or is another one.
     pub(crate) readers: Option<Arc<[Acl]>>,
@@ -119,7 +119,7 @@ pub(crate) struct History {
 
 impl History {
     /// Adds one. What those weigh that are forgotten for it, and the ACL that is.
-    fn add(&mut self, ticket: PastTicket, readers: Option<Arc<[Acl]>>, max: usize) -> u64 {
+    fn add(&mut self, ticket: EndedTicket, readers: Option<Arc<[Acl]>>, max: usize) -> u64 {
         let mut forgotten = 0;
         if self.readers != readers {
             forgotten += readers_weight(self.readers.as_deref());
@@ -136,7 +136,7 @@ impl History {
         row.push_back(Arc::new(ticket));
         for row in [&mut self.grants, &mut self.waits] {
             let old = row.drain(..row.len().saturating_sub(max));
-            forgotten += old.map(|ticket| weight::past_ticket(&ticket)).sum::<u64>();
+            forgotten += old.map(|ticket| weight::ended_ticket(&ticket)).sum::<u64>();
         }
         forgotten
     }
@@ -147,7 +147,7 @@ impl History {
     }
 
     fn tickets_weight(&self) -> u64 {
-        self.grants.iter().chain(&self.waits).map(|ticket| weight::past_ticket(ticket)).sum()
+        self.grants.iter().chain(&self.waits).map(|ticket| weight::ended_ticket(ticket)).sum()
     }
 }
 
@@ -187,7 +187,7 @@ impl Histories {
     pub(crate) fn add_ticket(
         &mut self,
         lock: &ZPath,
-        ticket: PastTicket,
+        ticket: EndedTicket,
         readers: Option<Arc<[Acl]>>,
         limits: &Limits,
     ) {
@@ -198,7 +198,7 @@ impl Histories {
         if let Some(history) = self.by_lock.get_mut(lock) {
             self.by_age.remove(&(history.newest, lock.clone()));
             self.by_age.insert((ticket.ended.zxid, lock.clone()));
-            self.bytes += weight::past_ticket(&ticket);
+            self.bytes += weight::ended_ticket(&ticket);
             let history = Arc::make_mut(history);
             if history.readers != readers {
                 self.bytes += readers_weight(readers.as_deref());
@@ -263,7 +263,7 @@ impl Histories {
         if bytes != self.bytes {
             return Err(format!("the past weighs {bytes}, not {}", self.bytes));
         }
-        let in_row = |row: &VecDeque<Arc<PastTicket>>| row.iter().is_sorted_by_key(|ticket| ticket.ended);
+        let in_row = |row: &VecDeque<Arc<EndedTicket>>| row.iter().is_sorted_by_key(|ticket| ticket.ended);
         match self.by_lock.iter().find(|(_, history)| !in_row(&history.grants) || !in_row(&history.waits)) {
             Some((lock, _)) => Err(format!("{lock}: its past is out of order")),
             None => Ok(()),
@@ -276,7 +276,7 @@ fn is_remembered(session: &EndedSession, limits: &Limits, now_ms: u64) -> bool {
 }
 
 /// What a lock remembers, the newest end first: at most `max`. Empty for a lock that nobody knows.
-pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<PastTicket>> {
+pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {
     let Some(history) = state.locks.histories.by_lock.get(lock) else {
         return Vec::new();
     };
@@ -290,7 +290,7 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<PastTicket>> 
 
 /// Whether one who has proven these identities may read what a lock remembers: who may read the directory, and might when
 /// something ended last.
-pub fn may_read_past(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
+pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
     let then = state.locks.histories.by_lock.get(lock).and_then(|history| history.readers.as_deref());
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
 }
@@ -307,10 +307,10 @@ pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identi
     let since = state.locks.histories.by_age.range(at(ended)..).take(LOOKS_MAX);
     let before = state.locks.histories.by_age.range(at(opened)..at(ended)).rev().take(LOOKS_MAX);
     // One whose lock node might be read by fewer is remembered without the client.
-    let tells = |past: &PastTicket| past.session == session.id && !past.client.is_empty();
+    let tells = |past: &EndedTicket| past.session == session.id && !past.client.is_empty();
     let theirs = |history: &History| history.grants.iter().chain(&history.waits).any(|past| tells(past));
     let known = |lock: &ZPath| state.locks.histories.by_lock.get(lock).is_some_and(|history| theirs(history));
-    since.chain(before).any(|(_, lock)| known(lock) && may_read_past(state, lock, reader))
+    since.chain(before).any(|(_, lock)| known(lock) && may_read_history(state, lock, reader))
 }
 
 /// How a lock node became a holder; `None` while it waits, and for one that no session owns.
@@ -385,9 +385,9 @@ impl State {
         };
         let (session_label, client) = remembered(self.session_of(session, changes));
         let contender = node.contender();
-        let (readers, own_readers) = (self.past_readers(&lock), self.readers(path, node));
+        let (readers, own_readers) = (self.history_readers(&lock), self.readers(path, node));
         let is_open = own_readers.is_none() || own_readers == readers;
-        let ticket = PastTicket {
+        let ticket = EndedTicket {
             name: short(path.name()),
             mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
             session,
@@ -407,13 +407,13 @@ impl State {
     }
 
     /// Who may read what a lock remembers, where that is not everybody.
-    pub(crate) fn past_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
+    pub(crate) fn history_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
         let acl = &self.nearest(lock.as_str()).1.acl;
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
     }
 
     /// Adds to a lock's past. Where memory is short, that of others is forgotten for it.
-    pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: PastTicket, readers: Option<Arc<[Acl]>>) {
+    pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: EndedTicket, readers: Option<Arc<[Acl]>>) {
         self.locks.histories.add_ticket(lock, ticket, readers, &self.limits);
         for _ in 0..2 {
             if self.is_overweight() {

@@ -1,10 +1,10 @@
 //! Several locks at once: all of them or none.
 //!
 //! A multi-lock has a lock node, its part, in the queue of each of its locks; all are made by one entry and so stand in the
-//! same order in every queue, which is why multi-locks do not wait for each other in a circle. Until all parts can hold,
+//! same order in every queue, which is why multi-locks do not wait for each other in a cycle. Until all parts can hold,
 //! none does. They go together too, whatever takes the first of them away.
 //!
-//! A multi-lock with an owner stands in the search for circles (`lock/deadlock.rs`): its owner waits for whatever is in the
+//! A multi-lock with an owner stands in the search for cycles (`lock/deadlock.rs`): its owner waits for whatever is in the
 //! way of any part, and is in the way of others with each of them. When the owner asks for the same set again, it holds it once
 //! more: the first part counts. A set that meets its own tickets otherwise is refused, so no owner waits for itself here, and
 //! no part has a life apart from the others.
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// The answer, remembered of the lock where the circle begins.
+    /// The answer, remembered of the lock where the cycle begins.
     fn refuse_all(&mut self, wish: &AcquireAll, id: SessionId, cycle: Vec<WaitsFor>, changes: &Changes) -> Reply {
         let begins = |(lock, _): &&(ZPath, LockMode)| cycle.first().is_some_and(|edge| edge.lock == *lock);
         let (lock, mode) = wish.parts.iter().find(begins).unwrap_or(&wish.parts[0]);

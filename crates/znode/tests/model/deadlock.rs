@@ -1,6 +1,6 @@
-//! The model's deadlocks: circles of waits.
+//! The model's deadlocks: cycles of waits.
 
-use znode::lock::{LockStatus, Moment, PastTicket, TicketEnd, WaitsFor};
+use znode::lock::{EndedTicket, LockStatus, Moment, TicketEnd, WaitsFor};
 use znode::{Acquire, LockMode, READ, Reply, SessionId};
 
 use super::queue::{Demand, Turn};
@@ -18,8 +18,8 @@ struct Waiting {
 }
 
 impl Model {
-    /// The circle that an acquire would close with a ticket that has its turn at a place in an existing queue.
-    pub(super) fn circle_of_newcomer(&self, acquire: &Acquire, turn: &Turn, id: SessionId) -> Option<Vec<WaitsFor>> {
+    /// The cycle that an acquire would close with a ticket that has its turn at a place in an existing queue.
+    pub(super) fn cycle_of_newcomer(&self, acquire: &Acquire, turn: &Turn, id: SessionId) -> Option<Vec<WaitsFor>> {
         let (lock, who) = (acquire.lock.as_str(), (id, acquire.owner.clone()));
         let mut in_front = self.waiters(lock);
         in_front.retain(|other| self.turn(other) < *turn);
@@ -27,21 +27,21 @@ impl Model {
         if acquire.mode == LockMode::Read {
             blockers.retain(|(other, _)| !self.is_twin(other, Some(turn.2.0), Stay::Session(id)));
         }
-        self.circle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
+        self.cycle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
     }
 
-    /// The circle that an upgrade would close: its writer would stand in front of everyone.
-    pub(super) fn circle_of_upgrade(&self, reader: &str, who: (SessionId, String)) -> Option<Vec<WaitsFor>> {
+    /// The cycle that an upgrade would close: its writer would stand in front of everyone.
+    pub(super) fn cycle_of_upgrade(&self, reader: &str, who: (SessionId, String)) -> Option<Vec<WaitsFor>> {
         let lock = parent_of(reader).unwrap();
         let mut blockers = self.in_the_way(lock, Demand::Alone, &[]);
         blockers.retain(|(other, _)| other != reader);
-        self.circle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
+        self.cycle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
     }
 
-    /// The circle that a multi-lock closes that has entered its queues.
-    pub(super) fn circle_of_parts(&self, who: (SessionId, String), first: &str) -> Option<Vec<WaitsFor>> {
+    /// The cycle that a multi-lock closes that has entered its queues.
+    pub(super) fn cycle_of_parts(&self, who: (SessionId, String), first: &str) -> Option<Vec<WaitsFor>> {
         let tickets = self.parts(first).unwrap().1.clone();
-        self.circle(who.clone(), self.waiting(&(who, None), &tickets))
+        self.cycle(who.clone(), self.waiting(&(who, None), &tickets))
     }
 
     /// Who keeps a wait from its end: each holder beside which alone there is no room, until it is gone; and who has its
@@ -93,7 +93,7 @@ impl Model {
     }
 
     /// Breadth first over everybody who waits; every way to go on is kept as the list of its edges.
-    fn circle(&self, asker: (SessionId, String), first: Vec<Waiting>) -> Option<Vec<WaitsFor>> {
+    fn cycle(&self, asker: (SessionId, String), first: Vec<Waiting>) -> Option<Vec<WaitsFor>> {
         if !self.has_ticket(&asker) {
             return None;
         }
@@ -146,19 +146,19 @@ impl Model {
         self.waiting(waiter, &tickets)
     }
 
-    /// A circle without the locks that the asker may not read.
+    /// A cycle without the locks that the asker may not read.
     pub(super) fn shown(&self, mut cycle: Vec<WaitsFor>) -> Reply {
         cycle.retain(|edge| !self.nodes.contains_key(edge.lock.as_str()) || self.may(edge.lock.as_str(), READ));
         Reply::Deadlock { cycle }
     }
 
     /// A request that was not let in is remembered as a wait without a ticket.
-    pub(super) fn note_circle(&mut self, lock: &str, mode: LockMode, session: SessionId, owner: &str, label: &str) {
+    pub(super) fn note_cycle(&mut self, lock: &str, mode: LockMode, session: SessionId, owner: &str, label: &str) {
         let now = Moment { zxid: self.last_zxid, time_ms: self.time_ms };
         let (name, owner, label) = (String::new(), owner.into(), label.into());
         let (grant, end) = (None, TicketEnd::Deadlock);
         let (session_label, client) = self.who(session);
-        let ticket = PastTicket {
+        let ticket = EndedTicket {
             name,
             mode,
             session,

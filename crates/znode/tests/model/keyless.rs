@@ -78,7 +78,7 @@ impl Model {
         tickets.retain(|path| {
             let node = &self.nodes[path];
             let Ok(LockStatus::Held { token, .. }) = self.status(path) else { return false };
-            let mode = node.lock.as_ref().map_or_else(|| super::past::mode(path), |lock| lock.mode);
+            let mode = node.lock.as_ref().map_or_else(|| super::history::mode(path), |lock| lock.mode);
             let owner = node.lock.as_ref().map_or("", |lock| &lock.owner);
             let same = |wanted: LockMode| match (wanted, mode) {
                 (LockMode::Lease { .. }, LockMode::Lease { .. }) => true,

@@ -68,7 +68,7 @@ impl Model {
         self.acquired(ticket)
     }
 
-    /// Enqueues, in a semaphore after setting its limit; or says which circle that would close.
+    /// Enqueues, in a semaphore after setting its limit; or says which cycle that would close.
     pub(super) fn enqueue(
         &mut self,
         acquire: &Acquire,
@@ -136,8 +136,8 @@ impl Model {
         let unasked = !to_make.is_empty() || kind == Kind::Part || !self.has_ticket(&(id, acquire.owner.clone()));
         if !unasked && !twin {
             let turn = (true, Reverse(priority), (digits, self.last_zxid, name_of(&ticket).to_string()));
-            if let Some(cycle) = self.circle_of_newcomer(acquire, &turn, id) {
-                self.note_circle(lock, acquire.mode, id, &acquire.owner, &acquire.label);
+            if let Some(cycle) = self.cycle_of_newcomer(acquire, &turn, id) {
+                self.note_cycle(lock, acquire.mode, id, &acquire.owner, &acquire.label);
                 return Ok(Err(self.shown(cycle)));
             }
         }

@@ -2,10 +2,10 @@
 //! no index; every question is answered by looking at everything. It shares the words of the crate and none of its code.
 
 mod deadlock;
+mod history;
 mod keyless;
 mod locks;
 mod multilocks;
-mod past;
 mod queue;
 mod revoke;
 mod sessions;
@@ -19,7 +19,7 @@ pub(crate) use locks::{number, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use znode::lock::{EndedSession, LockStatus, Moment, PastTicket, Revocation, TicketEnd};
+use znode::lock::{EndedSession, EndedTicket, LockStatus, Moment, Revocation, TicketEnd};
 use znode::{
     Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, FencingToken, Founding, Identity, Limits,
     LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId,
@@ -40,9 +40,9 @@ pub(crate) struct Model {
     pub(crate) removed: BTreeMap<u64, Zxid>,
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
-    pub(crate) past: Vec<(String, PastTicket)>,
+    pub(crate) past: Vec<(String, EndedTicket)>,
     /// The ACL of each directory with a past when that got its last entry, where not everybody might read it.
-    past_readers: BTreeMap<String, Option<Vec<Acl>>>,
+    history_readers: BTreeMap<String, Option<Vec<Acl>>>,
     pub(crate) ended: Vec<EndedSession>,
     revocations: BTreeMap<String, Revocation>,
     asking: Option<SessionId>,
@@ -157,7 +157,7 @@ impl Model {
             nodes,
             sessions: Vec::new(),
             past: Vec::new(),
-            past_readers: BTreeMap::new(),
+            history_readers: BTreeMap::new(),
             ended: Vec::new(),
             revocations: BTreeMap::new(),
             asking: None,

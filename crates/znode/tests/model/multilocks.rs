@@ -59,10 +59,10 @@ impl Model {
         self.multis.push((wish.policy, tickets));
         self.look_at_changed();
         let waited_for = before.has_ticket(&(id, owner.into()));
-        if let Some(cycle) = waited_for.then(|| self.circle_of_parts((id, owner.into()), &first)).flatten() {
+        if let Some(cycle) = waited_for.then(|| self.cycle_of_parts((id, owner.into()), &first)).flatten() {
             *self = before;
             let (lock, mode) = wish.parts.iter().find(|(lock, _)| *lock == cycle[0].lock).unwrap();
-            self.note_circle(lock.as_str(), *mode, id, owner, &wish.label);
+            self.note_cycle(lock.as_str(), *mode, id, owner, &wish.label);
             return Ok(self.shown(cycle));
         }
         let tickets = self.parts(&first).unwrap().1.clone();

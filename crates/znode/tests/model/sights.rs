@@ -80,17 +80,17 @@ impl Model {
         sights.into_iter().filter(|(met, _)| *met).map(|(_, word)| word).collect()
     }
 
-    /// What is rare in a circle: where it goes through.
-    pub(crate) fn kinds_of_circle(&self, cycle: &[WaitsFor]) -> Vec<&'static str> {
-        // A circle may be told again when its tickets have gone.
+    /// What is rare in a cycle: where it goes through.
+    pub(crate) fn kinds_of_cycle(&self, cycle: &[WaitsFor]) -> Vec<&'static str> {
+        // A cycle may be told again when its tickets have gone.
         let blockers = || cycle.iter().map(|edge| edge.blocker.as_str()).filter(|path| self.nodes.contains_key(*path));
         let lock = |path: &str| parent_of(path).unwrap().to_string();
         let upgraded = |path: &str| self.upgrade_in(&lock(path)).is_some();
         let kinds = [
-            (blockers().any(|path| self.parts(path).is_some()), "circle-of-parts"),
-            (blockers().any(|path| self.limit_over(path).is_some()), "circle-of-permits"),
-            (blockers().any(|path| self.settings(&lock(path)).closed), "circle-in-closed"),
-            (blockers().any(upgraded), "circle-beside-upgrade"),
+            (blockers().any(|path| self.parts(path).is_some()), "cycle-of-parts"),
+            (blockers().any(|path| self.limit_over(path).is_some()), "cycle-of-permits"),
+            (blockers().any(|path| self.settings(&lock(path)).closed), "cycle-in-closed"),
+            (blockers().any(upgraded), "cycle-beside-upgrade"),
         ];
         kinds.into_iter().filter(|(met, _)| *met).map(|(_, word)| word).collect()
     }

@@ -49,8 +49,8 @@ impl Model {
             return refused(Error::SequenceExhausted, reader);
         };
         let writer = join(lock, &format!("_c_{key}-__WRIT__{digits:010}"));
-        if let Some(cycle) = self.circle_of_upgrade(reader, (id, node.owner.clone())) {
-            self.note_circle(lock, LockMode::Write, id, &node.owner, &upgrade.label);
+        if let Some(cycle) = self.cycle_of_upgrade(reader, (id, node.owner.clone())) {
+            self.note_cycle(lock, LockMode::Write, id, &node.owner, &upgrade.label);
             return Ok(self.shown(cycle));
         }
         if self.nodes.contains_key(&writer) {

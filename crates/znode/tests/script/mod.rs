@@ -125,7 +125,7 @@ impl Script {
             }
             "past" => {
                 let path = words.path()?;
-                lock::may_read_past(state, &path, &words.identities()).to_string()
+                lock::may_read_history(state, &path, &words.identities()).to_string()
             }
             "lint" => {
                 let spots = lock::lint(state, &words.path()?);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use znode::lock::{
-    BlindSpot, EndedSession, LockStatus, LockSummary, Moment, PastTicket, Queue, QueueEntry, Revocation, WaitsFor,
+    BlindSpot, EndedSession, EndedTicket, LockStatus, LockSummary, Moment, Queue, QueueEntry, Revocation, WaitsFor,
 };
 use znode::{
     Acl, Actor, Applied, ClientInfo, Error, EventKind, Kind, LockSettings, ReapCandidate, Recorded, Refusal, Reply,
@@ -130,12 +130,12 @@ pub(crate) fn lint(spots: &[BlindSpot]) -> String {
     spots.iter().map(|spot| format!("{:?} does not see {:?}\n", spot.clients, spot.unseen)).collect()
 }
 
-pub(crate) fn history(tickets: &[std::sync::Arc<PastTicket>]) -> String {
+pub(crate) fn history(tickets: &[std::sync::Arc<EndedTicket>]) -> String {
     some(tickets.iter().map(|ticket| past(ticket)).collect())
 }
 
-fn past(ticket: &PastTicket) -> String {
-    let PastTicket { name, mode, session, owner, label, enqueued, grant, ended, end, .. } = ticket;
+fn past(ticket: &EndedTicket) -> String {
+    let EndedTicket { name, mode, session, owner, label, enqueued, grant, ended, end, .. } = ticket;
     let mut line = format!("{ended} {end:?} {name} {mode:?} session={session}", ended = moment(ended));
     for (name, value) in [("owner", owner), ("label", label)] {
         if !value.is_empty() {

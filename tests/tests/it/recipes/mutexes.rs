@@ -92,7 +92,7 @@ async fn a_mutex_that_is_not_reentrant_is_released_by_another_thread_at_another_
 }
 
 #[tokio::test]
-async fn a_circle_of_waits_is_refused_by_a_leader_that_saw_none_of_them_begin() {
+async fn a_cycle_of_waits_is_refused_by_a_leader_that_saw_none_of_them_begin() {
     let mut scene = Scene::set().await;
     let (one, two) = (scene.session().await, scene.session().await);
     let a = scene.hold(&one, "/a?owner=o").await;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use znode::lock::{EndedSession, Moment, PastTicket, TicketEnd};
+use znode::lock::{EndedSession, EndedTicket, Moment, TicketEnd};
 use znode::{Acl, Actor, ClientInfo, Identity, LockMode, Op, READ, SessionId};
 
 use super::{Model, Session, Stay, name_of, number, parent_of};
@@ -47,7 +47,7 @@ impl Model {
         let is_label = text.len() <= self.limits.label_bytes_max as usize;
         let readers = |acl: &Vec<Acl>| Some(acl.clone()).filter(|acl| !znode::permits(acl, READ, &[]));
         let readable = readers(&node.acl).is_none() || readers(&node.acl) == self.readers(parent_of(path).unwrap());
-        let ticket = PastTicket {
+        let ticket = EndedTicket {
             name: name_of(path).into(),
             mode: node.lock.as_ref().map_or_else(|| mode(path), |lock| lock.mode),
             session,
@@ -97,19 +97,19 @@ impl Model {
         Actor { session: self.asking, label, identity: identity.unwrap_or_default(), client }
     }
 
-    pub(super) fn remember(&mut self, lock: &str, ticket: PastTicket) {
+    pub(super) fn remember(&mut self, lock: &str, ticket: EndedTicket) {
         let max = self.limits.history_max as usize;
         if max == 0 {
             return;
         }
         let readers = self.readers(lock);
-        let before = self.past_readers.insert(lock.into(), readers.clone()).flatten();
+        let before = self.history_readers.insert(lock.into(), readers.clone()).flatten();
         if before.is_some() && before != readers {
             self.past.retain(|(other, _)| other != lock);
         }
         self.past.push((lock.into(), ticket));
         for held in [true, false] {
-            let of_it = |(other, ticket): &(String, PastTicket)| other == lock && ticket.grant.is_some() == held;
+            let of_it = |(other, ticket): &(String, EndedTicket)| other == lock && ticket.grant.is_some() == held;
             while self.past.iter().filter(|past| of_it(past)).count() > max {
                 let oldest = self.past.iter().position(of_it).unwrap();
                 self.past.remove(oldest);
@@ -128,7 +128,7 @@ impl Model {
                 return;
             }
             self.past.retain(|(lock, _)| *lock != locks[0].1);
-            self.past_readers.remove(&locks[0].1);
+            self.history_readers.remove(&locks[0].1);
         }
     }
 
@@ -140,12 +140,12 @@ impl Model {
 
     /// Whether everybody may read a lock's past.
     pub(crate) fn past_is_open(&self, lock: &str) -> bool {
-        let then = self.past_readers.get(lock).is_none_or(Option::is_none);
+        let then = self.history_readers.get(lock).is_none_or(Option::is_none);
         then && self.nodes.get(lock).is_none_or(|node| znode::permits(&node.acl, READ, &[]))
     }
 
     /// A lock's past, the newest end first.
-    pub(crate) fn history(&self, lock: &str) -> Vec<PastTicket> {
+    pub(crate) fn history(&self, lock: &str) -> Vec<EndedTicket> {
         let of_it = self.past.iter().filter(|(other, _)| other == lock).map(|(_, ticket)| ticket.clone());
         // In one entry, waits came to an end before grants.
         let (held, waited): (Vec<_>, Vec<_>) = of_it.partition(|ticket| ticket.grant.is_some());

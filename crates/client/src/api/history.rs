@@ -23,14 +23,14 @@ pub enum TicketEnd {
     Withdrawn,
     /// Another client deleted the lock node.
     Admin,
-    /// It was never let in: waiting would have closed a circle.
+    /// It was never let in: waiting would have closed a cycle.
     Deadlock,
 }
 
 /// A ticket that has ended. Times are milliseconds since 1970, by the leader's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
-pub struct PastTicket {
+pub struct EndedTicket {
     /// The lock node's path; absent when none was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
@@ -81,7 +81,7 @@ pub struct LockHistory {
     /// The lock.
     pub lock: String,
     /// The last tickets that ended, the newest end first.
-    pub history: Vec<PastTicket>,
+    pub history: Vec<EndedTicket>,
 }
 
 /// How a session ended: part of the problem that a look at it answers.

@@ -9,7 +9,8 @@
 //! | the connection broke after sending, or no answer in time | info | fail |
 //! | anything else: no problem+json, a body that cannot be read, a status nobody promised | info | fail |
 //!
-//! A read that has no answer changed nothing, so it counts as failed. For a write doubt is always `info`.
+//! A read that has no answer changed nothing, so it counts as failed. For a write doubt is always
+//! `info`.
 
 use bytes::Bytes;
 use jute::error;
@@ -142,7 +143,8 @@ impl Answer {
         self.error.as_deref() == Some(name)
     }
 
-    /// The body as what it should be. An `Ok` whose body cannot be read becomes `Info`, of a read `Fail`.
+    /// The body as what it should be. An `Ok` whose body cannot be read becomes `Info`, of a read
+    /// `Fail`.
     pub fn read<T: DeserializeOwned>(&mut self, effect: Effect) -> Option<T> {
         if !self.is_ok() {
             return None;

@@ -21,7 +21,8 @@ pub(crate) struct Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Runs one workload under faults. Exit code: 0 valid, 1 invalid, 2 unknown or the harness failed.
+    /// Runs one workload under faults. Exit code: 0 valid, 1 invalid, 2 unknown or the harness
+    /// failed.
     Test(Test),
     /// Judges a stored history again.
     Check {
@@ -31,13 +32,14 @@ pub(crate) enum Command {
         #[arg(long)]
         workload: Option<String>,
     },
-    /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the store. Exit code: the worst
-    /// of all runs.
+    /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the
+    /// store. Exit code: the worst of all runs.
     All(All),
-    /// Takes nodes' power under load, run after run, until it went often enough. Exit code: the worst of all runs.
+    /// Takes nodes' power under load, run after run, until it went often enough. Exit code: the
+    /// worst of all runs.
     Power(Power),
-    /// Shows that the harness finds the bugs that can be planted in a zlock of the profile `planted`. Exit code: 0 when it
-    /// found each in time, 1 when not.
+    /// Shows that the harness finds the bugs that can be planted in a zlock of the profile
+    /// `planted`. Exit code: 0 when it found each in time, 1 when not.
     Prove(Prove),
     /// Mounts the disk of a node whose power can go: this program starts itself so.
     #[command(hide = true)]
@@ -86,7 +88,8 @@ pub(crate) struct Common {
     /// Znodes of 24 KiB that are there before clients begin: snapshots take longer.
     #[arg(long, default_value_t = 0)]
     pub(crate) ballast: u64,
-    /// A line for the configuration of every node, such as 'snapshot_log_entries = 500'. May be repeated.
+    /// A line for the configuration of every node, such as 'snapshot_log_entries = 500'. May be
+    /// repeated.
     #[arg(long)]
     pub(crate) set: Vec<String>,
 }
@@ -94,19 +97,23 @@ pub(crate) struct Common {
 /// `jepsen test`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Test {
-    /// register, lock, fenced-lock, unguarded-lock, reentrant-lock, rw-lock, queue, sequential, ephemeral, watch, multi,
-    /// session, exactly-once, semaphore, multi-lock, election, upgrade or revoke.
+    /// register, lock, fenced-lock, unguarded-lock, reentrant-lock, rw-lock, queue, sequential,
+    /// ephemeral, watch, multi, session, exactly-once, semaphore, multi-lock, election, upgrade or
+    /// revoke.
     #[arg(long)]
     workload: String,
-    /// none, or any of kill, kill-leader, kill-majority, kill-all, stop, stop-leader, pause, pause-leader, partition (halves,
-    /// isolate-leader, ring, one-way), slow, loss, wipe, clock, disk-full, fsync, power-loss; separated by commas.
+    /// none, or any of kill, kill-leader, kill-majority, kill-all, stop, stop-leader, pause,
+    /// pause-leader, partition (halves, isolate-leader, ring, one-way), slow, loss, wipe, clock,
+    /// disk-full, fsync, power-loss; separated by commas.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
-    /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis none` fits.
+    /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis
+    /// none` fits.
     #[arg(long, value_delimiter = ',')]
     endpoints: Vec<String>,
-    /// Leaves out what makes the promise hold (linearizable reads, keys, zxids, resuming), to see that the checker finds it:
-    /// the verdict must be invalid. For register, exactly-once, session and watch.
+    /// Leaves out what makes the promise hold (linearizable reads, keys, zxids, resuming), to see
+    /// that the checker finds it: the verdict must be invalid. For register, exactly-once, session
+    /// and watch.
     #[arg(long)]
     negative: bool,
     /// Writes into this directory and ends when stdin does: how `jepsen all` starts its runs.
@@ -131,7 +138,8 @@ pub(crate) struct All {
     /// A run that is not over this long after its `--time` is cut off and counts as unknown.
     #[arg(long, default_value = "6m", value_parser = duration)]
     pub(crate) grace: Duration,
-    /// Goes on with the matrix that the store has: what was judged valid or invalid is not run again.
+    /// Goes on with the matrix that the store has: what was judged valid or invalid is not run
+    /// again.
     #[arg(long)]
     pub(crate) resume: bool,
     #[command(flatten)]
@@ -153,7 +161,8 @@ pub(crate) struct Prove {
     /// How long clients work in one run. Runs follow each other until the bug is found.
     #[arg(long, default_value = "20s", value_parser = duration)]
     pub(crate) time: Duration,
-    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given, and printed.
+    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given,
+    /// and printed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Where results go.
@@ -173,7 +182,8 @@ pub(crate) struct Power {
     /// Entries of the log between two snapshots of a node.
     #[arg(long, default_value_t = 200)]
     pub(crate) snapshot_every: u64,
-    /// Znodes of 24 KiB that are there before clients begin: the power seldom meets a snapshot that is written in no time.
+    /// Znodes of 24 KiB that are there before clients begin: the power seldom meets a snapshot that
+    /// is written in no time.
     #[arg(long, default_value_t = 100)]
     pub(crate) ballast: u64,
     /// How long clients work in one run.
@@ -182,7 +192,8 @@ pub(crate) struct Power {
     /// Steps a second, of all clients together.
     #[arg(long, default_value_t = 200.0)]
     pub(crate) rate: f64,
-    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given, and printed.
+    /// Of the first run; the next have the numbers behind it. Taken from the clock when not given,
+    /// and printed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Where results go.

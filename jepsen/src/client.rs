@@ -17,7 +17,8 @@ use crate::recorder::Recorder;
 /// How long setting something up may take before the run is given up.
 const SETUP_MAX: Duration = Duration::from_secs(60);
 
-/// A client. It is one process of the history until an operation of unknown outcome; then it goes on as another.
+/// A client. It is one process of the history until an operation of unknown outcome; then it goes
+/// on as another.
 pub struct Client {
     /// Its random choices.
     pub rng: fastrand::Rng,
@@ -78,8 +79,8 @@ impl Client {
         self.end(answer.outcome, f, value, answer.error.clone(), Some(answer));
     }
 
-    /// An operation that is one request to any node. `result` makes the value of an `Ok` out of the answer; `None` for one
-    /// that cannot be read.
+    /// An operation that is one request to any node. `result` makes the value of an `Ok` out of the
+    /// answer; `None` for one that cannot be read.
     pub async fn operate(
         &mut self,
         f: &str,
@@ -101,7 +102,8 @@ impl Client {
         self.recorder.record(Entry { index: 0, time: 0, process, kind, f: f.to_owned(), value, error, node, zxid });
     }
 
-    /// Sends a request that is no part of the history until it is answered, to one node after the other.
+    /// Sends a request that is no part of the history until it is answered, to one node after the
+    /// other.
     ///
     /// `settled` says which answers, refusals among them, are as good as `Ok`.
     ///
@@ -194,7 +196,8 @@ async fn keep_alive(id: u64, key: String, timeout: Duration, mut http: Http, qui
     loop {
         tokio::time::sleep(timeout / 5).await;
         let until = Instant::now() + timeout / 5;
-        // A node that does not answer is left for the next, and the next, as a client library would.
+        // A node that does not answer is left for the next, and the next, as a client library
+        // would.
         while !quiet.load(Ordering::SeqCst) {
             let call = Call::post(format!("/v1/sessions/{id}/keepalive")).session(&key);
             let answer = http.send(node, call).await;

@@ -25,8 +25,8 @@ type Tree = BTreeMap<String, String>;
 
 /// Compares digests of all that the nodes have applied, at one zxid.
 ///
-/// Two digests at one zxid that differ are proof enough, at once. A node that has ended for its disk after the last heal is
-/// started again.
+/// Two digests at one zxid that differ are proof enough, at once. A node that has ended for its
+/// disk after the last heal is started again.
 pub async fn check(cluster: &mut Cluster) -> Verdict {
     let mut verdict = Verdict::default();
     let deadline = Instant::now() + AGREE_MAX;

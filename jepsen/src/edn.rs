@@ -70,7 +70,8 @@ impl fmt::Display for Edn<'_> {
     }
 }
 
-/// EDN's strings know the escapes of JSON but `\/`, `\b` and `\f`, which serde_json does not need for plain text.
+/// EDN's strings know the escapes of JSON but `\/`, `\b` and `\f`, which serde_json does not need
+/// for plain text.
 fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str("\"")?;
     for c in text.chars() {

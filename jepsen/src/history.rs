@@ -1,8 +1,8 @@
 //! Histories in Jepsen's format: what was asked, what was answered, when.
 //!
-//! An operation is two entries, an invocation and a completion by the same process. A completion is `ok` (it happened),
-//! `fail` (it did not happen) or `info` (nobody knows). A process whose operation ended as `info` never invokes again: the
-//! worker goes on as a new process.
+//! An operation is two entries, an invocation and a completion by the same process. A completion is
+//! `ok` (it happened), `fail` (it did not happen) or `info` (nobody knows). A process whose
+//! operation ended as `info` never invokes again: the worker goes on as a new process.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -66,7 +66,8 @@ pub struct Entry {
     pub zxid: Option<u64>,
 }
 
-/// An operation: an invocation with its completion. Times are indexes into the history, so they never tie.
+/// An operation: an invocation with its completion. Times are indexes into the history, so they
+/// never tie.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
     /// Who.
@@ -77,13 +78,15 @@ pub struct Operation {
     pub argument: Value,
     /// How it ended; `Info` when there is no completion.
     pub outcome: Kind,
-    /// What was answered; null when it failed. With `Info`, what the client had worked out until then.
+    /// What was answered; null when it failed. With `Info`, what the client had worked out until
+    /// then.
     pub result: Value,
     /// The index of the invocation.
     pub call: u64,
     /// The index of the completion; `u64::MAX` for `Info`, which may take effect at any later time.
     pub complete: u64,
-    /// Nanoseconds at the invocation and at the completion (the end of the history when there is none).
+    /// Nanoseconds at the invocation and at the completion (the end of the history when there is
+    /// none).
     pub time: (u64, u64),
     /// Why it failed or is not known.
     pub error: Option<String>,
@@ -120,10 +123,12 @@ pub enum Malformed {
     },
 }
 
-/// Pairs invocations with completions, in the order of invocation. Entries of the nemesis are left out.
+/// Pairs invocations with completions, in the order of invocation. Entries of the nemesis are left
+/// out.
 ///
 /// # Errors
-/// When a process does two things at once, completes what it did not begin, or goes on after an unknown outcome.
+/// When a process does two things at once, completes what it did not begin, or goes on after an
+/// unknown outcome.
 pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, Malformed> {
     let mut operations: Vec<Operation> = Vec::new();
     let mut open = std::collections::BTreeMap::<u64, usize>::new();

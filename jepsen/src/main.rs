@@ -86,7 +86,8 @@ async fn run_one(options: &Options, supervised: bool) -> ExitCode {
     }
 }
 
-/// Runs with a progress line. Ctrl-C, SIGTERM, and the end of stdin for one that is supervised, end the nodes and the run.
+/// Runs with a progress line. Ctrl-C, SIGTERM, and the end of stdin for one that is supervised, end
+/// the nodes and the run.
 async fn run_shown(options: &Options, supervised: bool) -> Result<Results, String> {
     say(&jepsen::store::command(options));
     let (of_s, terminal) = (options.time.as_secs(), std::io::stderr().is_terminal());
@@ -154,7 +155,8 @@ fn show_verdict(name: &str, verdict: &Verdict) {
     }
 }
 
-/// Judges a stored history again. The workload is that of `results.json`, or of the directory's parent.
+/// Judges a stored history again. The workload is that of `results.json`, or of the directory's
+/// parent.
 fn check_stored(dir: &Path, workload: Option<&str>) -> ExitCode {
     let text = match std::fs::read_to_string(dir.join("history.jsonl")) {
         Ok(text) => text,

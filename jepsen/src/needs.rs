@@ -1,4 +1,5 @@
-//! What faults need of this machine. What is missing is said before anything is started: no fault is left out in silence.
+//! What faults need of this machine. What is missing is said before anything is started: no fault
+//! is left out in silence.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -105,7 +105,8 @@ impl Fault {
         }
     }
 
-    /// The faults that a name on the command line stands for; `partition` stands for four, `none` for none.
+    /// The faults that a name on the command line stands for; `partition` stands for four, `none`
+    /// for none.
     pub fn from_name(name: &str) -> Option<Vec<Fault>> {
         match name {
             "none" => Some(Vec::new()),
@@ -175,7 +176,8 @@ impl Nemesis {
         }
     }
 
-    /// Breaks and mends until told to stop, then mends. Gives how often each fault was made, and what went wrong.
+    /// Breaks and mends until told to stop, then mends. Gives how often each fault was made, and
+    /// what went wrong.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> (Injected, Result<(), Trouble>) {
         let mut result = Ok(());
         while !self.faults.is_empty() && result.is_ok() {
@@ -284,7 +286,8 @@ impl Nemesis {
                 (pairs().filter(touches).map(|link| (link, cut)).collect(), json!({"leader": leader}))
             }
             Fault::Ring => {
-                // On a ring each node sees its neighbours: itself and half of the others, rounded up.
+                // On a ring each node sees its neighbours: itself and half of the others, rounded
+                // up.
                 let reach = all.len().div_ceil(2) / 2;
                 let place = |node: u64| shuffled.iter().position(|other| *other == node).unwrap_or(0);
                 let apart = |(a, b): &(u64, u64)| {
@@ -338,8 +341,9 @@ impl Nemesis {
         Ok(json!({"offsets_s": offsets}))
     }
 
-    /// Undoes everything and starts what does not run, be it killed or ended because of its disk. A node that ended for no
-    /// such reason is started too, so that the run can go on, and is held against it at the end.
+    /// Undoes everything and starts what does not run, be it killed or ended because of its disk. A
+    /// node that ended for no such reason is started too, so that the run can go on, and is held
+    /// against it at the end.
     async fn heal(&mut self, f: &str) -> Result<(), Trouble> {
         let mut cluster = self.cluster.lock().await;
         self.rules.clear();

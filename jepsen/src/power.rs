@@ -1,7 +1,8 @@
-//! `jepsen power`: the power of nodes goes a thousand times, and no acknowledged write may be lost, nor any node refuse its disk.
+//! `jepsen power`: the power of nodes goes a thousand times, and no acknowledged write may be lost,
+//! nor any node refuse its disk.
 //!
-//! One ordinary run after the other under the nemesis `power-loss`, each with the next seed, with snapshots so often that the power
-//! goes while one is written or sent.
+//! One ordinary run after the other under the nemesis `power-loss`, each with the next seed, with
+//! snapshots so often that the power goes while one is written or sent.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

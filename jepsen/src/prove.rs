@@ -1,8 +1,8 @@
 //! `jepsen prove`: a zlock with a bug must be found to have it.
 //!
-//! Every proof is an ordinary `jepsen test`, run by this same program as anybody would run it, against a zlock that has a bug
-//! planted by `ZLOCK_PLANT`. Before that, the same run without the bug must be valid: what is found is the bug, and not the
-//! build.
+//! Every proof is an ordinary `jepsen test`, run by this same program as anybody would run it,
+//! against a zlock that has a bug planted by `ZLOCK_PLANT`. Before that, the same run without the
+//! bug must be valid: what is found is the bug, and not the build.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

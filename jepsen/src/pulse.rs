@@ -1,4 +1,5 @@
-//! A write every now and then beside the clients' own: it shows that a quorum is there, whatever clients wait for.
+//! A write every now and then beside the clients' own: it shows that a quorum is there, whatever
+//! clients wait for.
 
 use std::time::Duration;
 

@@ -32,8 +32,8 @@ use crate::workload::{
 /// How long the workers may take to settle and the last reads to be answered.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
 
-/// How long clients of locks go on when all is mended, so that there is a time in which grants must come soon: the time to
-/// settle, twice what a grant may take, and three seconds more.
+/// How long clients of locks go on when all is mended, so that there is a time in which grants must
+/// come soon: the time to settle, twice what a grant may take, and three seconds more.
 const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
 /// Which door clients use.
@@ -89,7 +89,8 @@ pub struct Options {
     pub network: NetworkKind,
     /// Znodes of 24 KiB that are written before clients begin: they make snapshots long.
     pub ballast: u64,
-    /// Leaves out what makes the promise hold, to see that the checker finds it: see [`has_negative`].
+    /// Leaves out what makes the promise hold, to see that the checker finds it: see
+    /// [`has_negative`].
     pub negative: bool,
 }
 
@@ -144,7 +145,8 @@ pub struct Results {
 /// Runs a workload and judges it.
 ///
 /// # Errors
-/// When the harness failed: the cluster did not start, a fault could not be made, results could not be written.
+/// When the harness failed: the cluster did not start, a fault could not be made, results could not
+/// be written.
 pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
     needs::check(&options.faults, options.network)?;
     let dir = match &options.dir {

@@ -45,7 +45,8 @@ pub(crate) fn log_minute(seconds: u64) -> String {
 }
 
 fn date(seconds: u64) -> (u64, u64, u64) {
-    // Counted from 1 March of year 0, leap days come last (Howard Hinnant, chrono-compatible low-level date algorithms).
+    // Counted from 1 March of year 0, leap days come last (Howard Hinnant, chrono-compatible
+    // low-level date algorithms).
     let shifted = seconds / 86_400 + 719_468;
     let era = shifted / 146_097;
     let of_era = shifted % 146_097;

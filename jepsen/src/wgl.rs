@@ -1,17 +1,22 @@
 //! Linearizability by search: Wing and Gong's algorithm with Lowe's memoisation.
 //!
-//! The search keeps a list of calls and returns in real-time order. It takes any pending call whose effect the model
-//! permits, lifts the operation out of the list and goes on from the front; at the return of an operation that was not taken
-//! it goes back. A configuration, the set of taken operations with the model's state, is looked at once.
+//! The search keeps a list of calls and returns in real-time order. It takes any pending call whose
+//! effect the model permits, lifts the operation out of the list and goes on from the front; at the
+//! return of an operation that was not taken it goes back. A configuration, the set of taken
+//! operations with the model's state, is looked at once.
 //!
-//! An operation of unknown outcome has no return: it may be taken at any time after its call, or never. A history with many
-//! of them has more subsets of them than any search can look at, and nearly all say nothing new. So it is taken
+//! An operation of unknown outcome has no return: it may be taken at any time after its call, or
+//! never. A history with many of them has more subsets of them than any search can look at, and
+//! nearly all say nothing new. So it is taken
 //! - only when it changes the state, because not to take it leaves at least as much open;
-//! - before those that mean the same and were invoked later, because from then on nothing tells them apart;
-//! - and only to a configuration that no other one covers: the same state and the same operations with an answer, reached
-//!   with fewer operations of unknown outcome, can go on in every way that this one can.
+//! - before those that mean the same and were invoked later, because from then on nothing tells
+//!   them apart;
+//! - and only to a configuration that no other one covers: the same state and the same operations
+//!   with an answer, reached with fewer operations of unknown outcome, can go on in every way that
+//!   this one can.
 //!
-//! The search can take exponential time, so it has a bound on configurations. At the bound the verdict is unknown.
+//! The search can take exponential time, so it has a bound on configurations. At the bound the
+//! verdict is unknown.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,7 +25,8 @@ use std::hash::Hash;
 pub trait Model {
     /// What there is between two operations.
     type State: Clone + Eq + Hash;
-    /// An operation with its answer; an unknown answer is part of the operation. Equal ones have equal effects.
+    /// An operation with its answer; an unknown answer is part of the operation. Equal ones have
+    /// equal effects.
     type Op: PartialEq;
 
     /// The state before the first operation.
@@ -46,8 +52,8 @@ pub struct Call<O> {
 pub enum Verdict {
     /// There is an order that explains every answer.
     Linearizable,
-    /// There is none. The positions of the operations in the longest prefix that could be explained, and of the first
-    /// completed operation that no explanation reached.
+    /// There is none. The positions of the operations in the longest prefix that could be
+    /// explained, and of the first completed operation that no explanation reached.
     NotLinearizable {
         /// Positions of operations, in the order in which the deepest attempt took them.
         explained: Vec<usize>,
@@ -63,8 +69,8 @@ pub enum Verdict {
 
 const NONE: usize = usize::MAX;
 
-/// The doubly linked list of the calls and returns of completed operations; node `2 * i` is the call of operation `i`,
-/// `2 * i + 1` its return.
+/// The doubly linked list of the calls and returns of completed operations; node `2 * i` is the
+/// call of operation `i`, `2 * i + 1` its return.
 struct EventList {
     next: Vec<usize>,
     prev: Vec<usize>,
@@ -166,11 +172,12 @@ impl Unknowns {
     }
 }
 
-/// Sets that are kept for each of [`Seen`]'s keys. Beyond, the oldest is forgotten and may be looked at again, which counts.
+/// Sets that are kept for each of [`Seen`]'s keys. Beyond, the oldest is forgotten and may be
+/// looked at again, which counts.
 const SMALLEST_MAX: usize = 128;
 
-/// The configurations that were looked at: by taken completed operations and state, the smallest sets of taken operations
-/// of unknown outcome.
+/// The configurations that were looked at: by taken completed operations and state, the smallest
+/// sets of taken operations of unknown outcome.
 struct Seen<S> {
     smallest: HashMap<(Bits, S), Vec<Bits>>,
     configurations: usize,
@@ -233,8 +240,8 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Takes the next operation from `place` on that leads to a new configuration. False when there is none before the first
-    /// return.
+    /// Takes the next operation from `place` on that leads to a new configuration. False when there
+    /// is none before the first return.
     fn take(&mut self, mut place: Place) -> bool {
         loop {
             match place {
@@ -269,7 +276,8 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Goes to the state behind the operation, if there is one and nothing that was looked at covers it.
+    /// Goes to the state behind the operation, if there is one and nothing that was looked at
+    /// covers it.
     fn go_to_new(&mut self, place: Place) -> bool {
         let Some(after) = self.model.step(&self.state, &self.calls[self.position(place)].op) else { return false };
         let idle = matches!(place, Place::Unknown(_)) && after == self.state;
@@ -313,8 +321,8 @@ impl<'a, M: Model> Search<'a, M> {
 
 /// Looks for an order of the operations that explains every answer.
 ///
-/// `configurations_max` bounds time and memory: each configuration takes one bit an operation and a state, and is compared
-/// with `SMALLEST_MAX` others at most.
+/// `configurations_max` bounds time and memory: each configuration takes one bit an operation and a
+/// state, and is compared with `SMALLEST_MAX` others at most.
 pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usize) -> Verdict {
     let mut search = Search::new(model, calls);
     let mut deepest: (usize, Vec<usize>, usize) = (0, Vec::new(), 0);
@@ -323,7 +331,8 @@ pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usi
         if search.take(place) {
             place = Place::Node(search.events.head);
         } else {
-            // The operation that returns first had to be taken before, and nothing that was tried allows it.
+            // The operation that returns first had to be taken before, and nothing that was tried
+            // allows it.
             if search.stack.len() >= deepest.0 {
                 deepest = (search.stack.len(), search.explained(), search.events.first_return());
             }
@@ -339,11 +348,13 @@ pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usi
     Verdict::Linearizable
 }
 
-/// The positions of a small part of a history that is not linearizable, found by leaving out what does not matter.
+/// The positions of a small part of a history that is not linearizable, found by leaving out what
+/// does not matter.
 ///
-/// Everything invoked after the return that could not be passed goes first. Then units go, in halves, quarters and so on,
-/// as long as the rest is still not linearizable. A unit is a set of operations without which a linearizable history
-/// stays linearizable: a read, or an acquire with its release. So what is left is a contradiction of its own.
+/// Everything invoked after the return that could not be passed goes first. Then units go, in
+/// halves, quarters and so on, as long as the rest is still not linearizable. A unit is a set of
+/// operations without which a linearizable history stays linearizable: a read, or an acquire with
+/// its release. So what is left is a contradiction of its own.
 pub fn shrink<M: Model<Op: Clone>>(
     model: &M,
     calls: &[Call<M::Op>],

@@ -1,6 +1,7 @@
 //! Who ends by itself: started again when its disk was broken, remembered either way.
 //!
-//! The nodes are shell scripts that end when a file appears; the test answers requests in their place.
+//! The nodes are shell scripts that end when a file appears; the test answers requests in their
+//! place.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -31,7 +32,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// One node whose requests are answered here. Once it is asked what it has applied, which shows nothing new, it ends.
+    /// One node whose requests are answered here. Once it is asked what it has applied, which shows
+    /// nothing new, it ends.
     async fn start(ends_when_asked: bool) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");

@@ -1,5 +1,5 @@
-//! What every lock that is held alone promises, and every znode that such a lock guards: each checker finds it broken, whatever
-//! else it looks for.
+//! What every lock that is held alone promises, and every znode that such a lock guards: each
+//! checker finds it broken, whatever else it looks for.
 //!
 //! How histories are written: see `written/mod.rs`.
 

@@ -1,8 +1,10 @@
-//! A free lock is granted in time and a wait ends in time, while nothing is broken; histories are written by hand.
+//! A free lock is granted in time and a wait ends in time, while nothing is broken; histories are
+//! written by hand.
 //!
-//! A line is one operation: `begin..end process f value -> ok`, times in milliseconds, with what came back behind it as
-//! `+"token":10` for more fields of the value, and `error=NAME`; or `at nemesis f` for what is broken and mended. All answers
-//! come from node 1. A write is acknowledged every 200 ms, unless the history says `silent`.
+//! A line is one operation: `begin..end process f value -> ok`, times in milliseconds, with what
+//! came back behind it as `+"token":10` for more fields of the value, and `error=NAME`; or `at
+//! nemesis f` for what is broken and mended. All answers come from node 1. A write is acknowledged
+//! every 200 ms, unless the history says `silent`.
 
 use jepsen::check::{Workload, check, check_worth};
 use jepsen::history::{Entry, Kind, NemesisTag, Process};

@@ -23,7 +23,8 @@ struct Refusals {
     count: usize,
 }
 
-/// Answers every request on one connection: creates, reads of a znode that holds 100, and transactions.
+/// Answers every request on one connection: creates, reads of a znode that holds 100, and
+/// transactions.
 async fn answer(mut stream: TcpStream, mut refusals: Refusals) {
     let mut heard = Vec::new();
     let mut buffer = [0; 4096];

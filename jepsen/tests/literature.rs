@@ -50,7 +50,8 @@ fn judge<M: Model>(model: &M, calls: &[Call<M::Op>], good: bool) {
     assert!(!matches!(verdict, Verdict::Unknown { .. }));
 }
 
-/// Herlihy and Wing, "Linearizability: A Correctness Condition for Concurrent Objects", 1990, the queue histories H1 to H4.
+/// Herlihy and Wing, "Linearizability: A Correctness Condition for Concurrent Objects", 1990, the
+/// queue histories H1 to H4.
 #[test]
 fn herlihy_and_wing_queues() {
     use FifoOp::{Dequeue, Enqueue};
@@ -70,8 +71,8 @@ fn herlihy_and_wing_queues() {
     judge(&Fifo, &h4, false);
 }
 
-/// Lamport, "On Interprocess Communication", 1986: a regular register may show the new value and then the old one while a
-/// write is under way; an atomic one may not.
+/// Lamport, "On Interprocess Communication", 1986: a regular register may show the new value and
+/// then the old one while a write is under way; an atomic one may not.
 #[test]
 fn lamport_new_old_inversion() {
     use RegisterOp::{Read, Write};
@@ -84,7 +85,8 @@ fn lamport_new_old_inversion() {
     }
 }
 
-/// Kingsbury, "Jepsen: etcd and Consul", 2014: a leader that no longer led answered reads out of its own memory.
+/// Kingsbury, "Jepsen: etcd and Consul", 2014: a leader that no longer led answered reads out of
+/// its own memory.
 #[test]
 fn a_deposed_leader_serves_a_stale_read() {
     use RegisterOp::{Cas, Read, Write};
@@ -102,7 +104,8 @@ fn a_deposed_leader_serves_a_stale_read() {
     }
 }
 
-/// etcd-io/etcd 11456: a waiter was given the lock although its lease had run out, while the next one held it.
+/// etcd-io/etcd 11456: a waiter was given the lock although its lease had run out, while the next
+/// one held it.
 #[test]
 fn a_waiter_whose_lease_ran_out_is_no_holder() {
     use LockOp::{Acquire, Close, Release};
@@ -134,8 +137,8 @@ fn done(index: u64, f: &str, result: Value, outcome: Kind, error: Option<&str>) 
     }
 }
 
-/// Kleppmann, "How to do distributed locking", 2016: client 1 is paused with token 33, client 2 writes with token 34, and then
-/// client 1 writes. The storage has to refuse it.
+/// Kleppmann, "How to do distributed locking", 2016: client 1 is paused with token 33, client 2
+/// writes with token 34, and then client 1 writes. The storage has to refuse it.
 #[test]
 fn kleppmann_fencing() {
     let history = |late: Kind| {

@@ -1,4 +1,5 @@
-//! Each planted bug is found by the checker of its workload, and the same history without it is judged good.
+//! Each planted bug is found by the checker of its workload, and the same history without it is
+//! judged good.
 //!
 //! How histories are written: see `written/mod.rs`.
 

@@ -1,4 +1,5 @@
-//! What the recipes promise: a history that keeps a promise is judged good, and the same with the promise broken is found.
+//! What the recipes promise: a history that keeps a promise is judged good, and the same with the
+//! promise broken is found.
 //!
 //! How histories are written: see `written/mod.rs`.
 
@@ -23,7 +24,8 @@ fn more_permits_than_there_are_are_found() {
     let other = r#"release {"lock":"s","owner":2,"token":11} -> ok zxid=13"#;
     good(Workload::Semaphore, &history(1, release, other));
     bad(Workload::Semaphore, "over-limit", &history(2, release, other));
-    // Also when nobody knows what became of the releases: the permits were out when the second was told.
+    // Also when nobody knows what became of the releases: the permits were out when the second was
+    // told.
     let lost = |owner: u64| format!(r#"release {{"lock":"s","owner":{owner}}} -> info"#);
     bad(Workload::Semaphore, "over-limit", &history(2, &lost(1), &lost(2)));
     // One who lost its session may have lost its permits before.

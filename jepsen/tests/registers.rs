@@ -1,4 +1,5 @@
-//! Random register histories: two checkers agree, planted faults are found, and long histories are decided fast.
+//! Random register histories: two checkers agree, planted faults are found, and long histories are
+//! decided fast.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,8 @@ use jepsen::check::zones::{ZoneVerdict, decide};
 use jepsen::models::{LockModel, LockOp, RegisterModel, RegisterOp};
 use jepsen::wgl::{self, Call, Verdict};
 
-/// A history of a real register: every operation takes effect at a moment between its call and its return.
+/// A history of a real register: every operation takes effect at a moment between its call and its
+/// return.
 fn history(rng: &mut fastrand::Rng, ops: usize, processes: u64, info_percent: u8) -> Vec<Call<RegisterOp>> {
     let mut now = 0;
     let mut open: Vec<(u64, u64, u64)> = Vec::new();

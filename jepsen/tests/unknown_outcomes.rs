@@ -1,4 +1,5 @@
-//! Histories of locks with many operations of unknown outcome: they are decided, and decided as by trying every order.
+//! Histories of locks with many operations of unknown outcome: they are decided, and decided as by
+//! trying every order.
 
 use jepsen::check::{Workload, check_operations};
 use jepsen::history::{Kind, Operation};
@@ -26,7 +27,8 @@ fn operation(f: &str, value: Value, call: u64, complete: Option<u64>) -> Operati
     }
 }
 
-/// Whether some order of the calls explains every answer, found by trying every order and every subset of the unknown ones.
+/// Whether some order of the calls explains every answer, found by trying every order and every
+/// subset of the unknown ones.
 fn some_order<M: Model>(model: &M, calls: &[Call<M::Op>], state: &M::State, taken: u32) -> bool {
     let left = || (0..calls.len()).filter(|i| taken & (1 << i) == 0);
     let Some(by) = left().filter_map(|i| calls[i].complete).min() else { return true };
@@ -36,7 +38,8 @@ fn some_order<M: Model>(model: &M, calls: &[Call<M::Op>], state: &M::State, take
     })
 }
 
-/// Operations of a few owners at random: what, whose, from when to when (or nobody knows), and a number for the answer.
+/// Operations of a few owners at random: what, whose, from when to when (or nobody knows), and a
+/// number for the answer.
 fn at_random(rng: &mut fastrand::Rng) -> Vec<(&'static str, u64, u64, Option<u64>, u64)> {
     let len = rng.usize(3..9);
     let owners = rng.u64(2..4);
@@ -57,7 +60,8 @@ fn at_random(rng: &mut fastrand::Rng) -> Vec<(&'static str, u64, u64, Option<u64
     operations
 }
 
-/// The search, the checker that leaves out what explains nothing, and trying every order say the same.
+/// The search, the checker that leaves out what explains nothing, and trying every order say the
+/// same.
 #[track_caller]
 fn agree<M: Model>(workload: Workload, model: &M, calls: &[Call<M::Op>], operations: &[Operation]) -> bool {
     let possible = some_order(model, calls, &model.initial(), 0);
@@ -136,7 +140,8 @@ fn the_search_the_checker_and_every_order_agree() {
     }
 }
 
-/// A real mutex, whose clients now and then hear nothing: of an acquire, of a release, of the close that follows either.
+/// A real mutex, whose clients now and then hear nothing: of an acquire, of a release, of the close
+/// that follows either.
 fn of_a_mutex(rng: &mut fastrand::Rng, rounds: usize, waiting_max: usize) -> Vec<Operation> {
     let mut now = 0;
     let mut tick = || {
@@ -155,7 +160,8 @@ fn of_a_mutex(rng: &mut fastrand::Rng, rounds: usize, waiting_max: usize) -> Vec
         let (owner, asked) = waiting.remove(rng.usize(..waiting.len()));
         token += 1;
         if rng.u8(..100) < 10 {
-            // Nobody hears whether it got the lock, nor whether its session ended, and both happen or both do not.
+            // Nobody hears whether it got the lock, nor whether its session ended, and both happen
+            // or both do not.
             operations.push(operation("acquire", of(owner), asked, None));
             operations.push(operation("close", json!({"owner": owner}), tick(), None));
             continue;
@@ -183,7 +189,8 @@ fn hundreds_of_unknown_outcomes_are_decided() {
             let verdict = check_operations(workload, &operations);
             assert_eq!(verdict.valid, Validity::Valid, "seed {seed}: {verdict:#?}");
 
-            // One releases at the end what it has not got: no order explains that, whatever else happened.
+            // One releases at the end what it has not got: no order explains that, whatever else
+            // happened.
             let last =
                 operations.iter().map(|operation| operation.call.max(operation.time.1)).max().unwrap_or_default();
             let nobody = json!({"lock": "l", "owner": 0});

@@ -1,4 +1,5 @@
-//! Clients of all systems behind one type, so that the workloads are the same code for each of them.
+//! Clients of all systems behind one type, so that the workloads are the same code for each of
+//! them.
 
 mod etcd;
 mod grpc;

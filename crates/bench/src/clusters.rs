@@ -1,4 +1,5 @@
-//! The clusters that the steady loads and some scenarios share: started when they are wanted, replaced when they are broken.
+//! The clusters that the steady loads and some scenarios share: started when they are wanted,
+//! replaced when they are broken.
 
 use std::path::PathBuf;
 use std::time::Duration;

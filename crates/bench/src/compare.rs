@@ -1,5 +1,5 @@
-//! The comparison: all systems up, one under load at a time, in turn within every round. What fails is reported, and the rest
-//! goes on.
+//! The comparison: all systems up, one under load at a time, in turn within every round. What fails
+//! is reported, and the rest goes on.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,11 +18,13 @@ use crate::scenario::{Scale, Scenario};
 use crate::system::Kind;
 use crate::workload::{self, Load, Workload};
 
-/// What to compare. Without --workloads and --scenarios everything is measured, and results begin empty. With them only what
-/// they name is measured, and replaces its part of the results that --out has.
+/// What to compare. Without --workloads and --scenarios everything is measured, and results begin
+/// empty. With them only what they name is measured, and replaces its part of the results that
+/// --out has.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The systems. One that does not start is reported, with what to install, and the others go on.
+    /// The systems. One that does not start is reported, with what to install, and the others go
+    /// on.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Kind::value_variants().to_vec())]
     systems: Vec<Kind>,
     /// What the clients do.
@@ -31,7 +33,8 @@ pub(crate) struct Args {
     /// What is no steady load.
     #[arg(long, value_enum, value_delimiter = ',')]
     scenarios: Vec<Scenario>,
-    /// What the sizes of scenarios (watchers, sessions, znodes, waiters) are multiplied with: 0.01 for a try.
+    /// What the sizes of scenarios (watchers, sessions, znodes, waiters) are multiplied with: 0.01
+    /// for a try.
     #[arg(long, default_value_t = Scale::FULL, value_parser = Scale::parse)]
     scale: Scale,
     /// Numbers of clients, for every workload; without it, each has its own.
@@ -46,11 +49,12 @@ pub(crate) struct Args {
     /// Rounds of the scenarios that want a cluster of their own.
     #[arg(long, default_value_t = 1)]
     rounds_alone: usize,
-    /// Length of the load that each system gets before anything is measured, for compilers that learn as they run.
+    /// Length of the load that each system gets before anything is measured, for compilers that
+    /// learn as they run.
     #[arg(long, default_value_t = 6.0)]
     warm_up: f64,
-    /// Where the servers' data go; it must be on a disk for syncs to mean anything. The default is the directory for
-    /// temporary files.
+    /// Where the servers' data go; it must be on a disk for syncs to mean anything. The default is
+    /// the directory for temporary files.
     #[arg(long)]
     data: Option<PathBuf>,
     /// Where results.json and the plots go, and results.md when there is no page.
@@ -151,7 +155,8 @@ impl Comparison {
         Ok(())
     }
 
-    /// All rounds of a workload with one number of clients. A system that fails has no further rounds in it.
+    /// All rounds of a workload with one number of clients. A system that fails has no further
+    /// rounds in it.
     async fn line(&mut self, workload: Workload, clients: usize) -> Result<(), Error> {
         let part = Part::Load { workload, clients };
         self.results.begin_part(part);
@@ -197,7 +202,8 @@ impl Comparison {
         Ok(round.figures())
     }
 
-    /// All rounds of a scenario, on the shared clusters or on fresh ones. What was measured before it failed counts.
+    /// All rounds of a scenario, on the shared clusters or on fresh ones. What was measured before
+    /// it failed counts.
     async fn scenario(&mut self, scenario: Scenario) -> Result<(), Error> {
         let part = Part::Scenario(scenario);
         self.results.begin_part(part);

@@ -14,8 +14,8 @@ pub(crate) struct Sample {
 /// What one round measured.
 #[derive(Default)]
 pub(crate) struct Round {
-    /// The operations that began while it was measured. One that ended later counts: its latency would be missed else,
-    /// just when the server stood still at the end.
+    /// The operations that began while it was measured. One that ended later counts: its latency
+    /// would be missed else, just when the server stood still at the end.
     pub(crate) samples: Vec<Sample>,
     /// How many operations ended while it was measured.
     pub(crate) operations: usize,
@@ -72,8 +72,8 @@ impl Ranks {
         self.0.len()
     }
 
-    /// The latency that a share `p` of them does not exceed, in microseconds: the nearest rank, nothing interpolated.
-    /// 0 when there are none.
+    /// The latency that a share `p` of them does not exceed, in microseconds: the nearest rank,
+    /// nothing interpolated. 0 when there are none.
     pub(crate) fn at_us(&self, p: f64) -> f64 {
         let rank = ((self.0.len() as f64 * p).ceil() as usize).max(1) - 1;
         self.0.get(rank).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)

@@ -1,8 +1,10 @@
-//! Honest clients beside traffic that means harm: what they have of the cluster with it and without.
+//! Honest clients beside traffic that means harm: what they have of the cluster with it and
+//! without.
 //!
-//! Each kind of traffic gets a fresh cluster of three nodes with its data, so that none inherits what another has left.
-//! The honest clients come from one address of this machine and the hostile ones from another, because servers bound
-//! what an address may have. Hostile clients run on a thread of their own.
+//! Each kind of traffic gets a fresh cluster of three nodes with its data, so that none inherits
+//! what another has left. The honest clients come from one address of this machine and the hostile
+//! ones from another, because servers bound what an address may have. Hostile clients run on a
+//! thread of their own.
 
 mod attack;
 mod honest;
@@ -50,7 +52,8 @@ pub(crate) struct Args {
     /// How long honest clients are measured, once without and once with each kind.
     #[arg(long, default_value_t = 15.0)]
     seconds: f64,
-    /// Operations that each of the 16 honest clients begins in a second, whether the one before has ended or not.
+    /// Operations that each of the 16 honest clients begins in a second, whether the one before has
+    /// ended or not.
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
     /// Znodes of the large subtree.
@@ -62,7 +65,8 @@ pub(crate) struct Args {
     /// Connections to each node that say nothing.
     #[arg(long, default_value_t = 4_200)]
     connections: usize,
-    /// Fails when a 99th percentile is more than five times as long with the traffic, or when there was no traffic.
+    /// Fails when a 99th percentile is more than five times as long with the traffic, or when there
+    /// was no traffic.
     #[arg(long)]
     check: bool,
     /// Below which directory the nodes have their data.

@@ -1,5 +1,6 @@
-//! What the machine itself allows: how often one can sync, answer over loopback, and replicate a batch to a majority. No
-//! Raft, no state, no protocol: whatever does more per batch is slower than this.
+//! What the machine itself allows: how often one can sync, answer over loopback, and replicate a
+//! batch to a majority. No Raft, no state, no protocol: whatever does more per batch is slower than
+//! this.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -16,7 +17,8 @@ const LENGTH: Duration = Duration::from_secs(2);
 /// One entry of a log, roughly: a write of 100 bytes with its path, session and framing.
 const ENTRY_BYTES: usize = 256;
 
-/// The batches that are replicated: of as many entries as there are clients in the workloads that write.
+/// The batches that are replicated: of as many entries as there are clients in the workloads that
+/// write.
 const BATCHES: [usize; 4] = [1, 16, 64, 256];
 
 /// One figure of the machine.
@@ -85,8 +87,8 @@ fn round_trips() -> io::Result<f64> {
     rate
 }
 
-/// Batches a second: the leader sends to two followers and syncs its own log; a batch is done when it and one of them have
-/// synced. The slower follower's answer is read one batch later.
+/// Batches a second: the leader sends to two followers and syncs its own log; a batch is done when
+/// it and one of them have synced. The slower follower's answer is read one batch later.
 fn replicate(dir: &Path, entries: usize) -> io::Result<f64> {
     let batch = vec![7; entries * ENTRY_BYTES];
     let (answers, answered) = std::sync::mpsc::channel();

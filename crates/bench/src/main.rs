@@ -1,4 +1,5 @@
-//! The load generator: zlock by both its doors beside ZooKeeper, etcd and Redis, all driven by one code path.
+//! The load generator: zlock by both its doors beside ZooKeeper, etcd and Redis, all driven by one
+//! code path.
 //!
 //! ```text
 //! compare.rs    which rounds, interleaved          clusters.rs  the running systems
@@ -10,7 +11,8 @@
 //! system/       starting, stopping, counting       error.rs     the error
 //! ```
 //!
-//! Compare only figures of one run: machines are shared, and two runs an hour apart differ by a third.
+//! Compare only figures of one run: machines are shared, and two runs an hour apart differ by a
+//! third.
 
 mod client;
 mod clusters;
@@ -39,9 +41,11 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Starts the systems on loopback with empty data, interleaves them over several rounds, and prints and stores tables.
+    /// Starts the systems on loopback with empty data, interleaves them over several rounds, and
+    /// prints and stores tables.
     Compare(compare::Args),
-    /// Starts three nodes of zlock on loopback, and measures honest clients beside each kind of hostile traffic.
+    /// Starts three nodes of zlock on loopback, and measures honest clients beside each kind of
+    /// hostile traffic.
     Hostile(hostile::Args),
 }
 

@@ -54,8 +54,8 @@ const GROWTH_PLOTS: [(Scenario, &str, &str, &str); 5] = [
     (Scenario::GrowthSessions, "writes", "growth-sessions", "Writes of 64 clients a second, by number of sessions"),
 ];
 
-/// Writes the plots to `out`, and the text into the page, in place of what it has between the marks; without a page to
-/// `results.md` beside the plots.
+/// Writes the plots to `out`, and the text into the page, in place of what it has between the
+/// marks; without a page to `results.md` beside the plots.
 pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<(), Error> {
     fs::create_dir_all(out)?;
     let plots = plots(results);
@@ -150,7 +150,8 @@ fn entries(workload: Workload) -> Option<f64> {
     }
 }
 
-/// What each system reaches of what the machine can replicate in batches of as many entries as there are clients.
+/// What each system reaches of what the machine can replicate in batches of as many entries as
+/// there are clients.
 fn shares(results: &Results) -> String {
     let row = |line: &Line| {
         let entries = entries(line.workload)?;

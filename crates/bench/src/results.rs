@@ -1,4 +1,5 @@
-//! What was measured, as `results.json` keeps it: of one run, or of several that replaced each other's parts.
+//! What was measured, as `results.json` keeps it: of one run, or of several that replaced each
+//! other's parts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,8 +60,9 @@ impl Line {
         Some(Spread::of(self.rounds.get(&kind)?.iter().map(figure)))
     }
 
-    /// One system against another, round by round; `None` when one of them has no rounds. A system whose round failed
-    /// has none after it, so that the rounds of one place are always of one time.
+    /// One system against another, round by round; `None` when one of them has no rounds. A system
+    /// whose round failed has none after it, so that the rounds of one place are always of one
+    /// time.
     pub(crate) fn ratio(&self, own: Kind, peer: Kind, figure: impl Fn(&Figures, &Figures) -> f64) -> Option<Spread> {
         let (own, peer) = (self.rounds.get(&own)?, self.rounds.get(&peer)?);
         Some(Spread::of(own.iter().zip(peer).map(|(own, peer)| figure(own, peer))))

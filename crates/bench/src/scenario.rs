@@ -1,4 +1,5 @@
-//! What is no steady load: nodes that fail, many watchers, many idle sessions, many znodes, and what grows.
+//! What is no steady load: nodes that fail, many watchers, many idle sessions, many znodes, and
+//! what grows.
 
 mod failover;
 mod fan_out;
@@ -27,11 +28,13 @@ pub(crate) enum Scenario {
     FanOut,
     /// The leader is killed.
     LeaderKilled,
-    /// The leader is stopped as a whole (SIGSTOP) and continues later, while sessions of 10 s are kept alive.
+    /// The leader is stopped as a whole (SIGSTOP) and continues later, while sessions of 10 s are
+    /// kept alive.
     LeaderHung,
     /// 10,000 sessions that do nothing but live, on a fresh cluster.
     IdleSessions,
-    /// A million znodes or keys of 100 bytes, on a fresh cluster: loaded, read after a restart, written with snapshots taken.
+    /// A million znodes or keys of 100 bytes, on a fresh cluster: loaded, read after a restart,
+    /// written with snapshots taken.
     Million,
     /// Writes to zlock among 1,000 to a million znodes.
     GrowthZnodes,
@@ -124,7 +127,8 @@ impl Scenario {
         Duration::from_secs(if self.is_alone() { 300 } else { 120 })
     }
 
-    /// One round on a cluster that is shared with other workloads. What it measures goes into `figures` at once.
+    /// One round on a cluster that is shared with other workloads. What it measures goes into
+    /// `figures` at once.
     pub(crate) async fn run(
         self,
         cluster: &mut Cluster,

@@ -1,4 +1,5 @@
-//! The systems: each starts with empty data on loopback, on free ports, with its own defaults but for what is stated.
+//! The systems: each starts with empty data on loopback, on free ports, with its own defaults but
+//! for what is stated.
 
 mod etcd;
 mod process;
@@ -199,7 +200,8 @@ impl Cluster {
         Err(Error::Answer("nobody leads".into()))
     }
 
-    /// The highest term that a node of zlock knows: it rises with every election. None when no node answers.
+    /// The highest term that a node of zlock knows: it rises with every election. None when no node
+    /// answers.
     pub(crate) async fn term(&self) -> Option<u64> {
         let asked =
             self.nodes.iter().filter_map(|node| node.rest.as_deref()).map(|rest| zlock::status(rest, TERM_WAIT));
@@ -250,7 +252,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends all nodes cleanly and starts them again. The answer is how long it took until all served.
+    /// Ends all nodes cleanly and starts them again. The answer is how long it took until all
+    /// served.
     pub(crate) async fn restart(&mut self) -> Result<Duration, Error> {
         for node in &mut self.nodes {
             node.process.terminate()?;

@@ -1,5 +1,5 @@
-//! What the clients do in a round. Every client has one connection and one request under way: the load is closed, so a slow
-//! server is asked less often.
+//! What the clients do in a round. Every client has one connection and one request under way: the
+//! load is closed, so a slow server is asked less often.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,7 +18,8 @@ use crate::system::{Cluster, Kind, own_cpu_time};
 
 /// What writes write.
 pub(crate) const DATA: [u8; 100] = [b'x'; 100];
-/// Operations that begin before this much of a round has passed are not counted: connections settle.
+/// Operations that begin before this much of a round has passed are not counted: connections
+/// settle.
 const SETTLE: Duration = Duration::from_millis(300);
 /// How many clients of a round connect at once.
 const CONNECTING: usize = 32;
@@ -42,7 +43,8 @@ pub(crate) enum Workload {
     LinearizableGet,
     /// Every client takes and releases a lock of its own, by the system's recipe.
     LockCycle,
-    /// All clients take and release one lock. The latency is from sending the release to the next holder's knowing it.
+    /// All clients take and release one lock. The latency is from sending the release to the next
+    /// holder's knowing it.
     HandOff,
 }
 
@@ -99,7 +101,8 @@ pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<R
     round_while(cluster, kind, load, meanwhile).await.map(|(round, ())| round)
 }
 
-/// The same, measured for as long as `meanwhile` takes instead of the load's length. It begins with the measured time.
+/// The same, measured for as long as `meanwhile` takes instead of the load's length. It begins with
+/// the measured time.
 pub(crate) async fn round_while<T>(
     cluster: &Cluster,
     kind: Kind,
@@ -212,7 +215,8 @@ impl Worker<'_> {
             Workload::HandOff => {
                 let ticket = client.lock(name).await?;
                 let handed = self.shared.released_at.take().map(|began| Sample { began, latency: began.elapsed() });
-                // Written before it is sent: the next holder may have its answer before this client has its own.
+                // Written before it is sent: the next holder may have its answer before this client
+                // has its own.
                 self.shared.released_at.set(Some(Instant::now()));
                 client.unlock(name, &ticket).await?;
                 return Ok(handed);

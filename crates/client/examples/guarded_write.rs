@@ -1,6 +1,8 @@
-//! Writes that happen only while a lock is held, decided where they are applied. No pause of this program can break that.
+//! Writes that happen only while a lock is held, decided where they are applied. No pause of this
+//! program can break that.
 //!
-//! `zlock dev` in one terminal, then: `cargo run -p zlock-client --example guarded_write localhost:7001`
+//! `zlock dev` in one terminal, then: `cargo run -p zlock-client --example guarded_write
+//! localhost:7001`
 
 use zlock_client::{Client, Error, ProblemType};
 

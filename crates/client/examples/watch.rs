@@ -1,4 +1,5 @@
-//! Prints what happens below a path, from now on or from a zxid on, until Ctrl-C; then says how to continue.
+//! Prints what happens below a path, from now on or from a zxid on, until Ctrl-C; then says how to
+//! continue.
 //!
 //! `cargo run -p zlock-client --example watch localhost:7001 /example [zxid]`
 

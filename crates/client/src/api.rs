@@ -1,8 +1,8 @@
 //! The words of the HTTP API, for both ends: what is sent, what is answered, how a problem looks.
 //!
-//! Plain data. Numbers that a client compares (`zxid`, `fencing_token`, session ids) are JSON numbers below 2^53.
-//! Durations are JSON numbers of milliseconds in fields whose names end in `_ms`, and texts with a unit, such as `"30s"`,
-//! elsewhere ([`Millis`]).
+//! Plain data. Numbers that a client compares (`zxid`, `fencing_token`, session ids) are JSON
+//! numbers below 2^53. Durations are JSON numbers of milliseconds in fields whose names end in
+//! `_ms`, and texts with a unit, such as `"30s"`, elsewhere ([`Millis`]).
 //!
 //! | file | has |
 //! |---|---|

@@ -78,8 +78,9 @@ const EVENTS_MAX: usize = 64;
 
 /// A client of a cluster. Cheap to clone: clones share the connections and the session.
 ///
-/// The session is opened by the first call that needs one, kept alive in the background, and closed when the last clone and
-/// the last guard are gone. When it is lost, guards of it are lost, and the next call that needs a session opens another.
+/// The session is opened by the first call that needs one, kept alive in the background, and closed
+/// when the last clone and the last guard are gone. When it is lost, guards of it are lost, and the
+/// next call that needs a session opens another.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -97,7 +98,8 @@ pub(crate) struct Inner {
 }
 
 impl Client {
-    /// A client of these nodes, each `host:port`. One is enough to work; all of them are needed to outlive any.
+    /// A client of these nodes, each `host:port`. One is enough to work; all of them are needed to
+    /// outlive any.
     pub fn builder<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> ClientBuilder {
         ClientBuilder::new(endpoints.into_iter().map(Into::into).collect())
     }
@@ -105,8 +107,9 @@ impl Client {
     /// A client with all settings as they come, whose session is open.
     ///
     /// # Errors
-    /// As [`ClientBuilder::build`], and when no node opens a session in time. `Unavailable` comes within a second when
-    /// nothing listens at any endpoint, or TLS is refused at all of them, and names each with what happened there.
+    /// As [`ClientBuilder::build`], and when no node opens a session in time. `Unavailable` comes
+    /// within a second when nothing listens at any endpoint, or TLS is refused at all of them, and
+    /// names each with what happened there.
     pub async fn connect<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Client, Error> {
         let client = Client::builder(endpoints).build()?;
         client.session().await?;
@@ -156,13 +159,14 @@ impl Client {
         self.inner.present().map(|session| session.state())
     }
 
-    /// `host:port` of a node that has answered, and has not failed since: for what else is to be asked than this client
-    /// can.
+    /// `host:port` of a node that has answered, and has not failed since: for what else is to be
+    /// asked than this client can.
     pub fn live_endpoint(&self) -> Option<String> {
         self.inner.transport.live_addr().map(str::to_owned)
     }
 
-    /// The present session, opening one if there is none: for what else is to be done in it than this client does.
+    /// The present session, opening one if there is none: for what else is to be done in it than
+    /// this client does.
     ///
     /// # Errors
     /// When no node opens one in time.
@@ -186,9 +190,10 @@ impl Client {
         Ok(self.session().await?.timeout())
     }
 
-    /// Closes the session: its locks and ephemeral znodes go at once. The client can still be used; the next call that
-    /// needs a session opens another. A lost session in which a lock with a delay ([`Lock::lock_delay`]) was asked for is
-    /// left to expire, because only then the delay begins.
+    /// Closes the session: its locks and ephemeral znodes go at once. The client can still be used;
+    /// the next call that needs a session opens another. A lost session in which a lock with a
+    /// delay ([`Lock::lock_delay`]) was asked for is left to expire, because only then the delay
+    /// begins.
     ///
     /// # Errors
     /// When the cluster did not confirm it in time. The session then ends by its timeout.
@@ -231,7 +236,8 @@ impl Client {
             Ok(answer) => return answer.json(),
             Err(error) => error,
         };
-        // The session had ended without anybody noticing, and nothing was done: not worth the caller's trouble.
+        // The session had ended without anybody noticing, and nothing was done: not worth the
+        // caller's trouble.
         if error.code() == Some(ProblemType::SessionExpired) {
             let session = self.session().await?;
             return self.write_in(&session, call.key(key)).await?.json();

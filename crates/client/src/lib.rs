@@ -13,24 +13,27 @@
 //! # }
 //! ```
 //!
-//! **One [`Client`] speaks with all nodes.** It writes to the leader where that saves a hop, asks another node when one fails, and
-//! pauses between tries, longer each time and never as long as other clients do. Every write carries an idempotency key, so
-//! a retry is never done twice. What cannot be repeated safely is not repeated.
+//! **One [`Client`] speaks with all nodes.** It writes to the leader where that saves a hop, asks
+//! another node when one fails, and pauses between tries, longer each time and never as long as
+//! other clients do. Every write carries an idempotency key, so a retry is never done twice. What
+//! cannot be repeated safely is not repeated.
 //!
-//! **Errors are of three kinds** ([`Error`]): refused, unavailable (nothing was done), unknown (maybe it was).
+//! **Errors are of three kinds** ([`Error`]): refused, unavailable (nothing was done), unknown
+//! (maybe it was).
 //!
 //! **Work under a lock is stopped when the lock is lost** ([`Lock::with`]): its future is dropped.
 //!
-//! **A session fences itself.** It is kept alive in the background. Its deadline counts from the moment a heartbeat was sent, on
-//! this machine's clock that goes on while the machine sleeps. When the deadline passes, the session is lost before the
-//! cluster can give its locks to others ([`SessionState`], [`Guard::lost`], [`Guard::safe_until`]). Between a look at the clock
-//! and the next step a program can still be paused; fencing tokens and `if_lock` are what helps then.
+//! **A session fences itself.** It is kept alive in the background. Its deadline counts from the
+//! moment a heartbeat was sent, on this machine's clock that goes on while the machine sleeps. When
+//! the deadline passes, the session is lost before the cluster can give its locks to others
+//! ([`SessionState`], [`Guard::lost`], [`Guard::safe_until`]). Between a look at the clock and the
+//! next step a program can still be paused; fencing tokens and `if_lock` are what helps then.
 //!
-//! **Dropping is safe.** A dropped acquire leaves the queue, a dropped guard releases, a dropped client closes its session,
-//! all in the background; a dropped watch continues where it was.
+//! **Dropping is safe.** A dropped acquire leaves the queue, a dropped guard releases, a dropped
+//! client closes its session, all in the background; a dropped watch continues where it was.
 //!
-//! `api.rs` and `api/` have the words of the HTTP API; `client.rs` and `client/` are the client, which the feature `client`
-//! turns on:
+//! `api.rs` and `api/` have the words of the HTTP API; `client.rs` and `client/` are the client,
+//! which the feature `client` turns on:
 //!
 //! | file | has |
 //! |---|---|

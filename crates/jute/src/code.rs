@@ -1,4 +1,5 @@
-//! The protocol's numbers, as ZooKeeper's `ZooDefs`, `KeeperException.Code` and `Watcher.Event` have them.
+//! The protocol's numbers, as ZooKeeper's `ZooDefs`, `KeeperException.Code` and `Watcher.Event`
+//! have them.
 
 macro_rules! numbers {
     ($(#[$doc:meta])* $module:ident { $($name:ident = $value:literal, $help:literal;)* }) => {

@@ -196,8 +196,8 @@ impl Record for String {
     }
 }
 
-/// A list. Null reads as an empty one: no field of the protocol makes a difference between them, but that ZooKeeper's server
-/// fails on it in setWatches, to which no client sends it.
+/// A list. Null reads as an empty one: no field of the protocol makes a difference between them,
+/// but that ZooKeeper's server fails on it in setWatches, to which no client sends it.
 impl<T: Record> Record for Vec<T> {
     fn write(&self, out: &mut Vec<u8>) {
         length(self.len()).write(out);
@@ -206,7 +206,8 @@ impl<T: Record> Record for Vec<T> {
 
     fn read(input: &mut Input<'_>) -> Result<Self, DecodeError> {
         let count = input.length()?.unwrap_or(0);
-        // The smallest item of any list has four bytes; a count that cannot be true must not reserve memory.
+        // The smallest item of any list has four bytes; a count that cannot be true must not
+        // reserve memory.
         if count > input.remaining() / 4 {
             return Err(DecodeError::Short);
         }

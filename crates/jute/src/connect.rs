@@ -1,4 +1,5 @@
-//! The handshake. Its last field is optional: clients older than ZooKeeper 3.4 do not send it and must not get it.
+//! The handshake. Its last field is optional: clients older than ZooKeeper 3.4 do not send it and
+//! must not get it.
 
 use crate::records::records;
 use crate::{Buffer, DecodeError, Input, Record};
@@ -19,7 +20,8 @@ records! {
         session_id: i64,
         /// The session's password; empty or zeros for a new one.
         password: Buffer,
-        /// Whether a server without a quorum will do. `None` when the client did not send the field.
+        /// Whether a server without a quorum will do. `None` when the client did not send the
+        /// field.
         read_only: Option<bool>,
     }
     /// The server's first packet. It has no header.

@@ -11,7 +11,8 @@ const BUFFER_KEPT_BYTES: usize = 64 << 10;
 /// Most frames are shorter: they are made without moving.
 const FRAME_BYTES: usize = 256;
 
-/// Cuts a stream into packets, however it comes in pieces. Keeps no more than one packet and what was pushed behind it.
+/// Cuts a stream into packets, however it comes in pieces. Keeps no more than one packet and what
+/// was pushed behind it.
 #[derive(Debug)]
 pub struct Frames {
     packet_max: usize,

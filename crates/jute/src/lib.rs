@@ -1,11 +1,15 @@
-//! The bytes of ZooKeeper's client protocol, in both directions. Values in, bytes out, and back; nothing else.
+//! The bytes of ZooKeeper's client protocol, in both directions. Values in, bytes out, and back;
+//! nothing else.
 //!
-//! Jute is ZooKeeper's name for its encoding: fields in order, big endian, no tags. [`Record`] writes and reads one
-//! value; [`Request`] knows which record belongs to which [`op`]; [`Frames`] cuts a stream into packets.
+//! Jute is ZooKeeper's name for its encoding: fields in order, big endian, no tags. [`Record`]
+//! writes and reads one value; [`Request`] knows which record belongs to which [`op`]; [`Frames`]
+//! cuts a stream into packets.
 //!
 //! What always holds:
-//! - No input makes a reader panic, and none makes it allocate more than a small multiple of the input's own length.
-//! - Bytes behind a record are ignored and missing ones are an error, as ZooKeeper's servers have it.
+//! - No input makes a reader panic, and none makes it allocate more than a small multiple of the
+//!   input's own length.
+//! - Bytes behind a record are ignored and missing ones are an error, as ZooKeeper's servers have
+//!   it.
 //!
 //! ```text
 //! codec.rs     Record, Input, primitive types      request.rs   Request: one record for each op

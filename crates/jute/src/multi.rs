@@ -1,4 +1,5 @@
-//! Transactions: operations, or results, each behind a header, until a header that says that it is the last.
+//! Transactions: operations, or results, each behind a header, until a header that says that it is
+//! the last.
 
 use crate::{
     CreateRequest, CreateTtlRequest, DataStat, DecodeError, Input, MultiHeader, Names, Number, PathOnly, PathStat,
@@ -64,7 +65,8 @@ pub fn write_multi(ops: &[MultiOp], out: &mut Vec<u8>) {
 /// Reads operations up to the end.
 ///
 /// # Errors
-/// When they cannot be read, or one is no operation of a multi. Reads and writes may be mixed; the caller looks.
+/// When they cannot be read, or one is no operation of a multi. Reads and writes may be mixed; the
+/// caller looks.
 pub fn read_multi(input: &mut Input<'_>) -> Result<Vec<MultiOp>, DecodeError> {
     let mut ops = Vec::new();
     loop {

@@ -41,8 +41,9 @@ impl Record for Acl {
         self.id.write(out);
     }
 
-    /// kazoo writes every empty text as null, and `auth` has an empty id. A null scheme is one that is not known. The schemes
-    /// that look into their ids fail on null, in ZooKeeper's server as here: the packet is broken then, and no entry is refused.
+    /// kazoo writes every empty text as null, and `auth` has an empty id. A null scheme is one that
+    /// is not known. The schemes that look into their ids fail on null, in ZooKeeper's server as
+    /// here: the packet is broken then, and no entry is refused.
     fn read(input: &mut Input<'_>) -> Result<Acl, DecodeError> {
         let (perms, scheme, id) = (input.read()?, input.text()?, input.read::<Option<String>>()?);
         if id.is_none() && matches!(&*scheme, "world" | "digest" | "ip") {
@@ -132,7 +133,8 @@ records! {
         /// Whether to set a watch.
         watch: bool,
     }
-    /// getACL, sync, getAllChildrenNumber, and getEphemerals, whose path is a prefix; also the answer to create and sync.
+    /// getACL, sync, getAllChildrenNumber, and getEphemerals, whose path is a prefix; also the
+    /// answer to create and sync.
     PathOnly {
         /// The path.
         path: String,

@@ -80,7 +80,8 @@ impl Request {
             op::DELETE => Request::Delete(input.read()?),
             op::EXISTS => Request::Exists(input.read()?),
             op::GET_DATA => Request::GetData(input.read()?),
-            // ZooKeeper says of a null path here what it says of one that breaks the rules; in a multi it is a broken packet.
+            // ZooKeeper says of a null path here what it says of one that breaks the rules; in a
+            // multi it is a broken packet.
             op::SET_DATA => {
                 let (path, data, version) = (input.text()?, input.read()?, input.read()?);
                 Request::SetData(SetDataRequest { path, data, version })

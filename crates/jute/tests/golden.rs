@@ -1,4 +1,5 @@
-//! The records against ZooKeeper's own bytes: `golden/records-3.8.hex`, written by `golden/Golden.java`.
+//! The records against ZooKeeper's own bytes: `golden/records-3.8.hex`, written by
+//! `golden/Golden.java`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -28,8 +28,9 @@ pub struct Config {
     pub cluster_id: String,
     /// All members, this node included; the same list on every node.
     pub members: Vec<Member>,
-    /// Where the zxids of a cluster begin that is founded now; the time in milliseconds since 1970, times 1,024, when it is `None`,
-    /// so that they are larger than those of a cluster before it. At most [`znode::ZXID_BASE_MAX`].
+    /// Where the zxids of a cluster begin that is founded now; the time in milliseconds since 1970,
+    /// times 1,024, when it is `None`, so that they are larger than those of a cluster before it.
+    /// At most [`znode::ZXID_BASE_MAX`].
     pub zxid_base: Option<u64>,
     /// Where log, snapshots and node metadata live. Made when missing.
     pub data_dir: PathBuf,
@@ -37,9 +38,10 @@ pub struct Config {
     pub peer_listen: SocketAddr,
     /// How often an idle leader is heard.
     pub heartbeat_ms: u64,
-    /// A follower that heard no leader for this long (up to the maximum, at random) stands for election. Half of it is
-    /// the lease: so long after it heard a leader, a follower votes for no other. When the leader's connection ends, it
-    /// asks whether it would be elected as soon as the lease is over.
+    /// A follower that heard no leader for this long (up to the maximum, at random) stands for
+    /// election. Half of it is the lease: so long after it heard a leader, a follower votes for no
+    /// other. When the leader's connection ends, it asks whether it would be elected as soon as the
+    /// lease is over.
     pub election_timeout_min_ms: u64,
     /// See `election_timeout_min_ms`.
     pub election_timeout_max_ms: u64,
@@ -53,7 +55,8 @@ pub struct Config {
     pub log_entries_kept: u64,
     /// Bounds of the state. The leader proposes them when the replicated ones differ.
     pub limits: Limits,
-    /// Proposals of this node on their way at once, forwarded ones of peers counted apart. Beyond: `Unavailable`.
+    /// Proposals of this node on their way at once, forwarded ones of peers counted apart. Beyond:
+    /// `Unavailable`.
     pub proposals_max: usize,
     /// The same in bytes of entries.
     pub proposal_bytes_max: usize,
@@ -65,10 +68,11 @@ pub struct Config {
     pub event_ring_max: usize,
     /// ... and how many bytes of paths they may hold.
     pub event_ring_bytes_max: usize,
-    /// Below this much free space on the data directory's filesystem clients' writes are `Unavailable`.
+    /// Below this much free space on the data directory's filesystem clients' writes are
+    /// `Unavailable`.
     pub free_disk_min_bytes: u64,
-    /// A node whose log has waited for the disk for longer is not ready and takes no part in elections, and a leader
-    /// hands over.
+    /// A node whose log has waited for the disk for longer is not ready and takes no part in
+    /// elections, and a leader hands over.
     pub disk_stall_max_ms: u64,
     /// How often the leader looks for silent sessions and znodes to collect.
     pub tick_ms: u64,
@@ -79,20 +83,21 @@ pub struct Config {
 }
 
 impl Config {
-    /// How long a follower that heard a leader votes for no other: half of the shortest silence, but four heartbeats at
-    /// least. Raft knows it as the longest election timeout, which it counts from the end of the lease on.
+    /// How long a follower that heard a leader votes for no other: half of the shortest silence,
+    /// but four heartbeats at least. Raft knows it as the longest election timeout, which it counts
+    /// from the end of the lease on.
     pub(crate) fn lease_ms(&self) -> u64 {
         (self.election_timeout_min_ms / 2).max(self.heartbeat_ms * 4)
     }
 
-    /// How long a candidate that was not elected pauses at least, and how long votes may take. With the lease less than
-    /// the shortest silence, so that what `elections` says about that holds.
+    /// How long a candidate that was not elected pauses at least, and how long votes may take. With
+    /// the lease less than the shortest silence, so that what `elections` says about that holds.
     pub(crate) fn pause_ms(&self) -> u64 {
         self.lease_ms() / 2
     }
 
-    /// A leader that a quorum followed so recently is the only one: clearly shorter than the lease, because clocks run at
-    /// different speeds.
+    /// A leader that a quorum followed so recently is the only one: clearly shorter than the lease,
+    /// because clocks run at different speeds.
     pub(crate) fn sure_ms(&self) -> u64 {
         self.lease_ms() * 3 / 4
     }

@@ -5,8 +5,8 @@ use znode::Zxid;
 /// Why a call has no answer from the state machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The state machine's rules say no; every replica would say the same. (A refused *proposal* is an answer and comes
-    /// as `Applied`; this is for heartbeats.)
+    /// The state machine's rules say no; every replica would say the same. (A refused *proposal* is
+    /// an answer and comes as `Applied`; this is for heartbeats.)
     #[error("{0}")]
     Refused(znode::Error),
     /// Nothing was proposed: retry freely, here or elsewhere.
@@ -77,7 +77,8 @@ pub enum Failure {
     Contradiction(String),
 }
 
-/// Why a node does not start. Shown to the operator, so each says what to do where that is not plain.
+/// Why a node does not start. Shown to the operator, so each says what to do where that is not
+/// plain.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration contradicts itself.

@@ -1,5 +1,5 @@
-//! Bugs that can be planted, to see that a harness finds them. Only where the feature `planted` is on, which no release
-//! can have; elsewhere nothing of them is left.
+//! Bugs that can be planted, to see that a harness finds them. Only where the feature `planted` is
+//! on, which no release can have; elsewhere nothing of them is left.
 
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,8 @@ pub enum Planted {
     AckBeforeFsync,
     /// A node that believes to lead answers linearizable reads from what it has, and asks nobody.
     ReadsWithoutQuorum,
-    /// A leader goes on counting the silence of sessions after it was deposed, and has the new one expire them.
+    /// A leader goes on counting the silence of sessions after it was deposed, and has the new one
+    /// expire them.
     DeposedExpiry,
     /// A wait sets its watch a moment after it looked at the state, or at the events.
     WatchAfterLook,
@@ -21,8 +22,8 @@ pub enum Planted {
     UpgradeReads,
     /// A revocation's deadline is proposed ten seconds later than was asked for.
     LateDeadline,
-    /// Of one grant in [`LOST_ONE_IN`] no waiter hears: neither that its predecessor's lock node has gone nor that its own
-    /// holds.
+    /// Of one grant in [`LOST_ONE_IN`] no waiter hears: neither that its predecessor's lock node
+    /// has gone nor that its own holds.
     LostGrant,
 }
 
@@ -90,7 +91,8 @@ mod on {
         HERE.get() == Some(bug) || EVERYWHERE.get() == Some(&bug)
     }
 
-    /// Whether the waits that an event concerns do not hear of it. The same on every node, and in every run of a seed.
+    /// Whether the waits that an event concerns do not hear of it. The same on every node, and in
+    /// every run of a seed.
     pub(crate) fn loses(event: &Event) -> bool {
         let of_lock_node = || event.path.as_str().rsplit('/').next().is_some_and(|name| name.starts_with("_c_"));
         let frees = match event.kind {

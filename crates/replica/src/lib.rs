@@ -1,8 +1,9 @@
 //! One handle on the replicated state: [`Replica`].
 //!
-//! Doors call it and nothing else: [`Replica::propose`] writes, [`Replica::read`] reads, [`Replica::wait_for`] and
-//! [`Replica::events`] wait, [`Replica::touch`] keeps a session alive. Every call has a deadline, works on any node,
-//! and says on failure whether anything may have happened ([`Error`]).
+//! Doors call it and nothing else: [`Replica::propose`] writes, [`Replica::read`] reads,
+//! [`Replica::wait_for`] and [`Replica::events`] wait, [`Replica::touch`] keeps a session alive.
+//! Every call has a deadline, works on any node, and says on failure whether anything may have
+//! happened ([`Error`]).
 //!
 //! ```text
 //! propose ──> leader's Raft ──> log of a majority ──> StateMachine ──> View: state, watches, events ──> wait_for
@@ -11,11 +12,14 @@
 //! ```
 //!
 //! What always holds:
-//! - What a batch of entries changed is readable at once, its events are told under the same guard, and only then do its
-//!   proposers hear of it.
-//! - `Unavailable` means that nothing was proposed. Whatever may have reached a leader's Raft is `Unknown`.
-//! - A session is expired by a leader in its own term, after it listened for the whole timeout with a quorum behind it.
-//! - A node with a new data directory has no vote before it knows that it has lost nothing (`bootstrap`).
+//! - What a batch of entries changed is readable at once, its events are told under the same guard,
+//!   and only then do its proposers hear of it.
+//! - `Unavailable` means that nothing was proposed. Whatever may have reached a leader's Raft is
+//!   `Unknown`.
+//! - A session is expired by a leader in its own term, after it listened for the whole timeout with
+//!   a quorum behind it.
+//! - A node with a new data directory has no vote before it knows that it has lost nothing
+//!   (`bootstrap`).
 //! - Every queue, table and wait has a bound from [`Config`] or a constant beside it.
 //!
 //! ```text

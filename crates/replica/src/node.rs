@@ -1,4 +1,5 @@
-//! One node with all its parts. [`crate::Replica`] is the handle on it; its background tasks hold it too.
+//! One node with all its parts. [`crate::Replica`] is the handle on it; its background tasks hold
+//! it too.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -59,8 +60,8 @@ pub(crate) struct Node {
     pub(crate) meta: NodeMeta,
     /// What the leader knows of sessions.
     pub(crate) sessions: Mutex<Sessions>,
-    /// Proposals of this node on their way, and their bytes. One that nobody waits for any more is on its way until Raft
-    /// lets go of it.
+    /// Proposals of this node on their way, and their bytes. One that nobody waits for any more is
+    /// on its way until Raft lets go of it.
     pub(crate) proposals: Arc<Budget>,
     /// Proposals of peers.
     pub(crate) peer_proposals: Arc<Budget>,
@@ -74,7 +75,8 @@ pub(crate) struct Node {
     pub(crate) space_unknown: AtomicBool,
     /// How long the log has waited for the disk.
     pub(crate) disk_watch: DiskWatch,
-    /// In this term this node has asked another to take over, and may be the last to hear that it did; 0: in none.
+    /// In this term this node has asked another to take over, and may be the last to hear that it
+    /// did; 0: in none.
     pub(crate) hands_over: AtomicU64,
     pub(crate) leader_watch: LeaderWatch,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
@@ -152,7 +154,8 @@ impl Node {
         let identity = Identity::of(&config, &storage.meta);
         let stop = Stop::default();
         let peers = Peers::new(&identity, &config.members, config.silence(), &stop);
-        // Every node begins with the same state, whatever its own limits are; the leader proposes its own.
+        // Every node begins with the same state, whatever its own limits are; the leader proposes
+        // its own.
         let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));
         let unsaved_bytes = Arc::new(AtomicU64::new(0));
         let decoded = Arc::<Decoded>::default();
@@ -271,7 +274,8 @@ impl Node {
         }
     }
 
-    /// A leader asks the member that is furthest to take over, so that nobody waits for an election.
+    /// A leader asks the member that is furthest to take over, so that nobody waits for an
+    /// election.
     async fn hand_over(&self) {
         let metrics = self.metrics();
         let Some(term) = self.leader_term(&metrics) else {
@@ -354,8 +358,8 @@ impl Node {
         self.server_metrics.clone()
     }
 
-    /// The term in which this node leads, and whether a quorum followed it just now, so that no other can have been
-    /// elected meanwhile. Copies nothing, for those who ask often.
+    /// The term in which this node leads, and whether a quorum followed it just now, so that no
+    /// other can have been elected meanwhile. Copies nothing, for those who ask often.
     pub(crate) fn reign(&self) -> Option<(u64, bool)> {
         let term = {
             let metrics = self.server_metrics.borrow_watched();
@@ -443,15 +447,16 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
         max_payload_entries: 1_024,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_log_entries),
         max_in_snapshot_log_to_keep: config.log_entries_kept,
-        // A follower whose next entry is still in the log gets entries; only one that is further behind a snapshot.
+        // A follower whose next entry is still in the log gets entries; only one that is further
+        // behind a snapshot.
         replication_lag_threshold: config.snapshot_log_entries + config.log_entries_kept + 1_024,
         enable_pre_vote: Some(true),
         // Nobody stands before `elections` says so.
         enable_elect: false,
         // A restarted leader would lead on without asking whether it still may.
         enable_leader_restore: Some(false),
-        // A wiped member may come back: it has no vote before it has caught up, so nothing that was acknowledged is
-        // lost by it.
+        // A wiped member may come back: it has no vote before it has caught up, so nothing that was
+        // acknowledged is lost by it.
         allow_log_reversion: Some(true),
         backoff: "20ms 40ms 80ms ...400ms".into(),
         ..openraft::Config::default()

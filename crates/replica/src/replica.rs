@@ -49,7 +49,8 @@ impl std::fmt::Debug for Replica {
 }
 
 impl Replica {
-    /// Opens storage, listens for peers and joins, or forms, the ensemble. Safe to repeat, in any order of nodes.
+    /// Opens storage, listens for peers and joins, or forms, the ensemble. Safe to repeat, in any
+    /// order of nodes.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left running.
@@ -73,7 +74,8 @@ impl Replica {
         Replica { node }
     }
 
-    /// Stops: hands leadership away, ends waits with `Stopped`, closes storage. Returns when the data directory may be opened again.
+    /// Stops: hands leadership away, ends waits with `Stopped`, closes storage. Returns when the
+    /// data directory may be opened again.
     pub async fn shutdown(&self) {
         self.node.shutdown().await;
     }
@@ -90,14 +92,16 @@ impl Replica {
         }
     }
 
-    /// Writes, through the leader. Returns once this node has applied the entry, so that what the caller reads next
-    /// from [`Replica::state`] includes it. `Applied::events` is empty: events go to those who watch.
+    /// Writes, through the leader. Returns once this node has applied the entry, so that what the
+    /// caller reads next from [`Replica::state`] includes it. `Applied::events` is empty: events go
+    /// to those who watch.
     ///
     /// Dropping the future does not take the proposal back.
     ///
     /// # Errors
-    /// `Unavailable` when nothing was proposed, `Unknown` when it may have been. A refusal by the state machine is
-    /// `Applied`; `Refused` is only a request that is too long to be an entry at all.
+    /// `Unavailable` when nothing was proposed, `Unknown` when it may have been. A refusal by the
+    /// state machine is `Applied`; `Refused` is only a request that is too long to be an entry at
+    /// all.
     pub async fn propose(&self, request: Request, deadline: Instant) -> Result<Applied, Error> {
         self.node.propose(request, deadline).await
     }
@@ -110,7 +114,8 @@ impl Replica {
     /// The state, as fresh as asked.
     ///
     /// # Errors
-    /// `Unavailable` when no leader confirms the read, or this node does not get there, before the deadline.
+    /// `Unavailable` when no leader confirms the read, or this node does not get there, before the
+    /// deadline.
     pub async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
         self.node.read(consistency, deadline).await
     }
@@ -118,7 +123,8 @@ impl Replica {
     /// A heartbeat, acknowledged by a leader that is sure to lead.
     ///
     /// # Errors
-    /// `Refused` with `SessionExpired` or `AuthFailed`; `Unavailable` when no leader took it: go to another node.
+    /// `Refused` with `SessionExpired` or `AuthFailed`; `Unavailable` when no leader took it: go to
+    /// another node.
     pub async fn touch(&self, credential: Credential, deadline: Instant) -> Result<Touch, Error> {
         self.node.touch(credential, deadline).await
     }
@@ -128,8 +134,9 @@ impl Replica {
         self.node.touch_soon(credential);
     }
 
-    /// Looks at the state with `step` until it is ready, each time something changed that it watches. The look and the
-    /// setting of the watch happen under one guard, so no change is missed; keep `step` short.
+    /// Looks at the state with `step` until it is ready, each time something changed that it
+    /// watches. The look and the setting of the watch happen under one guard, so no change is
+    /// missed; keep `step` short.
     ///
     /// # Errors
     /// See [`WaitEnd`].
@@ -137,7 +144,8 @@ impl Replica {
         self.node.view.wait_for(deadline, step).await
     }
 
-    /// Events of `kinds` at `key` after `since`, waiting for the first. An empty batch at the deadline.
+    /// Events of `kinds` at `key` after `since`, waiting for the first. An empty batch at the
+    /// deadline.
     ///
     /// # Errors
     /// `Gone` when the ring has lost events after `since`; see [`EventsError`].
@@ -166,7 +174,8 @@ impl Replica {
         self.node.view.events(key, kinds, since, Some(reader), deadline).await
     }
 
-    /// Registers an observer, for as long as it lives. It hears the present state, and from then on everything.
+    /// Registers an observer, for as long as it lives. It hears the present state, and from then on
+    /// everything.
     pub fn observe(&self, observer: &Arc<impl Observer + 'static>) {
         let observer: Arc<dyn Observer> = Arc::clone(observer) as _;
         self.node.view.observe(Arc::downgrade(&observer));

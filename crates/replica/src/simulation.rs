@@ -1,9 +1,9 @@
 //! The world outside of a node, as a simulation plays it: network, wall clock and disk.
 //!
-//! A simulation runs every node on one thread, each in a tokio runtime of its own with paused time, and says with
-//! [`set_world`] in whose world the thread is before it lets one run. Where there is a world, connections and the time
-//! of day come from it, and blocking steps are taken in place. Nothing else of this crate knows of simulations. On the
-//! threads of a program there is no world.
+//! A simulation runs every node on one thread, each in a tokio runtime of its own with paused time,
+//! and says with [`set_world`] in whose world the thread is before it lets one run. Where there is
+//! a world, connections and the time of day come from it, and blocking steps are taken in place.
+//! Nothing else of this crate knows of simulations. On the threads of a program there is no world.
 
 use std::cell::RefCell;
 use std::io;

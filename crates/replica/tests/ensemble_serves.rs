@@ -61,7 +61,8 @@ async fn a_clean_stop_of_the_leader_leaves_no_write_in_doubt() {
         let stopping = ensemble.take(leader);
         let stopped = AtomicBool::new(false);
         let followers: Vec<&Replica> = ensemble.running().collect();
-        // Each writer goes on until one of its writes began after the stop and was applied: `write` takes no doubt.
+        // Each writer goes on until one of its writes began after the stop and was applied: `write`
+        // takes no doubt.
         let writer = async |node: &Replica| {
             let mut last = false;
             while !last {

@@ -1,4 +1,5 @@
-//! A disk that fails stops the node. A process of its own: failpoints are the same for all nodes in it.
+//! A disk that fails stops the node. A process of its own: failpoints are the same for all nodes in
+//! it.
 
 mod ensemble;
 

@@ -1,5 +1,5 @@
-//! A leader, and then a follower, whose disk has no space for the copy through which a snapshot is read. A process of its own:
-//! failpoints are the same for all nodes in it.
+//! A leader, and then a follower, whose disk has no space for the copy through which a snapshot is
+//! read. A process of its own: failpoints are the same for all nodes in it.
 
 mod ensemble;
 

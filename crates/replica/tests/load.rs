@@ -29,7 +29,8 @@ async fn two_thousand_proposals_at_once_are_all_done_exactly_once() {
     write(ensemble.node(0), create("/", "b", b"")).await;
     ensemble.assert_equal_states().await;
     let state = ensemble.node(0).state();
-    // Only an election in between, which a very busy machine may bring, leaves some undone or their outcome unknown.
+    // Only an election in between, which a very busy machine may bring, leaves some undone or their
+    // outcome unknown.
     assert!(done == 2_000 || state.last_term() > term, "{done} of 2000: {:?}", outcomes.iter().find(|it| it.is_err()));
     let unknown = outcomes.iter().filter(|outcome| matches!(outcome, Err(Error::Unknown { .. }))).count();
     let version = state.node(&ensemble::path("/a")).unwrap().stat().version as usize;

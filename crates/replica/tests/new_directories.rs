@@ -56,8 +56,8 @@ async fn a_wiped_node_returns_by_snapshot_and_has_a_vote_again() {
     ensemble.stop_all().await;
 }
 
-/// The old leader is down, one member lags, and the member that acknowledged the newest entries has lost its disk. If it
-/// voted, the lagging one would lead and acknowledged writes would be gone.
+/// The old leader is down, one member lags, and the member that acknowledged the newest entries has
+/// lost its disk. If it voted, the lagging one would lead and acknowledged writes would be gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wiped_node_does_not_vote_before_it_has_caught_up() {
     let mut ensemble = Ensemble::started(3, |_| {}).await;

@@ -1,13 +1,15 @@
-//! Noise at the peer ports of an ensemble under load: random bytes, random frames, and frames of members with something
-//! changed, on connections of strangers and on those of the members themselves. No node ends, and all states are equal.
+//! Noise at the peer ports of an ensemble under load: random bytes, random frames, and frames of
+//! members with something changed, on connections of strangers and on those of the members
+//! themselves. No node ends, and all states are equal.
 //!
 //! ```text
 //! cargo test -p replica --test noise                                   a few seconds of it
 //! cargo test -p replica --test noise -- --minutes 10 --seed 7          as long as it is asked for
 //! ```
 //!
-//! What is left out: a frame that is whole and true in its form, and a lie. Who knows the cluster's name and its ids can say
-//! as the leader what the leader never said, and no checksum tells that from the truth (docs/operating.md).
+//! What is left out: a frame that is whole and true in its form, and a lie. Who knows the cluster's
+//! name and its ids can say as the leader what the leader never said, and no checksum tells that
+//! from the truth (docs/operating.md).
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +35,8 @@ use tokio::time::{Instant, timeout};
 const STRANGERS: u64 = 6;
 /// Frames on one connection at most. What comes behind one that is refused is not read.
 const FRAMES_MAX: usize = 4;
-/// A whole frame that raises the term brings about an election, and all the time nothing else would happen.
+/// A whole frame that raises the term brings about an election, and all the time nothing else would
+/// happen.
 const RAISE_ONE_IN: u32 = 400;
 
 /// Where members reach each other: the taps.
@@ -235,7 +238,8 @@ fn ending(answers: &[u8], lane: u32) -> &'static str {
     }
 }
 
-/// Bytes of a frame that no correct member sends now, or a copy of one that it sent; `None` for one that is a lie.
+/// Bytes of a frame that no correct member sends now, or a copy of one that it sent; `None` for one
+/// that is a lie.
 fn noise(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> Option<Vec<u8>> {
     let heard = scene.heard.any(random, lane);
     match (random.u32(..10), heard) {

@@ -1,4 +1,5 @@
-//! Nodes that cannot hear each other: what they refuse, what goes on, and what is left when they meet again.
+//! Nodes that cannot hear each other: what they refuse, what goes on, and what is left when they
+//! meet again.
 
 mod ensemble;
 
@@ -74,8 +75,8 @@ async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
     ensemble.stop_all().await;
 }
 
-/// A leader answers for its sessions as long as an election could not have been since a quorum followed it. A follower
-/// that is started again has promised that, too.
+/// A leader answers for its sessions as long as an election could not have been since a quorum
+/// followed it. A follower that is started again has promised that, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_on_it() {
     let change: fn(&mut Config) = |config| {
@@ -141,7 +142,8 @@ async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
     let read = tokio::spawn(async move { reader.read(Consistency::Linearizable, shortly()).await });
     let begun = Instant::now();
     eventually("the read has begun", || begun.elapsed().as_millis() > 100).await;
-    // Now the first one's answer comes, so the write is committed, and the second is told so before its answer comes.
+    // Now the first one's answer comes, so the write is committed, and the second is told so before
+    // its answer comes.
     ensemble.hold_answers(old, others[0], false);
     eventually("the write is committed", || last.is_finished()).await;
     let committed = Instant::now();

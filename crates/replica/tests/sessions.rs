@@ -70,7 +70,8 @@ async fn heartbeats_that_nobody_waits_for_count_too() {
     ensemble.stop_all().await;
 }
 
-/// The ids of sessions are no secret, and what a stranger says in the name of one goes the same way to the leader.
+/// The ids of sessions are no secret, and what a stranger says in the name of one goes the same way
+/// to the leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_without_the_secret_silences_nobody() {
     let mut ensemble = Ensemble::started(3, short_sessions).await;

@@ -1,4 +1,5 @@
-//! A follower whose disk is slow. A process of its own: failpoints are the same for all nodes in it.
+//! A follower whose disk is slow. A process of its own: failpoints are the same for all nodes in
+//! it.
 
 mod ensemble;
 

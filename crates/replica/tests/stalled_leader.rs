@@ -15,7 +15,8 @@ use replica::{Config, Consistency, Error, Readiness};
 const STALLS: &str = "the disk does not answer: this node is not ready, and takes no writes and no votes";
 const ANSWERS: &str = "the disk answers again";
 
-/// Which threads flush logs, in the order in which their nodes were started, and which of them hangs.
+/// Which threads flush logs, in the order in which their nodes were started, and which of them
+/// hangs.
 #[derive(Default)]
 struct Disks {
     threads: Vec<ThreadId>,
@@ -74,7 +75,8 @@ async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     let told = || lines.among(&[STALLS, ANSWERS]);
     assert_eq!(told(), [""; 0]);
     hang(&disks, Some(leader));
-    // The others have a quorum, and the first write is also what the leader's own disk does not take.
+    // The others have a quorum, and the first write is also what the leader's own disk does not
+    // take.
     write(&stalled, set("/a", b"1")).await;
     let member = leader as u64 + 1;
     let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();

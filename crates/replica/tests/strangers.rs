@@ -1,7 +1,8 @@
-//! Strangers at the peer port: what they send ends no node and stays with none, and they keep no member out.
+//! Strangers at the peer port: what they send ends no node and stays with none, and they keep no
+//! member out.
 //!
-//! They know the cluster's name and the members' ids, so that they get further than the handshake. Each of these ended a
-//! node or the cluster once.
+//! They know the cluster's name and the members' ids, so that they get further than the handshake.
+//! Each of these ended a node or the cluster once.
 
 mod ensemble;
 mod stranger;
@@ -59,7 +60,8 @@ impl Scene {
         id(self.term, self.last.index + after)
     }
 
-    /// The ensemble serves, also when the node that was attacked is started again, and all states are equal.
+    /// The ensemble serves, also when the node that was attacked is started again, and all states
+    /// are equal.
     async fn goes_on(mut self) {
         write(self.ensemble.node(self.follower), set("/a", b"2")).await;
         self.ensemble.assert_equal_states().await;
@@ -198,7 +200,8 @@ async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal()
     scene.goes_on().await;
 }
 
-/// What it has and the others have not was never committed. It is to step down and to follow, and is no liar.
+/// What it has and the others have not was never committed. It is to step down and to follow, and
+/// is no liar.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_whose_entries_contradict_what_is_committed_hears_of_the_higher_vote() {
     let mut ensemble = Ensemble::started(3, patient).await;
@@ -274,7 +277,8 @@ async fn hundreds_of_idle_connections_keep_no_member_out() {
     for at in 0..3 {
         let to = at as u64 + 1;
         for number in 0..360u64 {
-            // Most pose as members and then say nothing. The others, who lose their places soon, come last: they leave none.
+            // Most pose as members and then say nothing. The others, who lose their places soon,
+            // come last: they leave none.
             let from = 1 + (to + number % 2) % 3;
             let hello = Hello::of(from, to, [APPEND, CONTROL, FORWARD][number as usize % 3]);
             let addr = ensemble.addr(at);

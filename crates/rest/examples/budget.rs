@@ -1,6 +1,6 @@
-//! A number of operations from the HTTP router down to the synced log and back, on one node in one process: what
-//! `.ci/budget` counts the instructions of. `budget write 1000` sets 100 bytes so often, `budget lock-cycle 1000` acquires
-//! and releases.
+//! A number of operations from the HTTP router down to the synced log and back, on one node in one
+//! process: what `.ci/budget` counts the instructions of. `budget write 1000` sets 100 bytes so
+//! often, `budget lock-cycle 1000` acquires and releases.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -51,7 +51,8 @@ async fn measured(door: &Door, workload: &str, count: u32) {
     }
 }
 
-/// Little happens of itself as time goes by: a slow disk, or a busy machine, would add it to the count.
+/// Little happens of itself as time goes by: a slow disk, or a busy machine, would add it to the
+/// count.
 fn nearly_timeless() -> Config {
     let hour = 3_600_000;
     Config {
@@ -77,7 +78,8 @@ impl Door {
         let mut door = Door { router: router(replica, RestConfig::default()), session: String::new() };
         let opened = door.call(Method::POST, "/v1/sessions", None, Body::from("{\"timeout_ms\":300000}")).await;
         door.session = field(&opened, "session");
-        // The lock's directory too: a container would be removed between two cycles, or not, as time goes by.
+        // The lock's directory too: a container would be removed between two cycles, or not, as
+        // time goes by.
         for znode in ["own", "own-lock"] {
             door.call(Method::POST, &format!("/v1/znodes/{znode}"), None, Body::empty()).await;
         }

@@ -2,23 +2,30 @@
 
 use tls::Networks;
 
-/// Settings of the door. Durations are in milliseconds. What each bound answers is in docs/http-api.md.
+/// Settings of the door. Durations are in milliseconds. What each bound answers is in
+/// docs/http-api.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestConfig {
-    /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`; nobody when empty.
+    /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`;
+    /// nobody when empty.
     pub super_digest: String,
-    /// Names and addresses by which clients may call this node, as [`crate::normal_host`] gives them. A listener on loopback
-    /// takes these and the names of its machine. Others take any name when there are none here, and any address. Beyond: 421.
+    /// Names and addresses by which clients may call this node, as [`crate::normal_host`] gives
+    /// them. A listener on loopback takes these and the names of its machine. Others take any name
+    /// when there are none here, and any address. Beyond: 421.
     pub http_hosts: Vec<String>,
-    /// The host of the address that this node gives to clients, in the same form; a listener that is not on loopback takes it.
+    /// The host of the address that this node gives to clients, in the same form; a listener that
+    /// is not on loopback takes it.
     pub own_host: String,
-    /// Origins whose pages may ask, besides the node's own, as [`crate::normal_origin`] gives them. Beyond: 403.
+    /// Origins whose pages may ask, besides the node's own, as [`crate::normal_origin`] gives them.
+    /// Beyond: 403.
     pub http_origins: Vec<String>,
-    /// Connections at once. Beyond: a silent one gives way, else 503 with `Retry-After`, and the connection is closed.
+    /// Connections at once. Beyond: a silent one gives way, else 503 with `Retry-After`, and the
+    /// connection is closed.
     pub connections_max: usize,
     /// Those from one address; 0 is a quarter of all. Beyond: the same.
     pub connections_per_address_max: usize,
-    /// New sessions a second from one address, and ten times as many at once; 0 is no bound. Beyond: 429.
+    /// New sessions a second from one address, and ten times as many at once; 0 is no bound.
+    /// Beyond: 429.
     pub session_rate_max: u32,
     /// Addresses that stand for many clients: none of the bounds for one address are theirs.
     pub exempt: Networks,
@@ -28,8 +35,9 @@ pub struct RestConfig {
     pub wait_max_ms: u64,
     /// A request's body. Beyond: 413.
     pub body_bytes_max: usize,
-    /// Bodies that have come, as far as they have, and long answers being taken, together; the latter up to half of it.
-    /// Beyond: the body that was begun first and is not whole is given up; 503 with `Retry-After`.
+    /// Bodies that have come, as far as they have, and long answers being taken, together; the
+    /// latter up to half of it. Beyond: the body that was begun first and is not whole is given up;
+    /// 503 with `Retry-After`.
     pub bodies_bytes_max: usize,
     /// From the first byte of a body to its last. Beyond: 408, and the connection is closed.
     pub body_read_timeout_ms: u64,
@@ -39,10 +47,11 @@ pub struct RestConfig {
     pub header_bytes_max: usize,
     /// The number of headers. Beyond: 431.
     pub headers_max: usize,
-    /// For the whole head of a request, from its first byte; and from a connection's beginning to its first request. Beyond:
-    /// the connection is closed.
+    /// For the whole head of a request, from its first byte; and from a connection's beginning to
+    /// its first request. Beyond: the connection is closed.
     pub header_read_timeout_ms: u64,
-    /// From an answer to the next request of the connection. Beyond: it is closed; where the door is full, sooner.
+    /// From an answer to the next request of the connection. Beyond: it is closed; where the door
+    /// is full, sooner.
     pub idle_timeout_ms: u64,
     /// How long a client may take nothing of its answer. Beyond: the connection is closed.
     pub write_timeout_ms: u64,
@@ -50,11 +59,13 @@ pub struct RestConfig {
     pub propose_timeout_ms: u64,
     /// How long a read may take. Beyond: 503.
     pub read_timeout_ms: u64,
-    /// Children, sessions, waiters or locks in one answer, also the default of `limit`. Beyond: pages.
+    /// Children, sessions, waiters or locks in one answer, also the default of `limit`. Beyond:
+    /// pages.
     pub page_max: usize,
     /// How long the door tries to take a waiter out of the queue whose client has gone.
     pub withdraw_timeout_ms: u64,
-    /// At shutdown: how long the door serves on, is not ready, and ends each connection with its next answer.
+    /// At shutdown: how long the door serves on, is not ready, and ends each connection with its
+    /// next answer.
     pub drain_time_ms: u64,
     /// How long open requests may take to end at shutdown.
     pub shutdown_timeout_ms: u64,

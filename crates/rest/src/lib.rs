@@ -1,4 +1,5 @@
-//! The HTTP door: every request becomes one call of a [`replica::Replica`], every answer one JSON document.
+//! The HTTP door: every request becomes one call of a [`replica::Replica`], every answer one JSON
+//! document.
 //!
 //! ```text
 //!  connection -> http/     serve.rs their number; handshakes; the end of all
@@ -12,8 +13,9 @@
 //!  routes.rs     the routes, and openapi.rs, the document of them
 //! ```
 //!
-//! The door translates and waits, and decides nothing: whether a wait ended with or without the lock is decided by the
-//! log. What an acquire leaves in a queue is guarded by `waiter.rs` until the client has its answer (`delivery.rs`).
+//! The door translates and waits, and decides nothing: whether a wait ended with or without the
+//! lock is decided by the log. What an acquire leaves in a queue is guarded by `waiter.rs` until
+//! the client has its answer (`delivery.rs`).
 
 mod api;
 mod config;

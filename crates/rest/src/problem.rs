@@ -128,7 +128,8 @@ impl Problem {
         }
     }
 
-    /// The same, met behind a write of the request that is done: nobody may be told that nothing was.
+    /// The same, met behind a write of the request that is done: nobody may be told that nothing
+    /// was.
     pub(crate) fn behind_a_write(self) -> Problem {
         match self.outcome {
             Outcome::Unavailable => Problem::unknown(format!("a part of the request is done: {}", self.detail)),

@@ -64,16 +64,17 @@ pub enum Reply {
     Waited {
         /// What it came to.
         waited: Waited,
-        /// The wait was told late, or not at all, of what it waited for: the state of this node that had it.
+        /// The wait was told late, or not at all, of what it waited for: the state of this node
+        /// that had it.
         missed: Option<Zxid>,
     },
 }
 
 /// A wait looks by itself so often at what it waits to be told of.
 const LOOK_MS: u64 = 20;
-/// A wait that is told so long after the state had what it waited for, by the node's own clock, is told late. A change wakes
-/// those who wait in the same moment; a node that stands still sees neither. Two looks, so that a wait whose deadline meets
-/// the change itself is none.
+/// A wait that is told so long after the state had what it waited for, by the node's own clock, is
+/// told late. A change wakes those who wait in the same moment; a node that stands still sees
+/// neither. Two looks, so that a wait whose deadline meets the change itself is none.
 const LATE_MS: u64 = 2 * LOOK_MS;
 
 /// Does what is asked, within `within`.

@@ -1,4 +1,5 @@
-//! Clients: they open sessions, keep them alive, and do things in them, with retries under the same idempotency key.
+//! Clients: they open sessions, keep them alive, and do things in them, with retries under the same
+//! idempotency key.
 
 use std::cell::RefCell;
 use std::rc::Rc;

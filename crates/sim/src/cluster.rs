@@ -29,7 +29,8 @@ const ACTIVE_MS: u64 = 15_000;
 const CALM_MS: u64 = 2_500;
 /// When every node must be ready at the latest, counted from the last fault.
 const READY_MS: u64 = 12_000;
-/// How long a client may still wait, after everything was mended, for an answer that was lost before.
+/// How long a client may still wait, after everything was mended, for an answer that was lost
+/// before.
 const SETTLED_MS: u64 = 3_000;
 /// How long clients then stand in one queue and nothing goes wrong.
 const QUEUEING_MS: u64 = 3_000;
@@ -210,7 +211,8 @@ impl Cluster {
         self.invariants.end(&mut self.history)
     }
 
-    /// Waits until every node is ready, and lets clients wait for a lock while nothing goes wrong any more.
+    /// Waits until every node is ready, and lets clients wait for a lock while nothing goes wrong
+    /// any more.
     fn mend(&mut self) -> Result<(), String> {
         while !self.nodes.iter().all(is_ready) {
             if self.hub.now_ms() > ACTIVE_MS + READY_MS {
@@ -339,8 +341,8 @@ impl Cluster {
             });
             self.invariants.node(&mut self.history, log, view)?;
         }
-        // A node may answer and die within one step: then nobody else shows yet that the entry is committed. What clients saw
-        // is judged in its order, when the history has got there.
+        // A node may answer and die within one step: then nobody else shows yet that the entry is
+        // committed. What clients saw is judged in its order, when the history has got there.
         self.early.extend(self.shared.seen.take().into_iter().map(|observation| (now_ms, observation)));
         while self.early.front().is_some_and(|(_, observation)| observation.zxid() <= self.history.last()) {
             let Some((seen_ms, observation)) = self.early.pop_front() else { break };

@@ -87,7 +87,8 @@ impl Machines {
         &mut self.nodes[id as usize - 1]
     }
 
-    /// How long it takes until another leads once a leader is killed; then everything is as before, but for the leader.
+    /// How long it takes until another leads once a leader is killed; then everything is as before,
+    /// but for the leader.
     fn kill_leader(&mut self, after_ms: u64, power: Option<u8>) -> u64 {
         self.run(after_ms);
         let (term, leader) = self.leader().unwrap();

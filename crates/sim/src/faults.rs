@@ -15,13 +15,15 @@ pub struct Faults {
     heal_ms: Option<u64>,
     calm_disks_ms: Option<u64>,
     restarts: Vec<(u64, MachineId)>,
-    /// Nodes that were ready since they last lost their disk, or since they first got one. Only while all are may one
-    /// lose its disk: one that has never been ready may not have joined yet, and then it is no different from a wiped
-    /// one. A majority of whole disks is what the promises need.
+    /// Nodes that were ready since they last lost their disk, or since they first got one. Only
+    /// while all are may one lose its disk: one that has never been ready may not have joined yet,
+    /// and then it is no different from a wiped one. A majority of whole disks is what the promises
+    /// need.
     whole: BTreeSet<MachineId>,
     election: Election,
     flush: Option<DecisiveFlush>,
-    /// How many faults there were, but for disks that fail: [`crate::log_disk::LogDisk::failures`] counts those.
+    /// How many faults there were, but for disks that fail: [`crate::log_disk::LogDisk::failures`]
+    /// counts those.
     pub count: u64,
 }
 
@@ -195,8 +197,9 @@ impl Faults {
         self.ended(node.id);
     }
 
-    /// The leader goes, and the first that votes for another shall lose power before anything is flushed because of what
-    /// comes of that vote. A chance in a million of itself, and the one moment in which a vote can be forgotten.
+    /// The leader goes, and the first that votes for another shall lose power before anything is
+    /// flushed because of what comes of that vote. A chance in a million of itself, and the one
+    /// moment in which a vote can be forgotten.
     fn disturb_election(&mut self, nodes: &mut [Node], chosen: usize) {
         let leader = nodes.iter().position(Node::leads).unwrap_or(chosen);
         self.hub.lock().event(&[21, leader as u64], || "the next voter will lose power".into());
@@ -233,8 +236,8 @@ impl Faults {
         }
     }
 
-    /// A follower's disk fails while the leader needs its word, for it hears of too few others. What that follower has
-    /// acknowledged wrongly is lost when the leader goes as well.
+    /// A follower's disk fails while the leader needs its word, for it hears of too few others.
+    /// What that follower has acknowledged wrongly is lost when the leader goes as well.
     fn fail_decisive_flush(&mut self, nodes: &mut [Node], chosen: usize) {
         let count = nodes.len();
         let all_run = count > 2 && nodes.iter().all(Node::runs);

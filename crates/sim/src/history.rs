@@ -73,8 +73,8 @@ impl History {
         Some(*entry.digest.get_or_insert_with(|| replica::Replica::digest(&entry.state)))
     }
 
-    /// A node has applied up to `upto`: what is new of it is committed, and stands in this node's log, unless it came
-    /// by snapshot.
+    /// A node has applied up to `upto`: what is new of it is committed, and stands in this node's
+    /// log, unless it came by snapshot.
     ///
     /// # Errors
     /// An entry that cannot be read.

@@ -1,4 +1,5 @@
-//! What all simulated machines share: the time, what is due when, the seed's random numbers and the trace.
+//! What all simulated machines share: the time, what is due when, the seed's random numbers and the
+//! trace.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,8 @@
 //! A whole cluster in one thread from one seed.
 //!
-//! The nodes run the real `replica` over the real Raft; network, clocks and disks are simulated, and everything that is
-//! left to chance follows from the seed. So a run that fails can be played again, step by step.
+//! The nodes run the real `replica` over the real Raft; network, clocks and disks are simulated,
+//! and everything that is left to chance follows from the seed. So a run that fails can be played
+//! again, step by step.
 //!
 //! ```text
 //! cluster.rs   one run, step by step             client.rs, workload.rs   what clients do

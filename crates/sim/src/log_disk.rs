@@ -1,9 +1,10 @@
 //! A Raft log on a disk that loses what was not flushed.
 //!
-//! Appends, votes and purges are writes into one stream, as in the real log. They are readable at once; a flush makes
-//! all before it durable and takes its time. A loss of power keeps some of the writes behind the last flush: the first
-//! of them, as many as chance says. So does any end of a process whose flush has failed: until then it reads what it
-//! wrote, and only the next process sees what is gone.
+//! Appends, votes and purges are writes into one stream, as in the real log. They are readable at
+//! once; a flush makes all before it durable and takes its time. A loss of power keeps some of the
+//! writes behind the last flush: the first of them, as many as chance says. So does any end of a
+//! process whose flush has failed: until then it reads what it wrote, and only the next process
+//! sees what is gone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -85,7 +86,8 @@ struct Disk {
     current: Contents,
     durable: Contents,
     unflushed: VecDeque<Write>,
-    /// How many of `unflushed` the flush that is under way covers; none is under way when there is none.
+    /// How many of `unflushed` the flush that is under way covers; none is under way when there is
+    /// none.
     flushing: Option<usize>,
     waiters: VecDeque<(u64, Waiter)>,
     /// How many of this boot's writes have, or had, a waiter.
@@ -159,7 +161,8 @@ impl LogDisk {
         self.lock().slow_ms = by_ms;
     }
 
-    /// The next flush fails, and all after it until the process ends. One that ends before has met no failure.
+    /// The next flush fails, and all after it until the process ends. One that ends before has met
+    /// no failure.
     pub fn fail(&self) {
         self.lock().fails = true;
     }
@@ -181,8 +184,9 @@ impl LogDisk {
         self.lock().granted
     }
 
-    /// The process ends. `power`: what was not flushed is lost, but for the first so many parts of 256 of it. Returns as
-    /// much for whatever else is on the disk: where a flush has failed, something may be lost without a loss of power.
+    /// The process ends. `power`: what was not flushed is lost, but for the first so many parts of
+    /// 256 of it. Returns as much for whatever else is on the disk: where a flush has failed,
+    /// something may be lost without a loss of power.
     pub fn crash(&self, power: Option<u8>) -> Option<u8> {
         let mut disk = self.lock();
         disk.boot += 1;

@@ -255,8 +255,9 @@ impl Node {
         });
     }
 
-    /// Ends the process at once. `power`: the machine goes as well and says nothing; of what was not flushed, so many
-    /// parts of 256 are on the disk all the same. After a flush that failed, as many as chance says.
+    /// Ends the process at once. `power`: the machine goes as well and says nothing; of what was
+    /// not flushed, so many parts of 256 are on the disk all the same. After a flush that failed,
+    /// as many as chance says.
     pub fn kill(&mut self, power: Option<u8>) {
         {
             let mut shared = self.hub.lock();
@@ -270,7 +271,8 @@ impl Node {
             });
         }
         self.hub.lock().close_all(self.id);
-        // Syncs of a snapshot never fail. But one disk holds both, and a log that lost something is not alone.
+        // Syncs of a snapshot never fail. But one disk holds both, and a log that lost something is
+        // not alone.
         let lost = self.log.crash(power);
         self.disk.crash(lost.map_or(usize::MAX, |part| self.disk.unsynced() * usize::from(part) / 256));
         self.drop_process();

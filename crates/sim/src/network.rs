@@ -1,8 +1,9 @@
 //! Links between machines: how long bytes take, and who cannot reach whom.
 //!
-//! A connection behaves as TCP does: its bytes arrive in order or not at all. What a packet's loss does to a connection
-//! is a delay for the retransmission; a cut link holds bytes back until it heals. Connections between the same machines
-//! overtake each other. Calls of clients are datagrams that may be lost: their connection broke.
+//! A connection behaves as TCP does: its bytes arrive in order or not at all. What a packet's loss
+//! does to a connection is a delay for the retransmission; a cut link holds bytes back until it
+//! heals. Connections between the same machines overtake each other. Calls of clients are datagrams
+//! that may be lost: their connection broke.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::task::Waker;
@@ -183,8 +184,8 @@ impl Shared {
         }
     }
 
-    /// Closes all ends of a machine whose process ends, in the order of the connections. tokio would drop them in an
-    /// order that depends on how many tasks there were in earlier runs.
+    /// Closes all ends of a machine whose process ends, in the order of the connections. tokio
+    /// would drop them in an order that depends on how many tasks there were in earlier runs.
     pub fn close_all(&mut self, machine: MachineId) {
         let ends = self.pipes(|machines, _| machines.contains(&machine));
         for pipe in ends {

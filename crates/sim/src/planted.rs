@@ -1,5 +1,5 @@
-//! Bugs that can be planted, to see that the invariants find them. Those of the replica itself need the feature
-//! `planted`.
+//! Bugs that can be planted, to see that the invariants find them. Those of the replica itself need
+//! the feature `planted`.
 
 use std::cell::Cell;
 

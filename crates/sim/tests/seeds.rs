@@ -17,9 +17,9 @@ fn holds(seed: u64) -> Outcome {
     outcome
 }
 
-/// The bug is found by an invariant of these names: in the seeds that found it when this was written, or, when the code has
-/// changed since and seeds play otherwise, in the next of the list. About one seed in ten finds any
-/// of the bugs, and one in twenty the failed flush.
+/// The bug is found by an invariant of these names: in the seeds that found it when this was
+/// written, or, when the code has changed since and seeds play otherwise, in the next of the list.
+/// About one seed in ten finds any of the bugs, and one in twenty the failed flush.
 #[track_caller]
 fn found(plant: Plant, at_first: &[u64], by: &[&str]) {
     for seed in at_first.iter().copied().chain(100..160) {
@@ -31,7 +31,8 @@ fn found(plant: Plant, at_first: &[u64], by: &[&str]) {
     panic!("{plant:?} was not found within seeds {at_first:?} and 100..160");
 }
 
-/// What finds that something acknowledged is gone. Raft itself may notice that its log went back, and end.
+/// What finds that something acknowledged is gone. Raft itself may notice that its log went back,
+/// and end.
 const LOST: [&str; 6] = [
     "replicas agree",
     "acknowledged writes survive",

@@ -24,7 +24,8 @@ impl Machine {
         storage::seed_random(Some(1));
         let hub = Hub::new(1, Detail::Last);
         let limits = Limits { session_timeout_min_ms: TIMEOUT_MS, ..Limits::default() };
-        // The leader looks again a while after something that took ten seconds, or any other round time.
+        // The leader looks again a while after something that took ten seconds, or any other round
+        // time.
         let config = Config { members: Node::members(1), limits, tick_ms: 99, ..Config::default() };
         let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
         let mut node = Node::new(hub.clone(), 1, config, clock, 1);
@@ -99,7 +100,8 @@ fn a_session_whose_expiry_is_on_its_way_is_not_told_that_it_lives() {
     let Reply::Applied(Ok(opened)) = machine.ask(Call::Propose(Request::new(open))) else { panic!("it is open") };
     let session = Credential { session: znode::SessionId(opened.zxid.0), secret_hash };
     machine.stall();
-    // The session is silent for its timeout, and its expiry waits for the disk for longer than the leader is patient.
+    // The session is silent for its timeout, and its expiry waits for the disk for longer than the
+    // leader is patient.
     machine.run(2 * u64::from(TIMEOUT_MS));
     let end = machine.hub.now_ms() + 15_000;
     let mut told_alive = 0;

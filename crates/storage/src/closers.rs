@@ -1,22 +1,25 @@
 //! Databases that were dropped: each is closed on a thread of its own.
 //!
-//! To close one, sled writes what it still holds and waits for its threads, which takes as long as the disk takes. The task
-//! that drops a database has others beside it that must not wait: heartbeats of Raft among them. Until a database is closed
-//! its directory is of no use. Nothing needs it: every snapshot has a number, and so a directory, of its own.
+//! To close one, sled writes what it still holds and waits for its threads, which takes as long as
+//! the disk takes. The task that drops a database has others beside it that must not wait:
+//! heartbeats of Raft among them. Until a database is closed its directory is of no use. Nothing
+//! needs it: every snapshot has a number, and so a directory, of its own.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-/// Threads that close databases. Beyond, a task that drops one closes it itself: databases come faster than the disk takes them.
+/// Threads that close databases. Beyond, a task that drops one closes it itself: databases come
+/// faster than the disk takes them.
 const THREADS_MAX: usize = 8;
 
 /// The databases that are being closed. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closers {
     shared: Arc<Shared>,
-    /// Of the data directory. It is held until they are closed: the next one to open the directory tidies it up.
+    /// Of the data directory. It is held until they are closed: the next one to open the directory
+    /// tidies it up.
     lock: Weak<File>,
 }
 

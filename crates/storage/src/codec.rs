@@ -1,9 +1,9 @@
 //! Bytes of everything that is stored or sent to a peer.
 //!
-//! A record is a version byte and the bincode of one of the structs below. These mirror openraft's types field by
-//! field, so that an upgrade of openraft cannot change a byte on disk unnoticed. **The order of fields and variants is
-//! the format**: append only, and a change that an old reader would misread gets a new version. Golden bytes are frozen
-//! in `tests/golden`.
+//! A record is a version byte and the bincode of one of the structs below. These mirror openraft's
+//! types field by field, so that an upgrade of openraft cannot change a byte on disk unnoticed.
+//! **The order of fields and variants is the format**: append only, and a change that an old reader
+//! would misread gets a new version. Golden bytes are frozen in `tests/golden`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,8 @@ use crate::types::{Command, Entry, LogId, Member, Membership, Payload, SnapshotM
 /// The version that is written, and the newest that can be read.
 pub const VERSION: u8 = 1;
 
-/// No record claims more than this many bytes. A length that does is refused before anything is allocated.
+/// No record claims more than this many bytes. A length that does is refused before anything is
+/// allocated.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
 /// See [`decode_short`].
@@ -72,7 +73,8 @@ pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_with(bytes, CONFIG)
 }
 
-/// Like [`decode`], for a record of 4 KiB at most: what it claims is refused beyond that before anything is allocated.
+/// Like [`decode`], for a record of 4 KiB at most: what it claims is refused beyond that before
+/// anything is allocated.
 ///
 /// # Errors
 /// As [`decode`].
@@ -97,7 +99,8 @@ pub fn checksum(record: &[u8]) -> u32 {
     crc32fast::hash(record)
 }
 
-/// Like [`encode`], with a CRC-32 at the end, for records whose store has no checksum of its own that we trust.
+/// Like [`encode`], with a CRC-32 at the end, for records whose store has no checksum of its own
+/// that we trust.
 pub fn seal<T: Encode>(value: &T) -> Vec<u8> {
     let mut bytes = encode(value);
     let checksum = crc32fast::hash(&bytes);

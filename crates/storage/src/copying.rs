@@ -1,7 +1,8 @@
 //! The copy through which a finished database is read, and why there is none.
 //!
-//! A copy that does not fit says nothing of the original and nothing of the log. So it is an error of the one who wanted to read,
-//! and no reason to stop. Any other error of the disk is one here as well.
+//! A copy that does not fit says nothing of the original and nothing of the log. So it is an error
+//! of the one who wanted to read, and no reason to stop. Any other error of the disk is one here as
+//! well.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,8 +16,8 @@ use crate::snapshot::damaged;
 
 const COPY_BYTES: usize = 256 << 10;
 
-/// A file of a finished database. What sled is given to open is compared with it: sled ends the process where other
-/// stores answer "damaged".
+/// A file of a finished database. What sled is given to open is compared with it: sled ends the
+/// process where other stores answer "damaged".
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct FileRecord {
     /// Below the database's directory.
@@ -39,8 +40,8 @@ pub(crate) struct CopyFailed {
 }
 
 impl CopyFailed {
-    /// What an error of the copy is: this, as an IO error of the same kind, when it is for lack of space. `dir` is where the copy
-    /// would have been, if that is on a disk.
+    /// What an error of the copy is: this, as an IO error of the same kind, when it is for lack of
+    /// space. `dir` is where the copy would have been, if that is on a disk.
     pub(crate) fn of(source: io::Error, files: &[FileRecord], dir: Option<&Path>) -> io::Error {
         if !is_full(&source) {
             return source;
@@ -64,7 +65,8 @@ fn free_bytes(dir: &Path) -> Option<u64> {
     statvfs(dir).ok().map(|space| space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-/// Refuses when less than `spare` bytes of the disk would be left behind a copy: what else writes there must not end for it.
+/// Refuses when less than `spare` bytes of the disk would be left behind a copy: what else writes
+/// there must not end for it.
 pub(crate) fn space_for(files: &[FileRecord], spare: u64, dir: &Path) -> io::Result<()> {
     // Where the system does not say, the copy shows.
     match free_bytes(dir) {

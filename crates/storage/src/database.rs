@@ -1,8 +1,10 @@
-//! The chunks of one snapshot: a sled database of its own or, for simulations, a tree of a disk in memory.
+//! The chunks of one snapshot: a sled database of its own or, for simulations, a tree of a disk in
+//! memory.
 //!
-//! A database is written once. When it is whole it is closed, fsynced and renamed, and from then on no byte of it changes:
-//! it is read through a copy. sled writes to its files whenever it opens them, and it cannot open them again after a power
-//! cut that kept some pages of such a write and lost others. So no such write may ever reach a snapshot that counts.
+//! A database is written once. When it is whole it is closed, fsynced and renamed, and from then on
+//! no byte of it changes: it is read through a copy. sled writes to its files whenever it opens
+//! them, and it cannot open them again after a power cut that kept some pages of such a write and
+//! lost others. So no such write may ever reach a snapshot that counts.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -20,11 +22,13 @@ use crate::place::{remove_all, sync_dir};
 
 /// sled's page cache. It is a soft bound; snapshots pass through it once and need little.
 const CACHE_BYTES: u64 = 16 << 20;
-/// When sled's worker threads hold on to a closed database for so long, the log says so, again and again. Short in tests.
+/// When sled's worker threads hold on to a closed database for so long, the log says so, again and
+/// again. Short in tests.
 const CLOSING_LONG: Duration = Duration::from_millis(if cfg!(feature = "failpoints") { 20 } else { 10_000 });
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 
-/// Where the databases of all snapshots lie, by number. Clones are the same. Blocking: not for async tasks.
+/// Where the databases of all snapshots lie, by number. Clones are the same. Blocking: not for
+/// async tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Databases {
     engine: Engine,
@@ -40,7 +44,8 @@ enum Engine {
     Memory(MemoryDatabase),
 }
 
-/// One open database. Dropped, it is closed on a thread of its own, where there is anything to wait for.
+/// One open database. Dropped, it is closed on a thread of its own, where there is anything to wait
+/// for.
 #[derive(Debug)]
 pub(crate) struct Database {
     open: Option<Open>,
@@ -105,8 +110,9 @@ impl Databases {
         Database { open: Some(open), number, databases: self.clone() }
     }
 
-    /// Closes a database that was written and makes it durable. Answers the files that it has. Waits for sled, however long
-    /// that takes: while the disk stalls, sled's threads hold on to the files, and no node must end for that.
+    /// Closes a database that was written and makes it durable. Answers the files that it has.
+    /// Waits for sled, however long that takes: while the disk stalls, sled's threads hold on to
+    /// the files, and no node must end for that.
     pub(crate) fn finish(&self, number: u64, database: Database) -> io::Result<Vec<FileRecord>> {
         database.flush()?;
         self.fatal.note("closing a database", database.close())?;
@@ -119,10 +125,12 @@ impl Databases {
         Ok(finished)
     }
 
-    /// Opens a finished database, through a copy, unless less than `spare` bytes of the disk were left then.
+    /// Opens a finished database, through a copy, unless less than `spare` bytes of the disk were
+    /// left then.
     ///
     /// # Errors
-    /// `InvalidData` when it is not what was finished; [`CopyFailed`], and what there was of the copy is gone again.
+    /// `InvalidData` when it is not what was finished; [`CopyFailed`], and what there was of the
+    /// copy is gone again.
     pub(crate) fn open(&self, number: u64, files: &[FileRecord], spare: u64) -> io::Result<Database> {
         let open = match &self.engine {
             Engine::Memory(database) => {
@@ -244,16 +252,18 @@ impl Drop for Database {
         let Some(Open::Sled { db, dir }) = self.open.take() else { return };
         let Databases { fatal, closers, .. } = &self.databases;
         if fatal.reason().is_some() {
-            // After a failed write sled can wait for ever for that write when it is closed. So it is then left open; the
-            // process has to end anyway.
+            // After a failed write sled can wait for ever for that write when it is closed. So it
+            // is then left open; the process has to end anyway.
             std::mem::forget(db);
             return;
         }
-        // Not here: to close is to write and to wait, and this may be dropped by a task among others.
+        // Not here: to close is to write and to wait, and this may be dropped by a task among
+        // others.
         let (fatal, databases, number) = (fatal.clone(), self.databases.clone(), self.number);
         let close = move || {
             let noted = fatal.clone();
-            // sled panics on an IO error. Where a panic does not end the process, the node must stop all the same.
+            // sled panics on an IO error. Where a panic does not end the process, the node must
+            // stop all the same.
             match catch_unwind(AssertUnwindSafe(|| close_sled(db, &dir, &fatal))) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(%error, "a database was not closed"),
@@ -296,7 +306,8 @@ fn open_copy(finished: &Path, copy: &Path, files: &[FileRecord], spare: u64) -> 
     open_sled(copy.into()).map_err(failed)
 }
 
-/// sled panics where other stores answer "damaged". A panic ends the process, as it should; this says why it did.
+/// sled panics where other stores answer "damaged". A panic ends the process, as it should; this
+/// says why it did.
 fn explain_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -10,8 +10,9 @@ use rustix::io::Errno;
 
 /// Watches the free space of the data directory's filesystem and keeps a ballast file there.
 ///
-/// A full disk keeps sled from opening, even to free space. So clients' writes are to be refused while
-/// [`DiskGuard::is_low`], and if the disk fills up all the same, the next start gives up the ballast and opens.
+/// A full disk keeps sled from opening, even to free space. So clients' writes are to be refused
+/// while [`DiskGuard::is_low`], and if the disk fills up all the same, the next start gives up the
+/// ballast and opens.
 #[derive(Clone, Debug)]
 pub struct DiskGuard {
     dir: Arc<Path>,
@@ -42,7 +43,8 @@ impl DiskGuard {
         Ok(self.free_bytes()? < self.free_min_bytes)
     }
 
-    /// Lays the ballast if it is missing and there is plenty of space: it must not itself bring on the shortage.
+    /// Lays the ballast if it is missing and there is plenty of space: it must not itself bring on
+    /// the shortage.
     pub(crate) fn lay_ballast(&self) -> io::Result<()> {
         let path = self.ballast();
         if self.ballast_bytes == 0 || path.exists() {

@@ -61,7 +61,8 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
-    /// No space is left, and there was no ballast to give up, or it is the next start that has what that freed.
+    /// No space is left, and there was no ballast to give up, or it is the next start that has what
+    /// that freed.
     #[error("the disk of {dir} is full, and opening needs some space; free some and start again ({source})")]
     DiskFull {
         /// The data directory.

@@ -1,4 +1,5 @@
-//! Named places where a crash test can stop, fail or kill the process; nothing at all without the feature.
+//! Named places where a crash test can stop, fail or kill the process; nothing at all without the
+//! feature.
 
 /// All failpoints, for the test that dies at every one of them.
 #[cfg(feature = "failpoints")]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Where disk errors of one node's storage come together. Clones share it. Sticky: the first reason stays.
+/// Where disk errors of one node's storage come together. Clones share it. Sticky: the first reason
+/// stays.
 #[derive(Clone, Debug)]
 pub struct Fatal(Arc<watch::Sender<Option<Arc<str>>>>);
 
@@ -19,7 +20,8 @@ impl Fatal {
         self.0.borrow().clone()
     }
 
-    /// Waits, for ever if all goes well, for the reason to stop. The program must then end without writing on.
+    /// Waits, for ever if all goes well, for the reason to stop. The program must then end without
+    /// writing on.
     pub async fn failed(&self) -> Arc<str> {
         let mut receiver = self.0.subscribe();
         let reason = receiver.wait_for(Option::is_some).await;

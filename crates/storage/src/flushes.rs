@@ -1,14 +1,17 @@
-//! Appends that wait for the disk: one flush at a time, and whatever is appended meanwhile goes with the next one.
+//! Appends that wait for the disk: one flush at a time, and whatever is appended meanwhile goes
+//! with the next one.
 //!
-//! raft-log's flush thread could gather by itself, but only by waiting for company with a timeout, which costs a lone
-//! write two task switches and a timer. Here the disk's own slowness is what gathers: nothing ever waits for company.
+//! raft-log's flush thread could gather by itself, but only by waiting for company with a timeout,
+//! which costs a lone write two task switches and a timer. Here the disk's own slowness is what
+//! gathers: nothing ever waits for company.
 //!
-//! The next flush is sent by the flush thread, from the callback of the one before. So that thread takes the log's
-//! guard, and nobody may wait for it under that guard. Its queue has room for 1,024 requests and waits when it is full: so
-//! there is never more than one flush of ours in it, synced or not, and a call or two of [`crate::LogStore`].
+//! The next flush is sent by the flush thread, from the callback of the one before. So that thread
+//! takes the log's guard, and nobody may wait for it under that guard. Its queue has room for 1,024
+//! requests and waits when it is full: so there is never more than one flush of ours in it, synced
+//! or not, and a call or two of [`crate::LogStore`].
 //!
-//! Others may commit what this disk has not got, so those who append do not bound what waits for a slow one: [`Flushes::room`]
-//! does.
+//! Others may commit what this disk has not got, so those who append do not bound what waits for a
+//! slow one: [`Flushes::room`] does.
 
 use std::fmt;
 use std::io;
@@ -30,8 +33,8 @@ use crate::wal::{Done, Reach, WalCallback, WalLogId, WalOwner, WalTypes};
 
 type Log = RwLock<RaftLog<WalTypes>>;
 
-/// The log, for as long as somebody holds it. The last one to let go closes it, and that is never the flush thread, which
-/// closing waits for.
+/// The log, for as long as somebody holds it. The last one to let go closes it, and that is never
+/// the flush thread, which closing waits for.
 #[derive(Clone)]
 pub(crate) struct SharedLog {
     /// Empty only while it is dropped.
@@ -64,7 +67,8 @@ impl fmt::Debug for SharedLog {
 impl Drop for SharedLog {
     fn drop(&mut self) {
         let last = {
-            // Under this guard nobody else has taken hold of it for a moment, so the count is that of its holders.
+            // Under this guard nobody else has taken hold of it for a moment, so the count is that
+            // of its holders.
             let _gate = self.flushes.gate();
             self.log.take().and_then(Arc::into_inner)
         };
@@ -75,8 +79,8 @@ impl Drop for SharedLog {
     }
 }
 
-/// Appends wait while so much of the log is not on disk: a leader whose disk is that late hears of nothing any more, and another
-/// one is elected.
+/// Appends wait while so much of the log is not on disk: a leader whose disk is that late hears of
+/// nothing any more, and another one is elected.
 const UNFLUSHED_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) type OnClose = Box<dyn FnOnce(u64) + Send>;
@@ -88,14 +92,15 @@ pub(crate) struct Flushes {
     pub(crate) on_close: Mutex<Option<OnClose>>,
     /// Taken hold of under this guard only, and let go under it.
     log: Mutex<Weak<Log>>,
-    /// The last entry known to be committed. A record says so with the next [`Flushes::write_out`], and not with each append.
+    /// The last entry known to be committed. A record says so with the next [`Flushes::write_out`],
+    /// and not with each append.
     committed: Mutex<Option<WalLogId>>,
     /// Dropped when the log is closed.
     open: Mutex<Option<watch::Sender<()>>>,
     fatal: Fatal,
     gathered: Mutex<Gathered>,
-    /// Bytes of entries that are waiting or in the flush under way. Not under the guard: what a flush that cannot be sent drops
-    /// counts it too.
+    /// Bytes of entries that are waiting or in the flush under way. Not under the guard: what a
+    /// flush that cannot be sent drops counts it too.
     unflushed: AtomicU64,
     /// Told after every flush.
     flushed: Notify,
@@ -130,7 +135,8 @@ impl Flushes {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for an append, which may then be of any size; at once after an error.
+    /// Waits until there is room for an append, which may then be of any size; at once after an
+    /// error.
     pub(crate) async fn room(&self) {
         loop {
             let flushed = self.flushed.notified();
@@ -141,7 +147,8 @@ impl Flushes {
         }
     }
 
-    /// Tells `flushed` when all that is in the log by now is on disk; the last `bytes` of it came with this append.
+    /// Tells `flushed` when all that is in the log by now is on disk; the last `bytes` of it came
+    /// with this append.
     pub(crate) fn add(
         self: &Arc<Self>,
         log: &mut RaftLog<WalTypes>,
@@ -176,7 +183,8 @@ impl Flushes {
         WalCallback { fatal: self.fatal.clone(), reach, done }
     }
 
-    /// Writes a record that says how much of the log is on disk, if it was begun and none says so yet. It is not waited for.
+    /// Writes a record that says how much of the log is on disk, if it was begun and none says so
+    /// yet. It is not waited for.
     pub(crate) fn mark(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let durable = self.reach.durable.load(Ordering::Acquire);
         if durable <= self.reach.marked.load(Ordering::Acquire) {
@@ -199,7 +207,8 @@ impl Flushes {
     fn commit(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let Some(committed) = *self.committed() else { return Ok(()) };
         let state = log.log_state();
-        // raft-log refuses to go back, and to commit what it does not hold: both mean that there is nothing to say.
+        // raft-log refuses to go back, and to commit what it does not hold: both mean that there is
+        // nothing to say.
         if Some(&committed) <= state.committed() || Some(&committed) > state.last() {
             return Ok(());
         }
@@ -222,7 +231,8 @@ impl Flushes {
         open.as_ref().map_or_else(|| watch::channel(()).1, watch::Sender::subscribe)
     }
 
-    /// Makes everything durable, says so in the log and to whom it concerns, and lets go of the log.
+    /// Makes everything durable, says so in the log and to whom it concerns, and lets go of the
+    /// log.
     fn close(&self, log: Result<RaftLog<WalTypes>, PoisonError<RaftLog<WalTypes>>>) {
         // The first local, so that it goes last.
         let _open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -258,8 +268,9 @@ impl Flushes {
         });
     }
 
-    /// Sends what is not written yet to the disk, and how much of the rest is there, without waiting for anything: behind the
-    /// flush that is under way, if one is. Answers whether there will be more to say.
+    /// Sends what is not written yet to the disk, and how much of the rest is there, without
+    /// waiting for anything: behind the flush that is under way, if one is. Answers whether there
+    /// will be more to say.
     pub(crate) fn write_out(self: &Arc<Self>) -> bool {
         let mut more = false;
         self.hold(|log| {

@@ -26,8 +26,9 @@ pub(crate) struct Layout {
     pub(crate) dir: PathBuf,
 }
 
-/// How long the lock may take to come free: a killed process holds its files until the kernel has cleared it away, and a
-/// process that is just being forked holds its parent's until it has become another program.
+/// How long the lock may take to come free: a killed process holds its files until the kernel has
+/// cleared it away, and a process that is just being forked holds its parent's until it has become
+/// another program.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -48,13 +49,15 @@ impl Layout {
         self.dir.join("log.lost")
     }
 
-    /// Makes the directory, for this user only, and takes its lock. The lock is held as long as the file is open.
+    /// Makes the directory, for this user only, and takes its lock. The lock is held as long as the
+    /// file is open.
     pub(crate) fn enter(&self) -> Result<File, Error> {
         let dir = &self.dir;
         let doing = || format!("making the data directory {}", dir.display());
         DirBuilder::new().recursive(true).mode(0o700).create(dir).doing(doing)?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).doing(doing)?;
-        // Its name must last as well; a directory without a parent that can be named is the root or the current one.
+        // Its name must last as well; a directory without a parent that can be named is the root or
+        // the current one.
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_dir(parent).doing(doing)?;
         }
@@ -86,7 +89,8 @@ impl Layout {
         remove_all(&self.log_new())
     }
 
-    /// Puts the finished `log.new` in the place of `log`, which is kept. Both must be closed. Durable on return.
+    /// Puts the finished `log.new` in the place of `log`, which is kept. Both must be closed.
+    /// Durable on return.
     pub(crate) fn replace_log(&self) -> io::Result<()> {
         failpoint::pass("log.given-up")?;
         if self.log_lost().exists() {

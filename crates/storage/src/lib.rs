@@ -1,4 +1,5 @@
-//! What a node keeps on disk: the Raft log, snapshots and its own identity. Durable before it says so.
+//! What a node keeps on disk: the Raft log, snapshots and its own identity. Durable before it says
+//! so.
 //!
 //! ```text
 //! Storage::open ─┬─ LogStore       entries, vote, committed position     raft-log   log/
@@ -7,18 +8,22 @@
 //!                └─ DiskGuard      free space, ballast                              ballast
 //! ```
 //!
-//! `replica` opens it, gives [`LogStore`] to openraft and writes and reads snapshots through [`SnapshotStore`]. The log
-//! is async and groups the flushes of many appends into one; the rest blocks on the disk and belongs on a thread that
-//! may. What an entry or a record means is none of this crate's business.
+//! `replica` opens it, gives [`LogStore`] to openraft and writes and reads snapshots through
+//! [`SnapshotStore`]. The log is async and groups the flushes of many appends into one; the rest
+//! blocks on the disk and belongs on a thread that may. What an entry or a record means is none of
+//! this crate's business.
 //!
 //! Invariants:
 //!
-//! * What was reported durable survives the end of the process and of the machine, as far as the disk keeps its word.
-//! * The first failed write, flush or fsync is the last: [`Fatal`] keeps its reason, and every later call is refused.
+//! * What was reported durable survives the end of the process and of the machine, as far as the
+//!   disk keeps its word.
+//! * The first failed write, flush or fsync is the last: [`Fatal`] keeps its reason, and every
+//!   later call is refused.
 //! * `current` names a whole snapshot whose hash was verified, and never an older one than before.
-//! * The log begins no later than behind the current snapshot. A node whose snapshot is lost gives its log up, but for its
-//!   vote, and has no say before it has everything from a leader again.
-//! * A directory that is damaged, newer or another node's is refused with a message that says what to do.
+//! * The log begins no later than behind the current snapshot. A node whose snapshot is lost gives
+//!   its log up, but for its vote, and has no say before it has everything from a leader again.
+//! * A directory that is damaged, newer or another node's is refused with a message that says what
+//!   to do.
 //!
 //! docs/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its remedy.
 

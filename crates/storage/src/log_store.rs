@@ -26,21 +26,23 @@ use crate::wal::{self, Done, Reach, WalLogId, WalOwner, WalTypes, WalVote};
 
 /// A chunk is the unit in which purged log is given back to the disk.
 const CHUNK_BYTES_MAX: usize = 64 << 20;
-/// The newest entries stay in memory up to this size, so that a follower that keeps up costs no reads. raft-log lets go of
-/// none that is in the chunk it writes, so it is more by up to that.
+/// The newest entries stay in memory up to this size, so that a follower that keeps up costs no
+/// reads. raft-log lets go of none that is in the chunk it writes, so it is more by up to that.
 const CACHE_BYTES_MAX: usize = 64 << 20;
 /// The flush thread never waits for company; see [`crate::flushes`].
 const FLUSH_WAIT: Duration = Duration::ZERO;
 /// Nobody waits for room in bytes in the queue to the flush thread; see [`crate::flushes`].
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
-/// The committed position, and what is on disk, are written so long after they have changed: not with each entry.
+/// The committed position, and what is on disk, are written so long after they have changed: not
+/// with each entry.
 const WRITE_WAIT: Duration = Duration::from_millis(20);
 /// One reply to a follower holds at most this many bytes of entries, and at least one entry.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
 /// The log. Clones share it.
 ///
-/// Any error is final: it is remembered in [`Fatal`], and every later call is refused with the same reason.
+/// Any error is final: it is remembered in [`Fatal`], and every later call is refused with the same
+/// reason.
 #[derive(Clone, Debug)]
 pub struct LogStore {
     log: SharedLog,
@@ -50,11 +52,12 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Opens the log in `dir`, or begins one. What was not flushed when the power went is cut off; any other damage is an
-    /// error. `incarnation` is the one of the directory.
+    /// Opens the log in `dir`, or begins one. What was not flushed when the power went is cut off;
+    /// any other damage is an error. `incarnation` is the one of the directory.
     ///
     /// # Errors
-    /// An IO error, with kind `InvalidData` for damage and `WouldBlock` if another process has it open.
+    /// An IO error, with kind `InvalidData` for damage and `WouldBlock` if another process has it
+    /// open.
     pub(crate) fn open(dir: &Path, incarnation: u64, fatal: Fatal) -> io::Result<LogStore> {
         std::fs::create_dir_all(dir)?;
         tail::mend(dir, incarnation)?;
@@ -125,7 +128,8 @@ impl LogStore {
     pub(crate) fn begin(&self, owner: OwnerRecord) -> io::Result<()> {
         self.durably_at_start(|log| log.save_user_data(Some(WalOwner(owner))))?;
         let mut log = self.write()?;
-        // What was read at the start is on disk from here on, and damage to it is told from a torn end.
+        // What was read at the start is on disk from here on, and damage to it is told from a torn
+        // end.
         self.log.flushes.mark(&mut log)?;
         log.flush(false, None)
     }
@@ -146,9 +150,9 @@ impl LogStore {
         *self.log.flushes.on_close.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_close);
     }
 
-    /// Cuts what a snapshot with this last entry refutes: entries of an older term, where others committed a newer one. A kill
-    /// between the arrival of a snapshot and Raft's own cut leaves them. Durable on return; true when there was something.
-    /// Blocking.
+    /// Cuts what a snapshot with this last entry refutes: entries of an older term, where others
+    /// committed a newer one. A kill between the arrival of a snapshot and Raft's own cut leaves
+    /// them. Durable on return; true when there was something. Blocking.
     pub(crate) fn cut_refuted(&self, contained: LogId) -> io::Result<bool> {
         let index = contained.index;
         let found = self.entries(index, index.saturating_add(1), u64::MAX)?.pop();
@@ -196,7 +200,8 @@ impl LogStore {
             loop {
                 tokio::time::sleep(WRITE_WAIT).await;
                 waits.store(false, Ordering::Release);
-                // What a flush that is still under way brings to the disk is said the next time, by this task or another one.
+                // What a flush that is still under way brings to the disk is said the next time, by
+                // this task or another one.
                 if !flushes.write_out() || waits.swap(true, Ordering::AcqRel) {
                     return;
                 }
@@ -230,8 +235,9 @@ fn position(id: &WalLogId) -> LogId {
     id.0.into()
 }
 
-/// Entries for a follower. A purge may have taken the first of them after Raft chose to send them: then there is nothing that can
-/// be sent, and Raft, which asserts that no entry is missing between, sends a heartbeat and comes to a snapshot.
+/// Entries for a follower. A purge may have taken the first of them after Raft chose to send them:
+/// then there is nothing that can be sent, and Raft, which asserts that no entry is missing
+/// between, sends a heartbeat and comes to a snapshot.
 pub fn without_a_gap(from: u64, entries: Vec<Entry>) -> Vec<Entry> {
     let begins = entries.first().is_some_and(|entry| entry.log_id.index == from);
     if begins { entries } else { Vec::new() }
@@ -253,7 +259,8 @@ fn half_open(range: impl RangeBounds<u64>) -> (u64, u64) {
 }
 
 impl LogStore {
-    /// The entries in `[from, to)`; no more than `bytes_max` bytes of them, but at least one if there is one.
+    /// The entries in `[from, to)`; no more than `bytes_max` bytes of them, but at least one if
+    /// there is one.
     fn entries(&self, from: u64, to: u64, bytes_max: u64) -> io::Result<Vec<Entry>> {
         let log = self.read();
         let mut entries = Vec::new();
@@ -358,7 +365,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let next = last.map_or(0, |id| id.index + 1);
         self.durably("truncating the Raft log", |log| {
             failpoint::pass("log.truncate")?;
-            // Nothing may be cut below what is purged; with nothing behind `last` there is nothing to cut.
+            // Nothing may be cut below what is purged; with nothing behind `last` there is nothing
+            // to cut.
             if log.log_state().last().is_none_or(|id| id.0.index < next) {
                 return Ok(None);
             }

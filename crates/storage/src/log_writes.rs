@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many writes of one log were begun, and how many of these are on disk: appends, votes, cuts. Clones are the same.
+/// How many writes of one log were begun, and how many of these are on disk: appends, votes, cuts.
+/// Clones are the same.
 ///
-/// The disk takes them in their order. So the oldest that waits is the one behind those that are done, and a node that looks
-/// now and then knows how long it has waited. No clock is read here: this is on the way of every write.
+/// The disk takes them in their order. So the oldest that waits is the one behind those that are
+/// done, and a node that looks now and then knows how long it has waited. No clock is read here:
+/// this is on the way of every write.
 #[derive(Clone, Debug, Default)]
 pub struct LogWrites(Arc<Counts>);
 

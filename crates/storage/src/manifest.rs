@@ -5,7 +5,8 @@ use sha2::{Digest, Sha256};
 
 use crate::codec::{self, SnapshotMetaRecord};
 
-/// What a snapshot consists of. It is sent ahead of the chunks when a snapshot goes to another node.
+/// What a snapshot consists of. It is sent ahead of the chunks when a snapshot goes to another
+/// node.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Manifest {
     /// The last entry and the membership that it contains.
@@ -44,7 +45,8 @@ impl Tally {
 
 /// Raw bytes in a chunk, but for the last one.
 pub(crate) const CHUNK_RAW_BYTES: usize = 24 << 10;
-/// No stored chunk is larger: incompressible bytes grow a little, and a checksum and a length stand before them.
+/// No stored chunk is larger: incompressible bytes grow a little, and a checksum and a length stand
+/// before them.
 pub(crate) const CHUNK_BYTES_MAX: usize = CHUNK_RAW_BYTES + CHUNK_RAW_BYTES / 128 + 64;
 
 /// Stored form of up to [`CHUNK_RAW_BYTES`] raw bytes: CRC-32 of the rest, raw length, lz4 block.

@@ -1,7 +1,7 @@
 //! A disk in memory that loses at a crash what was not synced: for simulations.
 //!
-//! Snapshots and the node's identity are written to it by the same code, in the same order and with the same syncs, as
-//! to sled. The Raft log is the simulation's own.
+//! Snapshots and the node's identity are written to it by the same code, in the same order and with
+//! the same syncs, as to sled. The Raft log is the simulation's own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -74,12 +74,14 @@ impl MemoryDisk {
         Ok(MemoryParts { snapshots, meta, fatal })
     }
 
-    /// Writes that a loss of power now would lose, or not: the disk may have written any number of the first of them.
+    /// Writes that a loss of power now would lose, or not: the disk may have written any number of
+    /// the first of them.
     pub fn unsynced(&self) -> usize {
         self.lock().unsynced.len()
     }
 
-    /// Loses power with the first `kept` unsynced writes on the platter. Whoever has it open gets errors from now on.
+    /// Loses power with the first `kept` unsynced writes on the platter. Whoever has it open gets
+    /// errors from now on.
     pub fn crash(&self, kept: usize) {
         let mut contents = self.lock();
         contents.boot += 1;

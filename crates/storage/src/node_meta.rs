@@ -12,7 +12,8 @@ use crate::failpoint;
 use crate::fatal::Fatal;
 use crate::place::Place;
 
-/// The layout of the data directory as a whole. Raised when an older program could not read it any more.
+/// The layout of the data directory as a whole. Raised when an older program could not read it any
+/// more.
 pub const FORMAT: u32 = 1;
 
 const NODE: &str = "node";
@@ -36,7 +37,8 @@ struct NodeRecord {
     cluster_id: String,
     node_id: u64,
     founding: Option<FoundingRecord>,
-    /// Drawn when the directory was new: it tells its log from one of a directory that this node had before.
+    /// Drawn when the directory was new: it tells its log from one of a directory that this node
+    /// had before.
     incarnation: u64,
     log_begun: bool,
     joined: bool,
@@ -83,7 +85,8 @@ impl NodeMeta {
         Ok(place.read(NODE)?.is_some())
     }
 
-    /// Reads the identity in `place`, which lies in the data directory `dir`, and compares it with `identity`.
+    /// Reads the identity in `place`, which lies in the data directory `dir`, and compares it with
+    /// `identity`.
     pub(crate) fn open(place: &Place, dir: &Path, identity: Identity, fatal: &Fatal) -> Result<NodeMeta, Error> {
         let damaged = |what: String| Error::Damaged { dir: dir.into(), what };
         let record = place.read(NODE).doing(|| "reading the node's identity".to_string())?;
@@ -102,7 +105,8 @@ impl NodeMeta {
         &self.identity
     }
 
-    /// Uuid, zxid base and group of the cluster, once [`NodeMeta::set_founding`] was called in this or an earlier run.
+    /// Uuid, zxid base and group of the cluster, once [`NodeMeta::set_founding`] was called in this
+    /// or an earlier run.
     pub fn founding(&self) -> Option<([u8; 16], u64, u32)> {
         self.record().founding
     }
@@ -118,8 +122,9 @@ impl NodeMeta {
         self.change("noting the cluster's uuid", "meta.founding", |record| record.founding = Some(founding))
     }
 
-    /// True when this directory never took part in the cluster before it was opened: no vote, no entry, no snapshot,
-    /// not joined. It is either a new node, or one whose disk was wiped and that may have voted before.
+    /// True when this directory never took part in the cluster before it was opened: no vote, no
+    /// entry, no snapshot, not joined. It is either a new node, or one whose disk was wiped and
+    /// that may have voted before.
     pub fn pristine(&self) -> bool {
         self.pristine
     }
@@ -129,14 +134,15 @@ impl NodeMeta {
         self.record().joined
     }
 
-    /// True when this node has lost its state and has begun a new log with its old vote: it knows that there is a cluster,
-    /// and has no vote in it before it has everything again.
+    /// True when this node has lost its state and has begun a new log with its old vote: it knows
+    /// that there is a cluster, and has no vote in it before it has everything again.
     pub fn rejoining(&self) -> bool {
         self.record().rejoining
     }
 
-    /// Remembers for good that this node holds all that it must know to vote: it helped to found the cluster, or has
-    /// caught up with a leader since its directory was new. Durable on return. Blocking.
+    /// Remembers for good that this node holds all that it must know to vote: it helped to found
+    /// the cluster, or has caught up with a leader since its directory was new. Durable on return.
+    /// Blocking.
     ///
     /// # Errors
     /// Any disk error, now or earlier; the node must stop.
@@ -150,7 +156,8 @@ impl NodeMeta {
         })
     }
 
-    /// Remembers that the log is given up, and with it the right to vote. Durable on return. Blocking.
+    /// Remembers that the log is given up, and with it the right to vote. Durable on return.
+    /// Blocking.
     pub(crate) fn set_rejoining(&self) -> io::Result<()> {
         self.change("giving up the log", "meta.rejoining", |record| {
             record.joined = false;
@@ -159,7 +166,8 @@ impl NodeMeta {
         })
     }
 
-    /// True when this directory's log was begun: from then on a log without this node's name is a lost one.
+    /// True when this directory's log was begun: from then on a log without this node's name is a
+    /// lost one.
     pub(crate) fn log_begun(&self) -> bool {
         self.record().log_begun
     }
@@ -181,7 +189,8 @@ impl NodeMeta {
         self.change("noting the end of the Raft log", "meta.log-bytes", |record| record.log_bytes = bytes)
     }
 
-    /// Drawn when the directory was made: a node that comes back with another one has lost its data.
+    /// Drawn when the directory was made: a node that comes back with another one has lost its
+    /// data.
     pub fn incarnation(&self) -> u64 {
         self.record().incarnation
     }

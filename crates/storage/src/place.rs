@@ -1,4 +1,5 @@
-//! Where a node's small records lie: files of its data directory or, for simulations, keys of a disk in memory.
+//! Where a node's small records lie: files of its data directory or, for simulations, keys of a
+//! disk in memory.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -33,7 +34,8 @@ impl Place {
         }
     }
 
-    /// Puts `bytes` in the place of the record `name`. Durable on return; a crash leaves the old record or the new one.
+    /// Puts `bytes` in the place of the record `name`. Durable on return; a crash leaves the old
+    /// record or the new one.
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         match self {
             Place::Memory(database, tree) => {

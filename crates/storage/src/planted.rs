@@ -1,4 +1,5 @@
-//! The bug of this crate that can be planted, to see that a harness finds it. Only where the feature `planted` is on.
+//! The bug of this crate that can be planted, to see that a harness finds it. Only where the
+//! feature `planted` is on.
 
 #[cfg(all(feature = "planted", not(debug_assertions)))]
 compile_error!("the feature `planted` plants bugs and is never part of a release: build with `--profile planted`");
@@ -9,8 +10,8 @@ mod on {
 
     static ACKS_BEFORE_FSYNC: AtomicBool = AtomicBool::new(false);
 
-    /// From now on every log of this process tells Raft that an append is durable once it is written, and leaves the
-    /// fsync to whatever asks for one next. For good.
+    /// From now on every log of this process tells Raft that an append is durable once it is
+    /// written, and leaves the fsync to whatever asks for one next. For good.
     pub fn plant_ack_before_fsync() {
         ACKS_BEFORE_FSYNC.store(true, Ordering::SeqCst);
     }

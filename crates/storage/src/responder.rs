@@ -11,8 +11,9 @@ use crate::types::TypeConfig;
 
 /// The way of an answer back to a proposer, and what the proposal takes up until then.
 ///
-/// Raft has it for as long as it has the proposal, whether anybody still waits or not: in its queue, in the log, on the
-/// way to the state machine. That it drops it unanswered when it stops counts as an answer, too.
+/// Raft has it for as long as it has the proposal, whether anybody still waits or not: in its
+/// queue, in the log, on the way to the state machine. That it drops it unanswered when it stops
+/// counts as an answer, too.
 pub struct Responder<T> {
     // Goes before the receiver hears of it, also in a drop, which takes the fields in this order.
     held: Arc<dyn Any + Send + Sync>,
@@ -20,8 +21,8 @@ pub struct Responder<T> {
 }
 
 impl<T> Responder<T> {
-    /// A responder that keeps `held` until Raft lets go of the proposal, and where its answer arrives. An error there
-    /// means that Raft has stopped.
+    /// A responder that keeps `held` until Raft lets go of the proposal, and where its answer
+    /// arrives. An error there means that Raft has stopped.
     pub fn new(held: Arc<dyn Any + Send + Sync>) -> (Responder<T>, oneshot::Receiver<T>) {
         let (answer, answered) = oneshot::channel();
         (Responder { held, answer }, answered)

@@ -17,7 +17,8 @@ thread_local! {
     static SEEDED: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
 }
 
-/// From now on, Raft's random numbers on this thread follow from `seed`; `None` gives them back to the system.
+/// From now on, Raft's random numbers on this thread follow from `seed`; `None` gives them back to
+/// the system.
 pub fn seed_random(seed: Option<u64>) {
     SEEDED.set(seed.map(SmallRng::seed_from_u64));
 }

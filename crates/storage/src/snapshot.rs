@@ -10,8 +10,8 @@ use crate::database::{Database, Databases};
 use crate::manifest::{Manifest, Tally, unpack_chunk};
 use crate::types::SnapshotMeta;
 
-/// A finished snapshot. Clones share it. It stays readable as long as a clone lives, also after a newer one took its
-/// place; its space is given back after that.
+/// A finished snapshot. Clones share it. It stays readable as long as a clone lives, also after a
+/// newer one took its place; its space is given back after that.
 #[derive(Clone)]
 pub struct Snapshot(pub(crate) Arc<Parts>);
 
@@ -60,11 +60,13 @@ impl Snapshot {
         self.0.manifest.chunk_count
     }
 
-    /// Makes it ready to be read: copies the whole snapshot, unless that was done before. Blocking. Else the first chunk does.
-    /// The copy takes the disk no lower than the low-water mark, where clients' writes would be refused for it.
+    /// Makes it ready to be read: copies the whole snapshot, unless that was done before. Blocking.
+    /// Else the first chunk does. The copy takes the disk no lower than the low-water mark, where
+    /// clients' writes would be refused for it.
     ///
     /// # Errors
-    /// That there is no space for the copy: the node goes on, and a later call may do better. `InvalidData` and others as of [`Snapshot::chunk`].
+    /// That there is no space for the copy: the node goes on, and a later call may do better.
+    /// `InvalidData` and others as of [`Snapshot::chunk`].
     pub fn prepare(&self) -> io::Result<()> {
         let Parts { number, files, databases, database, .. } = &*self.0;
         let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,18 +76,19 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Chunk `index` as stored: 24 KiB at most, or a little more when it does not compress. Blocking; the first call copies
-    /// the whole snapshot.
+    /// Chunk `index` as stored: 24 KiB at most, or a little more when it does not compress.
+    /// Blocking; the first call copies the whole snapshot.
     ///
     /// # Errors
-    /// `InvalidData` if it is not what was written; the node must stop then, and [`crate::Fatal`] says so. Those of
-    /// [`Snapshot::prepare`].
+    /// `InvalidData` if it is not what was written; the node must stop then, and [`crate::Fatal`]
+    /// says so. Those of [`Snapshot::prepare`].
     pub fn chunk(&self, index: u32) -> io::Result<Vec<u8>> {
         self.prepare()?;
         self.note(self.read_chunk(index))
     }
 
-    /// Passes `result` on and remembers its error for good, unless it is only that the copy does not fit.
+    /// Passes `result` on and remembers its error for good, unless it is only that the copy does
+    /// not fit.
     fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
         match result {
             Err(error) if CopyFailed::is(&error) => Err(error),
@@ -100,12 +103,14 @@ impl Snapshot {
         found.ok_or_else(|| damaged(format!("chunk {index} is missing")))
     }
 
-    /// The records in the order in which they were pushed. Blocking; memory for one chunk and one record.
+    /// The records in the order in which they were pushed. Blocking; memory for one chunk and one
+    /// record.
     pub fn records(&self) -> Records {
         Records { snapshot: self.clone(), next_chunk: 0, raw: Vec::new(), at: 0, failed: false }
     }
 
-    /// Compares everything with the manifest's hash. What is wrong is not remembered: there may be a remedy.
+    /// Compares everything with the manifest's hash. What is wrong is not remembered: there may be
+    /// a remedy.
     pub(crate) fn verify(&self) -> io::Result<()> {
         let Parts { number, files, databases, database, .. } = &*self.0;
         // A start needs the copy before all else: it takes the last of the disk, if need be.

@@ -10,9 +10,11 @@ use crate::snapshot_store::SnapshotStore;
 use crate::snapshot_writer::ChunkWriter;
 use crate::types::SnapshotMeta;
 
-/// A snapshot on its way in. Dropped before [`SnapshotReceiver::finish`], it is as if it had never begun. Blocking.
+/// A snapshot on its way in. Dropped before [`SnapshotReceiver::finish`], it is as if it had never
+/// begun. Blocking.
 ///
-/// What a sender gets wrong is an error of this one transfer and not of this node's disk: it is not remembered.
+/// What a sender gets wrong is an error of this one transfer and not of this node's disk: it is not
+/// remembered.
 pub struct SnapshotReceiver {
     chunks: ChunkWriter,
     manifest: Manifest,
@@ -43,7 +45,8 @@ impl SnapshotReceiver {
     /// Adds the next chunk, as `Snapshot::chunk` gave it on the sender.
     ///
     /// # Errors
-    /// `InvalidData` when the chunk is damaged or one too many; else any disk error, now or earlier.
+    /// `InvalidData` when the chunk is damaged or one too many; else any disk error, now or
+    /// earlier.
     pub fn push_chunk(&mut self, chunk: &[u8]) -> io::Result<()> {
         if self.chunks_received() == self.manifest.chunk_count {
             return Err(damaged(format!("more than the {} chunks announced", self.manifest.chunk_count)));
@@ -52,12 +55,13 @@ impl SnapshotReceiver {
         self.chunks.write(chunk)
     }
 
-    /// Compares everything with the sender's hash and has `check` read it, then makes the snapshot durable and current. Answers
-    /// the current snapshot, which is another one if this node has had a newer one all along.
+    /// Compares everything with the sender's hash and has `check` read it, then makes the snapshot
+    /// durable and current. Answers the current snapshot, which is another one if this node has had
+    /// a newer one all along.
     ///
     /// # Errors
-    /// `InvalidData` when a chunk is missing or the hash differs, and the error of `check`; else any disk error, now or
-    /// earlier.
+    /// `InvalidData` when a chunk is missing or the hash differs, and the error of `check`; else
+    /// any disk error, now or earlier.
     pub fn finish(mut self, check: impl FnOnce(&Snapshot) -> io::Result<()>) -> io::Result<Snapshot> {
         failpoint::pass("receive.verify")?;
         let tally = std::mem::take(&mut self.chunks.tally);

@@ -1,8 +1,9 @@
 //! Snapshots: a database for each, then the pointer.
 //!
-//! A snapshot is written to a database of its own, which is made durable as a whole; then the record `snapshot` is replaced
-//! by one that names it; then the old one's database is removed. Whatever a crash leaves, the record names a whole
-//! snapshot, and every other database is removed at the next open.
+//! A snapshot is written to a database of its own, which is made durable as a whole; then the
+//! record `snapshot` is replaced by one that names it; then the old one's database is removed.
+//! Whatever a crash leaves, the record names a whole snapshot, and every other database is removed
+//! at the next open.
 //!
 //! Numbers go up from the highest that is found, so no database is ever written over another.
 
@@ -36,7 +37,8 @@ struct Pointer {
 /// Told each time a snapshot has become current, after the fact.
 pub(crate) type OnFlip = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// The snapshots of one node: one that is current, and those that are being written. Clones share it.
+/// The snapshots of one node: one that is current, and those that are being written. Clones share
+/// it.
 ///
 /// All calls but [`SnapshotStore::current`] block on the disk.
 #[derive(Clone)]
@@ -63,8 +65,8 @@ struct Shelf {
 }
 
 impl SnapshotStore {
-    /// Opens the store and verifies the current snapshot. One that is damaged or gone is passed over, and the answer says
-    /// why: there is none then. Changes nothing on disk.
+    /// Opens the store and verifies the current snapshot. One that is damaged or gone is passed
+    /// over, and the answer says why: there is none then. Changes nothing on disk.
     ///
     /// # Errors
     /// Any other disk error.
@@ -129,9 +131,9 @@ impl SnapshotStore {
         Ok(SnapshotReceiver::new(self.clone(), number, database, manifest, meta))
     }
 
-    /// Removes snapshots that were replaced or abandoned and that have no reader any more; those that are still being closed a
-    /// little later. Every new snapshot begins
-    /// with this; call it to have the space back earlier.
+    /// Removes snapshots that were replaced or abandoned and that have no reader any more; those
+    /// that are still being closed a little later. Every new snapshot begins with this; call it to
+    /// have the space back earlier.
     ///
     /// # Errors
     /// Any disk error, now or earlier.
@@ -156,8 +158,9 @@ impl SnapshotStore {
         Ok((number, self.0.databases.begin(number)?))
     }
 
-    /// Makes a written snapshot durable and then current, unless a newer one has become so meanwhile: the log may
-    /// already be purged up to that one, so going back would lose entries. Answers the snapshot that is current.
+    /// Makes a written snapshot durable and then current, unless a newer one has become so
+    /// meanwhile: the log may already be purged up to that one, so going back would lose entries.
+    /// Answers the snapshot that is current.
     pub(crate) fn flip(&self, number: u64, database: Database, manifest: Manifest) -> io::Result<Snapshot> {
         let fatal = self.0.databases.fatal();
         let files = self.0.databases.finish(number, database)?;

@@ -15,8 +15,8 @@ use crate::types::SnapshotMeta;
 /// So much is written between two flushes; it bounds what sled holds in memory.
 pub(crate) const FLUSH_EVERY_BYTES: u64 = 8 << 20;
 
-/// A snapshot in the making. Dropped before [`SnapshotWriter::finish`], it is as if it had never begun. Blocking;
-/// memory for one chunk and what sled holds between two flushes.
+/// A snapshot in the making. Dropped before [`SnapshotWriter::finish`], it is as if it had never
+/// begun. Blocking; memory for one chunk and what sled holds between two flushes.
 pub struct SnapshotWriter {
     chunks: ChunkWriter,
     raw: Vec<u8>,
@@ -60,11 +60,12 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Makes the snapshot durable and current. Answers the current snapshot, which is another one if a newer one was
-    /// received in the meantime.
+    /// Makes the snapshot durable and current. Answers the current snapshot, which is another one
+    /// if a newer one was received in the meantime.
     ///
     /// # Errors
-    /// Any disk error, now or earlier; the snapshot that was current still is, and the node must stop.
+    /// Any disk error, now or earlier; the snapshot that was current still is, and the node must
+    /// stop.
     pub fn finish(mut self, meta: &SnapshotMeta) -> io::Result<Snapshot> {
         if !self.raw.is_empty() {
             self.close_chunk()?;
@@ -75,7 +76,8 @@ impl SnapshotWriter {
     }
 }
 
-/// Writes chunks into a database that is not current. Left behind when dropped, unless it was flipped to.
+/// Writes chunks into a database that is not current. Left behind when dropped, unless it was
+/// flipped to.
 pub(crate) struct ChunkWriter {
     store: SnapshotStore,
     number: u64,
@@ -117,8 +119,8 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Has `check` read all chunks that were written before they become current. What cannot be read is the sender's fault
-    /// and not the disk's: it is not remembered.
+    /// Has `check` read all chunks that were written before they become current. What cannot be
+    /// read is the sender's fault and not the disk's: it is not remembered.
     pub(crate) fn check(
         &mut self,
         manifest: &Manifest,
@@ -140,7 +142,8 @@ impl ChunkWriter {
 
     pub(crate) fn flip(mut self, manifest: Manifest) -> io::Result<Snapshot> {
         let database = self.database.take().ok_or_else(|| io::Error::other("the snapshot is finished"))?;
-        // From here on the store removes the database if it does not become current; after an error the next open does.
+        // From here on the store removes the database if it does not become current; after an error
+        // the next open does.
         self.flipped = true;
         self.store.flip(self.number, database, manifest)
     }

@@ -37,7 +37,8 @@ pub struct StorageConfig {
     pub has_peers: bool,
 }
 
-/// Everything that a node has on disk. Clones share it; the directory's lock is let go with the last one.
+/// Everything that a node has on disk. Clones share it; the directory's lock is let go with the
+/// last one.
 #[derive(Clone)]
 pub struct Storage {
     /// The Raft log, the vote and the committed position.
@@ -60,8 +61,9 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Returns when the last clone of [`Storage`] and of its log has gone and the log is closed. The directory can be opened
-    /// anew once this is dropped and its snapshots are closed, which an open waits for, though not for long.
+    /// Returns when the last clone of [`Storage`] and of its log has gone and the log is closed.
+    /// The directory can be opened anew once this is dropped and its snapshots are closed, which an
+    /// open waits for, though not for long.
     pub async fn closed(mut self) {
         while self.log.changed().await.is_ok() {}
     }
@@ -75,7 +77,8 @@ impl Storage {
 
     /// Opens the data directory, or begins a new one. Blocking.
     ///
-    /// What a crash interrupted is put in order. What is damaged, somebody else's or newer is refused and left alone.
+    /// What a crash interrupted is put in order. What is damaged, somebody else's or newer is
+    /// refused and left alone.
     ///
     /// # Errors
     /// Any [`Error`]; each says what to do.
@@ -90,7 +93,8 @@ impl Storage {
         let mut opened = open_parts(&layout, &identity, has_peers, &fatal, (&closers, spare));
         if opened.as_ref().is_err_and(Error::is_disk_full) && disk.drop_ballast().unwrap_or(false) {
             tracing::warn!(dir = %layout.dir.display(), "the disk is full; the ballast was given up to start");
-            // After an error of its own sled stays open as long as this process lives: then the next one has the space.
+            // After an error of its own sled stays open as long as this process lives: then the
+            // next one has the space.
             if fatal.reason().is_none() {
                 closers.rest();
                 opened = open_parts(&layout, &identity, has_peers, &fatal, (&closers, spare));
@@ -167,7 +171,8 @@ fn open_parts(
 
 /// Opens the log, and writes the owner into one that was never begun.
 ///
-/// The log holds the vote. One that is lost, an older one, or another node's, would let this node vote twice in one term.
+/// The log holds the vote. One that is lost, an older one, or another node's, would let this node
+/// vote twice in one term.
 fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore, Error> {
     let damaged = |what: String| Error::Damaged { dir: layout.dir.clone(), what };
     let opened = LogStore::open(&layout.log(), meta.incarnation(), fatal.clone());
@@ -185,7 +190,8 @@ fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore,
         None if meta.log_begun() => return Err(damaged("its log, and with it the vote, is gone".into())),
         None => owner,
     };
-    // Before anything is written: what is written makes the log longer, and the next start would find it long enough.
+    // Before anything is written: what is written makes the log longer, and the next start would
+    // find it long enough.
     let (reaches, noted) = (log.end(), meta.log_bytes());
     if reaches < noted {
         return Err(damaged(format!("its log ends at byte {reaches}, but {noted} bytes of it were on disk")));
@@ -213,8 +219,8 @@ fn missing(log: &LogStore, snapshots: &SnapshotStore, lost: Option<String>) -> O
     None
 }
 
-/// Begins a new log that holds nothing but the vote of the old one. Until a leader has sent everything, this node has no
-/// vote: what it acknowledged is no longer in its log.
+/// Begins a new log that holds nothing but the vote of the old one. Until a leader has sent
+/// everything, this node has no vote: what it acknowledged is no longer in its log.
 fn give_up(layout: &Layout, meta: &NodeMeta, log: LogStore, fatal: &Fatal) -> Result<LogStore, Error> {
     let doing = || "replacing the log".to_string();
     let (owner, vote) = (log.owner(), log.vote());
@@ -230,7 +236,8 @@ fn give_up(layout: &Layout, meta: &NodeMeta, log: LogStore, fatal: &Fatal) -> Re
     open_log(layout, meta, fatal)
 }
 
-/// Keeps how far the log reaches where a log that is cut, or an older one in its place, cannot change it.
+/// Keeps how far the log reaches where a log that is cut, or an older one in its place, cannot
+/// change it.
 fn keep_witness(log: &LogStore, snapshots: &SnapshotStore, meta: &NodeMeta) {
     let noted = meta.clone();
     log.set_on_close(Box::new(move |bytes| {

@@ -1,11 +1,13 @@
 //! The end of the Raft log after a power cut.
 //!
-//! What was written behind the last flush may be on disk in part: some pages of it, with holes of zeros between them. raft-log
-//! cuts a record that the file's end has torn, and zeros up to the end; anything else it calls damage. So the end is put in
-//! order before raft-log opens it: the newest chunk is cut at its first record that cannot be read.
+//! What was written behind the last flush may be on disk in part: some pages of it, with holes of
+//! zeros between them. raft-log cuts a record that the file's end has torn, and zeros up to the
+//! end; anything else it calls damage. So the end is put in order before raft-log opens it: the
+//! newest chunk is cut at its first record that cannot be read.
 //!
-//! That must not happen to a record that was flushed and is damaged. Records that say how much of the log was on disk by then
-//! tell the two apart: where one of them stands behind the bad record and counts it in, the log is refused.
+//! That must not happen to a record that was flushed and is damaged. Records that say how much of
+//! the log was on disk by then tell the two apart: where one of them stands behind the bad record
+//! and counts it in, the log is refused.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -23,7 +25,8 @@ type Record = RaftLogRecord<WalTypes>;
 /// How a record of the log's state begins: raft-log's tag, and the version of what follows.
 const STATE: [u8; 5] = [0, 0, 0, 5, 1];
 
-/// Puts the end of the log in `dir` in order. `incarnation` is the one that its records of the owner carry.
+/// Puts the end of the log in `dir` in order. `incarnation` is the one that its records of the
+/// owner carry.
 ///
 /// # Errors
 /// `InvalidData` when a record is damaged that was on disk; else any IO error.
@@ -67,7 +70,8 @@ fn chunks(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(chunks)
 }
 
-/// Removes chunks that a purge had begun to remove. A power cut can bring the older one of two back, and leave a gap.
+/// Removes chunks that a purge had begun to remove. A power cut can bring the older one of two
+/// back, and leave a gap.
 fn remove_stale_front(dir: &Path, chunks: &mut Vec<(u64, PathBuf)>) -> io::Result<()> {
     let mut after_gap = 0;
     for at in 1..chunks.len() {

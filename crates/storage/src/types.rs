@@ -70,8 +70,8 @@ impl fmt::Display for Command {
     }
 }
 
-/// What applying an entry answered. Opaque here: it goes from the state machine back to the proposer, inside one
-/// process, and is never stored or sent.
+/// What applying an entry answered. Opaque here: it goes from the state machine back to the
+/// proposer, inside one process, and is never stored or sent.
 #[derive(Clone)]
 pub struct Outcome(pub Arc<dyn Any + Send + Sync>);
 
@@ -88,7 +88,8 @@ pub struct Member {
     pub peer_addr: String,
     /// `host:port` of its HTTP door.
     pub http_addr: String,
-    /// What else is known of it, by name. Names that a program does not know it keeps and passes on.
+    /// What else is known of it, by name. Names that a program does not know it keeps and passes
+    /// on.
     pub extra: BTreeMap<String, Vec<u8>>,
 }
 

@@ -28,7 +28,8 @@ impl raft_log::Types for WalTypes {
     }
 
     fn payload_size(payload: &WalPayload) -> u64 {
-        // 64 for what stands around the bytes, so that a million empty entries do not count as nothing.
+        // 64 for what stands around the bytes, so that a million empty entries do not count as
+        // nothing.
         64 + match &payload.0 {
             PayloadRecord::Normal(Command(bytes)) => bytes.len() as u64,
             PayloadRecord::Blank | PayloadRecord::Membership(_) => 0,
@@ -63,7 +64,8 @@ pub(crate) fn split(record: EntryRecord) -> (WalLogId, WalPayload) {
     (WalLogId(record.log_id), WalPayload(record.payload))
 }
 
-/// Writes a length, its complement, and a record. The length has 1, 2 or 4 bytes, and its first two bits say how many.
+/// Writes a length, its complement, and a record. The length has 1, 2 or 4 bytes, and its first two
+/// bits say how many.
 fn write_record<T: bincode::Encode>(value: &T, mut writer: impl Write) -> io::Result<usize> {
     let record = codec::encode(value);
     let len = u32::try_from(record.len()).ok().filter(|len| len >> 30 == 0);
@@ -90,9 +92,10 @@ fn width_of(first: u8) -> (usize, u32) {
 
 /// Reads what [`write_record`] wrote.
 ///
-/// A short input must come back as `UnexpectedEof` and nothing else: by that kind raft-log tells a torn tail, which it
-/// cuts off, from damage, which it refuses. The other way round a damaged length must not look like a short input, or
-/// everything behind it would be cut off in silence; hence the complement.
+/// A short input must come back as `UnexpectedEof` and nothing else: by that kind raft-log tells a
+/// torn tail, which it cuts off, from damage, which it refuses. The other way round a damaged
+/// length must not look like a short input, or everything behind it would be cut off in silence;
+/// hence the complement.
 fn read_record<T: bincode::Decode<()>>(mut reader: impl Read) -> io::Result<T> {
     let (mut len, mut complement) = ([0; 4], [0xff; 4]);
     reader.read_exact(&mut len[..1])?;
@@ -172,7 +175,8 @@ impl raft_log::Callback for WalCallback {
         }
         match self.done {
             Done::Gathered(together) => together.done(&result),
-            // A waiter that is gone wanted no answer; the error is remembered in `fatal` all the same.
+            // A waiter that is gone wanted no answer; the error is remembered in `fatal` all the
+            // same.
             Done::Waiter(waiter) => drop(waiter.send(result)),
             Done::Opener(opener) => opener.send(result),
         }

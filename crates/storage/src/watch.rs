@@ -1,8 +1,8 @@
 //! The watch channel of Raft: the last value that was sent, and a wait until there is another.
 //!
-//! Waiters are woken in the order in which their waits began, so a simulation goes the same way again. tokio's watch channel
-//! spreads them over eight lists by random numbers that no seed can reach, and looks at all eight for each value; Raft sends
-//! some twenty values for each write.
+//! Waiters are woken in the order in which their waits began, so a simulation goes the same way
+//! again. tokio's watch channel spreads them over eight lists by random numbers that no seed can
+//! reach, and looks at all eight for each value; Raft sends some twenty values for each write.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -35,7 +35,8 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// The value stays whole when a thread panics that has it: it is replaced or changed by closures of Raft that do not.
+    /// The value stays whole when a thread panics that has it: it is replaced or changed by
+    /// closures of Raft that do not.
     fn read(&self) -> RwLockReadGuard<'_, T> {
         self.value.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,5 @@
-//! A disk without space for what a start has to write. A process of its own: failpoints are the same for all of it.
+//! A disk without space for what a start has to write. A process of its own: failpoints are the
+//! same for all of it.
 
 use storage::{SnapshotMeta, Storage, StorageConfig};
 
@@ -19,7 +20,8 @@ fn a_disk_that_turns_out_full_when_a_snapshot_is_opened_costs_the_ballast_and_no
     writer.finish(&SnapshotMeta::default()).unwrap();
     drop(storage);
     assert!(config.data_dir.join("ballast").exists());
-    // It is read through a copy. The ballast is given up for it, and laid again when there is space.
+    // It is read through a copy. The ballast is given up for it, and laid again when there is
+    // space.
     fail::cfg("db.copy", "1*return(full)").unwrap();
     let storage = Storage::open(config.clone()).unwrap();
     assert!(storage.snapshots.current().is_some());

@@ -1,5 +1,5 @@
-//! The copies of snapshots, and how snapshots are closed, where the disk is full or slow. A process of its own: failpoints are
-//! the same for all of it.
+//! The copies of snapshots, and how snapshots are closed, where the disk is full or slow. A process
+//! of its own: failpoints are the same for all of it.
 
 // clippy's own exception covers the test functions, but not what they call.
 #![allow(clippy::unwrap_used)]
@@ -84,7 +84,8 @@ fn a_start_without_space_for_the_copy_says_how_much_it_takes_and_loses_nothing()
     assert!(Storage::open(config).unwrap().snapshots.current().is_some());
 }
 
-/// Keeps sled's lock on a database of its own, as sled's threads do while they wait for the disk, for so many looks at it.
+/// Keeps sled's lock on a database of its own, as sled's threads do while they wait for the disk,
+/// for so many looks at it.
 fn hold_on(db: PathBuf, looks: usize) -> Arc<AtomicUsize> {
     let (looked, held) = (Arc::new(AtomicUsize::new(0)), Mutex::new(None));
     let count = Arc::clone(&looked);

@@ -219,7 +219,8 @@ impl Client {
     /// When no answer came.
     pub async fn send(&mut self, call: Call) -> Result<Answer, NoAnswer> {
         let deadline = Instant::now() + call.within.unwrap_or(self.patience.answer) + call.wait;
-        // Not kept meanwhile: a call that fails or is dropped half-way leaves no connection in an unknown state.
+        // Not kept meanwhile: a call that fails or is dropped half-way leaves no connection in an
+        // unknown state.
         let mut connection = self.connect(deadline).await.map_err(NoAnswer::NotSent)?;
         let request = self.request(call);
         let exchange = async {

@@ -1,4 +1,5 @@
-//! What the tests of whole processes share: `tests`, `jepsen` and `bench` use it, and no product crate does.
+//! What the tests of whole processes share: `tests`, `jepsen` and `bench` use it, and no product
+//! crate does.
 //!
 //! ```text
 //!  process.rs  a server's process: start, signal, pause, kill, log
@@ -8,7 +9,8 @@
 //!  until.rs    waiting for a condition
 //! ```
 //!
-//! Both clients send a request once and say what became of it. They never retry: a retry would hide what a test is about.
+//! Both clients send a request once and say what became of it. They never retry: a retry would hide
+//! what a test is about.
 
 pub mod http;
 mod links;

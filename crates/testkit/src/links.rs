@@ -1,9 +1,10 @@
-//! The links between nodes: one user-space TCP proxy in front of every node's peer port. The same proxy stands between clients
-//! and a node.
+//! The links between nodes: one user-space TCP proxy in front of every node's peer port. The same
+//! proxy stands between clients and a node.
 //!
-//! Which node connects stands in the first frame: behind the cluster's name come the ids of both ends. So every directed link
-//! has a rule of its own, for each direction of the bytes. A cut link swallows bytes and keeps connections open, as a
-//! cable that was pulled does; when it heals, they break.
+//! Which node connects stands in the first frame: behind the cluster's name come the ids of both
+//! ends. So every directed link has a rule of its own, for each direction of the bytes. A cut link
+//! swallows bytes and keeps connections open, as a cable that was pulled does; when it heals, they
+//! break.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -183,8 +184,8 @@ impl Entrance {
     }
 }
 
-/// Carries bytes one way. Delayed ones wait in a queue, so that delay costs no throughput. What was sent before the sender closed
-/// the connection arrives, as it does with TCP.
+/// Carries bytes one way. Delayed ones wait in a queue, so that delay costs no throughput. What was
+/// sent before the sender closed the connection arrives, as it does with TCP.
 async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: (u64, u64), mut rules: watch::Receiver<Rules>) {
     let mut queue: std::collections::VecDeque<(Instant, Vec<u8>)> = std::collections::VecDeque::new();
     let mut buffer = vec![0; 64 << 10];
@@ -219,7 +220,8 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: (u64, u64),
     }
 }
 
-/// Who connects, read without taking anything off the stream. `None` when it closes or talks nonsense.
+/// Who connects, read without taking anything off the stream. `None` when it closes or talks
+/// nonsense.
 async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
     let mut start = [0; 256];
     loop {
@@ -235,7 +237,8 @@ async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
     }
 }
 
-/// The caller in the first frame: the cluster's name, then one byte each for the ids of the caller and of the one it calls.
+/// The caller in the first frame: the cluster's name, then one byte each for the ids of the caller
+/// and of the one it calls.
 fn caller_in(frame: &[u8], cluster_id: &str, to: u64) -> Option<u64> {
     let name = cluster_id.as_bytes();
     let at = frame.windows(name.len()).position(|window| window == name)? + name.len();

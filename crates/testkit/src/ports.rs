@@ -1,7 +1,8 @@
 //! Ports that stay ours while nodes are down.
 //!
-//! They lie below the range that the kernel gives to outgoing connections, which could otherwise take the port of a node
-//! that is down. A UDP socket on the first port of a block claims the block among processes that use this crate.
+//! They lie below the range that the kernel gives to outgoing connections, which could otherwise
+//! take the port of a node that is down. A UDP socket on the first port of a block claims the block
+//! among processes that use this crate.
 
 use std::io;
 use std::net::{TcpListener, UdpSocket};

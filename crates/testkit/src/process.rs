@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 /// A server. Dropping it kills it.
 pub struct Process {
     child: Child,
-    /// `zlock serve --until-stdin-ends` stops when this end is closed, so it never outlives the tests.
+    /// `zlock serve --until-stdin-ends` stops when this end is closed, so it never outlives the
+    /// tests.
     _stdin: Option<ChildStdin>,
 }
 
@@ -47,7 +48,8 @@ impl Process {
         signal(self.id(), which)
     }
 
-    /// SIGSTOP, and waits until no thread of the process runs any more: one that still does sees its connections end.
+    /// SIGSTOP, and waits until no thread of the process runs any more: one that still does sees
+    /// its connections end.
     ///
     /// # Errors
     /// When the process has ended instead. How it ended can still be asked.

@@ -1,4 +1,5 @@
-//! A cut link swallows bytes one way and breaks when it heals; a slow one is late and loses nothing.
+//! A cut link swallows bytes one way and breaks when it heals; a slow one is late and loses
+//! nothing.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

@@ -138,7 +138,8 @@ async fn without_a_node_nothing_is_sent_and_a_lost_session_is_over() {
     }
     // It is told nothing, so it waits for a node until nobody waits for it any more.
     assert!(matches!(zk.ask(sync()).await, Err(Failure::NotSent(_))));
-    // Among the connections that it has tried meanwhile is the one on which it hears that the session is over.
+    // Among the connections that it has tried meanwhile is the one on which it hears that the
+    // session is over.
     let expire = async {
         loop {
             Server::accept(&listener, 0).await;

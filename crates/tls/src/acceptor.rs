@@ -30,13 +30,16 @@ pub enum Clients {
 /// What a server needs.
 #[derive(Clone, Debug)]
 pub struct AcceptorConfig {
-    /// A PEM file with the server's certificate and those of the authorities between it and the root.
+    /// A PEM file with the server's certificate and those of the authorities between it and the
+    /// root.
     pub certificate: PathBuf,
     /// A PEM file with its private key.
     pub key: PathBuf,
-    /// A PEM file with the authorities whose certificates clients may show, and whether they must. Without it nobody is asked.
+    /// A PEM file with the authorities whose certificates clients may show, and whether they must.
+    /// Without it nobody is asked.
     pub clients: Option<(PathBuf, Clients)>,
-    /// Handshakes that have begun, at once, and an eighth of it with one address. Beyond: they wait, within their time.
+    /// Handshakes that have begun, at once, and an eighth of it with one address. Beyond: they
+    /// wait, within their time.
     pub handshakes_max: usize,
     /// Addresses that stand for many clients, and may have all of them.
     pub exempt: Networks,

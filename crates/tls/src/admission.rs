@@ -1,9 +1,11 @@
-//! Connections of one door: how many there may be, how many of them from one address, and which give way.
+//! Connections of one door: how many there may be, how many of them from one address, and which
+//! give way.
 //!
-//! A connection is *silent* until its client has sent what the door is there for: a whole request, or the packet that opens
-//! a session. At a bound the oldest silent connection gives way to the new one. Where none is silent, the one does that
-//! has been idle for longest: it may be open for minutes after its last request. So neither many connections that say
-//! nothing nor one address can shut others out, and a client that asks for something keeps its connection.
+//! A connection is *silent* until its client has sent what the door is there for: a whole request,
+//! or the packet that opens a session. At a bound the oldest silent connection gives way to the new
+//! one. Where none is silent, the one does that has been idle for longest: it may be open for
+//! minutes after its last request. So neither many connections that say nothing nor one address can
+//! shut others out, and a client that asks for something keeps its connection.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
@@ -24,7 +26,8 @@ pub struct AdmissionConfig {
     pub connections_max: usize,
     /// Those from one address; 0 is a quarter of all, and at least one.
     pub connections_per_address_max: usize,
-    /// Addresses that stand for many clients: connections from there are bounded by `connections_max` alone.
+    /// Addresses that stand for many clients: connections from there are bounded by
+    /// `connections_max` alone.
     pub exempt: Networks,
 }
 
@@ -211,7 +214,8 @@ impl Inner {
 }
 
 impl Place {
-    /// Serves the connection in a task of its own, which is dropped when the connection is silent and gives way.
+    /// Serves the connection in a task of its own, which is dropped when the connection is silent
+    /// and gives way.
     pub fn serve<F>(self, serve: impl FnOnce(Arc<Place>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -252,7 +256,8 @@ impl Place {
         stays
     }
 
-    /// The client has sent what shows that it is one: its connection gives way to none from now on, until it rests.
+    /// The client has sent what shows that it is one: its connection gives way to none from now on,
+    /// until it rests.
     pub fn heard(&self) {
         // Asked for every request, and by the connection's own task only.
         if self.heard.load(Ordering::Relaxed) {

@@ -53,7 +53,8 @@ impl Connector {
         Ok(Connector { connector: TlsConnector::from(Arc::new(client)) })
     }
 
-    /// The handshake with the server that is known by `host`: a name, or an IP address, with or without brackets.
+    /// The handshake with the server that is known by `host`: a name, or an IP address, with or
+    /// without brackets.
     ///
     /// # Errors
     /// When the server does not speak TLS, or shows no good certificate for that name.

@@ -1,5 +1,5 @@
-//! Handshakes that failed: a line of the log for each address now and then, few for one network and few in all, with how many
-//! failures there were besides.
+//! Handshakes that failed: a line of the log for each address now and then, few for one network and
+//! few in all, with how many failures there were besides.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,11 +14,13 @@ use crate::networks::{site, source};
 
 /// Between two lines about one address, and the time to which the other bounds belong.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Lines in that time about addresses of one site: it has 65,536 networks of IPv6, each of which counts as an address.
+/// Lines in that time about addresses of one site: it has 65,536 networks of IPv6, each of which
+/// counts as an address.
 const SITE_LINES_MAX: usize = 5;
 /// Lines in that time in all.
 const LINES_MAX: usize = 20;
-/// Addresses that are remembered. Those with a line in the last [`PAUSE`] are always among them, and are at most [`LINES_MAX`].
+/// Addresses that are remembered. Those with a line in the last [`PAUSE`] are always among them,
+/// and are at most [`LINES_MAX`].
 const ADDRESSES_MAX: usize = 256;
 
 /// What was told of failed handshakes.
@@ -69,8 +71,8 @@ impl Failures {
         }
     }
 
-    /// Counts a connection that was reset before its first byte. Some balancers look so whether a port is open, so the number
-    /// is told with the next line, and not with one of its own.
+    /// Counts a connection that was reset before its first byte. Some balancers look so whether a
+    /// port is open, so the number is told with the next line, and not with one of its own.
     pub(crate) fn note_reset(&self) {
         self.lock().resets += 1;
     }

@@ -14,7 +14,8 @@ const PARTS: usize = 8;
 /// A handshake that takes longer than this ends when others wait for its place.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// Places for handshakes. Clients of one address wait for each other before they wait for those of others.
+/// Places for handshakes. Clients of one address wait for each other before they wait for those of
+/// others.
 pub(crate) struct Handshakes {
     places: Semaphore,
     of_address_max: usize,
@@ -26,8 +27,8 @@ pub(crate) struct Handshakes {
 /// What clients of one address share.
 struct Address {
     places: Arc<Semaphore>,
-    /// Those that have one of its places, or wait for one. It is counted under the table's guard, and the last one takes the
-    /// entry along.
+    /// Those that have one of its places, or wait for one. It is counted under the table's guard,
+    /// and the last one takes the entry along.
     count: usize,
 }
 

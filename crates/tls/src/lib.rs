@@ -1,14 +1,17 @@
 //! Where both doors listen: TLS, for the Rust client too, with rustls and ring, and who is let in.
 //!
-//! A door listens on a plain address, on one with TLS, or on both ([`Listeners`]). Whoever comes over TLS is taken through
-//! the handshake within a time and among few others at once ([`Acceptor`]), and is a [`Stream`] like any other from then on.
-//! When a certificate authority for clients is configured, a client's certificate is checked against it, and its subject is
-//! who the client is ([`Stream::subject`]), in the words in which ZooKeeper's `x509` scheme writes it.
+//! A door listens on a plain address, on one with TLS, or on both ([`Listeners`]). Whoever comes
+//! over TLS is taken through the handshake within a time and among few others at once
+//! ([`Acceptor`]), and is a [`Stream`] like any other from then on. When a certificate authority
+//! for clients is configured, a client's certificate is checked against it, and its subject is who
+//! the client is ([`Stream::subject`]), in the words in which ZooKeeper's `x509` scheme writes it.
 //!
-//! How many connections a door has, and how many of them one address, is [`Admission`]'s; how often an address may ask for a
-//! session, [`Rates`]'. Addresses that stand for many clients (proxies, NAT) are exempt ([`Networks`]).
+//! How many connections a door has, and how many of them one address, is [`Admission`]'s; how often
+//! an address may ask for a session, [`Rates`]'. Addresses that stand for many clients (proxies,
+//! NAT) are exempt ([`Networks`]).
 //!
-//! Nothing is resumed: a certificate that has expired is refused by the next connection. Files are read at start.
+//! Nothing is resumed: a certificate that has expired is refused by the next connection. Files are
+//! read at start.
 //!
 //! ```text
 //! acceptor.rs   the server's side     connector.rs  the client's side     files.rs   PEM files and what is wrong with them

@@ -90,8 +90,9 @@ impl Incoming {
         self.acceptor.is_some()
     }
 
-    /// Sets the options of the socket: what is written leaves at once, a dead client is noticed within half a minute also
-    /// while nothing is written to it, and what a client does not take stays where it is counted.
+    /// Sets the options of the socket: what is written leaves at once, a dead client is noticed
+    /// within half a minute also while nothing is written to it, and what a client does not take
+    /// stays where it is counted.
     ///
     /// # Errors
     /// When the system refuses one of them.
@@ -117,7 +118,8 @@ impl Incoming {
     pub async fn open(self) -> io::Result<Stream> {
         match self.acceptor {
             None => Ok(self.stream.into()),
-            // In a box: what a handshake needs is large, and not to be kept in the place of whoever waits for it.
+            // In a box: what a handshake needs is large, and not to be kept in the place of whoever
+            // waits for it.
             Some(acceptor) => Box::pin(acceptor.accept(self.stream)).await,
         }
     }
@@ -127,7 +129,8 @@ impl Incoming {
 mod tests {
     use super::*;
 
-    /// A client that reads nothing has what was sent, and the system a little more: the rest waits where the program counts it.
+    /// A client that reads nothing has what was sent, and the system a little more: the rest waits
+    /// where the program counts it.
     #[tokio::test]
     async fn what_a_client_does_not_take_stays_with_the_program() {
         let listeners = Listeners::from(TcpListener::bind("127.0.0.1:0").await.unwrap());

@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// What bounds per address count by: an IPv4 address, or the /64 network of an IPv6 address, of which one machine has all.
+/// What bounds per address count by: an IPv4 address, or the /64 network of an IPv6 address, of
+/// which one machine has all.
 ///
 /// The state machine counts sessions by the same rule (`znode`), and uses no code of the doors.
 pub fn source(addr: IpAddr) -> IpAddr {
@@ -14,7 +15,8 @@ pub fn source(addr: IpAddr) -> IpAddr {
     }
 }
 
-/// What lines of the log are bounded by, beside single sources: a /24 network of IPv4, or a /48 of IPv6, of which one site has all.
+/// What lines of the log are bounded by, beside single sources: a /24 network of IPv4, or a /48 of
+/// IPv6, of which one site has all.
 pub(crate) fn site(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V4(addr) => std::net::Ipv4Addr::from_bits(addr.to_bits() & !0xff).into(),

@@ -11,7 +11,8 @@ use crate::networks::source;
 
 /// An address that was quiet may ask at once for as much as it may in this time.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
-/// Addresses that are remembered. One more is not counted, and whatever it asks for has a bound for all.
+/// Addresses that are remembered. One more is not counted, and whatever it asks for has a bound for
+/// all.
 const ADDRESSES_MAX: usize = 1 << 16;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 

@@ -47,8 +47,8 @@ enum WriteIo {
     Tls(tokio::io::WriteHalf<TlsStream<TcpStream>>),
 }
 
-/// Writes to a connection without TLS from wherever there is something to write, as far as the socket takes it at once. The
-/// connection stays open as long as there is one of these.
+/// Writes to a connection without TLS from wherever there is something to write, as far as the
+/// socket takes it at once. The connection stays open as long as there is one of these.
 #[derive(Clone, Debug)]
 pub struct Direct(Arc<OwnedWriteHalf>);
 
@@ -63,8 +63,8 @@ impl Stream {
         Stream { io: Io::Tls(Box::new(stream.into())), subject: None }
     }
 
-    /// The subject of the certificate that a client has shown, as in `CN=worker,O=Example`. Without TLS, without a
-    /// certificate, or with one that is about nobody: `None`.
+    /// The subject of the certificate that a client has shown, as in `CN=worker,O=Example`. Without
+    /// TLS, without a certificate, or with one that is about nobody: `None`.
     pub fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
     }
@@ -96,7 +96,8 @@ impl From<TcpStream> for Stream {
 }
 
 impl WriteHalf {
-    /// The way past whoever holds this half; `None` with TLS. Two that write at once mix up what they write.
+    /// The way past whoever holds this half; `None` with TLS. Two that write at once mix up what
+    /// they write.
     pub fn direct(&self) -> Option<Direct> {
         match &self.0 {
             WriteIo::Plain(stream) => Some(Direct(Arc::clone(stream))),

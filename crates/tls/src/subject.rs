@@ -1,5 +1,6 @@
-//! Whom a certificate is about, as text: the form of RFC 2253 as Java's `X500Principal.getName()` writes it, which is what
-//! ZooKeeper's X509AuthenticationProvider compares. RFC 2253 begins with the name that the DER has last.
+//! Whom a certificate is about, as text: the form of RFC 2253 as Java's `X500Principal.getName()`
+//! writes it, which is what ZooKeeper's X509AuthenticationProvider compares. RFC 2253 begins with
+//! the name that the DER has last.
 
 use std::fmt::Write as _;
 
@@ -71,7 +72,8 @@ fn take(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     (found == tag).then_some((content, rest))
 }
 
-/// The tag and the content of the first element, and what is behind it. Definite lengths only, as DER has them.
+/// The tag and the content of the first element, and what is behind it. Definite lengths only, as
+/// DER has them.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
     let (length, rest) = match first {
@@ -110,7 +112,8 @@ fn string(value: &[u8]) -> Option<Option<String>> {
     })
 }
 
-/// With a backslash before what would be taken for a part of the form, and before blanks at either end.
+/// With a backslash before what would be taken for a part of the form, and before blanks at either
+/// end.
 fn escaped(value: &str) -> String {
     let plain = value.trim_matches([' ', '\r']);
     let lead = value.len() - value.trim_start_matches([' ', '\r']).len();
@@ -162,7 +165,8 @@ mod tests {
         (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
     }
 
-    /// The bytes are those of Java's `X500Principal.getEncoded()`, the texts those of its `getName()` (OpenJDK 17).
+    /// The bytes are those of Java's `X500Principal.getEncoded()`, the texts those of its
+    /// `getName()` (OpenJDK 17).
     #[track_caller]
     fn check(encoded: &str, expected: &str) {
         let encoded = bytes(encoded);

@@ -67,7 +67,8 @@ impl Server {
         incoming.open().await
     }
 
-    /// What both sides get. In TLS 1.3 a client learns only from its first read that it was refused.
+    /// What both sides get. In TLS 1.3 a client learns only from its first read that it was
+    /// refused.
     async fn meet(&self, connector: &Connector, host: &str) -> (std::io::Result<Stream>, std::io::Result<Vec<u8>>) {
         let served = async {
             let mut stream = self.accepted().await?;
@@ -159,8 +160,9 @@ async fn a_handshake_ends_in_time_and_only_so_many_go_on_at_once() {
     first.write_all(&[22]).await.unwrap();
     let connector = server.connector(None);
     let client = connector.connect("localhost", second);
-    // The time of both begins and ends at the same moment of a clock that stands still until nothing else can happen. By a real
-    // one, the second sometimes had its place and its handshake in the moment between the two ends.
+    // The time of both begins and ends at the same moment of a clock that stands still until
+    // nothing else can happen. By a real one, the second sometimes had its place and its handshake
+    // in the moment between the two ends.
     tokio::time::pause();
     let began = Instant::now();
     let (one, two, _) = tokio::join!(server.accepted(), server.accepted(), client);

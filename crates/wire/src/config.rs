@@ -2,49 +2,60 @@
 
 use tls::Networks;
 
-/// Settings of the door. Durations are in milliseconds. What each bound answers is in docs/zookeeper.md.
+/// Settings of the door. Durations are in milliseconds. What each bound answers is in
+/// docs/zookeeper.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireConfig {
-    /// Connections at once. Beyond: one without a session gives way, else closed at once, and the client goes to another node.
+    /// Connections at once. Beyond: one without a session gives way, else closed at once, and the
+    /// client goes to another node.
     pub connections_max: usize,
     /// Those from one address; 0 is a quarter of all. Beyond: the same.
     pub connections_per_address_max: usize,
-    /// New sessions a second from one address, and ten times as many at once; 0 is no bound. Beyond: the connection is closed.
+    /// New sessions a second from one address, and ten times as many at once; 0 is no bound.
+    /// Beyond: the connection is closed.
     pub session_rate_max: u32,
     /// Addresses that stand for many clients: none of the bounds for one address are theirs.
     pub exempt: Networks,
-    /// A packet, in either direction, without its length: ZooKeeper's `jute.maxbuffer`. Beyond: the connection is closed.
+    /// A packet, in either direction, without its length: ZooKeeper's `jute.maxbuffer`. Beyond: the
+    /// connection is closed.
     pub packet_bytes_max: usize,
-    /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the connection whose packet was begun
-    /// first is closed.
+    /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the
+    /// connection whose packet was begun first is closed.
     pub half_packets_bytes_max: usize,
-    /// Requests of one connection that are not answered yet. Beyond: they wait in the socket, and so do pings behind them.
+    /// Requests of one connection that are not answered yet. Beyond: they wait in the socket, and
+    /// so do pings behind them.
     pub outstanding_max: usize,
     /// The same in bytes. Half a packet counts where it comes behind a write that is held back.
     pub outstanding_bytes_max: usize,
     /// Writes of all connections that are being proposed. Beyond: they wait.
     pub writes_max: usize,
-    /// Watches of all connections. Beyond: `QuotaExceeded`; a client that brings its watches along is sent away.
+    /// Watches of all connections. Beyond: `QuotaExceeded`; a client that brings its watches along
+    /// is sent away.
     pub watches_max: usize,
     /// Watches of one connection. Beyond: the same.
     pub connection_watches_max: usize,
-    /// Answers and events that a client has not taken yet. Beyond half of it no request is read. Beyond it the connection is
-    /// closed, where an answer that is longer than half of it does not count: one may always be sent, and the bound is for what
-    /// waits behind it.
+    /// Answers and events that a client has not taken yet. Beyond half of it no request is read.
+    /// Beyond it the connection is closed, where an answer that is longer than half of it does not
+    /// count: one may always be sent, and the bound is for what waits behind it.
     pub unread_bytes_max: usize,
-    /// Answers that are being made, and answers and events that clients have not taken yet, of all connections; those of one
-    /// address have a quarter of it, or one answer that is longer. Beyond: reads wait, and clients that take nothing are closed.
-    /// One answer has at most half of it: a longer one is `BadArguments`.
+    /// Answers that are being made, and answers and events that clients have not taken yet, of all
+    /// connections; those of one address have a quarter of it, or one answer that is longer.
+    /// Beyond: reads wait, and clients that take nothing are closed. One answer has at most half of
+    /// it: a longer one is `BadArguments`.
     pub answers_bytes_max: usize,
     /// From accepting a connection to its first whole packet. Beyond: the connection is closed.
     pub handshake_timeout_ms: u64,
-    /// How long a client may take nothing of what is written to it. Beyond: the connection is closed.
+    /// How long a client may take nothing of what is written to it. Beyond: the connection is
+    /// closed.
     pub write_timeout_ms: u64,
-    /// How long a write, or `sync`, may take. Beyond: the connection is closed, for the outcome is not known.
+    /// How long a write, or `sync`, may take. Beyond: the connection is closed, for the outcome is
+    /// not known.
     pub propose_timeout_ms: u64,
-    /// `host:port` that clients are told to connect to, in `/zookeeper/config`; nothing when empty or `none`.
+    /// `host:port` that clients are told to connect to, in `/zookeeper/config`; nothing when empty
+    /// or `none`.
     pub addr: String,
-    /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`; nobody when empty.
+    /// Who proves to be this one may do everything: a digest, `user:base64(sha1(user:password))`;
+    /// nobody when empty.
     pub super_digest: String,
     /// Four-letter words that are answered, separated by commas; `*` is all of them.
     pub words: String,

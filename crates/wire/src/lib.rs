@@ -1,4 +1,5 @@
-//! The ZooKeeper door: unmodified ZooKeeper clients on the same znodes, sessions and locks as HTTP clients.
+//! The ZooKeeper door: unmodified ZooKeeper clients on the same znodes, sessions and locks as HTTP
+//! clients.
 //!
 //! ```text
 //! socket ── Frames ──> take ──> write: InTurn, proposed at once, many on their way ──> in order ──> Outbox ── socket
@@ -8,10 +9,14 @@
 //!
 //! What always holds:
 //! - Answers leave in the order of their requests, but for pings and auth packets.
-//! - Writes of a connection are applied in its order. When it breaks, those that were applied are a beginning of it.
-//! - An event is in the outbox before any answer that shows the change; of a change after a watch was set, none is missed.
-//! - A client that hears from this node has a session, as far as a leader with a quorum knew a fraction of its timeout ago.
-//! - No queue without a bound from [`WireConfig`] or a constant beside it, and no bytes from strangers hurt.
+//! - Writes of a connection are applied in its order. When it breaks, those that were applied are a
+//!   beginning of it.
+//! - An event is in the outbox before any answer that shows the change; of a change after a watch
+//!   was set, none is missed.
+//! - A client that hears from this node has a session, as far as a leader with a quorum knew a
+//!   fraction of its timeout ago.
+//! - No queue without a bound from [`WireConfig`] or a constant beside it, and no bytes from
+//!   strangers hurt.
 //!
 //! ```text
 //! session/   serve.rs listener, bounds, end · handshake.rs from the first byte to a session · connection.rs one connection

@@ -1,4 +1,5 @@
-//! The commands of a client: one file each. They speak with a cluster through `zlock-client` and decide nothing themselves.
+//! The commands of a client: one file each. They speak with a cluster through `zlock-client` and
+//! decide nothing themselves.
 //!
 //! | file | has |
 //! |---|---|
@@ -84,7 +85,8 @@ pub(crate) fn options_before() -> [Arg; 9] {
     options::before_commands()
 }
 
-/// Runs a command. `None` when it is none of these. `before` is the whole command line. Answers the exit code.
+/// Runs a command. `None` when it is none of these. `before` is the whole command line. Answers the
+/// exit code.
 pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8> {
     let (name, matches) = before.subcommand()?;
     let takes_options = commands().iter().any(|command| command.get_name() == name);

@@ -1,7 +1,9 @@
-//! What a node is told at start: one table of keys, read from flags, `ZLOCK_*` variables and a TOML file.
+//! What a node is told at start: one table of keys, read from flags, `ZLOCK_*` variables and a TOML
+//! file.
 //!
-//! [`KEYS`] is the only place where a key stands. Its flag, its variable, its line in the file, its default (that of
-//! the crate that uses the value), its help and its row in docs/operating.md all come from there.
+//! [`KEYS`] is the only place where a key stands. Its flag, its variable, its line in the file, its
+//! default (that of the crate that uses the value), its help and its row in docs/operating.md all
+//! come from there.
 
 mod check;
 mod file;
@@ -51,7 +53,8 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Where lines go; to stderr when empty.
     pub log_file: PathBuf,
-    /// How long a clean stop may take before it is cut short, behind the HTTP door's `drain_time_ms`.
+    /// How long a clean stop may take before it is cut short, behind the HTTP door's
+    /// `drain_time_ms`.
     pub stop_timeout_ms: u64,
     /// Threads that serve clients and peers; zero for as many as suit the machine.
     pub threads: usize,

@@ -1,8 +1,9 @@
 //! A whole ensemble on this machine: real node processes on loopback, stopped together.
 //!
-//! The nodes run `serve --until-stdin-ends` with a pipe from here as stdin. Closing it is how they are told to stop, and
-//! the kernel closes it for us if this process is killed, so no node outlives it. They are in process groups of their
-//! own, so that a Ctrl-C in the terminal reaches this process only, which then stops them in order.
+//! The nodes run `serve --until-stdin-ends` with a pipe from here as stdin. Closing it is how they
+//! are told to stop, and the kernel closes it for us if this process is killed, so no node outlives
+//! it. They are in process groups of their own, so that a Ctrl-C in the terminal reaches this
+//! process only, which then stops them in order.
 
 mod child;
 mod http;
@@ -69,7 +70,8 @@ async fn dev(options: &Options) -> Result<Exit, String> {
     Ok(if exit == Exit::Clean { stopped } else { exit })
 }
 
-/// Waits for a leader, shows that a lock can be taken, then watches the nodes until the last one is gone.
+/// Waits for a leader, shows that a lock can be taken, then watches the nodes until the last one is
+/// gone.
 async fn run_until_ended(layout: &Layout, children: &mut [Child]) -> Result<Exit, String> {
     let leader = tokio::select! {
         leader = proof::wait_for_leader(layout, Instant::now() + LEADER_WAIT) => leader?,

@@ -1,6 +1,6 @@
-//! The one program: `zlock serve` runs a node, `zlock dev` runs a whole ensemble on this machine, and the other commands
-//! are a client. Wiring only: what a node does is decided in `replica`, what its HTTP door says in `rest`, what a client
-//! may believe in `zlock-client`.
+//! The one program: `zlock serve` runs a node, `zlock dev` runs a whole ensemble on this machine,
+//! and the other commands are a client. Wiring only: what a node does is decided in `replica`, what
+//! its HTTP door says in `rest`, what a client may believe in `zlock-client`.
 //!
 //! | file | has |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | `usage.rs` | what is said of a command line that is wrong |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
 //!
-//! The program is a library with a small `main` so that the integration tests can build it as a binary of their own.
+//! The program is a library with a small `main` so that the integration tests can build it as a
+//! binary of their own.
 
 mod cli;
 pub mod config;
@@ -35,7 +36,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 enum Exit {
     /// It was asked to stop, and stopped.
     Clean = 0,
-    /// It did not start: the configuration, an address or the data directory is refused. Starting again will not help.
+    /// It did not start: the configuration, an address or the data directory is refused. Starting
+    /// again will not help.
     Refused = 1,
     /// The command line is wrong.
     Usage = 2,
@@ -43,7 +45,8 @@ enum Exit {
     Failed = 3,
     /// What was to be printed could not be written.
     Unwritten = 4,
-    /// It ran, and what it has and what its leader has exclude each other: one of their disks has gone back in time.
+    /// It ran, and what it has and what its leader has exclude each other: one of their disks has
+    /// gone back in time.
     Contradiction = 5,
 }
 
@@ -174,8 +177,8 @@ fn write_line(line: &str) -> std::io::Result<()> {
     writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
-/// What to end with after printing. A reader that has closed the pipe, `head` for example, wants no more, and that is
-/// no error.
+/// What to end with after printing. A reader that has closed the pipe, `head` for example, wants no
+/// more, and that is no error.
 fn after_writing(written: std::io::Result<()>) -> Exit {
     match written {
         Ok(()) => Exit::Clean,

@@ -29,7 +29,8 @@ impl Out {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the file, also when it is open: it may have been renamed. The one before stays when that fails.
+    /// Opens the file, also when it is open: it may have been renamed. The one before stays when
+    /// that fails.
     fn open(&self, file: &Path) -> Result<(), String> {
         let opened = match file.as_os_str().is_empty() {
             true => None,

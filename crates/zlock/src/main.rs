@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-/// A node allocates and frees small things on several threads all the time; glibc's allocator takes a fifth of its CPU.
+/// A node allocates and frees small things on several threads all the time; glibc's allocator takes
+/// a fifth of its CPU.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

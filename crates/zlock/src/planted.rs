@@ -6,7 +6,8 @@ use replica::Planted;
 
 const VARIABLE: &str = "ZLOCK_PLANT";
 
-/// Plants a bug if one is asked for. A name that it does not know is refused: who asks for a bug must get it.
+/// Plants a bug if one is asked for. A name that it does not know is refused: who asks for a bug
+/// must get it.
 pub(crate) fn plant() -> Result<(), String> {
     let bug = match std::env::var_os(VARIABLE) {
         None => None,

@@ -1,4 +1,5 @@
-//! SIGHUP: the log's file is opened anew, and the configuration is read again for what can change while a node runs.
+//! SIGHUP: the log's file is opened anew, and the configuration is read again for what can change
+//! while a node runs.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -58,10 +59,12 @@ impl Reload {
     }
 }
 
-/// The files of TLS as they were when the node started. They are read at start only, so other contents need a restart, too.
+/// The files of TLS as they were when the node started. They are read at start only, so other
+/// contents need a restart, too.
 struct TlsFiles([(&'static str, PathBuf, Contents); 3]);
 
-/// A hash of what a file has; `None` when it cannot be read. It is no secret's protection: it never leaves the process.
+/// A hash of what a file has; `None` when it cannot be read. It is no secret's protection: it never
+/// leaves the process.
 type Contents = Option<u64>;
 
 impl TlsFiles {

@@ -43,8 +43,9 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
     exit
 }
 
-/// A node is one chain of short steps, from a client's packet to the log and back. On several threads each step wakes another
-/// thread for the next, which costs more than the step; one thread for every two cores leaves room for the disk's, too.
+/// A node is one chain of short steps, from a client's packet to the log and back. On several
+/// threads each step wakes another thread for the next, which costs more than the step; one thread
+/// for every two cores leaves room for the disk's, too.
 fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if threads == 0 { (cores / 2).max(1) } else { threads };
@@ -59,10 +60,12 @@ fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
 struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
-    /// The end of the terminal that the node was started in. Elsewhere the signal means something else.
+    /// The end of the terminal that the node was started in. Elsewhere the signal means something
+    /// else.
     hangup: Option<Signal>,
     stdin_ended: Option<oneshot::Receiver<()>>,
-    /// A file that may not grow is a disk error like others, and no reason for the kernel to end the process.
+    /// A file that may not grow is a disk error like others, and no reason for the kernel to end
+    /// the process.
     _file_too_large: Signal,
 }
 
@@ -181,7 +184,8 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
     say(&format!("zlock node {node_id} of cluster {cluster_id} serves on {addresses}"));
 
     tokio::select! {
-        // At once: a node that cannot trust its disk has nothing more to tell, and others wait to take over.
+        // At once: a node that cannot trust its disk has nothing more to tell, and others wait to
+        // take over.
         reason = &mut failed => return Ok(give_up(&replica, &reason)),
         reason = stop.next() => {
             let (role, term, zxid) = standing(&replica);
@@ -191,8 +195,8 @@ async fn serve(settings: Settings, reload: Reload, until_stdin_ends: bool) -> Re
     }
     let began = Instant::now();
     let stopped = async {
-        // The doors first: that of HTTP takes those who wait here out of their queues, for which it needs a node that still
-        // writes.
+        // The doors first: that of HTTP takes those who wait here out of their queues, for which it
+        // needs a node that still writes.
         let _ = stop_doors.send(true);
         let _ = http.await;
         if let Some(zookeeper) = zookeeper {
@@ -239,8 +243,9 @@ async fn told(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Resolves when a door is to close that does not drain by itself. A balancer may stand before ZooKeeper clients, too, and asks
-/// `/readyz`: until it has turned away, a client whose connection is closed would come back to this node.
+/// Resolves when a door is to close that does not drain by itself. A balancer may stand before
+/// ZooKeeper clients, too, and asks `/readyz`: until it has turned away, a client whose connection
+/// is closed would come back to this node.
 async fn drained(stop: watch::Receiver<bool>, drain_time_ms: u64) {
     told(stop).await;
     if drain_time_ms > 0 {

@@ -6,8 +6,9 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-/// The error with the usage of its command as `--help` shows it: clap's own names every option that a variable gives, as if
-/// it had to stand there. Of a word that stands where a command that is to be run should, it says how to write that.
+/// The error with the usage of its command as `--help` shows it: clap's own names every option that
+/// a variable gives, as if it had to stand there. Of a word that stands where a command that is to
+/// be run should, it says how to write that.
 pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString]) -> Error {
     if error.get(ContextKind::Usage).is_none() {
         return error;

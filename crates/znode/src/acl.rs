@@ -36,7 +36,8 @@ impl Acl {
 }
 
 impl Acl {
-    /// Its id for a client to read: who may not set the ACL sees no digests (FinalRequestProcessor, getACL).
+    /// Its id for a client to read: who may not set the ACL sees no digests (FinalRequestProcessor,
+    /// getACL).
     pub fn shown_id(&self, may_set: bool) -> String {
         if self.scheme == "digest" && !may_set { format!("{}:x", user(&self.id)) } else { self.id.clone() }
     }
@@ -47,8 +48,9 @@ pub fn user(id: &str) -> &str {
     id.split(':').next().unwrap_or_default()
 }
 
-/// An ACL as a client wrote it, with `auth` replaced by what the client has proven, and without repetitions. `None` when
-/// it is empty or malformed (PrepRequestProcessor.fixupACL), or has more than `max` entries: `auth` may stand for many.
+/// An ACL as a client wrote it, with `auth` replaced by what the client has proven, and without
+/// repetitions. `None` when it is empty or malformed (PrepRequestProcessor.fixupACL), or has more
+/// than `max` entries: `auth` may stand for many.
 pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
     let mut fixed: Vec<Acl> = Vec::new();
     for entry in acl {
@@ -102,10 +104,12 @@ pub struct Identity {
     pub id: String,
 }
 
-/// The scheme of those who may do everything, whatever an ACL says. A door proves it; no ACL can name it.
+/// The scheme of those who may do everything, whatever an ACL says. A door proves it; no ACL can
+/// name it.
 pub const SUPER: &str = "super";
 
-/// The scheme of a node itself, where it keeps what is below `/zookeeper`. No door proves it, and no ACL can name it.
+/// The scheme of a node itself, where it keeps what is below `/zookeeper`. No door proves it, and
+/// no ACL can name it.
 pub const KEEPER: &str = "keeper";
 
 /// Whether an ACL grants one of the permissions in `perms` to somebody with these identities.
@@ -125,7 +129,8 @@ fn is_about(entry: &Acl, identity: &Identity) -> bool {
     if entry.scheme == "ip" { covers(&entry.id, &identity.id) } else { entry.id == identity.id }
 }
 
-/// Whether an address, or the network `address/bits`, covers an address. Nothing that cannot be read covers anything.
+/// Whether an address, or the network `address/bits`, covers an address. Nothing that cannot be
+/// read covers anything.
 fn covers(network: &str, addr: &str) -> bool {
     let (base, bits) = match network.split_once('/') {
         Some((base, bits)) => (base, bits.parse::<u32>().ok()),

@@ -1,7 +1,8 @@
-//! The cluster as a whole: which one it is, where its zxids begin, and at which level of the format it is.
+//! The cluster as a whole: which one it is, where its zxids begin, and at which level of the format
+//! it is.
 //!
-//! Its first leader founds it with its first entry, before anything else is proposed. From then on every member knows the cluster
-//! from others of the same name by its uuid.
+//! Its first leader founds it with its first entry, before anything else is proposed. From then on
+//! every member knows the cluster from others of the same name by its uuid.
 
 use std::fmt;
 
@@ -14,7 +15,8 @@ use crate::{Error, Refusal, Reply, Request, State, Zxid};
 /// Zxids begin no higher, so that they stay below 2^53.
 pub const ZXID_BASE_MAX: u64 = 1 << 52;
 
-/// Tells a cluster from all others. Drawn at random when it was founded; printed with dashes, in lower case.
+/// Tells a cluster from all others. Drawn at random when it was founded; printed with dashes, in
+/// lower case.
 #[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct ClusterUuid(pub [u8; 16]);
 
@@ -61,7 +63,8 @@ impl Cluster {
         self.level
     }
 
-    /// Nodes that were members, with the zxids at which they were removed. Their ids are never used again.
+    /// Nodes that were members, with the zxids at which they were removed. Their ids are never used
+    /// again.
     pub fn removed(&self) -> impl Iterator<Item = (u64, Zxid)> {
         self.removed.iter().map(|(id, zxid)| (*id, *zxid))
     }
@@ -73,13 +76,14 @@ impl State {
         self.cluster.as_deref()
     }
 
-    /// The level of the format: what an entry does depends on it, and never on the version of the program.
+    /// The level of the format: what an entry does depends on it, and never on the version of the
+    /// program.
     pub fn level(&self) -> u16 {
         self.cluster().map_or(1, Cluster::level)
     }
 
-    /// The zxid of the next entry, which has this index and asks for `request`. The founding entry is the first one whose zxid
-    /// counts from the base.
+    /// The zxid of the next entry, which has this index and asks for `request`. The founding entry
+    /// is the first one whose zxid counts from the base.
     pub fn zxid_of(&self, index: u64, request: Option<&Request>) -> Zxid {
         let founding = match request.map(|request| &request.op) {
             Some(crate::Op::Found(founding)) if founding.zxid_base <= ZXID_BASE_MAX => Some(founding),

@@ -1,4 +1,5 @@
-//! Why a transaction or a look was refused. Deterministic: every replica refuses the same way, so it is a reply.
+//! Why a transaction or a look was refused. Deterministic: every replica refuses the same way, so
+//! it is a reply.
 
 use bincode::{Decode, Encode};
 
@@ -11,8 +12,9 @@ pub struct ErrorRow {
     pub name: &'static str,
     /// ZooKeeper's number for it, or one of zlock's own from -1001 down.
     pub code: i32,
-    /// The number for ZooKeeper's clients, which may not know those of zlock. `None` where their connection is closed: the session
-    /// is gone or at another connection, or the error cannot come from what that door proposes.
+    /// The number for ZooKeeper's clients, which may not know those of zlock. `None` where their
+    /// connection is closed: the session is gone or at another connection, or the error cannot come
+    /// from what that door proposes.
     pub zookeeper: Option<i32>,
     /// The HTTP status.
     pub status: u16,
@@ -24,7 +26,8 @@ pub struct ErrorRow {
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $variant:ident $name:literal: $code:literal, $zookeeper:expr, $status:literal $problem:literal, $text:literal;)*) => {
-        /// A refusal. Nothing changed. Doors add the path and the zxid. The order of the variants is their format.
+        /// A refusal. Nothing changed. Doors add the path and the zxid. The order of the variants
+        /// is their format.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode, thiserror::Error)]
         pub enum Error {
             $($(#[$doc])* #[error($text)] $variant,)*
@@ -95,15 +98,18 @@ errors! {
     TooManyEphemerals "TooManyEphemerals": -1009, Some(-125), 409 "limit-reached", "too many ephemeral nodes in one session";
     /// The owner holds the lock as many times over as it may.
     TooManyHolds "TooManyHolds": -1010, Some(-125), 409 "limit-reached", "too many holds of one lock by one owner";
-    /// The transaction has more operations than it may, or would do more than one entry may: `entry_cost_max`.
+    /// The transaction has more operations than it may, or would do more than one entry may:
+    /// `entry_cost_max`.
     TooManyOps "TooManyOps": -1011, Some(-8), 413 "limit-reached", "too many operations in one transaction";
     /// The data is longer than it may be.
     DataTooLarge "DataTooLarge": -1012, Some(-8), 413 "body-too-large", "data too large";
     /// The path is longer or deeper, or a name in it longer, than it may be.
     PathTooLong "PathTooLong": -1013, Some(-8), 414 "uri-too-long", "path too long";
-    /// The entry was written by a leader of another term than it speaks for; its word no longer counts.
+    /// The entry was written by a leader of another term than it speaks for; its word no longer
+    /// counts.
     StaleTerm "StaleTerm": -1014, None, 503 "unavailable", "the leader that proposed this was deposed";
-    /// Waiting would close a cycle. A door's word for [`crate::Reply::Deadlock`]; the state machine does not refuse with it.
+    /// Waiting would close a cycle. A door's word for [`crate::Reply::Deadlock`]; the state machine
+    /// does not refuse with it.
     Deadlock "Deadlock": -1030, None, 409 "deadlock", "waiting for the lock would close a cycle of waits";
     /// Another reader of the lock is being upgraded: the two would wait for each other.
     UpgradeConflict "UpgradeConflict": -1031, None, 409 "upgrade-conflict", "the read lock cannot be upgraded now: another reader of it is being upgraded";
@@ -125,7 +131,8 @@ errors! {
     NotOwner "NotOwner": -1026, None, 403 "not-owner", "the ticket belongs to another session";
     /// The session does not hold the lock.
     NotHolder "NotHolder": -1027, None, 404 "not-holder", "this session does not hold the lock";
-    /// The session holds the lock more than once, and the request does not say which of them it means.
+    /// The session holds the lock more than once, and the request does not say which of them it
+    /// means.
     SeveralHeld "SeveralHeld": -1028, None, 409 "several-held", "this session holds the lock with several tickets";
     /// An acquire without key and owner would wait for one of its own session.
     BlockedByOwnSession "BlockedByOwnSession": -1029, None, 409 "blocked-by-own-session", "an earlier acquire of this session, also without Idempotency-Key and owner, is in the way";
@@ -138,8 +145,8 @@ impl Error {
     }
 }
 
-/// A longer path is not told back. Refusals are remembered under their idempotency keys, and a path that is refused for
-/// its length may have some MiB.
+/// A longer path is not told back. Refusals are remembered under their idempotency keys, and a path
+/// that is refused for its length may have some MiB.
 const PATH_SHOWN_MAX: usize = 8 << 10;
 
 /// A refused transaction: the error, and what it was about.
@@ -147,7 +154,8 @@ const PATH_SHOWN_MAX: usize = 8 << 10;
 pub struct Refusal {
     /// Why.
     pub error: Error,
-    /// The path that the error is about, when there is one, and when it is not longer than anybody can want to see.
+    /// The path that the error is about, when there is one, and when it is not longer than anybody
+    /// can want to see.
     pub path: Option<ZPath>,
     /// In a multi: which operation failed, counted from 0.
     pub op_index: Option<u32>,

@@ -38,20 +38,22 @@ macro_rules! number {
 }
 
 number! {
-    /// A transaction id: the index of the Raft log entry that applied it, plus the `zxid_base` of the cluster's founding.
+    /// A transaction id: the index of the Raft log entry that applied it, plus the `zxid_base` of
+    /// the cluster's founding.
     ///
-    /// ZooKeeper packs an epoch and a counter because Zab restarts its counter in every epoch. A Raft log index
-    /// never restarts, so the index alone is unique and increasing. Zero means "never". Stays below 2^53, so that a
-    /// JSON number holds it exactly.
+    /// ZooKeeper packs an epoch and a counter because Zab restarts its counter in every epoch. A
+    /// Raft log index never restarts, so the index alone is unique and increasing. Zero means
+    /// "never". Stays below 2^53, so that a JSON number holds it exactly.
     Zxid
 }
 number! {
-    /// A session: the zxid of the entry that opened it, so it is never used twice. Zero means "no session".
+    /// A session: the zxid of the entry that opened it, so it is never used twice. Zero means "no
+    /// session".
     SessionId
 }
 number! {
-    /// What a holder shows to a resource: the czxid of its lock node, or the zxid of its grant when an upgrade passed it.
-    /// Rises with every grant of one lock.
+    /// What a holder shows to a resource: the czxid of its lock node, or the zxid of its grant when
+    /// an upgrade passed it. Rises with every grant of one lock.
     FencingToken
 }
 number! {
@@ -59,8 +61,8 @@ number! {
     Term
 }
 number! {
-    /// One try of one acquire. A client that retries with the same [`RequestKey`] makes a new attempt; a withdrawal
-    /// names the attempt that it ends, so it can never end a later one.
+    /// One try of one acquire. A client that retries with the same [`RequestKey`] makes a new
+    /// attempt; a withdrawal names the attempt that it ends, so it can never end a later one.
     Attempt
 }
 
@@ -70,7 +72,8 @@ impl From<Zxid> for FencingToken {
     }
 }
 
-/// An idempotency key: a UUID that the client chose for one write. Printed with dashes, in lower case.
+/// An idempotency key: a UUID that the client chose for one write. Printed with dashes, in lower
+/// case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct RequestKey(pub [u8; 16]);
 

@@ -124,8 +124,9 @@ impl State {
         Ok(())
     }
 
-    /// ZooKeeper's clients go by the names. Where all numbers were given in turn and every ticket wants the lock alone or to read
-    /// it, the holders are those that the names say: the first, or the readers before the first writer.
+    /// ZooKeeper's clients go by the names. Where all numbers were given in turn and every ticket
+    /// wants the lock alone or to read it, the holders are those that the names say: the first, or
+    /// the readers before the first writer.
     fn check_order_of_names(&self, lock: &ZPath, queue: &Queue) -> Result<(), String> {
         let all: BTreeSet<_> = queue.tickets().cloned().collect();
         let in_turn = all.iter().is_sorted_by_key(|position| position.czxid)
@@ -141,7 +142,8 @@ impl State {
                 && ticket.is_some_and(|ticket| ticket.origin != Origin::MultiLock)
                 && !lingers
         };
-        // A downgraded reader was granted the lock out of turn, and may read on when its writer has gone.
+        // A downgraded reader was granted the lock out of turn, and may read on when its writer has
+        // gone.
         let first_waits = queue.waiters().map(|(position, _)| position).min();
         let downgraded = queue.holders().any(|(position, holder)| {
             holder.ticket.demand == Demand::Shared

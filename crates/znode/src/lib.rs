@@ -1,8 +1,8 @@
 //! The replicated state machine of zlock: znodes, sessions and locks. Pure: values in, values out.
 //!
-//! [`State::apply`] takes one entry of the log and gives back an [`Applied`]: a reply for the one who asked, events for
-//! those who watch. It reads no clock, no random number and no hash order, so every replica that applies the same log has
-//! the same state, byte for byte ([`State::records`]).
+//! [`State::apply`] takes one entry of the log and gives back an [`Applied`]: a reply for the one
+//! who asked, events for those who watch. It reads no clock, no random number and no hash order, so
+//! every replica that applies the same log has the same state, byte for byte ([`State::records`]).
 //!
 //! ```text
 //! state.rs        State, who asks, and whether it was answered before      cluster.rs     founding, level, removed members
@@ -28,8 +28,9 @@
 //!                 changes.rs what it has changed so far, cost.rs what it may do
 //! ```
 //!
-//! `tree.rs`, `session/open.rs` and `lock/locks.rs` own their fields; `State` composes them. The other files say what operations do to
-//! the three, and so know `State` while `State` knows them: that is the one cycle of files here.
+//! `tree.rs`, `session/open.rs` and `lock/locks.rs` own their fields; `State` composes them. The
+//! other files say what operations do to the three, and so know `State` while `State` knows them:
+//! that is the one cycle of files here.
 
 mod acl;
 mod cluster;

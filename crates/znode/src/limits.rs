@@ -1,4 +1,5 @@
-//! The bounds of the state. Replicated: every replica must refuse alike, so they change by a log entry only.
+//! The bounds of the state. Replicated: every replica must refuse alike, so they change by a log
+//! entry only.
 
 use bincode::{Decode, Encode};
 
@@ -30,14 +31,15 @@ pub enum Unit {
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident: $kind:ty = $default:expr, $unit:ident, $at_the_bound:literal;)*) => {
-        /// Every bound that `State::apply` enforces. A new leader proposes its configured limits when they differ.
+        /// Every bound that `State::apply` enforces. A new leader proposes its configured limits
+        /// when they differ.
         #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
         pub struct Limits {
             $($(#[$doc])* pub $name: $kind,)*
         }
 
-        /// What counts until a leader says otherwise. Never changes: a log that was written under it must mean the same to every
-        /// version.
+        /// What counts until a leader says otherwise. Never changes: a log that was written under
+        /// it must mean the same to every version.
         impl Default for Limits {
             fn default() -> Self {
                 Limits { $($name: $default,)* }
@@ -58,7 +60,8 @@ macro_rules! limits {
 
 // Name, type, default, unit, what happens at the bound.
 limits! {
-    /// Data of one znode, in bytes. The default is ZooKeeper's 1 MiB less 1 KiB for the rest of the entry.
+    /// Data of one znode, in bytes. The default is ZooKeeper's 1 MiB less 1 KiB for the rest of the
+    /// entry.
     data_bytes_max: u32 = (1 << 20) - (1 << 10), Bytes, "DataTooLarge";
     /// A path, in bytes.
     path_bytes_max: u32 = 1024, Bytes, "PathTooLong";
@@ -84,7 +87,8 @@ limits! {
     ephemerals_max: u32 = 10_000, Count, "TooManyEphemerals";
     /// Operations of one multi.
     ops_max: u32 = 128, Count, "TooManyOps";
-    /// Znodes that one entry may make, remove and grant a lock to. The end of one session may take more.
+    /// Znodes that one entry may make, remove and grant a lock to. The end of one session may take
+    /// more.
     entry_cost_max: u32 = 16_384, Count, "TooManyOps";
     /// Entries of one ACL.
     acl_entries_max: u32 = 64, Count, "InvalidAcl";
@@ -100,10 +104,11 @@ limits! {
     session_timeout_max_ms: u32 = 300_000, Millis, "the wish is brought into bounds";
     /// The longest lock-delay, in milliseconds. A longer wish is cut to it.
     lock_delay_max_ms: u32 = 60_000, Millis, "the wish is cut";
-    /// How long a container stays after its last child went, in milliseconds: a busy lock keeps its directory, and its
-    /// sequence numbers go on.
+    /// How long a container stays after its last child went, in milliseconds: a busy lock keeps its
+    /// directory, and its sequence numbers go on.
     container_idle_ms: u32 = 60_000, Millis, "it is collected";
-    /// Past grants that each lock remembers, and as many past waits. At most [`Limits::HISTORY_MOST`] count.
+    /// Past grants that each lock remembers, and as many past waits. At most
+    /// [`Limits::HISTORY_MOST`] count.
     history_max: u32 = 16, Count, "the oldest goes";
     /// Locks that remember any. The one where nothing ended for longest is forgotten first.
     histories_max: u32 = 10_000, Count, "the oldest goes";
@@ -111,8 +116,8 @@ limits! {
     ended_sessions_max: u32 = 10_000, Count, "the oldest goes";
     /// For how long, in milliseconds by the time on entries.
     ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest goes";
-    /// Tickets that one acquire looks at to find a deadlock. With more to look at it is let in. At most
-    /// [`Limits::LOOKS_MOST`] count.
+    /// Tickets that one acquire looks at to find a deadlock. With more to look at it is let in. At
+    /// most [`Limits::LOOKS_MOST`] count.
     deadlock_looks_max: u32 = 256, Count, "it is let in";
 }
 
@@ -131,7 +136,8 @@ impl Limits {
         self.history_max.min(Self::HISTORY_MOST) as usize
     }
 
-    /// What a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`], as deep in the tree as they may be.
+    /// What a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`], as
+    /// deep in the tree as they may be.
     pub fn creates_cost_max(&self) -> u64 {
         steps_at(self.path_depth_max as usize).saturating_mul(u64::from(self.ops_max))
     }

@@ -1,8 +1,8 @@
 //! Locks, as they are read: where a ticket stands, who queues, which locks there are.
 //!
-//! A lock is a znode with tickets among its children: children whose names end in ten digits, whoever made them. Who holds and
-//! who waits is in its queue (`queue.rs`), and `grant.rs` says who holds next. What is remembered or asked of a lock beyond
-//! that is in the other files of `lock/`.
+//! A lock is a znode with tickets among its children: children whose names end in ten digits,
+//! whoever made them. Who holds and who waits is in its queue (`queue.rs`), and `grant.rs` says who
+//! holds next. What is remembered or asked of a lock beyond that is in the other files of `lock/`.
 
 pub(crate) mod acquire;
 pub(crate) mod deadlock;
@@ -49,8 +49,9 @@ pub enum LockStatus {
     },
     /// It waits.
     Waiting {
-        /// The ticket before it: the waiter whose turn is before its own (of a reader the last one that is no reader), or the
-        /// last of the holders. The event [`crate::EventKind::Granted`] at its own lock node tells when it holds.
+        /// The ticket before it: the waiter whose turn is before its own (of a reader the last one
+        /// that is no reader), or the last of the holders. The event [`crate::EventKind::Granted`]
+        /// at its own lock node tells when it holds.
         predecessor: ZPath,
     },
 }
@@ -78,8 +79,9 @@ pub struct QueueEntry {
     pub label: Option<String>,
     /// When it entered the queue, in milliseconds since 1970 by the leader's clock.
     pub since_ms: u64,
-    /// The fencing token that it has, or will have when it holds: its czxid. Once somebody was passed in the queue (by leave
-    /// of a waiting multi-lock), the token of a waiter is not known before it holds, and may be larger.
+    /// The fencing token that it has, or will have when it holds: its czxid. Once somebody was
+    /// passed in the queue (by leave of a waiting multi-lock), the token of a waiter is not known
+    /// before it holds, and may be larger.
     pub token: FencingToken,
     /// Since when it holds; `None` while it waits, and for a znode that no session owns.
     pub grant: Option<Grant>,
@@ -131,9 +133,9 @@ pub struct LockSummary {
 /// Where a ticket stands. O(log n) in the length of the queue.
 ///
 /// # Errors
-/// `NoNode` when the lock node is gone: released, withdrawn, or its session ended. `SessionExpired` when the session
-/// expired and the node lingers for its lock-delay, or waits to be removed: it holds for no client. `BadArguments` when the path is
-/// no lock node's.
+/// `NoNode` when the lock node is gone: released, withdrawn, or its session ended. `SessionExpired`
+/// when the session expired and the node lingers for its lock-delay, or waits to be removed: it
+/// holds for no client. `BadArguments` when the path is no lock node's.
 pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     let (queue, node, position) = find(state, ticket)?;
     if node.lingers_until_ms().is_some() || state.waits_in_vain(ticket, node) {
@@ -156,7 +158,8 @@ pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
     state.multi_of(ticket, node).map(|multi| &*multi.tickets)
 }
 
-/// Who is before a waiter, for people. A part that is the first in its own queue waits where another part does.
+/// Who is before a waiter, for people. A part that is the first in its own queue waits where
+/// another part does.
 fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &TicketQueue, position: &Position) -> ZPath {
     let at = |ticket: &ZPath, before: Option<&Position>| ticket.parent()?.child(&before?.name).ok();
     if let Some(before) = at(ticket, queue.predecessor(position)) {
@@ -170,8 +173,8 @@ fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &TicketQueue,
     others.iter().find_map(elsewhere).unwrap_or_else(|| ticket.clone())
 }
 
-/// How many tickets are before one: holders by their positions, then waiters in the order of their turns. O(n) in these or in
-/// those behind it, whichever are fewer.
+/// How many tickets are before one: holders by their positions, then waiters in the order of their
+/// turns. O(n) in these or in those behind it, whichever are fewer.
 ///
 /// # Errors
 /// `NoNode` and `BadArguments` as for [`status`].
@@ -206,7 +209,8 @@ pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> 
     Ok(Some(entry(state, lock, queue, 0, position)?).filter(|entry| entry.held))
 }
 
-/// The locks at and under `prefix` that have contenders, sorted by path: at most `max`, after `after`.
+/// The locks at and under `prefix` that have contenders, sorted by path: at most `max`, after
+/// `after`.
 ///
 /// # Errors
 /// None that a consistent state can have; the signature says that nothing here panics.
@@ -216,7 +220,8 @@ pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) ->
 
 /// Their paths: all of them, which costs nothing before they are looked at.
 pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
-    // Paths below "/a" are those from "/a/" to before "/a0": '0' follows '/'. "/a-b" sorts between "/a" and "/a/".
+    // Paths below "/a" are those from "/a/" to before "/a0": '0' follows '/'. "/a-b" sorts between
+    // "/a" and "/a/".
     let below = match prefix.is_root() {
         true => String::from("/"),
         false => format!("{prefix}/"),
@@ -230,8 +235,8 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
     itself.chain(under)
 }
 
-/// Whether the token is that of a present holder of the lock: of a lock node in its queue, or of the ephemeral znode that is
-/// the lock itself where nobody queues. O(log n).
+/// Whether the token is that of a present holder of the lock: of a lock node in its queue, or of
+/// the ephemeral znode that is the lock itself where nobody queues. O(log n).
 pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
     is_held(state, lock, token, None)
 }
@@ -333,7 +338,8 @@ pub fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
     Ok(LockSummary { lock: lock.clone(), contenders: count(queue.len()), first: entry(state, lock, queue, 0, first)? })
 }
 
-/// A lock node that no acquire made is held once; the holds of a multi-lock are those of its first ticket.
+/// A lock node that no acquire made is held once; the holds of a multi-lock are those of its first
+/// ticket.
 fn holds(state: &State, ticket: &ZPath, node: &Znode) -> u32 {
     let multi = state.multi_of(ticket, node);
     let counting = multi.and_then(|multi| state.node(&multi.tickets[0])).unwrap_or(node);

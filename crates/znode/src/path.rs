@@ -14,10 +14,12 @@ use bincode::{BorrowDecode, Decode, Encode};
 use crate::lock::ticket_name::{Family, TicketName};
 use crate::{Error, RequestKey};
 
-/// The path of a znode: absolute, without `.`, `..`, empty names, a slash at the end or forbidden characters.
+/// The path of a znode: absolute, without `.`, `..`, empty names, a slash at the end or forbidden
+/// characters.
 ///
-/// The rules are those of ZooKeeper's `PathUtils.validatePath`. Length and depth are bounded by [`crate::Limits`] when a
-/// node is created, not here, so that a path from the log always reads back.
+/// The rules are those of ZooKeeper's `PathUtils.validatePath`. Length and depth are bounded by
+/// [`crate::Limits`] when a node is created, not here, so that a path from the log always reads
+/// back.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZPath(Arc<str>);
 
@@ -99,14 +101,15 @@ impl ZPath {
 
 /// Checks one name between two slashes.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    // Nearly all names are plain ASCII, and every path in the log is checked on every node: bytes before characters.
+    // Nearly all names are plain ASCII, and every path in the log is checked on every node: bytes
+    // before characters.
     let plain = |byte: &u8| matches!(byte, b' '..=b'.' | b'0'..=b'~');
     let good = name.as_bytes().iter().all(plain) || !name.chars().any(is_forbidden);
     if good && !matches!(name, "" | "." | "..") { Ok(()) } else { Err(Error::BadArguments) }
 }
 
-/// The characters that ZooKeeper refuses in a path: controls, the private use area, the specials, and what Java writes
-/// as surrogates, which is everything from U+10000 on.
+/// The characters that ZooKeeper refuses in a path: controls, the private use area, the specials,
+/// and what Java writes as surrogates, which is everything from U+10000 on.
 fn is_forbidden(c: char) -> bool {
     matches!(c, '/' | '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
@@ -129,8 +132,8 @@ impl Borrow<str> for ZPath {
     }
 }
 
-/// As text behind twice its length. Of a lock node that an acquire made, the path of the lock behind twice the length and one,
-/// and then the short form of the name.
+/// As text behind twice its length. Of a lock node that an acquire made, the path of the lock
+/// behind twice the length and one, and then the short form of the name.
 impl Encode for ZPath {
     fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
         let ticket = self.parent_str().zip(TicketName::parse(self.name()));

@@ -99,7 +99,8 @@ impl Session {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Answered {
     pub(crate) zxid: Zxid,
-    /// Of what was asked, and under which guard: tells whether a key is used again for something else.
+    /// Of what was asked, and under which guard: tells whether a key is used again for something
+    /// else.
     pub(crate) fingerprint: u64,
     /// `None` when the answer was dropped and only the key is remembered.
     pub(crate) answer: Option<Result<Reply, Refusal>>,

@@ -22,8 +22,8 @@ use crate::{
     Term, Usage, ZPath, ZXID_BASE_MAX, Zxid,
 };
 
-/// One record. Sessions come before what they own, parents before children, znodes before what is kept beside them. The order of
-/// variants and fields is the format on disk.
+/// One record. Sessions come before what they own, parents before children, znodes before what is
+/// kept beside them. The order of variants and fields is the format on disk.
 #[derive(Encode, Decode)]
 enum Record {
     Head {
@@ -132,7 +132,8 @@ enum Standing {
 }
 
 impl State {
-    /// The state as records, each below 2 MiB with the default limits. Walks a clone, so the state itself may go on.
+    /// The state as records, each below 2 MiB with the default limits. Walks a clone, so the state
+    /// itself may go on.
     pub fn records(&self) -> impl Iterator<Item = Vec<u8>> + Send + 'static {
         let head = Record::Head {
             last_zxid: self.last_zxid,

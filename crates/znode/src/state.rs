@@ -201,7 +201,8 @@ impl State {
     /// The session that a credential proves.
     ///
     /// # Errors
-    /// `SessionExpired` when it is not open, or is being ended, `AuthFailed` when the secret is another one.
+    /// `SessionExpired` when it is not open, or is being ended, `AuthFailed` when the secret is
+    /// another one.
     pub fn authenticate(&self, credential: &Credential) -> Result<&Session, Error> {
         let open = self.session(credential.session).filter(|session| !self.sessions.is_ending(session.id));
         let session = open.ok_or(Error::SessionExpired)?;
@@ -227,7 +228,8 @@ impl State {
         let now = changes.zxid;
         let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
         (changes.identities, changes.address, changes.key, changes.attempt) = (identities, address, key, attempt);
-        // Neither of these is remembered under the key: the session that would remember it is not proven.
+        // Neither of these is remembered under the key: the session that would remember it is not
+        // proven.
         if let Some(Err(error)) = credential.map(|credential| self.authenticate(&credential).map(drop)) {
             return (now, Err(error.into()));
         }
@@ -295,7 +297,8 @@ impl State {
         }
     }
 
-    /// The ticket on which an acquire was counted already under this key. `None` for what is no acquire.
+    /// The ticket on which an acquire was counted already under this key. `None` for what is no
+    /// acquire.
     fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
         Some(match op {
             Op::Acquire(acquire) => self.ticket_with(id, acquire, key),

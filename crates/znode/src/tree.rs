@@ -1,4 +1,5 @@
-//! The tree of znodes, and what is kept beside it to find and count them. Nothing else changes a znode.
+//! The tree of znodes, and what is kept beside it to find and count them. Nothing else changes a
+//! znode.
 
 pub(crate) mod acls;
 pub(crate) mod ensure;
@@ -107,7 +108,8 @@ impl Tree {
         self.data_bytes
     }
 
-    /// Znodes whose time has come, the longest overdue first: by their age, and containers that are empty since `idle_since`.
+    /// Znodes whose time has come, the longest overdue first: by their age, and containers that are
+    /// empty since `idle_since`.
     pub(crate) fn due(&self, now_ms: u64, idle_ms: u64) -> impl Iterator<Item = &ZPath> {
         let timed = self.timed.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms);
         let idle = self.idle.iter().take_while(move |(emptied_ms, _)| emptied_ms.saturating_add(idle_ms) <= now_ms);
@@ -133,8 +135,8 @@ impl Tree {
         self.nodes.insert(ZPath::root(), Arc::new(root));
     }
 
-    /// Puts a znode into its place, its parent's list and, when it is a ticket, the queue there. How many tickets the parent has
-    /// then. What is counted at the parent is the caller's.
+    /// Puts a znode into its place, its parent's list and, when it is a ticket, the queue there.
+    /// How many tickets the parent has then. What is counted at the parent is the caller's.
     pub(crate) fn link(
         &mut self,
         path: &ZPath,

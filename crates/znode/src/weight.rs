@@ -1,14 +1,16 @@
 //! How much memory the state takes, by estimate: what `state_bytes_max` bounds.
 //!
-//! All that a client can make many or long has its weight here: a fixed one for each thing, with its places in the indexes, and
-//! the length of its texts. The sum is kept as the state changes, mostly in the lengths of its maps, so it costs next to nothing, and
-//! it is the same on every replica and after a snapshot. The weights were found by filling a state with one kind of thing
+//! All that a client can make many or long has its weight here: a fixed one for each thing, with
+//! its places in the indexes, and the length of its texts. The sum is kept as the state changes,
+//! mostly in the lengths of its maps, so it costs next to nothing, and it is the same on every
+//! replica and after a snapshot. The weights were found by filling a state with one kind of thing
 //! after the other; `tests/memory.rs` does it again and compares with what the process takes.
 //!
-//! At the bound, what would make the state grow is refused (`QuotaExceeded`). Giving something back never is. What is remembered
-//! of the past goes first: the histories of locks, then answers kept for idempotency keys, of which the keys stay. An eighth
-//! more is left for the answers to what is refused or given back. When that is full, too, a request with a new key that gives
-//! nothing back is refused without a trace.
+//! At the bound, what would make the state grow is refused (`QuotaExceeded`). Giving something back
+//! never is. What is remembered of the past goes first: the histories of locks, then answers kept
+//! for idempotency keys, of which the keys stay. An eighth more is left for the answers to what is
+//! refused or given back. When that is full, too, a request with a new key that gives nothing back
+//! is refused without a trace.
 
 use crate::lock::demand::sequence_of;
 use crate::lock::{EndedSession, EndedTicket, WaitsFor};
@@ -191,7 +193,8 @@ pub(crate) const fn queue() -> u64 {
 }
 
 impl State {
-    /// About how many bytes of memory the state takes; bounded by [`crate::Limits::state_bytes_max`]. O(1).
+    /// About how many bytes of memory the state takes; bounded by
+    /// [`crate::Limits::state_bytes_max`]. O(1).
     pub fn state_bytes(&self) -> u64 {
         let quotas = self.quotas.len() as u64 * QUOTA;
         self.tree.bytes() + self.sessions.bytes() + self.locks.bytes() + quotas
@@ -211,7 +214,8 @@ impl State {
         self.state_bytes() > self.limits.state_bytes_max
     }
 
-    /// Whether there is no room for another key with its answer, unless the request gives something back.
+    /// Whether there is no room for another key with its answer, unless the request gives something
+    /// back.
     pub(crate) fn is_full_of_keys(&self, op: &Op) -> bool {
         let max = self.limits.state_bytes_max;
         self.state_bytes() > max.saturating_add(max / 8) && !gives_back(op)

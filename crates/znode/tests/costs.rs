@@ -170,7 +170,8 @@ fn a_multi_that_would_remove_too_much_is_refused_whole_and_before_it_is_proposed
     world.check();
 }
 
-/// What is refused uses nothing up, so it can be asked for again and again: it must not be done first and then undone.
+/// What is refused uses nothing up, so it can be asked for again and again: it must not be done
+/// first and then undone.
 #[test]
 fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
     let mut world = World::new();
@@ -302,7 +303,8 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     world.check();
 }
 
-/// A lock with an upgrade in its past: so many readers come to hold in the last entry, and each gets its token from its grant.
+/// A lock with an upgrade in its past: so many readers come to hold in the last entry, and each
+/// gets its token from its grant.
 fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, Applied) {
     let reader = world.acquire(session, "/l", LockMode::Read);
     let writer = world.acquire(session, "/l", LockMode::Write);
@@ -343,7 +345,8 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
     }
 }
 
-/// The holder dies with a waiter before the readers, and its entry has no room to write any of the readers down.
+/// The holder dies with a waiter before the readers, and its entry has no room to write any of the
+/// readers down.
 #[test]
 fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() {
     let mut world = World::new();
@@ -470,7 +473,8 @@ fn a_waiter_that_expires_with_the_holder_is_not_granted_the_lock_between_the_ent
     let first = world.apply(None, expire.clone());
     assert_eq!(first.reply, Ok(Reply::Removed { count: 1 }), "there is no room for both");
     world.check();
-    // What the holder had lingers. The other session's client is told of the end, whatever is left of that session.
+    // What the holder had lingers. The other session's client is told of the end, whatever is left
+    // of that session.
     let credential = Credential { session: waiter, secret_hash: [0; 16] };
     assert_eq!(world.state.authenticate(&credential).map(drop), Err(Error::SessionExpired));
     for [held, ..] in &tickets {

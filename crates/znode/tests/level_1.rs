@@ -1,4 +1,5 @@
-//! A log of level 1 is applied, and comes to what it came to when the level was frozen: each reply, each event and each state.
+//! A log of level 1 is applied, and comes to what it came to when the level was frozen: each reply,
+//! each event and each state.
 //!
 //! The files are never written anew. A later level has files of its own beside them.
 

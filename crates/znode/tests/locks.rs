@@ -1,4 +1,5 @@
-//! What a lock promises, seen by clients that come, wait, give up, die and release at random; and what it costs.
+//! What a lock promises, seen by clients that come, wait, give up, die and release at random; and
+//! what it costs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -195,7 +196,8 @@ fn a_release_wakes_one_waiter() {
     assert_eq!((woken, changed), (1, 1));
 }
 
-/// The cheapest of some tries, in nanoseconds of this thread's processor time: what else the machine does counts little.
+/// The cheapest of some tries, in nanoseconds of this thread's processor time: what else the
+/// machine does counts little.
 fn cost(tries: usize, mut work: impl FnMut()) -> u128 {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -209,7 +211,8 @@ fn cost(tries: usize, mut work: impl FnMut()) -> u128 {
     (0..tries).map(|_| one(&mut work)).min().unwrap()
 }
 
-/// More waiters may cost some more for a deeper tree and colder caches, but not half as many times more.
+/// More waiters may cost some more for a deeper tree and colder caches, but not half as many times
+/// more.
 #[track_caller]
 fn check_growth(what: &str, times: u128, (small, large): (u128, u128)) {
     let most = small * (times / 2).min(10);
@@ -260,7 +263,8 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
     }
 }
 
-/// The path of a lock may stand in a body of some MiB. What its entry costs, it costs every replica, at each start.
+/// The path of a lock may stand in a body of some MiB. What its entry costs, it costs every
+/// replica, at each start.
 #[test]
 fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
     let measure = |depth: usize| {

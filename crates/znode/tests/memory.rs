@@ -1,7 +1,8 @@
-//! The bound in bytes holds: a state that is filled with one kind of thing until it refuses more takes at most twice the memory
-//! that `state_bytes_max` allows.
+//! The bound in bytes holds: a state that is filled with one kind of thing until it refuses more
+//! takes at most twice the memory that `state_bytes_max` allows.
 //!
-//! Each kind fills a process of its own, because memory that was freed is not given back: this program starts itself.
+//! Each kind fills a process of its own, because memory that was freed is not given back: this
+//! program starts itself.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,8 +1,9 @@
-//! The table of permissions: every operation, asked for by the session whose ticket it is, by another identity with rights,
-//! by one without, and by the super user.
+//! The table of permissions: every operation, asked for by the session whose ticket it is, by
+//! another identity with rights, by one without, and by the super user.
 //!
-//! The rows are made from the lists of operations, of create modes and of lock modes themselves: each list is a chain of
-//! exhaustive matches, so a new variant does not compile until it has its place here.
+//! The rows are made from the lists of operations, of create modes and of lock modes themselves:
+//! each list is a chain of exhaustive matches, so a new variant does not compile until it has its
+//! place here.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,7 +14,8 @@ use znode::{
     Upgrade, ZPath, ZnodeOp, Zxid,
 };
 
-/// The columns. The owner has proven nothing but its session; each of the others has a session of its own.
+/// The columns. The owner has proven nothing but its session; each of the others has a session of
+/// its own.
 const WHO: [(&str, Option<(&str, &str)>); 4] = [
     ("owner", None),
     ("other", Some(("digest", "bob"))),

@@ -1,7 +1,7 @@
 //! Random histories against a model that is obviously right, and what must hold of each of them.
 //!
-//! Every failure names its seed. `ZNODE_SEED=17 cargo test -p znode --test properties` runs that history alone;
-//! `ZNODE_SEEDS=100000` runs that many.
+//! Every failure names its seed. `ZNODE_SEED=17 cargo test -p znode --test properties` runs that
+//! history alone; `ZNODE_SEEDS=100000` runs that many.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -64,7 +64,8 @@ fn the_state_does_what_the_model_does() {
                     "{what} was refused and changed something"
                 );
             }
-            // Looking at everything takes longest; a difference that nobody notices in four steps is noticed later.
+            // Looking at everything takes longest; a difference that nobody notices in four steps
+            // is noticed later.
             let often = if seed.is_multiple_of(3) { 10 } else { 4 };
             if (seed + step as u64).is_multiple_of(often) || alone() {
                 state.check_invariants().unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -329,7 +330,8 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
     assert!(listed.iter().map(|entry| entry.lock.as_str()).eq(expected), "{what}: locks under {lock}");
 }
 
-/// No more permits are held than there are, at most one ticket holds alone, and then beside its own session's readers only.
+/// No more permits are held than there are, at most one ticket holds alone, and then beside its own
+/// session's readers only.
 #[track_caller]
 fn holders_have_room(model: &Model, lock: &str, what: &str) {
     let settings = model.settings(lock);

@@ -1,5 +1,5 @@
-//! Quotas against a recount of the tree that knows nothing of them, in random histories: what is counted, what is refused,
-//! and that a replica from a snapshot goes on alike.
+//! Quotas against a recount of the tree that knows nothing of them, in random histories: what is
+//! counted, what is refused, and that a replica from a snapshot goes on alike.
 //!
 //! Every failure names its seed.
 

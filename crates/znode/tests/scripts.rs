@@ -1,9 +1,11 @@
-//! Golden scripts: what each transaction answers, which events it makes, and what can be read afterwards.
+//! Golden scripts: what each transaction answers, which events it makes, and what can be read
+//! afterwards.
 //!
-//! The scripts in `scripts/` are stories. The first sentence is the claim; then come blocks of one command, or of at
-//! most three that belong together, with their output below. A comment before a block says what it shows where that
-//! is not plain. After every command the invariants are checked, and a second replica, read back from a snapshot after
-//! every single command, must answer alike and have the same records.
+//! The scripts in `scripts/` are stories. The first sentence is the claim; then come blocks of one
+//! command, or of at most three that belong together, with their output below. A comment before a
+//! block says what it shows where that is not plain. After every command the invariants are
+//! checked, and a second replica, read back from a snapshot after every single command, must answer
+//! alike and have the same records.
 //!
 //! ```text
 //! cargo test -p znode --test scripts                                 every script; names those that fail
@@ -11,7 +13,8 @@
 //! UPDATE_GOLDENFILES=1 cargo test -p znode --test scripts            writes the output anew; read the diff
 //! ```
 //!
-//! Lock nodes are shown by the key of the acquire that made them, and can be named so in arguments. Number 0 of key 6:
+//! Lock nodes are shown by the key of the acquire that made them, and can be named so in arguments.
+//! Number 0 of key 6:
 //!
 //! ```text
 //! k6 lock 0      _c_00000000-0000-0000-0000-000000000006-lock-0000000000
@@ -21,9 +24,9 @@
 //! k6 lease 0     _c_00000000-0000-0000-0000-000000000006-lease-0000000000
 //! ```
 //!
-//! A key has aliases from the first command on that has it as `key=`; names of other keys and of other clients are
-//! shown as they are. `release 6` and other commands about a ticket take the key alone. The command `names full` turns
-//! aliases off, for scripts about the bytes of names.
+//! A key has aliases from the first command on that has it as `key=`; names of other keys and of
+//! other clients are shown as they are. `release 6` and other commands about a ticket take the key
+//! alone. The command `names full` turns aliases off, for scripts about the bytes of names.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

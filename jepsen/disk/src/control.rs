@@ -10,7 +10,8 @@
 //! | `drop` | `done`; the same, but those that hang have failed |
 //! | `hung` | how many fsyncs hang |
 //!
-//! It is unmounted when stdin ends. A process of its own: a caller that hangs in a system call on the disk does not stop it.
+//! It is unmounted when stdin ends. A process of its own: a caller that hangs in a system call on
+//! the disk does not stop it.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
@@ -148,7 +149,8 @@ impl Mounted {
         self.tell("mend")
     }
 
-    /// From now on an fsync works, and those that hang have failed. A process that waits for one cannot be killed without.
+    /// From now on an fsync works, and those that hang have failed. A process that waits for one
+    /// cannot be killed without.
     ///
     /// # Errors
     /// As for `cut`.

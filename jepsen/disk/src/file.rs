@@ -20,8 +20,8 @@ struct Content {
 }
 
 impl Content {
-    /// Cuts or grows to `size`. No byte behind the end is kept: it must be zero when the file grows again. Gives the page
-    /// whose end was cleared.
+    /// Cuts or grows to `size`. No byte behind the end is kept: it must be zero when the file grows
+    /// again. Gives the page whose end was cleared.
     fn resize(&mut self, size: u64) -> Option<u64> {
         self.size = size;
         drop(self.pages.split_off(&size.div_ceil(PAGE)));
@@ -135,7 +135,8 @@ impl File {
         self.durable.resize(self.now.size);
     }
 
-    /// An fsync that failed: nothing became durable, and no later one will write those pages, unless they are written again.
+    /// An fsync that failed: nothing became durable, and no later one will write those pages,
+    /// unless they are written again.
     pub(crate) fn sync_failed(&mut self) {
         self.forgotten.append(&mut self.unsynced);
     }
@@ -147,8 +148,8 @@ impl File {
         };
     }
 
-    /// The power goes: of the pages that were not synced some survive. The size is that of the last sync, the last one, or any
-    /// between.
+    /// The power goes: of the pages that were not synced some survive. The size is that of the last
+    /// sync, the last one, or any between.
     pub(crate) fn cut(&mut self, rng: &mut Rng, cut: &mut Cut) {
         let (low, high) = (self.durable.size.min(self.now.size), self.durable.size.max(self.now.size));
         let size = match rng.u8(..4) {

@@ -1,8 +1,8 @@
 //! The kernel's requests, answered from a [`Tree`].
 //!
-//! The kernel keeps nothing: its write-back cache is not asked for, files are opened for direct IO, names and attributes are good
-//! for no time. So every write is in
-//! the tree when the system call returns, and after a cut no process sees a page that was lost. `sync_file_range` never gets
+//! The kernel keeps nothing: its write-back cache is not asked for, files are opened for direct IO,
+//! names and attributes are good for no time. So every write is in the tree when the system call
+//! returns, and after a cut no process sees a page that was lost. `sync_file_range` never gets
 //! here, and makes nothing durable, as POSIX has it. Advisory locks are the kernel's own.
 
 use std::collections::BTreeMap;
@@ -45,7 +45,8 @@ struct State {
     tree: Tree,
     syncs: Syncs,
     hung: Vec<Hung>,
-    /// What a directory had when it was opened, by handle: entries are removed while others are still being listed.
+    /// What a directory had when it was opened, by handle: entries are removed while others are
+    /// still being listed.
     listings: BTreeMap<u64, Vec<(u64, FileType, OsString)>>,
     next_handle: u64,
 }
@@ -67,7 +68,8 @@ impl Disk {
         self.state().tree.cut(seed)
     }
 
-    /// From now on an fsync hangs, and with it, by the kernel's lock of the file, every write to the same file.
+    /// From now on an fsync hangs, and with it, by the kernel's lock of the file, every write to
+    /// the same file.
     pub fn hang(&self) {
         self.state().syncs = Syncs::Hang;
     }
@@ -86,8 +88,8 @@ impl Disk {
         }
     }
 
-    /// From now on an fsync works, and those that hang fail with nothing made durable: a process that waits for one cannot even
-    /// be killed.
+    /// From now on an fsync works, and those that hang fail with nothing made durable: a process
+    /// that waits for one cannot even be killed.
     pub fn drop_hung(&self) {
         let mut state = self.state();
         state.syncs = Syncs::Work;
@@ -177,7 +179,8 @@ impl State {
         if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
             file.punch(offset, length);
         } else if mode == 0 {
-            // Space that is promised but has no content: the size grows, and what is read are zeros.
+            // Space that is promised but has no content: the size grows, and what is read are
+            // zeros.
             let size = file.size().max(offset.saturating_add(length));
             file.resize(size);
         } else if mode != libc::FALLOC_FL_KEEP_SIZE {

@@ -8,10 +8,11 @@
 //!       what is left becomes both, and is what the next process finds
 //! ```
 //!
-//! It is as bad as POSIX lets a disk be, so that software which works on it relies on nothing else: a file that has grown may
-//! have holes that read as zeros, a new page may survive where the one before it is lost, a created file may be gone though
-//! it was fsynced, and an unlinked one may be back. It does not tear pages, flip bits or lie about an fsync, and it loses what
-//! was not synced at a cut only. That a rename is lost in one of its directories only does not happen either.
+//! It is as bad as POSIX lets a disk be, so that software which works on it relies on nothing else:
+//! a file that has grown may have holes that read as zeros, a new page may survive where the one
+//! before it is lost, a created file may be gone though it was fsynced, and an unlinked one may be
+//! back. It does not tear pages, flip bits or lie about an fsync, and it loses what was not synced
+//! at a cut only. That a rename is lost in one of its directories only does not happen either.
 //!
 //! - `file`: the content of one file, twice
 //! - `tree`: names and inodes, and the changes between two syncs

@@ -1,4 +1,5 @@
-//! Inodes and directories: the names that processes see now, those on the medium, and the changes between the two.
+//! Inodes and directories: the names that processes see now, those on the medium, and the changes
+//! between the two.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -28,7 +29,8 @@ pub(crate) struct Directory {
     durable: BTreeMap<OsString, u64>,
 }
 
-/// A file or a directory. Only contents and names are lost: mode, owner and times are always the last ones.
+/// A file or a directory. Only contents and names are lost: mode, owner and times are always the
+/// last ones.
 #[derive(Debug)]
 pub(crate) struct Inode {
     /// What it is.
@@ -51,8 +53,8 @@ struct Slot {
     inode: Option<u64>,
 }
 
-/// What one system call does to directories: it survives as a whole or not at all, so a rename never leaves a file without
-/// a name.
+/// What one system call does to directories: it survives as a whole or not at all, so a rename
+/// never leaves a file without a name.
 type Change = Vec<Slot>;
 
 /// All inodes of a disk.
@@ -164,8 +166,8 @@ impl Tree {
         self.change(vec![Slot { directory, name: name.to_owned(), inode: None }])
     }
 
-    /// Gives an inode another name, in the place of a file or an empty directory that may have it. A place is a directory and
-    /// a name in it.
+    /// Gives an inode another name, in the place of a file or an empty directory that may have it.
+    /// A place is a directory and a name in it.
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`, `ENOTDIR`, `ENOTEMPTY`.
@@ -210,8 +212,8 @@ impl Tree {
         }
     }
 
-    /// fsync of a directory: its names are durable. A rename from another directory is so as a whole, and then so is what was
-    /// done to the names in it before.
+    /// fsync of a directory: its names are durable. A rename from another directory is so as a
+    /// whole, and then so is what was done to the names in it before.
     ///
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
@@ -244,7 +246,8 @@ impl Tree {
         }
     }
 
-    /// The power goes. POSIX promises nothing about names that were not synced, so each change survives or is lost by itself.
+    /// The power goes. POSIX promises nothing about names that were not synced, so each change
+    /// survives or is lost by itself.
     pub(crate) fn cut(&mut self, seed: u64) -> Cut {
         let (mut rng, mut cut) = (Rng::with_seed(seed), Cut::default());
         let survive = rng.f64();

@@ -1,4 +1,5 @@
-//! The disk as the kernel and a process see it. Needs root and /dev/fuse; says so where it has not run.
+//! The disk as the kernel and a process see it. Needs root and /dev/fuse; says so where it has not
+//! run.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

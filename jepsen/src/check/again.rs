@@ -3,7 +3,8 @@
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Finds locks that nobody could have any more. A run in which nobody asked proves nothing about it.
+/// Finds locks that nobody could have any more. A run in which nobody asked proves nothing about
+/// it.
 pub(super) fn check(operations: &[Operation], verdict: &mut Verdict) {
     let asked: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "again").collect();
     for operation in asked.iter().filter(|operation| !operation.is_ok()) {

@@ -1,11 +1,14 @@
-//! When nothing is broken and the cluster shows that it works: only then can a checker say that something came late.
+//! When nothing is broken and the cluster shows that it works: only then can a checker say that
+//! something came late.
 
 use crate::history::{Entry, Operation, Process};
 
-/// How long after the last mend a cluster may still be busy with what was broken: three of the shortest session timeouts (2 s),
-/// in which nodes start, elect, catch up, and sessions that were lost are expired.
+/// How long after the last mend a cluster may still be busy with what was broken: three of the
+/// shortest session timeouts (2 s), in which nodes start, elect, catch up, and sessions that were
+/// lost are expired.
 pub const SETTLE_NS: u64 = 6_000_000_000;
-/// All the time that is judged the cluster must have shown that a quorum is there, by a write in each of so many nanoseconds.
+/// All the time that is judged the cluster must have shown that a quorum is there, by a write in
+/// each of so many nanoseconds.
 const WORKS_NS: u64 = 500_000_000;
 
 /// What is acknowledged only when a quorum has it.
@@ -63,8 +66,8 @@ fn steps(from: u64, to: u64) -> impl Iterator<Item = u64> {
     (0..to.saturating_sub(from) / WORKS_NS).map(move |step| from + step * WORKS_NS)
 }
 
-/// From the beginning, or so long after a mend, to the next fault. Where the run waited for the nodes after a mend, it is
-/// counted from when they were all ready.
+/// From the beginning, or so long after a mend, to the next fault. Where the run waited for the
+/// nodes after a mend, it is counted from when they were all ready.
 fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     let end = entries.last().map_or(0, |entry| entry.time);
     let mut windows = Vec::new();

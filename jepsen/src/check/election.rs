@@ -8,8 +8,9 @@ use super::{again, guarded};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges candidates: `enqueue`, `await` (a token when it leads), `release`; what leaders do: `proclaim`, `append` to a znode under
-/// the token; and `observe`: `leads_with` the leader's token, what it `said`, and a `cursor`.
+/// Judges candidates: `enqueue`, `await` (a token when it leads), `release`; what leaders do:
+/// `proclaim`, `append` to a znode under the token; and `observe`: `leads_with` the leader's token,
+/// what it `said`, and a `cursor`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let stays = guarded::check_lock(operations, "leaders", &mut verdict);
@@ -67,7 +68,8 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// An observation shows the leader and its last word at its zxid: nothing older, nothing that nobody said.
+    /// An observation shows the leader and its last word at its zxid: nothing older, nothing that
+    /// nobody said.
     fn check_look(&self, lock: &str, look: &Operation, verdict: &mut Verdict) {
         let Some(at) = look.zxid else { return };
         let token = look.number("leads_with");

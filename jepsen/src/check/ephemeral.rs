@@ -21,8 +21,9 @@ struct Life<'a> {
     abandoned: bool,
 }
 
-/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and `final-look`: by then every session was closed, left alone
-/// or lost, however the requests to close them ended, and had time enough to expire.
+/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and `final-look`: by
+/// then every session was closed, left alone or lost, however the requests to close them ended, and
+/// had time enough to expire.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lives = lives(operations, &mut verdict);

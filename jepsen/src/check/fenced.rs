@@ -1,4 +1,5 @@
-//! `fenced-lock` and `unguarded-lock`: what a lock with tokens can promise, and what one without cannot.
+//! `fenced-lock` and `unguarded-lock`: what a lock with tokens can promise, and what one without
+//! cannot.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use super::tenure;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges the guarded workload: tokens rise, the resource took no old token, and nothing acknowledged was lost, at the
-/// resource or in znodes written under `If-Lock`.
+/// Judges the guarded workload: tokens rise, the resource took no old token, and nothing
+/// acknowledged was lost, at the resource or in znodes written under `If-Lock`.
 pub(super) fn check_fenced(operations: &[Operation]) -> Verdict {
     let mut verdict = check(operations, true);
     check_accepted(operations, "use", "seq", &mut verdict);
@@ -16,7 +17,8 @@ pub(super) fn check_fenced(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Counts what the same workload loses without the guard. Tokens must rise all the same; lost updates are figures.
+/// Counts what the same workload loses without the guard. Tokens must rise all the same; lost
+/// updates are figures.
 pub(super) fn check_unguarded(operations: &[Operation]) -> Verdict {
     let mut verdict = check(operations, false);
     let figure = |name: &str| verdict.figures.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
@@ -39,7 +41,8 @@ fn check(operations: &[Operation], guarded: bool) -> Verdict {
     verdict
 }
 
-/// What was acknowledged, at the resource or in znodes, is there at the end; without the guard what is lost is counted only.
+/// What was acknowledged, at the resource or in znodes, is there at the end; without the guard what
+/// is lost is counted only.
 pub(super) fn check_updates(operations: &[Operation], guarded: bool, verdict: &mut Verdict) {
     for (f, last_f, name) in [("append", "read-all", "znode"), ("use", "resource-read", "resource")] {
         let mut added: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
@@ -71,7 +74,8 @@ fn is_stale(error: &str) -> bool {
     matches!(error, "stale-token" | "lock-not-held")
 }
 
-/// What is guarded counts its writes: the field `count` of an acknowledged `f`. In that order accepted tokens never fall.
+/// What is guarded counts its writes: the field `count` of an acknowledged `f`. In that order
+/// accepted tokens never fall.
 pub(super) fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut Verdict) {
     let mut accepted: BTreeMap<&str, Vec<(u64, u64, &Operation)>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.f == f && operation.is_ok()) {

@@ -1,9 +1,10 @@
-//! A lock that is free is granted in time, and a wait ends in time: what all workloads with a lock promise while nothing is
-//! broken.
+//! A lock that is free is granted in time, and a wait ends in time: what all workloads with a lock
+//! promise while nothing is broken.
 //!
-//! A grant that is lost leaves a client waiting that holds the lock without knowing it, and all others behind it. So a client
-//! that waits is due as soon as no other one can be in its way: all that may stand before it have given back what they had,
-//! or wait themselves and were not told anything else.
+//! A grant that is lost leaves a client waiting that holds the lock without knowing it, and all
+//! others behind it. So a client that waits is due as soon as no other one can be in its way: all
+//! that may stand before it have given back what they had, or wait themselves and were not told
+//! anything else.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +13,10 @@ use super::places::{Place, places};
 use crate::history::{Entry, Kind, Operation};
 use crate::verdict::Verdict;
 
-/// How long a free lock may take to be granted, and a wait to end when its time is over. While nothing is broken no session has
-/// to expire for it and nobody is elected: what is left is a commit, an event and an answer, some milliseconds. Three seconds
-/// are three elections (0.8 s each) more than that, for a machine on which several clusters run at once.
+/// How long a free lock may take to be granted, and a wait to end when its time is over. While
+/// nothing is broken no session has to expire for it and nobody is elected: what is left is a
+/// commit, an event and an answer, some milliseconds. Three seconds are three elections (0.8 s
+/// each) more than that, for a machine on which several clusters run at once.
 pub const GRANT_MAX_NS: u64 = 3_000_000_000;
 
 /// Refusals after which a client does not wait any more: it has no ticket, or no session.
@@ -63,7 +65,8 @@ fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'
     others
 }
 
-/// What is to be said of a request that waited; `None` when it was not due, or something was broken.
+/// What is to be said of a request that waited; `None` when it was not due, or something was
+/// broken.
 fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], calm: &Calm) -> Option<Judged<'a>> {
     let (call, end) = request.time;
     if request.error.as_deref().is_some_and(|error| OVER.contains(&error)) {
@@ -89,7 +92,8 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     became_free.then(|| Judged::InTime { took_ns: end - due })
 }
 
-/// Since when, at the end of `from..end`, nothing is in the way of a place; `None` when something still is.
+/// Since when, at the end of `from..end`, nothing is in the way of a place; `None` when something
+/// still is.
 fn free_since(place: &Place<'_>, others: &[&Place<'_>], from: u64, end: u64) -> Option<u64> {
     let there: Vec<&Place<'_>> = others.iter().copied().filter(|other| other.from < end && other.gone > from).collect();
     let mut moments: Vec<u64> = there.iter().flat_map(|other| other.moments()).collect();
@@ -117,8 +121,8 @@ fn found(place: &Place<'_>, request: &Operation, due: u64, others: &[&Operation]
     verdict.found("lost-grant", detail, &part);
 }
 
-/// A wait ends when its time is over: `wait_ms`. The client gives up some time later, `timed-out`; the node must have had other
-/// answers for others meanwhile.
+/// A wait ends when its time is over: `wait_ms`. The client gives up some time later, `timed-out`;
+/// the node must have had other answers for others meanwhile.
 fn check_ends(entries: &[Entry], operations: &[Operation], calm: &Calm, verdict: &mut Verdict) {
     let ends = entries.iter().filter(|entry| entry.kind != Kind::Invoke).map(|entry| (entry.time, entry));
     let ends: BTreeMap<u64, &Entry> = ends.collect();

@@ -1,4 +1,5 @@
-//! `lock`, `reentrant-lock`, `rw-lock`: each lock is a linearizable mutex, reentrant mutex or read/write lock.
+//! `lock`, `reentrant-lock`, `rw-lock`: each lock is a linearizable mutex, reentrant mutex or
+//! read/write lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +55,8 @@ fn check<M: Model<Op: Clone + From<CloseOf>>>(
 ) -> Verdict {
     let mut verdict = Verdict::default();
     let tenures = tenure::tenures(operations);
-    // A reentrant holder gives back one hold at a time: which release ends the tenure is for the search to say.
+    // A reentrant holder gives back one hold at a time: which release ends the tenure is for the
+    // search to say.
     let counted = operations.iter().any(|operation| operation.number("holds").is_some());
     if !counted {
         tenure::check_exclusion(&tenures, &mut verdict);
@@ -107,8 +109,9 @@ fn check<M: Model<Op: Clone + From<CloseOf>>>(
 
 /// When each owner last had an answer that says that it held the lock.
 ///
-/// An acquire of unknown outcome after that explains nothing: an order in which it took place is one without it as well,
-/// since all it can do is to keep others out. So the search does not have to look at what it might have done.
+/// An acquire of unknown outcome after that explains nothing: an order in which it took place is
+/// one without it as well, since all it can do is to keep others out. So the search does not have
+/// to look at what it might have done.
 fn last_of_use(operations: &[&Operation]) -> BTreeMap<u64, u64> {
     let mut last = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok() && operation.f != "close") {
@@ -120,10 +123,11 @@ fn last_of_use(operations: &[&Operation]) -> BTreeMap<u64, u64> {
     last
 }
 
-/// The end of a session that nobody answered for: it was lost, or the outcome of its close is unknown.
+/// The end of a session that nobody answered for: it was lost, or the outcome of its close is
+/// unknown.
 ///
-/// The search takes such an end only when it frees the lock. Where one holds a lock at most once it is a release of unknown
-/// outcome then, and said so: what is equal is tried once.
+/// The search takes such an end only when it frees the lock. Where one holds a lock at most once it
+/// is a release of unknown outcome then, and said so: what is equal is tried once.
 struct CloseOf(u64);
 
 impl From<CloseOf> for LockOp {
@@ -144,7 +148,8 @@ impl From<CloseOf> for RwLockOp {
     }
 }
 
-/// Doubles all times, so that calls that were added can stand right behind those that they copy their time from.
+/// Doubles all times, so that calls that were added can stand right behind those that they copy
+/// their time from.
 fn spread<O>(calls: Vec<Call<O>>) -> Vec<Call<O>> {
     let mut taken = BTreeSet::new();
     let spread = |call: Call<O>| {
@@ -195,7 +200,8 @@ fn search<M: Model<Op: Clone>>(
     }
 }
 
-/// Acquires of one owner with the releases that undo them. A lock that is used less often is still a lock.
+/// Acquires of one owner with the releases that undo them. A lock that is used less often is still
+/// a lock.
 fn cycles(subjects: &[&Operation]) -> Vec<Vec<usize>> {
     let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let mut cycles = Vec::new();

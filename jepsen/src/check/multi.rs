@@ -1,4 +1,5 @@
-//! `multi`: transfers between accounts are strictly serializable, with the zxid as the witness of the order.
+//! `multi`: transfers between accounts are strictly serializable, with the zxid as the witness of
+//! the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,8 @@ use super::order;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Looks at ways to order transfers of unknown outcome; runs need a few more than they have operations.
+/// Looks at ways to order transfers of unknown outcome; runs need a few more than they have
+/// operations.
 const STEPS_MAX: u64 = 1_000_000;
 
 /// Balance and version of every account.
@@ -76,7 +78,8 @@ fn transfer(operation: &Operation) -> Option<Transfer<'_>> {
     Some(Transfer { operation, sides: [side(0)?, side(1)?] })
 }
 
-/// What the last acknowledged transfer has made is lost unseen, unless all accounts were read behind it.
+/// What the last acknowledged transfer has made is lost unseen, unless all accounts were read
+/// behind it.
 fn check_last(operations: &[Operation], verdict: &mut Verdict) {
     let acknowledged = |f: &'static str| operations.iter().filter(move |op| op.f == f && op.is_ok());
     let Some(last) = acknowledged("transfer").max_by_key(|transfer| transfer.complete) else { return };
@@ -98,10 +101,11 @@ fn check_versions(transfers: &[Transfer<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// Replays everything acknowledged in the order of zxids. Transfers of unknown outcome are put in where what they made is seen.
+/// Replays everything acknowledged in the order of zxids. Transfers of unknown outcome are put in
+/// where what they made is seen.
 ///
-/// Several of them may have tried to make one version, and it may show only later which of them did: then the next one is
-/// tried from there on.
+/// Several of them may have tried to make one version, and it may show only later which of them
+/// did: then the next one is tried from there on.
 fn replay(operations: &[Operation], transfers: &[Transfer<'_>], accounts: Accounts, verdict: &mut Verdict) {
     let unknown: Vec<[Side; 2]> = transfers.iter().filter(|one| !one.operation.is_ok()).map(|one| one.sides).collect();
     let sides: BTreeMap<u64, Transfer<'_>> = transfers.iter().map(|one| (one.operation.call, *one)).collect();
@@ -139,7 +143,8 @@ fn replay(operations: &[Operation], transfers: &[Transfer<'_>], accounts: Accoun
     verdict.found("not-serializable", detail, &done[at.saturating_sub(1)..=at]);
 }
 
-/// One way to go on: how many of the acknowledged operations were replayed, and what has come of it.
+/// One way to go on: how many of the acknowledged operations were replayed, and what has come of
+/// it.
 struct Way {
     at: usize,
     accounts: Accounts,
@@ -183,7 +188,8 @@ fn recover(way: &Way, unknown: &[[Side; 2]], seen: &View, found: &mut Vec<Way>, 
     raise(way, unknown, *account, &BTreeSet::new(), &mut |next| recover(&next, unknown, seen, found, steps));
 }
 
-/// Every way to make the next version of an account. What a transfer needs of its other account is made first.
+/// Every way to make the next version of an account. What a transfer needs of its other account is
+/// made first.
 fn raise(way: &Way, unknown: &[[Side; 2]], account: usize, wanted: &BTreeSet<usize>, then: &mut dyn FnMut(Way)) {
     for (i, sides) in unknown.iter().enumerate().filter(|(i, _)| !way.used.contains(i) && !wanted.contains(i)) {
         let lacks = |side: &Side| way.accounts.get(side.account).map_or(-1, |(_, version)| side.version - version - 1);
@@ -229,8 +235,8 @@ mod tests {
         }
     }
 
-    /// Three transfers of unknown outcome, and one that has seen that account 0 was set once. Only the read behind it tells
-    /// by which of them.
+    /// Three transfers of unknown outcome, and one that has seen that account 0 was set once. Only
+    /// the read behind it tells by which of them.
     fn judged(balances: [i64; 4], versions: [i64; 4]) -> Validity {
         let transfer = |from: u64, to: u64, sides: Value| json!({"from": from, "to": to, "amount": 2, "sides": sides});
         let history = [

@@ -6,8 +6,8 @@ use super::{again, queue, stay, tenure};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges `enqueue`, `await` and `release` of several locks, field `locks` with lock, mode and, while they are held, token of
-/// each; the same of one lock; and `look`.
+/// Judges `enqueue`, `await` and `release` of several locks, field `locks` with lock, mode and,
+/// while they are held, token of each; the same of one lock; and `look`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     check_whole(operations, &mut verdict);

@@ -14,7 +14,8 @@ pub struct Numbered<'a> {
     pub may_repeat: bool,
 }
 
-/// Finds operations that were answered a number not above one that had been answered before they were invoked.
+/// Finds operations that were answered a number not above one that had been answered before they
+/// were invoked.
 pub fn check_rising(kind: &str, what: &str, items: &[Numbered<'_>], verdict: &mut Verdict) {
     let mut by_call = items.to_vec();
     by_call.sort_by_key(|item| item.operation.call);

@@ -1,4 +1,5 @@
-//! Places in the queues of locks: from when to when a session may stand in one, and when it asks for it.
+//! Places in the queues of locks: from when to when a session may stand in one, and when it asks
+//! for it.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,8 @@ pub(super) struct Part<'a> {
     permits: Option<(u64, u64)>,
 }
 
-/// A place that a session has, or may have, in the queue of a lock or of several. Times are nanoseconds since the run began.
+/// A place that a session has, or may have, in the queue of a lock or of several. Times are
+/// nanoseconds since the run began.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     pub(super) owner: u64,
@@ -29,7 +31,8 @@ pub(super) struct Place<'a> {
     mode: Option<&'a str>,
     /// When it was asked for.
     pub(super) from: u64,
-    /// From when on all that comes later stands behind it; `u64::MAX` when its client never heard where it stands.
+    /// From when on all that comes later stands behind it; `u64::MAX` when its client never heard
+    /// where it stands.
     pub(super) told: u64,
     /// From when on it is gone for sure.
     pub(super) gone: u64,
@@ -37,9 +40,11 @@ pub(super) struct Place<'a> {
     passes: bool,
     /// Others that asked later may come before it.
     may_be_passed: bool,
-    /// What waited for it, or may have: while one of them is under way, its client does not know that it holds.
+    /// What waited for it, or may have: while one of them is under way, its client does not know
+    /// that it holds.
     pub(super) requests: Vec<&'a Operation>,
-    /// When its client was last told that it waits. What holds goes on to hold, so it had not held before.
+    /// When its client was last told that it waits. What holds goes on to hold, so it had not held
+    /// before.
     waits_until: u64,
     /// When its client was told that it holds.
     pub(super) held: Option<u64>,
@@ -73,7 +78,8 @@ impl<'a> Place<'a> {
         after.checked_sub(1).is_some_and(|last| at < self.requests[last].time.1)
     }
 
-    /// Whether others may be in the way of its grant, from this time to the next moment of one of them.
+    /// Whether others may be in the way of its grant, from this time to the next moment of one of
+    /// them.
     pub(super) fn is_blocked(&self, others: &[&Place<'_>], at: u64) -> bool {
         let there = || others.iter().filter(|other| other.is_there(at));
         if there().all(|other| self.fits_beside(other)) && self.has_room(others, at) {
@@ -121,8 +127,8 @@ fn is_granted(operation: &Operation) -> bool {
     operation.is_ok() && operation.result.get("token").and_then(Value::as_u64).or_else(several).is_some()
 }
 
-/// Finds the places in `acquire`, `enqueue`, `upgrade` and `downgrade`; `await` asks for one again; `release` and `close` give
-/// them back.
+/// Finds the places in `acquire`, `enqueue`, `upgrade` and `downgrade`; `await` asks for one again;
+/// `release` and `close` give them back.
 pub(super) fn places(operations: &[Operation]) -> Vec<Place<'_>> {
     let mut places = Vec::new();
     let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -146,8 +152,8 @@ pub(super) fn places(operations: &[Operation]) -> Vec<Place<'_>> {
     places
 }
 
-/// A grant proves that those are gone who held before it and cannot hold beside it: the client of one whose session has expired may
-/// hear of that later, or never.
+/// A grant proves that those are gone who held before it and cannot hold beside it: the client of
+/// one whose session has expired may hear of that later, or never.
 fn displace(places: &mut [Place<'_>]) {
     let mut by_lock: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, place) in places.iter().enumerate() {

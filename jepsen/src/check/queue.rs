@@ -23,10 +23,12 @@ struct Place<'a> {
     end: Option<&'a Operation>,
 }
 
-/// Judges `enqueue` (answers a ticket, with a token when it holds at once), `await` (answers the token) and `release`.
+/// Judges `enqueue` (answers a ticket, with a token when it holds at once), `await` (answers the
+/// token) and `release`.
 ///
-/// The order in the queue is that of the tokens, the czxids of the lock nodes; for one who never got a token it is the
-/// order in real time. Nobody may be granted while one before it is in the queue for sure.
+/// The order in the queue is that of the tokens, the czxids of the lock nodes; for one who never
+/// got a token it is the order in real time. Nobody may be granted while one before it is in the
+/// queue for sure.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let tenures = tenure::tenures(operations);
@@ -44,7 +46,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Finds those who asked after another had been told its place, and were granted before it was gone from the queue.
+/// Finds those who asked after another had been told its place, and were granted before it was gone
+/// from the queue.
 ///
 /// A place with the policy `backfill` may be passed, and readers hold beside readers.
 pub(super) fn check_places(operations: &[Operation], verdict: &mut Verdict) {

@@ -17,8 +17,8 @@ const SECOND_OPINION_MAX: usize = 20_000;
 /// Partitions up to this length get a second opinion.
 const SECOND_OPINION_OPS: usize = 300;
 
-/// Judges reads, writes and compare-and-sets of many keys, each key by itself: registers are linearizable together when
-/// each of them is.
+/// Judges reads, writes and compare-and-sets of many keys, each key by itself: registers are
+/// linearizable together when each of them is.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut keys: BTreeMap<String, Vec<&Operation>> = BTreeMap::new();

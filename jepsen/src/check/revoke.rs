@@ -1,4 +1,5 @@
-//! `revoke`: a lock that was taken away is gone, its token is dead, its holder hears of it, and the next one gets it.
+//! `revoke`: a lock that was taken away is gone, its token is dead, its holder hears of it, and the
+//! next one gets it.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +13,13 @@ use crate::verdict::Verdict;
 
 /// A deadline may act so much later, in nanoseconds.
 const SLACK_NS: u64 = 2_000_000_000;
-/// All that time the cluster must have shown that it works, by a write in each of so many nanoseconds.
+/// All that time the cluster must have shown that it works, by a write in each of so many
+/// nanoseconds.
 const WORKS_NS: u64 = 500_000_000;
 
-/// Judges holders: `enqueue`, `await`, `append` under the token, `listen` (`asked`, and when it is `due_ms`), `release`; those who
-/// `revoke` with a `deadline_ms` or none, answered with `tickets`; and `past`, what the lock remembers of a lost ticket.
+/// Judges holders: `enqueue`, `await`, `append` under the token, `listen` (`asked`, and when it is
+/// `due_ms`), `release`; those who `revoke` with a `deadline_ms` or none, answered with `tickets`;
+/// and `past`, what the lock remembers of a lost ticket.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let stays = guarded::check_lock(operations, "grants", &mut verdict);
@@ -31,7 +34,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// After its holder was told that the lock is lost, or the log says so, nothing is done with its token.
+/// After its holder was told that the lock is lost, or the log says so, nothing is done with its
+/// token.
 fn check_dead_tokens(operations: &[Operation], verdict: &mut Verdict) {
     let key = |operation: &Operation, name| Some((operation.text("lock")?.to_owned(), operation.number(name)?));
     let told = |operation: &&Operation| {
@@ -134,7 +138,8 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
                 &[past],
             );
         }
-        // The deadline that a holder was told of counts, unless somebody may have set an earlier one since.
+        // The deadline that a holder was told of counts, unless somebody may have set an earlier
+        // one since.
         let listened = |op: &&Operation| op.f == "listen" && op.is_ok() && op.text("ticket") == Some(ticket);
         let due = |op: &&Operation| {
             let since = |asked: &&Operation| !(asked.is_ok() && asked.zxid <= op.zxid);
@@ -151,9 +156,10 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
 
 /// A deadline acts in time: a token is not accepted for long after it.
 ///
-/// The leader takes tickets away, by a clock that goes on at the rate of its monotonic one from the latest time in the log, so a clock
-/// that jumps makes deadlines act sooner and never later. While there is no leader nothing is taken away; so only those
-/// deadlines are judged after which a write was acknowledged in each half second of the slack.
+/// The leader takes tickets away, by a clock that goes on at the rate of its monotonic one from the
+/// latest time in the log, so a clock that jumps makes deadlines act sooner and never later. While
+/// there is no leader nothing is taken away; so only those deadlines are judged after which a write
+/// was acknowledged in each half second of the slack.
 fn check_late(operations: &[Operation], revokes: &[&Operation], verdict: &mut Verdict) {
     let is_write = |op: &&Operation| matches!(op.f.as_str(), "append" | "enqueue" | "release" | "revoke");
     let mut writes: Vec<(u64, u64)> =

@@ -7,8 +7,8 @@ use super::{again, tenure};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges `enqueue` and `await` (a token when it holds), with `permits` of `limit`, `release`, `look`, and `acquire`, which asks
-/// for another limit than the semaphore has.
+/// Judges `enqueue` and `await` (a token when it holds), with `permits` of `limit`, `release`,
+/// `look`, and `acquire`, which asks for another limit than the semaphore has.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let tenures = tenure::tenures(operations);

@@ -1,5 +1,5 @@
-//! `sequential` and `exactly-once`: names are unique and rise, and each create, set and acquire happened as often as it
-//! was acknowledged.
+//! `sequential` and `exactly-once`: names are unique and rise, and each create, set and acquire
+//! happened as often as it was acknowledged.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,8 @@ fn check_creates(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("children", children);
 }
 
-/// Compares the creates of a parent with its children at the end. Answers how many elements have a child.
+/// Compares the creates of a parent with its children at the end. Answers how many elements have a
+/// child.
 fn check_children(parent: &str, operations: &[&Operation], list: &Operation, verdict: &mut Verdict) -> usize {
     let names = list.result.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let mut there: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -135,9 +136,11 @@ fn check_counters(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("adds", acknowledged);
 }
 
-/// Versions are given once and follow real time, and none is higher than the number of sets that can have made it.
+/// Versions are given once and follow real time, and none is higher than the number of sets that
+/// can have made it.
 ///
-/// At the end a set of unknown outcome may excuse one that happened twice. It excuses none that was answered before it began.
+/// At the end a set of unknown outcome may excuse one that happened twice. It excuses none that was
+/// answered before it began.
 fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>, verdict: &mut Verdict) {
     let mut versions: BTreeMap<u64, &Operation> = BTreeMap::new();
     let mut rising = Vec::new();
@@ -171,7 +174,8 @@ fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>,
     order::check_rising("falling-version", &format!("{counter}: version"), &rising, verdict);
 }
 
-/// An acquire that was sent several times holds once, and a release that was sent several times is answered as the first.
+/// An acquire that was sent several times holds once, and a release that was sent several times is
+/// answered as the first.
 fn check_cycles(operations: &[Operation], verdict: &mut Verdict) {
     let lost = tenure::Ends::new(operations).lost;
     let acquires = operations.iter().filter(|operation| operation.f == "acquire" && operation.is_ok());

@@ -1,4 +1,5 @@
-//! `session`: a client that shows the last zxid it saw never goes back in time, whichever node it asks.
+//! `session`: a client that shows the last zxid it saw never goes back in time, whichever node it
+//! asks.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use serde_json::Value;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges `write`s with their zxid and `local-read`s, which answer the `element` with the `mzxid` of its write.
+/// Judges `write`s with their zxid and `local-read`s, which answer the `element` with the `mzxid`
+/// of its write.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut writes: BTreeMap<&str, BTreeMap<u64, &Operation>> = BTreeMap::new();

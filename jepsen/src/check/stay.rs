@@ -1,9 +1,12 @@
-//! Who held a lock for sure, as every answer with a token proves: the checks that do not care how a holder lost it.
+//! Who held a lock for sure, as every answer with a token proves: the checks that do not care how a
+//! holder lost it.
 //!
-//! Each acknowledged operation that names lock, owner and token shows the owner as its holder: a grant, a write that the log
-//! took under the token, a look at the ticket; a release until just before it. A token that is lost never comes back, so
-//! its owner held the lock from the first of these moments to the last: on the clients' clock from the end of the first
-//! operation to the beginning of the last, in the log from the first zxid to the last. Nothing is known of the time after.
+//! Each acknowledged operation that names lock, owner and token shows the owner as its holder: a
+//! grant, a write that the log took under the token, a look at the ticket; a release until just
+//! before it. A token that is lost never comes back, so its owner held the lock from the first of
+//! these moments to the last: on the clients' clock from the end of the first operation to the
+//! beginning of the last, in the log from the first zxid to the last. Nothing is known of the time
+//! after.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +49,8 @@ pub fn stays(operations: &[Operation], clock: Clock) -> Vec<Stay<'_>> {
     stays_by("token", operations, clock)
 }
 
-/// The same for something that its owner has for a time, and that the field `name` tells apart as tokens do.
+/// The same for something that its owner has for a time, and that the field `name` tells apart as
+/// tokens do.
 pub fn stays_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Stay<'a>> {
     let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
@@ -104,8 +108,8 @@ pub fn of_tenures<'a>(tenures: &[Tenure<'a>]) -> Vec<Stay<'a>> {
     tenures.iter().map(stay).collect()
 }
 
-/// No two sessions hold one lock at once, but for readers, neither on the clients' clock nor in the log, and tokens rise in
-/// the log. Answers with the stays in the log.
+/// No two sessions hold one lock at once, but for readers, neither on the clients' clock nor in the
+/// log, and tokens rise in the log. Answers with the stays in the log.
 pub fn check_holders<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Stay<'a>> {
     check_exclusion(&stays(operations, Clock::History), Clock::History, verdict);
     let stays = stays(operations, Clock::Log);
@@ -176,8 +180,8 @@ fn by_lock<'s, 'a>(stays: &'s [Stay<'a>]) -> BTreeMap<&'a str, Vec<&'s Stay<'a>>
     locks
 }
 
-/// Tokens rise from holder to holder in the order of the log. Readers that may hold together have no order, and where
-/// somebody was passed those of one grant share a token.
+/// Tokens rise from holder to holder in the order of the log. Readers that may hold together have
+/// no order, and where somebody was passed those of one grant share a token.
 pub fn check_tokens_rise(stays: &[Stay<'_>], verdict: &mut Verdict) {
     for (lock, stays) in by_lock(stays) {
         // The highest so far: of those who held alone, and of all.
@@ -199,7 +203,8 @@ pub fn check_tokens_rise(stays: &[Stay<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// Who waited for sure: from the zxid at which it was told its place to the last at which it was told that it waits.
+/// Who waited for sure: from the zxid at which it was told its place to the last at which it was
+/// told that it waits.
 #[derive(Clone, Debug)]
 pub struct Wait<'a> {
     /// The lock.
@@ -216,7 +221,8 @@ pub struct Wait<'a> {
     pub shown: Vec<&'a Operation>,
 }
 
-/// The waits that answers prove: an acknowledged `enqueue` without a token, and every `await` that has none.
+/// The waits that answers prove: an acknowledged `enqueue` without a token, and every `await` that
+/// has none.
 pub fn waits(operations: &[Operation]) -> Vec<Wait<'_>> {
     let mut waits: Vec<Wait<'_>> = Vec::new();
     let mut open: BTreeMap<(&str, u64), usize> = BTreeMap::new();
@@ -246,10 +252,11 @@ pub fn waits(operations: &[Operation]) -> Vec<Wait<'_>> {
     waits
 }
 
-/// Locks are granted in the order of the queue: nobody holds, while one with a place before it waits.
+/// Locks are granted in the order of the queue: nobody holds, while one with a place before it
+/// waits.
 ///
-/// A place is the czxid of the lock node. It is the token where nobody is ever passed; of one who never held, it is not
-/// above the zxid of the answer that told the place.
+/// A place is the czxid of the lock node. It is the token where nobody is ever passed; of one who
+/// never held, it is not above the zxid of the answer that told the place.
 pub fn check_order(waits: &[Wait<'_>], stays: &[Stay<'_>], verdict: &mut Verdict) {
     let locks = by_lock(stays);
     for wait in waits {
@@ -265,7 +272,8 @@ pub fn check_order(waits: &[Wait<'_>], stays: &[Stay<'_>], verdict: &mut Verdict
     }
 }
 
-/// What the queue's own view says agrees with what its clients were told: `look` with the sessions that hold, `holders`.
+/// What the queue's own view says agrees with what its clients were told: `look` with the sessions
+/// that hold, `holders`.
 ///
 /// At its zxid it names everybody who held then for sure and nobody who waited.
 pub fn check_looks(operations: &[Operation], stays: &[Stay<'_>], waits: &[Wait<'_>], verdict: &mut Verdict) {

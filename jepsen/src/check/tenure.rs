@@ -1,4 +1,5 @@
-//! Who held a lock for sure, from when to when: the linear-time checks of everything that is a lock.
+//! Who held a lock for sure, from when to when: the linear-time checks of everything that is a
+//! lock.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +9,16 @@ use crate::verdict::Verdict;
 
 /// Refusals that say that the session, and with it the lock, had been lost at some time before.
 const LOSSES: [&str; 2] = ["session-expired", "auth-failed"];
-/// Refusals that say that a lock is not held, or not waited for, any more, whatever became of the session.
+/// Refusals that say that a lock is not held, or not waited for, any more, whatever became of the
+/// session.
 const TICKET_LOSSES: [&str; 2] = ["ticket-gone", "lock-not-held"];
 /// What asks for a lock, or for another hold of it.
 const TAKES: [&str; 4] = ["acquire", "enqueue", "upgrade", "downgrade"];
 /// What the log does only in a session that lives.
 const DONE_IN_SESSION: [&str; 5] = ["acquire", "enqueue", "upgrade", "downgrade", "release"];
 
-/// The time in which a client held a lock for sure: from the answer that said so to the request that gave it back.
+/// The time in which a client held a lock for sure: from the answer that said so to the request
+/// that gave it back.
 #[derive(Clone, Copy, Debug)]
 pub struct Tenure<'a> {
     /// The lock.
@@ -38,7 +41,8 @@ pub struct Tenure<'a> {
     given_back: Option<&'a Operation>,
 }
 
-/// Finds the tenures in grants (`acquire` and `await` with a token) and what ends them (`release`, `close`, a loss).
+/// Finds the tenures in grants (`acquire` and `await` with a token) and what ends them (`release`,
+/// `close`, a loss).
 pub fn tenures(operations: &[Operation]) -> Vec<Tenure<'_>> {
     let ends = Ends::new(operations);
     let mut asked: BTreeMap<(u64, &str), u64> = BTreeMap::new();
@@ -66,7 +70,8 @@ pub fn tenures(operations: &[Operation]) -> Vec<Tenure<'_>> {
     tenures
 }
 
-/// A session that lives loses no lock: one is gone only after an operation that may have given it back.
+/// A session that lives loses no lock: one is gone only after an operation that may have given it
+/// back.
 pub fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
     let mut taken: BTreeMap<(u64, &str), u64> = BTreeMap::new();
@@ -93,7 +98,8 @@ pub fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
 pub struct Ends<'a> {
     releases: BTreeMap<(u64, &'a str), Vec<&'a Operation>>,
     closes: BTreeMap<u64, Vec<&'a Operation>>,
-    /// Sessions that were lost, with the operation that was told so. One that was over after a close of its own is not.
+    /// Sessions that were lost, with the operation that was told so. One that was over after a
+    /// close of its own is not.
     pub lost: BTreeMap<u64, &'a Operation>,
     /// When each session last did something, in which it lived then.
     lived: BTreeMap<u64, u64>,
@@ -124,12 +130,14 @@ impl<'a> Ends<'a> {
         ends
     }
 
-    /// From when on a lost session may have been over: when it last did something; never before it did anything.
+    /// From when on a lost session may have been over: when it last did something; never before it
+    /// did anything.
     pub fn over_from(&self, owner: u64) -> Option<u64> {
         self.lived.get(&owner).copied()
     }
 
-    /// The index from which on the owner may have lost what it was granted, with what may have given it back.
+    /// The index from which on the owner may have lost what it was granted, with what may have
+    /// given it back.
     pub fn until(&self, owner: u64, grant: &Operation, end: Option<&Operation>) -> u64 {
         let given_back = end.map_or(u64::MAX, |end| end.call);
         if !self.lost.contains_key(&owner) {
@@ -138,13 +146,15 @@ impl<'a> Ends<'a> {
         given_back.min(self.over_from(owner).unwrap_or(0).max(grant.complete))
     }
 
-    /// Whether something invoked after `since` and before `at` may have taken the lock from the owner.
+    /// Whether something invoked after `since` and before `at` may have taken the lock from the
+    /// owner.
     pub fn between(&self, owner: u64, lock: &str, since: u64, at: u64) -> bool {
         self.first_after(owner, lock, None, since).is_some_and(|end| end.call < at)
     }
 
-    /// The first operation, invoked after `after`, that may have taken the lock from the owner. One who reads and writes
-    /// gives one of both back at a time: a release that says its mode ends no other.
+    /// The first operation, invoked after `after`, that may have taken the lock from the owner. One
+    /// who reads and writes gives one of both back at a time: a release that says its mode ends no
+    /// other.
     pub fn first_after(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
         let release = later(self.releases.get(&(owner, lock)), mode, after).next();
         let close = later(self.closes.get(&owner), mode, after).next();
@@ -182,7 +192,8 @@ fn by_lock<'a>(tenures: &[Tenure<'a>]) -> BTreeMap<&'a str, Vec<Tenure<'a>>> {
     locks
 }
 
-/// Tokens of one lock rise from grant to later grant, and no two grants share one, but for those of one ticket.
+/// Tokens of one lock rise from grant to later grant, and no two grants share one, but for those of
+/// one ticket.
 pub fn check_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     check_own_tokens(tenures, verdict);
     check_falling_tokens(tenures, verdict);

@@ -6,9 +6,9 @@ use super::{again, guarded};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges `enqueue`, `await` and `release` of readers and writers; `upgrade`, with a number of its own in the field `upgrade` that
-/// all that follows from it repeats; `downgrade`, which must hold at once; `append` of an element to the list that was read before
-/// the upgrade; `look`.
+/// Judges `enqueue`, `await` and `release` of readers and writers; `upgrade`, with a number of its
+/// own in the field `upgrade` that all that follows from it repeats; `downgrade`, which must hold
+/// at once; `append` of an element to the list that was read before the upgrade; `look`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let tenures = tenure::tenures(operations);
@@ -44,7 +44,8 @@ fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     for refusal in upgrades.iter().filter(|operation| operation.error.as_deref() == Some("upgrade-conflict")) {
         refused += 1;
         let (lock, owner) = (refusal.text("lock"), refusal.number("owner"));
-        // An end that is known and came first; of a lost session or an unknown outcome it may have come at any time.
+        // An end that is known and came first; of a lost session or an unknown outcome it may have
+        // come at any time.
         let over = |other: &Operation| {
             let owner = other.number("owner").unwrap_or(0);
             let end = ends.first_after(owner, lock.unwrap_or_default(), Some("write"), other.call);

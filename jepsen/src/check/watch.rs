@@ -17,13 +17,15 @@ struct Stream<'a> {
     upto: Option<(u64, &'a Operation)>,
     /// The last event.
     last: Option<(u64, &'a Operation)>,
-    /// Stretches of history, first exclusive and last inclusive, that the watcher was told everything about.
+    /// Stretches of history, first exclusive and last inclusive, that the watcher was told
+    /// everything about.
     covered: Vec<(u64, u64, &'a Operation)>,
     events: BTreeMap<u64, BTreeSet<Change>>,
     resets: usize,
 }
 
-/// Judges changes (`write`, `create`, `delete`, each with its zxid) and `poll`s, which answer `events` and `upto`.
+/// Judges changes (`write`, `create`, `delete`, each with its zxid) and `poll`s, which answer
+/// `events` and `upto`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut streams: BTreeMap<u64, Stream<'_>> = BTreeMap::new();
@@ -104,7 +106,8 @@ fn kind_of(f: &str) -> Option<&'static str> {
     }
 }
 
-/// Every event has a change behind it that was made, or may have been. Acknowledged changes join the events to expect.
+/// Every event has a change behind it that was made, or may have been. Acknowledged changes join
+/// the events to expect.
 fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
     let mut known: BTreeSet<(u64, Change)> = BTreeSet::new();
     // How often it may have been made without anybody's knowing.

@@ -1,4 +1,5 @@
-//! What a history must have for its verdict to mean something: a check that judged nothing has found nothing wrong.
+//! What a history must have for its verdict to mean something: a check that judged nothing has
+//! found nothing wrong.
 
 use serde_json::Value;
 
@@ -9,7 +10,8 @@ use crate::verdict::Verdict;
 /// Takes in turns, waits, grants and what is done under them by where they are in the log.
 const LOCKS: [&str; 6] = ["acquire", "again", "await", "enqueue", "look", "release"];
 
-/// The functions whose acknowledged operations are judged by their zxid. One without it would be left out of the judgment.
+/// The functions whose acknowledged operations are judged by their zxid. One without it would be
+/// left out of the judgment.
 fn judged_by_zxid(workload: Workload, f: &str) -> bool {
     match workload {
         Workload::Register => matches!(f, "read" | "write" | "cas"),

@@ -1,13 +1,15 @@
 //! Linearizability of one register whose written values are all different, decided in O(n log n).
 //!
-//! Every read and every successful compare-and-set names the write it saw, so the operations fall into clusters, one for each
-//! value: its write and its readers. A compare-and-set from u to v ties the cluster of v right behind that of u; clusters
-//! tied together are a block. Blocks must follow each other without overlap. A block has a zone, from its first completion to its
-//! last invocation. Two blocks cannot be ordered exactly when each has an operation that completed before one of the
-//! other was invoked (Gibbons and Korach, Testing Shared Memories, 1997); any longer cycle of blocks contains such a pair.
+//! Every read and every successful compare-and-set names the write it saw, so the operations fall
+//! into clusters, one for each value: its write and its readers. A compare-and-set from u to v ties
+//! the cluster of v right behind that of u; clusters tied together are a block. Blocks must follow
+//! each other without overlap. A block has a zone, from its first completion to its last
+//! invocation. Two blocks cannot be ordered exactly when each has an operation that completed
+//! before one of the other was invoked (Gibbons and Korach, Testing Shared Memories, 1997); any
+//! longer cycle of blocks contains such a pair.
 //!
-//! A write of unknown outcome whose value nobody saw may be left out: taking it out of an order leaves an order. One
-//! whose value was seen took effect before the first reader returned.
+//! A write of unknown outcome whose value nobody saw may be left out: taking it out of an order
+//! leaves an order. One whose value was seen took effect before the first reader returned.
 
 use std::collections::BTreeMap;
 
@@ -105,8 +107,8 @@ fn seen(op: &RegisterOp) -> Option<Option<i64>> {
     }
 }
 
-/// When each operation must have taken effect; `None` for one that need not have. `None` altogether when a value
-/// was written twice.
+/// When each operation must have taken effect; `None` for one that need not have. `None` altogether
+/// when a value was written twice.
 fn resolve(calls: &[Call<RegisterOp>]) -> Option<Vec<Option<Time>>> {
     let mut writers = BTreeMap::new();
     for (i, call) in calls.iter().enumerate() {

@@ -1,12 +1,15 @@
-//! Small disks that can be broken: a tmpfs for each node, and on it an ext4 image where that is what it takes.
+//! Small disks that can be broken: a tmpfs for each node, and on it an ext4 image where that is
+//! what it takes.
 //!
-//! Needs root. A filled filesystem answers writes with "no space". When the tmpfs below the image is full, the image's
-//! filesystem has space that is not there: writes succeed and the fsync behind them fails, as on a dying disk. What is
-//! deleted in that image is given back (`discard`), or it would soon have all the space that it promises.
+//! Needs root. A filled filesystem answers writes with "no space". When the tmpfs below the image
+//! is full, the image's filesystem has space that is not there: writes succeed and the fsync behind
+//! them fails, as on a dying disk. What is deleted in that image is given back (`discard`), or it
+//! would soon have all the space that it promises.
 //!
-//! For losses of power a node has a FUSE disk (`power-disk`), which this program serves in a process of its own. Where none can be
-//! mounted, an image stands for the machine's disk. It has what the kernel was made to write by fsync, and what it wrote of its own
-//! will, `sync_file_range` included; all the rest is in the page cache and goes with the power.
+//! For losses of power a node has a FUSE disk (`power-disk`), which this program serves in a
+//! process of its own. Where none can be mounted, an image stands for the machine's disk. It has
+//! what the kernel was made to write by fsync, and what it wrote of its own will, `sync_file_range`
+//! included; all the rest is in the page cache and goes with the power.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -21,7 +24,8 @@ const DISK_BYTES: u64 = 512 << 20;
 const IMAGE_BYTES: u64 = 384 << 20;
 /// Of an image that is copied when the power goes: image and copy must find room on the tmpfs.
 const POWERED_IMAGE_BYTES: u64 = 200 << 20;
-/// Mount options of that image. No journal commit but those that an fsync asks for: the copy is not made at one instant.
+/// Mount options of that image. No journal commit but those that an fsync asks for: the copy is not
+/// made at one instant.
 const POWERED_OPTIONS: &str = "loop,commit=300";
 /// The name of the file that takes the space.
 const FILLER: &str = ".jepsen-filler";
@@ -113,8 +117,9 @@ impl Disks {
         Ok(data)
     }
 
-    /// Takes everything from the disk that `data_dir` lies on that was not written to it, as when the power goes. The node must
-    /// have been killed. The seed decides what survives of what was not synced, on a disk that can choose.
+    /// Takes everything from the disk that `data_dir` lies on that was not written to it, as when
+    /// the power goes. The node must have been killed. The seed decides what survives of what was
+    /// not synced, on a disk that can choose.
     ///
     /// # Errors
     /// When the disk does not answer, or the image cannot be copied or mounted again.
@@ -190,8 +195,8 @@ fn lose_power_of_image(data_dir: &Path) -> io::Result<()> {
     let disk = inner.parent().unwrap_or(inner);
     let (image, kept) = (disk.join("image"), disk.join("kept"));
     run(Command::new("cp").arg("--sparse=always").arg(&image).arg(&kept))?;
-    // This writes the rest into the old image, which nobody will read again. Lazily, because a node that runs may see the
-    // same mount in its own namespace.
+    // This writes the rest into the old image, which nobody will read again. Lazily, because a node
+    // that runs may see the same mount in its own namespace.
     run(Command::new("umount").arg("-l").arg(inner))?;
     fs::rename(&kept, &image)?;
     run(Command::new("mount").args(["-o", POWERED_OPTIONS]).arg(&image).arg(inner))

@@ -1,4 +1,5 @@
-//! The cluster under test: real `zlock serve` processes on this machine, or an own cluster that is only talked to.
+//! The cluster under test: real `zlock serve` processes on this machine, or an own cluster that is
+//! only talked to.
 
 pub mod disk;
 mod namespaces;
@@ -98,8 +99,9 @@ impl Cluster {
         Cluster { endpoints, zookeeper: Vec::new(), nodes: Vec::new(), network: None, disks: disk::Disks::default() }
     }
 
-    /// Starts a node unless it runs. One that refused to start on what a broken disk has left is given an empty disk, as its
-    /// message says: only one disk breaks at a time, and the next only after recovery.
+    /// Starts a node unless it runs. One that refused to start on what a broken disk has left is
+    /// given an empty disk, as its message says: only one disk breaks at a time, and the next only
+    /// after recovery.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -128,11 +130,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts every node that does not run, whatever the reason, and waits until all are ready and those that have lived
-    /// through a broken disk have either proven that they go on or ended.
+    /// Starts every node that does not run, whatever the reason, and waits until all are ready and
+    /// those that have lived through a broken disk have either proven that they go on or ended.
     ///
     /// # Errors
-    /// When a node cannot be started, ends again and again, or a minute was not enough; names the nodes and why.
+    /// When a node cannot be started, ends again and again, or a minute was not enough; names the
+    /// nodes and why.
     pub async fn recover(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + READY_MAX;
         let ends_before: Vec<usize> = self.nodes.iter().map(|node| node.ends().len()).collect();
@@ -172,8 +175,8 @@ impl Cluster {
         if !late.is_empty() || unproven.is_empty() {
             return late;
         }
-        // Who is ready has not written yet, and the next fsync may be the one that fails. Should it fail even later, the next
-        // recovery starts the node again.
+        // Who is ready has not written yet, and the next fsync may be the one that fails. Should it
+        // fail even later, the next recovery starts the node again.
         let Some(zxid) = probe(http).await else { return vec!["a write was not acknowledged".to_owned()] };
         for id in unproven {
             let view: Option<View> = http.send(id, Call::get("/v1/cluster")).await.read(Effect::Read);

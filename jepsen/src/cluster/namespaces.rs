@@ -1,7 +1,9 @@
-//! The nodes in network namespaces of their own, on a bridge in one more: partitions as the kernel makes them.
+//! The nodes in network namespaces of their own, on a bridge in one more: partitions as the kernel
+//! makes them.
 //!
-//! Needs root, `ip` and `nft`. A set of address pairs on the bridge says which packets are dropped, so every direction of every
-//! link is cut by itself and in one step. Connections stay open and go on when the link heals, unless they gave up before.
+//! Needs root, `ip` and `nft`. A set of address pairs on the bridge says which packets are dropped,
+//! so every direction of every link is cut by itself and in one step. Connections stay open and go
+//! on when the link heals, unless they gave up before.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -36,7 +38,8 @@ impl Drop for Namespaces {
 
 /// Removes what there is of a slot.
 fn remove(prefix: &str, nodes: u64) {
-    // The kernel takes its time with namespaces; the address of this side must be free for the next run at once.
+    // The kernel takes its time with namespaces; the address of this side must be free for the next
+    // run at once.
     let _ = ip(&format!("link del {prefix}h"));
     let names = (1..=nodes).map(|node| format!("{prefix}n{node}")).chain([format!("{prefix}sw")]);
     for name in names {

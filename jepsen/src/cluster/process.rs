@@ -13,14 +13,17 @@ use tokio::time::{Instant, sleep};
 use super::{CLUSTER_ID, Place, Plan};
 use crate::store::log_minute;
 
-/// The super user of every node: `super:test`, as in the documentation of ZooKeeper. Digests of the state are for him.
+/// The super user of every node: `super:test`, as in the documentation of ZooKeeper. Digests of the
+/// state are for him.
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
 /// Lines of a node's log that are shown when it ended.
 const LAST_LINES: usize = 8;
-/// Wall clocks that can jump begin so far in the past, and a node's first log lines have to show it.
+/// Wall clocks that can jump begin so far in the past, and a node's first log lines have to show
+/// it.
 const START_OFFSET_S: u64 = 3_600;
-/// Ends of one node that are remembered; there are hardly ever as many, and the first ones tell most.
+/// Ends of one node that are remembered; there are hardly ever as many, and the first ones tell
+/// most.
 const ENDS_MAX: usize = 50;
 
 /// How long a clean stop may take: longer than a node gives itself before it cuts it short.
@@ -69,7 +72,8 @@ enum Data {
     Sound,
     /// A disk that loses writes has had it.
     Suspect,
-    /// The same, and the process of now is the first that opens it since: it finds what is wrong, or nothing is.
+    /// The same, and the process of now is the first that opens it since: it finds what is wrong,
+    /// or nothing is.
     OnTrial,
 }
 
@@ -160,7 +164,8 @@ impl Node {
             command.args(words).arg(inside.get_program()).args(inside.get_args());
         }
         if let Some((library, offset)) = &self.faketime {
-            // Only the wall clock: a monotonic clock that jumps makes the standard library's waits hang.
+            // Only the wall clock: a monotonic clock that jumps makes the standard library's waits
+            // hang.
             command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", offset);
             command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
@@ -217,7 +222,8 @@ impl Node {
         }
     }
 
-    /// Whether the process has lived through a broken disk, so that nobody knows yet whether it goes on.
+    /// Whether the process has lived through a broken disk, so that nobody knows yet whether it
+    /// goes on.
     pub fn must_prove_itself(&self) -> bool {
         self.process.is_some() && self.disk == Disk::Mended
     }
@@ -231,7 +237,8 @@ impl Node {
         self.paused = false;
     }
 
-    /// SIGTERM, and waits for the end. One that does not stop cleanly counts as one that ended by itself.
+    /// SIGTERM, and waits for the end. One that does not stop cleanly counts as one that ended by
+    /// itself.
     pub async fn stop(&mut self) {
         self.pause(false);
         let told = self.runs() && self.process.as_ref().is_some_and(|process| process.signal(Signal::TERM).is_ok());
@@ -290,7 +297,8 @@ impl Node {
         Ok(true)
     }
 
-    /// Sees in the log of a node that has just started whether libfaketime reaches it, and sets the clock right.
+    /// Sees in the log of a node that has just started whether libfaketime reaches it, and sets the
+    /// clock right.
     ///
     /// # Errors
     /// When it does not: no jump would have any effect.

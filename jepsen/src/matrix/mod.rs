@@ -64,7 +64,8 @@ pub(crate) async fn run(all: &All) -> ExitCode {
     }
 }
 
-/// The table so far, and the runs that are missing in it. Everything that can be refused is refused here.
+/// The table so far, and the runs that are missing in it. Everything that can be refused is refused
+/// here.
 fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     std::fs::create_dir_all(&all.common.store).map_err(|error| format!("the store: {error}"))?;
     let mut planned = Vec::new();
@@ -87,7 +88,8 @@ fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     Ok((table, planned))
 }
 
-/// Workload and nemesis of every run. Nemeses are the outer loop: one that nothing survives shows early.
+/// Workload and nemesis of every run. Nemeses are the outer loop: one that nothing survives shows
+/// early.
 fn cells(all: &All) -> Result<Vec<(Workload, String)>, String> {
     let mut workloads = all.workloads.iter().map(|name| args::workload(name)).collect::<Result<Vec<_>, _>>()?;
     if workloads.is_empty() {
@@ -120,7 +122,8 @@ async fn run_all(planned: Vec<Planned>, table: &mut Table, parallel: usize, limi
             },
             () = &mut interrupted => {
                 stop.send_replace(true);
-                // What was cut off is not in the table, so that it is run when the matrix is resumed.
+                // What was cut off is not in the table, so that it is run when the matrix is
+                // resumed.
                 while running.join_next().await.is_some() {}
                 return Err("interrupted".into());
             }

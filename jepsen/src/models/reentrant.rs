@@ -5,9 +5,11 @@ use crate::wgl::Model;
 /// An operation on the lock, by a client with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReentrantOp {
-    /// The client took it and was told how often it holds it now; `None` when the answer is unknown.
+    /// The client took it and was told how often it holds it now; `None` when the answer is
+    /// unknown.
     Acquire(u64, Option<u64>),
-    /// The client gave one hold back and was told how many are left; `None` when the answer is unknown.
+    /// The client gave one hold back and was told how many are left; `None` when the answer is
+    /// unknown.
     Release(u64, Option<u64>),
     /// The client's session ended: all its holds are gone.
     Close(u64),

@@ -14,8 +14,8 @@ use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
 
-/// How long a lock may take to be granted when everything is mended and nobody wants it any more. Below the timeout of the
-/// sessions, so that none is free only because its holder has died.
+/// How long a lock may take to be granted when everything is mended and nobody wants it any more.
+/// Below the timeout of the sessions, so that none is free only because its holder has died.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// How long one try waits for the lock.
 const WAIT: Duration = Duration::from_secs(2);
@@ -39,7 +39,8 @@ impl Used {
     }
 }
 
-/// Acquires once more, with a call without a wait: `again`, which fails when nobody can have the lock.
+/// Acquires once more, with a call without a wait: `again`, which fails when nobody can have the
+/// lock.
 pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, call: &Call, client: &mut Client) {
     let mut value = owned(&value, session);
     client.invoke("again", value.clone());

@@ -1,4 +1,5 @@
-//! `multi`: transfers between accounts in one transaction, and reads of all accounts in one transaction.
+//! `multi`: transfers between accounts in one transaction, and reads of all accounts in one
+//! transaction.
 
 use serde_json::json;
 
@@ -54,8 +55,8 @@ impl<D: AccountDoor> Bank<D> {
         answer
     }
 
-    /// Looks at all accounts; the transaction says whether all of it is true at once. A look that shows one moment is an
-    /// operation of its own.
+    /// Looks at all accounts; the transaction says whether all of it is true at once. A look that
+    /// shows one moment is an operation of its own.
     async fn read(&self, door: &D, client: &mut Client) -> Answer {
         let look = if D::LOOKS_AT_ONCE { "snapshot" } else { "read" };
         client.invoke(look, json!({}));

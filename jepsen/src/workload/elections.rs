@@ -1,4 +1,5 @@
-//! `election`: campaign, proclaim and write under the token, pause for longer than the session, resign; others observe.
+//! `election`: campaign, proclaim and write under the token, pause for longer than the session,
+//! resign; others observe.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -80,7 +81,8 @@ impl Elections {
         Ok(())
     }
 
-    /// Proclaims something, or writes to the guarded znode. One who is told that it does not lead any more stands again.
+    /// Proclaims something, or writes to the guarded znode. One who is told that it does not lead
+    /// any more stands again.
     async fn lead(&self, candidate: &mut Candidate, session: Session, place: Place, client: &mut Client) {
         candidate.deeds_left -= 1;
         let element = self.next_element.fetch_add(1, Ordering::Relaxed);

@@ -13,8 +13,8 @@ use crate::history::Kind;
 use crate::http::Call;
 
 const SESSION_TIMEOUT_MS: u64 = 3_000;
-/// After the last fault a session that is left alone may live for two timeouts and an election. So may one whose request to be
-/// closed was refused or got no answer: its worker has left it as well.
+/// After the last fault a session that is left alone may live for two timeouts and an election. So
+/// may one whose request to be closed was refused or got no answer: its worker has left it as well.
 const GONE_WITHIN: Duration = Duration::from_millis(2 * SESSION_TIMEOUT_MS + 4_000);
 /// How many znodes are looked at again and again.
 const RECENT: usize = 40;
@@ -146,7 +146,8 @@ impl Work for Ephemerals {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        // No worker keeps a session alive any more, so what is there after this time has outlived its session.
+        // No worker keeps a session alive any more, so what is there after this time has outlived
+        // its session.
         tokio::time::sleep(GONE_WITHIN).await;
         let nodes = self.nodes().clone();
         for (path, owner) in nodes {

@@ -1,7 +1,9 @@
-//! `fenced-lock` and `unguarded-lock`: read, think, write back, under a lock whose holder may be paused for too long.
+//! `fenced-lock` and `unguarded-lock`: read, think, write back, under a lock whose holder may be
+//! paused for too long.
 //!
-//! Two things are written under the lock: a resource outside of zlock, here in memory, and a znode. With the guard
-//! the resource refuses tokens below the highest it has seen, and the znode is written with `If-Lock`.
+//! Two things are written under the lock: a resource outside of zlock, here in memory, and a znode.
+//! With the guard the resource refuses tokens below the highest it has seen, and the znode is
+//! written with `If-Lock`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,7 +125,8 @@ impl Fenced {
         }
     }
 
-    /// Looks at the resource, or changes it; with the guard only for a token that is not below the highest seen.
+    /// Looks at the resource, or changes it; with the guard only for a token that is not below the
+    /// highest seen.
     fn with_resource<T>(&self, held: &Held, work: impl FnOnce(&mut Resource) -> T) -> Option<T> {
         let mut resources = lock_of(&self.resources);
         let resource = resources.entry(held.lock.clone()).or_default();

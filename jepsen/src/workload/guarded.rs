@@ -27,7 +27,8 @@ pub(super) async fn read(lock: &str, client: &mut Client) -> Result<String, Answ
     }
 }
 
-/// Writes the list back with one element more, with the guard only while the token holds. An `Ok` says the znode's `version`.
+/// Writes the list back with one element more, with the guard only while the token holds. An `Ok`
+/// says the znode's `version`.
 pub(super) async fn write(
     lock: &str,
     guard: Option<u64>,
@@ -74,7 +75,8 @@ pub(super) async fn append(
     answer
 }
 
-/// A pause of the client, one time in so many: no heartbeats, no progress, for longer than its session may live without.
+/// A pause of the client, one time in so many: no heartbeats, no progress, for longer than its
+/// session may live without.
 pub(super) async fn maybe_pause(session: &Session, one_in: u32, client: &mut Client) {
     if client.rng.u32(..one_in) == 0 {
         session.set_quiet(true);

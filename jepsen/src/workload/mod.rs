@@ -1,7 +1,8 @@
 //! What clients do: one file for each kind of promise.
 //!
-//! A workload is prepared once, then its workers take steps, one operation or a few each, at the pace of the run. After the
-//! last fault is healed each worker settles and the workload reads what is left.
+//! A workload is prepared once, then its workers take steps, one operation or a few each, at the
+//! pace of the run. After the last fault is healed each worker settles and the workload reads what
+//! is left.
 
 mod again;
 mod bank;
@@ -107,7 +108,8 @@ pub(crate) async fn make_root(client: &mut Client, name: &str) -> Result<String,
     Ok(path)
 }
 
-/// Which of the stretches of this length the run is in. Names with it keep the parts that a checker looks at small.
+/// Which of the stretches of this length the run is in. Names with it keep the parts that a checker
+/// looks at small.
 pub(crate) fn epoch(client: &Client, length: Duration) -> u64 {
     Duration::from_nanos(client.now_ns()).as_secs() / length.as_secs().max(1)
 }

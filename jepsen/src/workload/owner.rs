@@ -71,8 +71,8 @@ impl<D: SessionDoor> Owner<D> {
         self.session = Some(session);
     }
 
-    /// Keeps the session, or leaves it when it ended or holds something unknown. False when it is left: what was held in it
-    /// is held no more, or will not be.
+    /// Keeps the session, or leaves it when it ended or holds something unknown. False when it is
+    /// left: what was held in it is held no more, or will not be.
     pub(crate) fn after(&mut self, session: D::Session, answer: &Answer, client: &mut Client) -> bool {
         if client.take_crashed() {
             self.to_close.push(session);
@@ -104,8 +104,8 @@ impl<D: SessionDoor> Owner<D> {
         Ok(())
     }
 
-    /// As `after`, for operations that are tried until they are answered: a refusal may mean that the session has ended, and
-    /// closing it finds out.
+    /// As `after`, for operations that are tried until they are answered: a refusal may mean that
+    /// the session has ended, and closing it finds out.
     pub(crate) fn after_tries(&mut self, session: D::Session, answer: &Answer, client: &mut Client) -> bool {
         let doubtful = client.take_crashed() || !answer.is_ok();
         if doubtful {

@@ -1,4 +1,5 @@
-//! The last reads of a run are tried until they are answered, or for so long that something is wrong.
+//! The last reads of a run are tried until they are answered, or for so long that something is
+//! wrong.
 
 use std::time::Duration;
 

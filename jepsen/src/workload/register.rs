@@ -49,7 +49,8 @@ impl<D: RegisterDoor> Registers<D> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied()
     }
 
-    /// Makes the keys of a new stretch, in one try. When the cluster is broken just then, the old keys go on in use.
+    /// Makes the keys of a new stretch, in one try. When the cluster is broken just then, the old
+    /// keys go on in use.
     async fn renew(&self, stretch: u64, door: &D, client: &mut Client) {
         let Ok(_making) = self.making.try_lock() else { return };
         for key in keys(stretch) {
@@ -147,7 +148,8 @@ impl<D: RegisterDoor> Work for Registers<D> {
         Ok(())
     }
 
-    /// Reads every key once more: what was acknowledged last to a key may be lost long after its stretch.
+    /// Reads every key once more: what was acknowledged last to a key may be lost long after its
+    /// stretch.
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
         let mut door = self.door.fresh();
         for key in self.stretches.all_keys() {

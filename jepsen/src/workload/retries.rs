@@ -36,7 +36,8 @@ pub struct Insistent {
 }
 
 impl Retries {
-    /// Nothing done yet. With `negative`, requests are sent again without a key, so doubles must be found.
+    /// Nothing done yet. With `negative`, requests are sent again without a key, so doubles must be
+    /// found.
     pub fn new(negative: bool) -> Retries {
         Retries { keyless: negative, ..Retries::default() }
     }
@@ -50,9 +51,11 @@ fn counter() -> String {
     format!("{}/exactly-once/counter", super::ROOT)
 }
 
-/// Sends a request until its outcome is known. Half of the tries are cut off before the answer comes.
+/// Sends a request until its outcome is known. Half of the tries are cut off before the answer
+/// comes.
 ///
-/// A refusal ends it when nothing was in doubt, or when `is_last_word` says that it holds for all tries.
+/// A refusal ends it when nothing was in doubt, or when `is_last_word` says that it holds for all
+/// tries.
 async fn insist(client: &mut Client, call: Call, is_last_word: impl Fn(&Answer) -> bool) -> (Answer, u64) {
     let mut in_doubt = false;
     let mut tries = 0;

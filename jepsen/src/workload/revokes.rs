@@ -1,5 +1,5 @@
-//! `revoke`: hold a lock and write under it; ask for it back, with a deadline or without; some holders give up when they are
-//! asked, others go on until they are refused.
+//! `revoke`: hold a lock and write under it; ask for it back, with a deadline or without; some
+//! holders give up when they are asked, others go on until they are refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,8 +21,8 @@ const EPOCH: Duration = Duration::from_secs(15);
 const WAIT: Duration = Duration::from_millis(500);
 /// What a holder does before it gives the lock back by itself.
 const DEEDS: u32 = 4;
-/// One that does not listen goes on for so long, however fast the cluster answers: beyond the longest deadline and what the
-/// checker grants to one that acts late.
+/// One that does not listen goes on for so long, however fast the cluster answers: beyond the
+/// longest deadline and what the checker grants to one that acts late.
 const STUBBORN: Duration = Duration::from_secs(6);
 /// One worker in so many asks for locks.
 const REVOKER_ONE_IN: usize = 5;
@@ -61,8 +61,8 @@ impl Revokes {
         }
     }
 
-    /// A lock, and whether it is one that somebody may ask for at once. The others show who is late: nobody would be where
-    /// the next one soon asks at once.
+    /// A lock, and whether it is one that somebody may ask for at once. The others show who is
+    /// late: nobody would be where the next one soon asks at once.
     fn any(&self, client: &mut Client) -> (String, bool) {
         let (epoch, number) = (epoch(client, EPOCH), client.rng.u64(..self.count));
         (format!("{}/revoke/{epoch}-{number}", super::ROOT), (epoch + number) % 2 == 1)

@@ -1,4 +1,5 @@
-//! The keys of `register`: a few at a time, each for a short while, so that the history of each is short.
+//! The keys of `register`: a few at a time, each for a short while, so that the history of each is
+//! short.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

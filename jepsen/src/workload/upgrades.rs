@@ -1,4 +1,5 @@
-//! `upgrade`: read a list under a read lock, upgrade, write it back with one element more; write and downgrade.
+//! `upgrade`: read a list under a read lock, upgrade, write it back with one element more; write
+//! and downgrade.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -131,7 +132,8 @@ impl Upgrades {
 }
 
 impl Reader {
-    /// What the waiter has now is the writer; the reader stays beside it, unless the session has gone.
+    /// What the waiter has now is the writer; the reader stays beside it, unless the session has
+    /// gone.
     fn writer_was_used(&mut self, reader: Place) {
         self.writer = self.waiter.place.take();
         self.waiter.place = self.waiter.owner.has_session().then_some(reader);

@@ -1,4 +1,5 @@
-//! A worker that takes a place in a queue, waits for it over any node, and gives it back: what most locks are used by.
+//! A worker that takes a place in a queue, waits for it over any node, and gives it back: what most
+//! locks are used by.
 
 use std::time::Duration;
 
@@ -72,7 +73,8 @@ impl Place {
     }
 }
 
-/// Reads the queue of a lock: `look`, with the sessions that hold it, and the permits of a semaphore.
+/// Reads the queue of a lock: `look`, with the sessions that hold it, and the permits of a
+/// semaphore.
 pub(super) async fn look(lock: &str, client: &mut Client) {
     let value = json!({"lock": lock});
     let call = Call::get(format!("/v1/locks{lock}"));
@@ -114,7 +116,8 @@ impl Waiter {
         self.place.as_ref().is_some_and(|place| place.held)
     }
 
-    /// Gives the place back when it holds or is to leave, and waits for it else. The session comes back when there is no place.
+    /// Gives the place back when it holds or is to leave, and waits for it else. The session comes
+    /// back when there is no place.
     pub(super) async fn step(&mut self, leaves: bool, session: Session, client: &mut Client) -> Option<Session> {
         let Some(place) = self.place.take() else { return Some(session) };
         if place.held || leaves {
@@ -125,8 +128,8 @@ impl Waiter {
         None
     }
 
-    /// The same with a die of twenty sides that says what is done with a place: a look at the queue now and then, and some
-    /// leave it before their turn has come.
+    /// The same with a die of twenty sides that says what is done with a place: a look at the queue
+    /// now and then, and some leave it before their turn has come.
     pub(super) async fn step_or_look(&mut self, die: u8, session: Session, client: &mut Client) -> Option<Session> {
         if die < 3
             && let Some(place) = &self.place

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Now and then for longer than a free lock may take to be granted: only a wait that is still under way then shows that its client
-/// was never woken.
+/// Now and then for longer than a free lock may take to be granted: only a wait that is still under
+/// way then shows that its client was never woken.
 const LONG: Duration = Duration::from_secs(6);
 /// One wait in so many is a long one. More would keep too many clients at a node that is cut off.
 const LONG_ONE_IN: u8 = 10;

@@ -29,7 +29,8 @@ pub struct Worker<D: WatchDoor> {
     follower: Option<Follower<D::Place>>,
 }
 
-/// A watcher: what it is called, where it is, and how many nodes in a row had no events from there on.
+/// A watcher: what it is called, where it is, and how many nodes in a row had no events from there
+/// on.
 struct Follower<P> {
     watcher: u64,
     /// 0 when it has to begin anew.
@@ -48,8 +49,8 @@ fn marker() -> String {
 }
 
 impl<D: WatchDoor> Watchers<D> {
-    /// A third of the workers watch, two at least. With `negative`, nothing is watched between two polls, so lost events must be
-    /// found.
+    /// A third of the workers watch, two at least. With `negative`, nothing is watched between two
+    /// polls, so lost events must be found.
     pub fn new(door: D, concurrency: usize, negative: bool) -> Watchers<D> {
         let watchers = (concurrency / 3).max(2).min(concurrency.saturating_sub(1));
         Watchers { door, careless: negative, watchers }
@@ -88,7 +89,8 @@ impl<D: WatchDoor> Watchers<D> {
                 answer
             }
             Err(answer) => {
-                // A node that was restarted knows no old events; another may. Only when none does the watcher begins anew.
+                // A node that was restarted knows no old events; another may. Only when none does
+                // the watcher begins anew.
                 follower.gone = if answer.is_problem("events-gone") { follower.gone + 1 } else { 0 };
                 if D::FOLLOWS_ONE_NODE || follower.gone > 4 * client.http.node_count() {
                     follower.since = 0;

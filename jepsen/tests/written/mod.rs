@@ -1,8 +1,8 @@
 //! Histories that are written by hand.
 //!
-//! A history is written as one operation a line, `process f value -> ok`, with what came back behind it: a value of its own,
-//! or `+"token":10` for more fields of the one that was asked with, and `zxid=N` or `error=NAME`. No operation begins before the
-//! one above has ended.
+//! A history is written as one operation a line, `process f value -> ok`, with what came back
+//! behind it: a value of its own, or `+"token":10` for more fields of the one that was asked with,
+//! and `zxid=N` or `error=NAME`. No operation begins before the one above has ended.
 
 use jepsen::check::{Workload, check};
 use jepsen::history::{Entry, Kind, Process};

@@ -1,4 +1,5 @@
-//! The connection breaks between request and answer; the client retries with the same idempotency key at another node.
+//! The connection breaks between request and answer; the client retries with the same idempotency
+//! key at another node.
 
 use zlock_client::api::{Children, Created, Deleted, LockQueue, Released, Ticket};
 

@@ -15,7 +15,8 @@ async fn a_stopped_leader_ends_cleanly_and_hands_over() {
     let (holder, waiter) = (client.open_session(60_000).await, client.open_session(60_000).await);
     let held: Ticket = client.send(Call::post("/v1/locks/one?wait=5s").session(&holder)).await.unwrap().json();
     let Ticket::Held { ticket, fencing_token, .. } = held else { panic!("the lock is free") };
-    // This one waits on the node that stops: it is told so, and comes back to its place on another node.
+    // This one waits on the node that stops: it is told so, and comes back to its place on another
+    // node.
     let queued = client.send(Call::post("/v1/locks/one?wait=0&keep=true").session(&waiter)).await.unwrap();
     let Ticket::Waiting { ticket: waiting, .. } = queued.json() else { panic!("two holders") };
     let poll = Call::get(format!("/v1/tickets{waiting}?wait=60s"));

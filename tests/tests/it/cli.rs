@@ -1,4 +1,5 @@
-//! The commands of a client, run as the real program against real processes; `zlock lock` is killed, paused and cut off.
+//! The commands of a client, run as the real program against real processes; `zlock lock` is
+//! killed, paused and cut off.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -38,7 +39,8 @@ pub(crate) async fn done(cluster: &Cluster, args: &[&str]) -> String {
 /// A command with a child of its own, which tells both.
 pub(crate) const WITH_CHILD: &str = "sleep 1000 & echo $$ $! > \"$0.new\"; mv \"$0.new\" \"$0\"; wait";
 
-/// `zlock lock` with a command that has a child of its own and ends by itself in no time that a test lasts.
+/// `zlock lock` with a command that has a child of its own and ends by itself in no time that a
+/// test lasts.
 pub(crate) struct Locked {
     pub(crate) cli: Child,
     /// The command and its child, or what else its script tells of.
@@ -52,7 +54,8 @@ impl Locked {
         Locked::start_script(cluster, session_timeout, args, WITH_CHILD).await
     }
 
-    /// The same with a script of its own, which tells its processes, itself first, in the file that `$0` names.
+    /// The same with a script of its own, which tells its processes, itself first, in the file that
+    /// `$0` names.
     pub(crate) async fn start_script(cluster: &Cluster, session_timeout: &str, args: &[&str], script: &str) -> Locked {
         let mut lock = vec!["lock", "/l", "--session-timeout", session_timeout];
         lock.extend(args);
@@ -126,7 +129,8 @@ async fn znodes_are_made_read_changed_and_removed() {
     let events = done(&cluster, &["watch", "/app", "--since", "1", "--count", "2", "--json"]).await;
     assert!(events.lines().all(|line| line.contains("created\",\"path\":\"/app")), "{events}");
 
-    // The variable of a script may be empty. What comes last goes first, up to what cannot be deleted.
+    // The variable of a script may be empty. What comes last goes first, up to what cannot be
+    // deleted.
     done(&cluster, &["create", "zzz"]).await;
     for args in [&["rm", "-r", ""][..], &["rm", "-r", "/"], &["rm", "/"]] {
         let (code, _, stderr) = run(zlock(&cluster, args)).await;
@@ -337,7 +341,8 @@ async fn what_runs_a_command_fails_with_a_code_of_its_own() {
             code == 125 && stderr.contains("endpoint") && stderr.lines().count() == 1,
             "{args:?}: {code}: {stderr}"
         );
-        // Nobody listens there. That is not a lock that others hold, however short the wait was to be.
+        // Nobody listens there. That is not a lock that others hold, however short the wait was to
+        // be.
         for wait in [&[][..], &["--wait", "0"], &["--wait", "10ms"]] {
             let nobody = ["--endpoints", "127.0.0.1:1", "--timeout", "100ms"];
             let (code, _, stderr) = run(with(&[&nobody[..], wait].concat())).await;

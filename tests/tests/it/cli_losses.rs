@@ -1,4 +1,5 @@
-//! What `zlock lock` and `zlock session exec` do and say when the lock, or the session, is taken away from them.
+//! What `zlock lock` and `zlock session exec` do and say when the lock, or the session, is taken
+//! away from them.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,5 @@
-//! `zlock lock` and its watchdog: signals to both, orphans, what is said with `--on-loss warn`, a lock with a delay.
+//! `zlock lock` and its watchdog: signals to both, orphans, what is said with `--on-loss warn`, a
+//! lock with a delay.
 
 use std::io::Read as _;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The Rust client against real processes: nodes killed and paused, answers lost, the client itself cut off.
+//! The Rust client against real processes: nodes killed and paused, answers lost, the client itself
+//! cut off.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! The Rust client's barriers against real processes: they are znodes, and the client does every step itself.
+//! The Rust client's barriers against real processes: they are znodes, and the client does every
+//! step itself.
 
 use std::time::Duration;
 
@@ -143,7 +144,8 @@ async fn who_leaves_a_double_barrier_waits_for_those_of_its_own_round_only() {
     let slow = leaving(&first);
     until("one has left", async || (children(&two).await.len() == 2).then_some(())).await;
     assert!(!slow.is_finished());
-    // The other leaves and is back in one entry, as seen by one that looks too late for the moment in between.
+    // The other leaves and is back in one entry, as seen by one that looks too late for the moment
+    // in between.
     let own = children(&two).await.into_iter().find(|name| name != "ready").unwrap();
     let path = format!("/start/{own}");
     two.txn()
@@ -178,7 +180,8 @@ async fn a_member_that_is_removed_or_whose_session_ends_is_told() {
     assert!(children(&two).await.is_empty());
 }
 
-/// The znodes are those of Curator's DistributedBarrier and DistributedDoubleBarrier: a client that makes them by hand takes part.
+/// The znodes are those of Curator's DistributedBarrier and DistributedDoubleBarrier: a client that
+/// makes them by hand takes part.
 #[tokio::test]
 async fn a_client_with_nothing_but_znodes_takes_part() {
     let cluster = Cluster::start().await;
@@ -212,7 +215,8 @@ async fn a_client_with_nothing_but_znodes_takes_part() {
     member.leave().await.unwrap();
 }
 
-/// Every step has a key of its own: sent again, it is answered as the first time and not done again.
+/// Every step has a key of its own: sent again, it is answered as the first time and not done
+/// again.
 #[tokio::test]
 async fn a_step_of_a_barrier_whose_answers_are_lost_is_done_once() {
     let cluster = Cluster::start().await;
@@ -240,7 +244,8 @@ async fn a_step_of_a_barrier_whose_answers_are_lost_is_done_once() {
     assert_eq!(children(&other).await.len(), 3, "it came once");
 }
 
-/// A client that may create in one directory only makes what is missing there and asks for nothing above.
+/// A client that may create in one directory only makes what is missing there and asks for nothing
+/// above.
 #[tokio::test]
 async fn a_barrier_needs_no_permission_above_the_directories_that_it_makes() {
     let cluster = Cluster::start().await;

@@ -1,4 +1,5 @@
-//! The recipes of the Rust client against real processes: semaphores, elections, multi-locks, groups.
+//! The recipes of the Rust client against real processes: semaphores, elections, multi-locks,
+//! groups.
 
 use std::time::Duration;
 
@@ -198,7 +199,8 @@ async fn a_simple_lock_whose_answers_are_lost_is_held_once_or_not_at_all() {
     let taken = tokio::spawn(async move { other.simple_lock("/cron").acquire().await.map(|guard| (other, guard)) });
     proxy.set(Rule::Pass);
     let (other, guard) = taken.await.unwrap().unwrap();
-    // A retried release whose first answer was lost finds another holder, and is still the release that it was.
+    // A retried release whose first answer was lost finds another holder, and is still the release
+    // that it was.
     let lock = behind.simple_lock("/cron");
     let (again, released) = tokio::join!(lock.acquire_within(Duration::from_secs(20)), guard.release());
     released.unwrap();

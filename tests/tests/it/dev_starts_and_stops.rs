@@ -62,7 +62,8 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let ports = Ports::claim(16).unwrap();
-    // Three HTTP ports from the block's first on, and peer ports 100 above, which may be in another block.
+    // Three HTTP ports from the block's first on, and peer ports 100 above, which may be in another
+    // block.
     let base_port = ports.port(0).to_string();
     let mut dev = Dev::start(&data, &["--base-port", "0"]).await;
     assert_eq!(dev.nodes.len(), 3);
@@ -71,7 +72,8 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     let created = Client::new(&dev.nodes[1].0).send(Call::post("/v1/znodes/kept").body("x")).await.unwrap();
     assert_eq!(created.status, 201);
 
-    // A second one on the same data says what is wrong, and so do other ports and another number of nodes.
+    // A second one on the same data says what is wrong, and so do other ports and another number of
+    // nodes.
     for (args, part) in [
         (vec![], "Is another `zlock dev` running?"),
         (vec!["--base-port", &base_port], "leave out --base-port"),

@@ -1,5 +1,5 @@
-//! The shell lines of README.md and docs/http-api.md, run as they are written: only the ports are those of the test. Each answer
-//! that a page shows is compared with the one that came.
+//! The shell lines of README.md and docs/http-api.md, run as they are written: only the ports are
+//! those of the test. Each answer that a page shows is compared with the one that came.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -110,7 +110,8 @@ fn normal(text: &str) -> String {
     normal
 }
 
-/// Whether an answer is what the page shows. Three dots stand for anything; of the headers the page shows some.
+/// Whether an answer is what the page shows. Three dots stand for anything; of the headers the page
+/// shows some.
 fn is_as_shown(shown: &str, printed: &str) -> bool {
     let (head, body) = match shown.split_once("\n\n") {
         Some((head, body)) if shown.starts_with("HTTP/") => (head, body),
@@ -224,7 +225,8 @@ async fn jq_takes_the_same_out_of_an_answer_where_it_is_installed() {
     }
 }
 
-/// Lines of the page that take a lock, while another session holds it and the node that they wait at is killed.
+/// Lines of the page that take a lock, while another session holds it and the node that they wait
+/// at is killed.
 async fn wait_outlives_its_node(lines: String, lock: &str, cluster: &mut Cluster) {
     let holder = cluster.client(2).open_session(60_000).await;
     let acquire = Call::post(format!("/v1/locks{lock}")).session(&holder).once();

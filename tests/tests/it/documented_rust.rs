@@ -1,5 +1,6 @@
-//! The Rust lines of docs/client.md and of the client's README.md, run as they are written against a real cluster: only
-//! the endpoints are those of the test. A last test sees that this file has every line of these pages, in their order.
+//! The Rust lines of docs/client.md and of the client's README.md, run as they are written against
+//! a real cluster: only the endpoints are those of the test. A last test sees that this file has
+//! every line of these pages, in their order.
 
 #![allow(unused_variables, reason = "the pages name what they get")]
 

@@ -71,7 +71,8 @@ fn others(cluster: &Cluster, id: u64) -> Vec<u64> {
     cluster.ids().into_iter().filter(|other| *other != id).collect()
 }
 
-/// A new cluster: every node tells that it has started, whom it reaches, whom it follows, and that it is ready.
+/// A new cluster: every node tells that it has started, whom it reaches, whom it follows, and that
+/// it is ready.
 async fn begin(reader: &Reader, cluster: &Cluster) -> u64 {
     let leader = cluster.leader().await;
     for id in cluster.ids() {
@@ -237,7 +238,8 @@ async fn a_wrong_cluster_id_is_told_once_and_then_counted() {
     }
 }
 
-/// Two clusters with one name: the data directory of a node of the one is put in the place of a node of the other.
+/// Two clusters with one name: the data directory of a node of the one is put in the place of a
+/// node of the other.
 #[tokio::test]
 async fn a_node_with_the_data_of_another_cluster_of_the_same_name_is_turned_away_and_told_so() {
     let mut cluster = Cluster::start().await;

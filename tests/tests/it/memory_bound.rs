@@ -1,5 +1,5 @@
-//! What clients may fill a node with takes at most twice `state_max` of its memory, beside what docs/operating.md lists as each node's
-//! own.
+//! What clients may fill a node with takes at most twice `state_max` of its memory, beside what
+//! docs/operating.md lists as each node's own.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The node dies at which a client waits for a lock without `Idempotency-Key` and owner: its ticket stays in the queue, and the
-//! client's own requests keep it alive.
+//! The node dies at which a client waits for a lock without `Idempotency-Key` and owner: its ticket
+//! stays in the queue, and the client's own requests keep it alive.
 
 use zlock_client::api::{LockQueue, Ticket};
 

@@ -1,4 +1,5 @@
-//! Connections beyond a bound: the node's log names the bound, once in a while and with their number.
+//! Connections beyond a bound: the node's log names the bound, once in a while and with their
+//! number.
 
 use testkit::zookeeper::Connection;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,7 +24,8 @@ async fn hear(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     heard
 }
 
-/// The only place is taken: clients come and are turned away, after so many that were before, until the log has a second line.
+/// The only place is taken: clients come and are turned away, after so many that were before, until
+/// the log has a second line.
 async fn check(cluster: &Cluster, addr: &str, fields: [&str; 2], refusal: &[u8], before: u64) {
     let [door, bound] = fields;
     let lines = || -> Vec<String> {
@@ -52,7 +54,8 @@ async fn refused_http_connections_have_a_line_now_and_then_that_counts_them() {
     let settings = "connections_max = 1\nexempt_addresses = \"127.0.0.1\"\nbody_read_timeout = \"5m\"";
     let cluster = one_node(settings).await;
     let addr = cluster.endpoint(1);
-    // One that has asked, and does so again, gives no way. The node may not have seen yet that the one which found it ready is gone.
+    // One that has asked, and does so again, gives no way. The node may not have seen yet that the
+    // one which found it ready is gone.
     let mut before = 0;
     let mut inside = until("a place is free", async || {
         let mut inside = TcpStream::connect(addr).await.unwrap();

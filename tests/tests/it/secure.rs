@@ -91,7 +91,8 @@ async fn commands_reach_a_node_with_tls_by_their_certificates() {
     assert!(refused.to_string().contains("alert CertificateRequired"), "{refused}");
 }
 
-/// The lines of docs/cli.md that use curl in `zlock session exec`; with them what curl wants where nodes ask for a certificate.
+/// The lines of docs/cli.md that use curl in `zlock session exec`; with them what curl wants where
+/// nodes ask for a certificate.
 fn documented_script() -> String {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md")).unwrap();
     assert!(page.contains(OWN_CERTIFICATE));

@@ -114,6 +114,24 @@ fn no_line_of_prose_is_wider_than_a_page() {
     none(findings);
 }
 
+/// Pictures between fences and rows of tables cannot be broken.
+#[test]
+fn no_comment_is_wider_than_a_page() {
+    let mut findings = Vec::new();
+    for file in texts(".rs") {
+        let mut fenced = false;
+        for (number, line) in file.text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            let comment = comment.trim_start_matches(['/', '!']).trim_start();
+            fenced ^= comment.starts_with("```");
+            if !fenced && !comment.starts_with('|') && line.chars().count() > WIDTH_MAX {
+                findings.push(format!("{}:{}", file.path, number + 1));
+            }
+        }
+    }
+    none(findings);
+}
+
 /// What operators look for in logs, and what their alarms match.
 #[test]
 fn every_message_of_the_log_that_is_documented_is_in_the_sources() {
@@ -134,8 +152,8 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// A page that names a file or a directory of the sources names one that is there. Decisions and the changelog tell of former
-/// times.
+/// A page that names a file or a directory of the sources names one that is there. Decisions and
+/// the changelog tell of former times.
 #[test]
 fn every_source_file_that_a_page_names_is_there() {
     let names: BTreeSet<String> =

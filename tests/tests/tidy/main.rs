@@ -20,8 +20,8 @@ struct Text {
     text: String,
 }
 
-/// Every text file below the root whose name ends in `ending`, sorted by path. Hidden directories are skipped but for
-/// `.ci`, and so is what cargo builds.
+/// Every text file below the root whose name ends in `ending`, sorted by path. Hidden directories
+/// are skipped but for `.ci`, and so is what cargo builds.
 fn texts(ending: &str) -> Vec<Text> {
     let (root, mut found, mut dirs) = (root(), Vec::new(), vec![root()]);
     while let Some(dir) = dirs.pop() {

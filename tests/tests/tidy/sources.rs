@@ -47,7 +47,8 @@ fn no_function_is_longer_than_its_bound() {
         let lines: Vec<&str> = file.text.lines().collect();
         for (first, line) in lines.iter().enumerate() {
             let Some(name) = function(line) else { continue };
-            // rustfmt puts the closing brace where the function begins; a declaration in a trait has none.
+            // rustfmt puts the closing brace where the function begins; a declaration in a trait
+            // has none.
             let indent = line.len() - line.trim_start().len();
             let end = format!("{}}}", " ".repeat(indent));
             let length =

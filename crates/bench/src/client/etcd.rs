@@ -1,4 +1,5 @@
-//! etcd over gRPC, and the lock of its Go client's `concurrency` package: one transaction, then a watch on whoever is before.
+//! etcd over gRPC, and the lock of its Go client's `concurrency` package: one transaction, then a
+//! watch on whoever is before.
 
 use super::grpc::{Grpc, StreamId};
 use super::protobuf::{Fields, Message};
@@ -123,7 +124,8 @@ impl Etcd {
         }
     }
 
-    /// Watches a key; deletions since `revision` are told as well. Answers when the server has taken it in.
+    /// Watches a key; deletions since `revision` are told as well. Answers when the server has
+    /// taken it in.
     pub(crate) async fn watch(&mut self, key: &[u8], revision: u64) -> Result<(), Error> {
         let stream = match self.watches {
             Some(stream) => stream,
@@ -159,7 +161,8 @@ impl Etcd {
     }
 }
 
-/// A range over the keys below `name`, of which the first in order of creation is wanted; the order is still to be said.
+/// A range over the keys below `name`, of which the first in order of creation is wanted; the order
+/// is still to be said.
 fn first_created(name: &str) -> Message {
     // The first key that does not begin with `name/`: '0' comes behind '/'.
     Message::default()

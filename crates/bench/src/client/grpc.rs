@@ -1,7 +1,9 @@
-//! As much of HTTP/2 as gRPC over a clean connection needs: what etcd's own clients speak, without their cost.
+//! As much of HTTP/2 as gRPC over a clean connection needs: what etcd's own clients speak, without
+//! their cost.
 //!
-//! Request headers are written as a Go client's encoder would: whatever repeats is put into HPACK's table once. Answers'
-//! headers are passed over: a call that succeeded has a message, one that failed has none.
+//! Request headers are written as a Go client's encoder would: whatever repeats is put into HPACK's
+//! table once. Answers' headers are passed over: a call that succeeded has a message, one that
+//! failed has none.
 
 use super::link::Link;
 use crate::error::Error;
@@ -17,7 +19,8 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const FRAME_HEAD: usize = 9;
-/// No more than this is received before the server is told that it may go on; the window is about twice as large.
+/// No more than this is received before the server is told that it may go on; the window is about
+/// twice as large.
 const RECEIVED_MAX: u32 = 1 << 30;
 
 /// A connection with any number of calls on it.

@@ -1,7 +1,9 @@
-//! A TCP connection and two buffers: what every protocol's client is built on, so that none has a leaner one.
+//! A TCP connection and two buffers: what every protocol's client is built on, so that none has a
+//! leaner one.
 //!
-//! These clients are not `testkit`'s. There a request goes through hyper, or through a task that owns the connection; here it costs
-//! one write and one read, so that the figures are the server's. Only what is not measured is asked through `testkit`.
+//! These clients are not `testkit`'s. There a request goes through hyper, or through a task that
+//! owns the connection; here it costs one write and one read, so that the figures are the server's.
+//! Only what is not measured is asked through `testkit`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

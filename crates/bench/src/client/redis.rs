@@ -1,4 +1,5 @@
-//! Redis: RESP by hand, and its documented lock: `SET NX PX`, and a script that deletes only one's own.
+//! Redis: RESP by hand, and its documented lock: `SET NX PX`, and a script that deletes only one's
+//! own.
 
 use std::io::Write as _;
 

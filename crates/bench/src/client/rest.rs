@@ -168,7 +168,8 @@ impl Rest {
         }
     }
 
-    /// Acquires a lock, as docs/http-api.md wants it: with a key for retries. The answer is the ticket.
+    /// Acquires a lock, as docs/http-api.md wants it: with a key for retries. The answer is the
+    /// ticket.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
         match self.acquire(name, "wait=60s").await? {
             200 => text_field(&self.body, "ticket"),
@@ -176,7 +177,8 @@ impl Rest {
         }
     }
 
-    /// Takes a place in a lock's queue and leaves it there. The answer is the ticket, which holds when nobody was before it.
+    /// Takes a place in a lock's queue and leaves it there. The answer is the ticket, which holds
+    /// when nobody was before it.
     pub(crate) async fn join(&mut self, name: &str) -> Result<String, Error> {
         match self.acquire(name, "keep=true").await? {
             200 | 202 => text_field(&self.body, "ticket"),
@@ -220,7 +222,8 @@ fn read_head(head: &[u8]) -> Result<(u16, usize), Error> {
     Ok((status, length.unwrap_or(0)))
 }
 
-/// The text of a field whose value needs no unescaping. A whole JSON parser would be the generator's cost, not the server's.
+/// The text of a field whose value needs no unescaping. A whole JSON parser would be the
+/// generator's cost, not the server's.
 fn text_field(json: &[u8], name: &str) -> Result<String, Error> {
     let text = String::from_utf8_lossy(json);
     let value = text.split_once(&format!("\"{name}\":\"")).and_then(|(_, rest)| rest.split_once('"'));

@@ -191,7 +191,8 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// Curator's `InterProcessMutex.acquire`, with protection in the name: create, list, and watch whoever is before.
+    /// Curator's `InterProcessMutex.acquire`, with protection in the name: create, list, and watch
+    /// whoever is before.
     pub(crate) async fn lock(&mut self, directory: &str) -> Result<String, Error> {
         let name = format!("{directory}/_c_00000000-0000-4000-8000-{:012x}-lock-", self.session_id & 0xffff_ffff_ffff);
         let creation = ZooKeeper::creation(&name, b"127.0.0.1", create_flags::EPHEMERAL_SEQUENTIAL);

@@ -91,7 +91,8 @@ impl Tally {
     }
 }
 
-/// Does something again and again until then, whatever comes of it. Each turn is cut short at the end.
+/// Does something again and again until then, whatever comes of it. Each turn is cut short at the
+/// end.
 pub(crate) async fn again<F>(until: Instant, tally: &Tally, mut turn: impl FnMut() -> F)
 where
     F: Future<Output = Result<(), Error>>,
@@ -117,8 +118,9 @@ impl Attacking {
     }
 }
 
-/// Begins, on a thread of its own, once what the traffic needs first is there. Hostile clients have machines of their own: where
-/// they share this one's processors, their work stands back behind that of the servers and of the honest clients.
+/// Begins, on a thread of its own, once what the traffic needs first is there. Hostile clients have
+/// machines of their own: where they share this one's processors, their work stands back behind
+/// that of the servers and of the honest clients.
 pub(crate) async fn begin(kind: Kind, target: Target, length: Duration, tally: Arc<Tally>) -> Result<Attacking, Error> {
     let (ready, begun) = oneshot::channel();
     let thread = std::thread::spawn(move || {
@@ -136,7 +138,8 @@ pub(crate) async fn begin(kind: Kind, target: Target, length: Duration, tally: A
     Ok(Attacking(thread))
 }
 
-/// Raises the number of files that this program and the servers that it starts may have open, as far as it may.
+/// Raises the number of files that this program and the servers that it starts may have open, as
+/// far as it may.
 pub(crate) fn allow_many_files() -> Result<(), Error> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(FILES, |maximum| maximum.min(FILES));

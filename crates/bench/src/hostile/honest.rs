@@ -1,8 +1,9 @@
-//! Clients as they should be: 16 of them, half over HTTP and half over ZooKeeper's protocol, half taking and releasing a
-//! lock of their own and half writing.
+//! Clients as they should be: 16 of them, half over HTTP and half over ZooKeeper's protocol, half
+//! taking and releasing a lock of their own and half writing.
 //!
-//! They begin at times that are set beforehand, and a latency counts from that time. So a server that stands still for a second
-//! makes all operations of that second late, and not just one for each client that waited.
+//! They begin at times that are set beforehand, and a latency counts from that time. So a server
+//! that stands still for a second makes all operations of that second late, and not just one for
+//! each client that waited.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

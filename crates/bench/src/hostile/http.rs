@@ -21,7 +21,8 @@ pub(crate) async fn hold_bodies(target: &Target, count: usize, rest: &str, until
             let mut client = target.rest(number).await?;
             client.begin("POST", &format!("/v1/znodes/held-{number}"), rest).await?;
             tally.sent(1);
-            // No is all that the server can say, when it has waited for long enough; and then the connection ends.
+            // No is all that the server can say, when it has waited for long enough; and then the
+            // connection ends.
             let status = client.answer().await?;
             tally.answer((200..300).contains(&status));
             Ok(())

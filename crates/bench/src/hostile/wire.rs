@@ -224,7 +224,8 @@ pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally)
             }
             client.flush().await?;
             tally.sent(16);
-            // Who reads nothing does not see the end of its connection. What it sends then does not arrive.
+            // Who reads nothing does not see the end of its connection. What it sends then does not
+            // arrive.
             loop {
                 sleep(PROBE).await;
                 client.send_ping().await?;

@@ -12,18 +12,22 @@ use crate::error::Error;
 use crate::system::{Cluster, Kind};
 use crate::workload::DATA;
 
-/// New clients try this often, at the surviving nodes in turn, and the first one that is served counts.
+/// New clients try this often, at the surviving nodes in turn, and the first one that is served
+/// counts.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 /// How long one of them waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How many may be waiting: more than come within [`PATIENCE`], so that one always comes after the new leader has.
+/// How many may be waiting: more than come within [`PATIENCE`], so that one always comes after the
+/// new leader has.
 const WAITING_MAX: usize = 256;
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 30;
 const SESSION_TIMEOUT_S: u16 = 10;
-/// How often a session is kept alive, and how long its client waits for the answer before it goes to another node.
+/// How often a session is kept alive, and how long its client waits for the answer before it goes
+/// to another node.
 const BEAT: Duration = Duration::from_secs(1);
-/// How long a hung leader stays hung at least: longer than the sessions' timeout, so that whoever is lost is seen.
+/// How long a hung leader stays hung at least: longer than the sessions' timeout, so that whoever
+/// is lost is seen.
 const HUNG: Duration = Duration::from_secs(14);
 
 /// kill -9.

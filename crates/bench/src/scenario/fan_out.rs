@@ -15,7 +15,8 @@ use crate::workload::DATA;
 /// At full scale.
 const WATCHERS: usize = 1_000;
 const CHANGES: usize = 5;
-/// An answer to a long poll comes with the event only, so nothing says when the last one has arrived at its server.
+/// An answer to a long poll comes with the event only, so nothing says when the last one has
+/// arrived at its server.
 const ARRIVE: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {

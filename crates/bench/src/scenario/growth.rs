@@ -1,4 +1,5 @@
-//! What becomes of writes when there is more of everything: znodes in the state, nodes in the cluster.
+//! What becomes of writes when there is more of everything: znodes in the state, nodes in the
+//! cluster.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! More and more sessions that are kept alive, and what they cost everybody else's writes.
 //!
-//! Over HTTP a session has no connection of its own: 64 connections open all of them and keep them alive.
+//! Over HTTP a session has no connection of its own: 64 connections open all of them and keep them
+//! alive.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,8 @@ use crate::system::{Cluster, Kind};
 const CONNECTIONS: usize = 64;
 /// The longest that zlock agrees to by default.
 const SESSION_TIMEOUT_MS: u64 = 300_000;
-/// Every session is kept alive once in this time: a third of the timeout, as ZooKeeper's clients do.
+/// Every session is kept alive once in this time: a third of the timeout, as ZooKeeper's clients
+/// do.
 const BEAT: Duration = Duration::from_secs(100);
 
 pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {
@@ -65,7 +67,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Keeps one session alive after the other, spread evenly over [`BEAT`], until it is stopped between two of them.
+    /// Keeps one session alive after the other, spread evenly over [`BEAT`], until it is stopped
+    /// between two of them.
     async fn keep(&mut self, mut stopped: watch::Receiver<bool>) -> Result<(), Error> {
         if self.sessions.is_empty() {
             return Ok(());

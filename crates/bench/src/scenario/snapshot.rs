@@ -10,9 +10,11 @@ use crate::system::{Cluster, Kind, Program};
 use crate::workload::{self, Load, Workload};
 
 const CLIENTS: usize = 64;
-/// How long others than zlock are written to: they do not say when they take a snapshot, and in this time they take some.
+/// How long others than zlock are written to: they do not say when they take a snapshot, and in
+/// this time they take some.
 const LENGTH: Duration = Duration::from_secs(20);
-/// zlock begins one after 200,000 entries (`snapshot_log_entries`): when the clients have written that many.
+/// zlock begins one after 200,000 entries (`snapshot_log_entries`): when the clients have written
+/// that many.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What there must be of before, to be compared with.

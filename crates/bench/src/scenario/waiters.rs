@@ -1,7 +1,9 @@
-//! One lock, more and more waiters: how soon the next one knows that it holds, and what the queue costs everybody else.
+//! One lock, more and more waiters: how soon the next one knows that it holds, and what the queue
+//! costs everybody else.
 //!
-//! A waiter is a place in the queue that its client left there (`keep=true`), not a connection: what is measured is the
-//! queue, not how many sockets a machine has. 64 sessions hold the places. The one that is next has a client that waits.
+//! A waiter is a place in the queue that its client left there (`keep=true`), not a connection:
+//! what is measured is the queue, not how many sockets a machine has. 64 sessions hold the places.
+//! The one that is next has a client that waits.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -79,7 +81,8 @@ impl Queue {
         Ok(Queue { owners, addrs, tickets: VecDeque::new(), taken: 0 })
     }
 
-    /// Lets `count` more waiters join, each session one after the other and all sessions at the same time.
+    /// Lets `count` more waiters join, each session one after the other and all sessions at the
+    /// same time.
     async fn join(&mut self, count: usize) -> Result<(), Error> {
         let joining = self.owners.iter_mut().enumerate().map(|(owner, client)| async move {
             let share = count / SESSIONS + usize::from(owner < count % SESSIONS);
@@ -92,16 +95,19 @@ impl Queue {
         let places: Vec<Vec<Place>> = joining.collect::<FuturesUnordered<_>>().try_collect().await?;
         self.tickets.extend(places.into_iter().flatten());
         self.taken += count;
-        // All join behind those that were there; the order among them is that of the numbers at the end of the names.
+        // All join behind those that were there; the order among them is that of the numbers at the
+        // end of the names.
         self.tickets.make_contiguous().sort_by(|a, b| number(&a.ticket).cmp(number(&b.ticket)));
         Ok(())
     }
 
-    /// Hands the lock on, again and again, with a new waiter at the end for each that left at the head.
+    /// Hands the lock on, again and again, with a new waiter at the end for each that left at the
+    /// head.
     async fn hand_over(&mut self) -> Result<HandOffs, Error> {
         let (mut hand_offs, mut joins) = (Vec::new(), Vec::new());
-        // Clients that wait for a ticket to hold, one at each node. New ones: a node closes a connection that has been idle
-        // for 30 s, and it may take longer than that until 100,000 have joined.
+        // Clients that wait for a ticket to hold, one at each node. New ones: a node closes a
+        // connection that has been idle for 30 s, and it may take longer than that until 100,000
+        // have joined.
         let mut clients = Vec::with_capacity(self.addrs.len());
         for addr in &self.addrs {
             clients.push(Rest::open(addr).await?);

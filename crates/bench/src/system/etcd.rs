@@ -1,4 +1,5 @@
-//! etcd as Debian packs it, with its defaults; its quota for data is raised so that a million keys fit.
+//! etcd as Debian packs it, with its defaults; its quota for data is raised so that a million keys
+//! fit.
 
 use std::path::Path;
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use testkit::Process;
 
-/// Starts `program`, which writes its log to `log`. It is killed when this program ends, however it ends.
+/// Starts `program`, which writes its log to `log`. It is killed when this program ends, however it
+/// ends.
 pub(super) fn start(program: &Path, arguments: &[String], log: &Path) -> io::Result<Process> {
     // util-linux's setpriv sets the signal and becomes the program: the id stays.
     let mut command = Command::new("setpriv");
@@ -16,7 +17,8 @@ pub(super) fn start(program: &Path, arguments: &[String], log: &Path) -> io::Res
     Process::start(command, log)
 }
 
-/// Resident memory of all these processes; pages that n processes share are counted as an n-th of each (PSS).
+/// Resident memory of all these processes; pages that n processes share are counted as an n-th of
+/// each (PSS).
 pub(crate) fn memory_bytes(processes: impl Iterator<Item = u32>) -> io::Result<u64> {
     let one = |id| Ok(field_kb(&fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?, "Pss:") * 1024);
     processes.map(one).sum()

@@ -1,7 +1,7 @@
 //! ZooKeeper as Debian packs it: the JVM's own heap, log4j as packed, every transaction synced.
 //!
-//! Stated differences: no bound on connections of one address (60 would not do for these clients), no admin server (its
-//! port would collide), and `srvr` answered.
+//! Stated differences: no bound on connections of one address (60 would not do for these clients),
+//! no admin server (its port would collide), and `srvr` answered.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-/// What a client says of itself when it opens a session. Each text is at most as long as a label, without control
-/// characters.
+/// What a client says of itself when it opens a session. Each text is at most as long as a label,
+/// without control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -21,7 +21,8 @@ pub struct ClientDetails {
     pub program: String,
 }
 
-/// The client of a session: what it said of itself, which nothing proves, and where the node saw it.
+/// The client of a session: what it said of itself, which nothing proves, and where the node saw
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct ClientInfo {
@@ -49,7 +50,8 @@ pub struct Actor {
     /// Its label.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// Whom the request came from, as ACLs name it, without what proves it: `x509:CN=ops`, `digest:bob`.
+    /// Whom the request came from, as ACLs name it, without what proves it: `x509:CN=ops`,
+    /// `digest:bob`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub identity: String,
     /// The client of the session, or, of a request without one, its address.

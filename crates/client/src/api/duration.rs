@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-/// A duration in milliseconds, written `30s`, `250ms`, `5m` or `1h`. Only 0 needs no unit: `30` would be read as 30 seconds by
-/// one and as 30 milliseconds by another.
+/// A duration in milliseconds, written `30s`, `250ms`, `5m` or `1h`. Only 0 needs no unit: `30`
+/// would be read as 30 seconds by one and as 30 milliseconds by another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Millis(pub u64);
@@ -90,7 +90,8 @@ impl<'de> Deserialize<'de> for Millis {
     }
 }
 
-/// A field whose name ends in `_ms`: a JSON number of milliseconds, and no text, which would have a unit of its own.
+/// A field whose name ends in `_ms`: a JSON number of milliseconds, and no text, which would have a
+/// unit of its own.
 pub(crate) fn number_of_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     struct MsVisitor;
 

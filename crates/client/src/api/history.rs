@@ -19,7 +19,8 @@ pub enum TicketEnd {
     Expired,
     /// It was asked to give up and did not within the deadline.
     Revoked,
-    /// Its wait was over, its session gave it up before it held, or its client had gone before it had the answer.
+    /// Its wait was over, its session gave it up before it held, or its client had gone before it
+    /// had the answer.
     Withdrawn,
     /// Another client deleted the lock node.
     Admin,

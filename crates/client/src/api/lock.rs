@@ -39,8 +39,8 @@ pub enum Ticket {
         fencing_token: u64,
         /// How often the owner holds it; each needs its release.
         holds: u32,
-        /// How long, from the moment the request was sent, the session, and so the lock, cannot be lost.
-        /// 0 when the request came without the session or the leader could not be asked.
+        /// How long, from the moment the request was sent, the session, and so the lock, cannot be
+        /// lost. 0 when the request came without the session or the leader could not be asked.
         safe_for_ms: u64,
         /// Somebody wants it back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,18 +91,20 @@ pub struct Revoked {
     pub zxid: u64,
 }
 
-/// Clients that queue for a lock beside others whose lock nodes they do not count: they may hold it at the same time.
+/// Clients that queue for a lock beside others whose lock nodes they do not count: they may hold it
+/// at the same time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct BlindSpot {
-    /// Whose clients, by the names of their lock nodes: `curator`, `curator-rw`, `curator-latch`, `kazoo`,
-    /// `zookeeper-recipe`.
+    /// Whose clients, by the names of their lock nodes: `curator`, `curator-rw`, `curator-latch`,
+    /// `kazoo`, `zookeeper-recipe`.
     pub clients: String,
     /// What they do not see; also `other`.
     pub unseen: String,
 }
 
-/// One edge of a cycle of waits: an owner that waits, and the ticket in its way, which is the next one's in the cycle.
+/// One edge of a cycle of waits: an owner that waits, and the ticket in its way, which is the next
+/// one's in the cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct WaitsFor {
@@ -179,7 +181,8 @@ pub struct Contender {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockSettings {
-    /// Only acquires enter the queue, not lock nodes that clients make themselves: there may be priorities and hand-overs.
+    /// Only acquires enter the queue, not lock nodes that clients make themselves: there may be
+    /// priorities and hand-overs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
     /// How many may wait.

@@ -16,8 +16,8 @@ pub struct AcquireAll {
     /// Whether others may pass while it waits.
     #[serde(default)]
     pub policy: Policy,
-    /// Who, within the session: an equal owner that asks for the same locks again holds them once more; and the one whose
-    /// waits are looked at for deadlocks. Empty is nobody.
+    /// Who, within the session: an equal owner that asks for the same locks again holds them once
+    /// more; and the one whose waits are looked at for deadlocks. Empty is nobody.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// Free text for people; becomes the data of all lock nodes.
@@ -29,7 +29,8 @@ pub struct AcquireAll {
     /// How long to wait for the locks; not together with `wait` in the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Millis>,
-    /// Stay in the queues when the wait ends or the client goes; not together with `keep` in the query.
+    /// Stay in the queues when the wait ends or the client goes; not together with `keep` in the
+    /// query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<bool>,
 }

@@ -6,7 +6,8 @@ use utoipa::ToSchema;
 
 use super::{Contender, SessionEnded, TicketEnd, WaitsFor};
 
-/// What every problem's `type` begins with. The rest is the problem's name, and the anchor in docs/http-api.md.
+/// What every problem's `type` begins with. The rest is the problem's name, and the anchor in
+/// docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
 
 /// Whether the request may have had an effect.
@@ -55,7 +56,8 @@ pub struct Problem {
     /// With `ticket-gone`, while its lock remembers: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<TicketEnd>,
-    /// With `not-acquired` and `not-holder`, when the request may read the lock: the first of those who hold it.
+    /// With `not-acquired` and `not-holder`, when the request may read the lock: the first of those
+    /// who hold it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Box<Contender>>,
     /// With `deadlock`: who waits for whom, from the one who asked back to it.
@@ -143,7 +145,8 @@ problem_types! {
     NotHolder = "not-holder", "This session does not hold the lock";
     /// The session holds the lock with several tickets.
     SeveralHeld = "several-held", "This session holds the lock with several tickets";
-    /// An acquire without `Idempotency-Key` and owner would wait for an earlier one of its own session.
+    /// An acquire without `Idempotency-Key` and owner would wait for an earlier one of its own
+    /// session.
     BlockedByOwnSession = "blocked-by-own-session", "An earlier acquire of this session is in the way";
     /// The wait ended before the lock was granted; the waiter has left the queue.
     NotAcquired = "not-acquired", "The lock was not acquired in time";

@@ -74,8 +74,8 @@ pub struct SessionInfo {
     pub opened_ms: u64,
     /// How many ephemeral znodes it owns.
     pub ephemeral_count: u64,
-    /// The client that opened it. Told to the session itself, to the super user, and where the request may read a znode
-    /// that the session owns: that znode's lock tells it, too.
+    /// The client that opened it. Told to the session itself, to the super user, and where the
+    /// request may read a znode that the session owns: that znode's lock tells it, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
     /// Their paths, sorted; only when one session is asked for, and at most `limit` of them.

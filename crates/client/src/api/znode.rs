@@ -44,8 +44,8 @@ pub struct Stat {
     pub cversion: i32,
     /// How often its ACL was set.
     pub aversion: i32,
-    /// The session of an ephemeral znode, 0 for a persistent one. Containers and TTL znodes carry ZooKeeper's marks,
-    /// which are larger than 2^53.
+    /// The session of an ephemeral znode, 0 for a persistent one. Containers and TTL znodes carry
+    /// ZooKeeper's marks, which are larger than 2^53.
     pub ephemeral_owner: u64,
     /// The length of the data in bytes.
     pub data_length: u32,
@@ -169,8 +169,9 @@ pub enum EventKind {
     DataChanged,
     /// A child of it was created or deleted.
     ChildrenChanged,
-    /// The lock node got its lock. Told of semaphores, of locks in whose queue a multi-lock waits or waited, and of closed
-    /// locks; of other locks a grant follows from a deletion. ZooKeeper has no such event.
+    /// The lock node got its lock. Told of semaphores, of locks in whose queue a multi-lock waits
+    /// or waited, and of closed locks; of other locks a grant follows from a deletion. ZooKeeper
+    /// has no such event.
     Granted,
 }
 
@@ -186,7 +187,8 @@ pub struct EventInfo {
     pub path: String,
 }
 
-/// `?watch=`: what happened since `since`; empty when the wait ended first. Ask again with `since` set to `upto`.
+/// `?watch=`: what happened since `since`; empty when the wait ended first. Ask again with `since`
+/// set to `upto`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Events {

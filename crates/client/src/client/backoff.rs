@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Exponential backoff with full jitter: a random part of a bound that doubles. Clients that failed together do not come
-/// back together.
+/// Exponential backoff with full jitter: a random part of a bound that doubles. Clients that failed
+/// together do not come back together.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     bound: Duration,

@@ -11,7 +11,8 @@ impl Client {
     }
 }
 
-/// A barrier. Made by [`Client::barrier`]. Curator's DistributedBarrier at the same path is the same barrier.
+/// A barrier. Made by [`Client::barrier`]. Curator's DistributedBarrier at the same path is the
+/// same barrier.
 #[derive(Clone, Debug)]
 pub struct DistributedBarrier {
     client: Client,
@@ -38,7 +39,8 @@ impl DistributedBarrier {
         Ok(())
     }
 
-    /// Closes it. That it was closed already is no error. Missing directories are made, as containers.
+    /// Closes it. That it was closed already is no error. Missing directories are made, as
+    /// containers.
     ///
     /// # Errors
     /// As any write.

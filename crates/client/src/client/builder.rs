@@ -49,9 +49,11 @@ impl ClientBuilder {
         }
     }
 
-    /// How long the cluster keeps the session without a heartbeat: 30 s when not given, at least 2 s, at most 5 min.
+    /// How long the cluster keeps the session without a heartbeat: 30 s when not given, at least 2
+    /// s, at most 5 min.
     ///
-    /// What a client that died held is free after this time; a client that is cut off for longer loses what it holds.
+    /// What a client that died held is free after this time; a client that is cut off for longer
+    /// loses what it holds.
     pub fn session_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.session.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self
@@ -63,14 +65,15 @@ impl ClientBuilder {
         self
     }
 
-    /// The name of the program, for people who look at who holds a lock; the name that it was started by when not given. The
-    /// names of the machine and of the process go with it.
+    /// The name of the program, for people who look at who holds a lock; the name that it was
+    /// started by when not given. The names of the machine and of the process go with it.
     pub fn program(mut self, program: impl AsRef<str>) -> ClientBuilder {
         self.session.client.get_or_insert_default().program = plain(program.as_ref());
         self
     }
 
-    /// How long a call may take with all its tries; 15 s when not given. Waiting for a lock or an event has its own time.
+    /// How long a call may take with all its tries; 15 s when not given. Waiting for a lock or an
+    /// event has its own time.
     pub fn operation_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.timeouts.operation = timeout;
         self
@@ -88,7 +91,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long one long-poll lasts before it is asked again, maybe of another node; 10 s when not given.
+    /// How long one long-poll lasts before it is asked again, maybe of another node; 10 s when not
+    /// given.
     ///
     /// A node that hangs is noticed after this time by those who wait at it. At most 9 min.
     pub fn poll_time(mut self, time: Duration) -> ClientBuilder {
@@ -97,8 +101,9 @@ impl ClientBuilder {
         self
     }
 
-    /// A PEM file with the authorities that may have signed the nodes' certificates, and no others. For endpoints that
-    /// begin with `https://`, which are all of them or none. Without it, the authorities that this system trusts count.
+    /// A PEM file with the authorities that may have signed the nodes' certificates, and no others.
+    /// For endpoints that begin with `https://`, which are all of them or none. Without it, the
+    /// authorities that this system trusts count.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> ClientBuilder {
         self.trust.ca = Some(Pem::File(file.into()));
         self
@@ -110,14 +115,15 @@ impl ClientBuilder {
         self
     }
 
-    /// The authorities that this system trusts, beside those of [`ClientBuilder::ca`]. They are found where OpenSSL
-    /// finds them, `SSL_CERT_FILE` and `SSL_CERT_DIR` included.
+    /// The authorities that this system trusts, beside those of [`ClientBuilder::ca`]. They are
+    /// found where OpenSSL finds them, `SSL_CERT_FILE` and `SSL_CERT_DIR` included.
     pub fn native_roots(mut self) -> ClientBuilder {
         self.trust.native_roots = true;
         self
     }
 
-    /// PEM files with a certificate and its private key, to show to nodes that ask: its subject is who the client is in ACLs.
+    /// PEM files with a certificate and its private key, to show to nodes that ask: its subject is
+    /// who the client is in ACLs.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> ClientBuilder {
         self.trust.own = Some((Pem::File(certificate.into()), Pem::File(key.into())));
         self
@@ -129,9 +135,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Who the client is in ACLs of the scheme `digest`, and a super user where the node's `super_digest` is of this
-    /// name and password. They go with every request (`Authorization: Basic`), readable on the way unless the endpoints
-    /// are https.
+    /// Who the client is in ACLs of the scheme `digest`, and a super user where the node's
+    /// `super_digest` is of this name and password. They go with every request (`Authorization:
+    /// Basic`), readable on the way unless the endpoints are https.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> ClientBuilder {
         self.user = Some(User { name: name.into(), password: password.into() });
         self
@@ -140,8 +146,8 @@ impl ClientBuilder {
     /// Builds the client. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// `Refused` when there is no endpoint, or one that is not `host:port`, or what was said about TLS or the user
-    /// cannot be used.
+    /// `Refused` when there is no endpoint, or one that is not `host:port`, or what was said about
+    /// TLS or the user cannot be used.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

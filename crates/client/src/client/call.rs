@@ -141,8 +141,9 @@ impl Target {
     /// `route` with a znode path behind it.
     ///
     /// # Errors
-    /// A path that does not begin with a slash is refused here, because the URL would be another one. So is the root
-    /// where a lock or another recipe is wanted: it has none, and its URL would be a list.
+    /// A path that does not begin with a slash is refused here, because the URL would be another
+    /// one. So is the root where a lock or another recipe is wanted: it has none, and its URL would
+    /// be a list.
     pub(crate) fn path(route: &str, path: &str) -> Result<Target, Error> {
         let refused = |detail: String| Err(Error::refused_here(ProblemType::BadRequest, detail));
         if !path.starts_with('/') {

@@ -1,8 +1,9 @@
 //! A place in a lock's queue, from the request for it to its release: what must not be left behind.
 //!
-//! A claim is armed from the moment its request may have left. Dropping an armed claim gives the place back in the
-//! background, waiting or held, for as long as the session lives; what is not given back by then goes with the session.
-//! Every request of a claim carries a key, so nothing is taken or given back twice.
+//! A claim is armed from the moment its request may have left. Dropping an armed claim gives the
+//! place back in the background, waiting or held, for as long as the session lives; what is not
+//! given back by then goes with the session. Every request of a claim carries a key, so nothing is
+//! taken or given back twice.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,7 +47,8 @@ pub(crate) struct Claim {
     pub(crate) session: Arc<Session>,
     /// Sent again with its key, it says which ticket it got.
     enqueue: Call,
-    /// Keeps that key, or that of the release, in the state's memory while it is not known what became of it.
+    /// Keeps that key, or that of the release, in the state's memory while it is not known what
+    /// became of it.
     slot: Option<Slot>,
     ticket: Option<Ticketed>,
     kind: Kind,
@@ -109,11 +111,12 @@ impl Place for MultiTicket {
 }
 
 impl Claim {
-    /// Asks for a place. `enqueue` is an acquire that keeps its place and does not wait, or does neither; `lock_delay` is
-    /// the one that it asks for.
+    /// Asks for a place. `enqueue` is an acquire that keeps its place and does not wait, or does
+    /// neither; `lock_delay` is the one that it asks for.
     ///
     /// # Errors
-    /// When there is certainly no place, or it is not known whether there is one: then it is given back in the background.
+    /// When there is certainly no place, or it is not known whether there is one: then it is given
+    /// back in the background.
     pub(crate) async fn enter<P: Place>(
         client: &Client,
         enqueue: Call,
@@ -177,11 +180,13 @@ impl Claim {
         Ok((claim, grant))
     }
 
-    /// Waits until the claim is granted; until the deadline, or for ever. `None` when the deadline came first.
+    /// Waits until the claim is granted; until the deadline, or for ever. `None` when the deadline
+    /// came first.
     ///
     /// # Errors
-    /// `Refused` with `TicketGone` when somebody removed the claim from the queue, with `SessionExpired` when the session
-    /// was lost. That no node answers is no reason to give up while the session lives.
+    /// `Refused` with `TicketGone` when somebody removed the claim from the queue, with
+    /// `SessionExpired` when the session was lost. That no node answers is no reason to give up
+    /// while the session lives.
     pub(crate) async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
         let ticket = self.ticket().to_owned();
         loop {
@@ -247,7 +252,8 @@ impl Claim {
         &self.fate
     }
 
-    /// How much longer what was granted cannot be lost by expiry; nothing once it is known to be lost.
+    /// How much longer what was granted cannot be lost by expiry; nothing once it is known to be
+    /// lost.
     pub(crate) fn safe_for(&self) -> Duration {
         if self.fate.is_gone() { Duration::ZERO } else { self.session.safe_for() }
     }
@@ -255,8 +261,8 @@ impl Claim {
     /// Gives the place back, held or waiting. Answers how many holds are left.
     ///
     /// # Errors
-    /// `Refused` when there was nothing to give back any more. After another error it goes on in the background when the
-    /// claim is dropped.
+    /// `Refused` when there was nothing to give back any more. After another error it goes on in
+    /// the background when the claim is dropped.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
         let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(self.session.key());
         let deadline = self.client.deadline();
@@ -273,7 +279,8 @@ impl Claim {
         Ok(answer?.json::<Released>()?.holds)
     }
 
-    /// Gives the place back after work that needed it: false when it was gone before, or may have been by the clock.
+    /// Gives the place back after work that needed it: false when it was gone before, or may have
+    /// been by the clock.
     ///
     /// After an error that does not tell, giving it back goes on in the background.
     pub(crate) async fn was_held_to_the_end(&mut self) -> bool {
@@ -287,7 +294,8 @@ impl Claim {
         !is_gone
     }
 
-    /// Gives the place back to one who waits. After an error it is still held, or the error says that it is not known.
+    /// Gives the place back to one who waits. After an error it is still held, or the error says
+    /// that it is not known.
     pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         let call = self.ticketed().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
         self.client.write_in(&self.session, call).await?;

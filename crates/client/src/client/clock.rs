@@ -1,7 +1,8 @@
 //! The client's own clock.
 //!
-//! Linux stops `std::time::Instant` while the machine sleeps, and the servers go on counting. A deadline that says when a
-//! lock may be lost must go on counting too, so it is kept on `CLOCK_BOOTTIME`.
+//! Linux stops `std::time::Instant` while the machine sleeps, and the servers go on counting. A
+//! deadline that says when a lock may be lost must go on counting too, so it is kept on
+//! `CLOCK_BOOTTIME`.
 
 use std::time::Duration;
 

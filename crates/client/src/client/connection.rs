@@ -17,7 +17,8 @@ use crate::client::call::Call;
 use crate::client::clock::Moment;
 use crate::client::secure::{Connector, Stream, refusal, words};
 
-/// A node or a balancer may close idle connections at any time; one that has rested this long is not used again.
+/// A node or a balancer may close idle connections at any time; one that has rested this long is
+/// not used again.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Idle connections that are kept per endpoint; more are closed.
 const IDLE_COUNT_MAX: usize = 16;

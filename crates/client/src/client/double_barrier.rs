@@ -6,12 +6,13 @@
 //! /start/ready     all have entered; a persistent znode
 //! ```
 //!
-//! To enter is: make one's member; when `count` members are there, make `ready`; else wait for either. `ready` is made in a
-//! transaction that checks one's own member. So a slow client cannot make it for members that have left by then: they wait for
-//! the slow client's member to go.
+//! To enter is: make one's member; when `count` members are there, make `ready`; else wait for
+//! either. `ready` is made in a transaction that checks one's own member. So a slow client cannot
+//! make it for members that have left by then: they wait for the slow client's member to go.
 //!
-//! To leave is: delete one's member; wait until every member is gone that was there at that zxid; delete `ready` when it is alone.
-//! Members are told apart by czxid, because the same client may be back under its name for the next round.
+//! To leave is: delete one's member; wait until every member is gone that was there at that zxid;
+//! delete `ready` when it is alone. Members are told apart by czxid, because the same client may be
+//! back under its name for the next round.
 
 use crate::api::{AclEntry, Mode, ProblemType, TxnOp};
 use crate::client::Client;
@@ -28,8 +29,8 @@ impl Client {
     }
 }
 
-/// A member of a double barrier. Made by [`Client::double_barrier`]; a clone is the same member. Members of Curator's
-/// DistributedDoubleBarrier at the same path belong to the same barrier.
+/// A member of a double barrier. Made by [`Client::double_barrier`]; a clone is the same member.
+/// Members of Curator's DistributedDoubleBarrier at the same path belong to the same barrier.
 #[derive(Clone, Debug)]
 pub struct DistributedDoubleBarrier {
     client: Client,
@@ -40,17 +41,19 @@ pub struct DistributedDoubleBarrier {
 }
 
 impl DistributedDoubleBarrier {
-    /// The ACL of the znode `ready`, instead of an open one. Members have the ACL of the barrier's directory.
+    /// The ACL of the znode `ready`, instead of an open one. Members have the ACL of the barrier's
+    /// directory.
     pub fn acl(mut self, acl: &[AclEntry]) -> DistributedDoubleBarrier {
         self.acl = Some(acl.to_vec());
         self
     }
 
-    /// Enters, and waits until all have. A member that goes on waiting after a dropped future enters again; one that does not
-    /// should [`DistributedDoubleBarrier::leave`].
+    /// Enters, and waits until all have. A member that goes on waiting after a dropped future
+    /// enters again; one that does not should [`DistributedDoubleBarrier::leave`].
     ///
     /// # Errors
-    /// As any write; ask again. `Refused` with `TicketGone` when the member was removed, with its session for example.
+    /// As any write; ask again. `Refused` with `TicketGone` when the member was removed, with its
+    /// session for example.
     pub async fn enter(&self) -> Result<(), Error> {
         if self.count == 0 {
             return Err(Error::refused_here(ProblemType::BadRequest, "count: how many members, at least 1"));
@@ -62,7 +65,8 @@ impl DistributedDoubleBarrier {
             if self.client.exists(&self.ready()).await?.is_some() {
                 return Ok(());
             }
-            // `ready` itself may have been counted before it went. Now it is not there, or all have entered.
+            // `ready` itself may have been counted before it went. Now it is not there, or all have
+            // entered.
             if before.stat.num_children >= self.count && self.has_all().await? {
                 return self.make_ready().await;
             }
@@ -163,7 +167,8 @@ mod tests {
         )
     }
 
-    // The others may have met, and left, while this client was slow: then its member is missing in the transaction.
+    // The others may have met, and left, while this client was slow: then its member is missing in
+    // the transaction.
     #[tokio::test]
     async fn who_is_no_member_any_more_does_not_say_that_all_have_entered() {
         let (addr, mut requests) = fake_node(async |request: String| match request.split_once(' ').unwrap() {

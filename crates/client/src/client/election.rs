@@ -39,8 +39,8 @@ impl Election {
         self
     }
 
-    /// Stands for election and waits to lead, in order. `label` is what others see until this leader proclaims something.
-    /// Dropping the future ends the candidacy, in the background.
+    /// Stands for election and waits to lead, in order. `label` is what others see until this
+    /// leader proclaims something. Dropping the future ends the candidacy, in the background.
     ///
     /// # Errors
     /// As [`crate::Lock::acquire`].
@@ -49,8 +49,8 @@ impl Election {
         leadership.ok_or_else(|| Error::unknown("a wait without an end has ended"))
     }
 
-    /// Stands for election for so long. `None` when the time was over first; this client stands no more then. Zero is a
-    /// try: it leads when nobody else does, and never stands.
+    /// Stands for election for so long. `None` when the time was over first; this client stands no
+    /// more then. Zero is a try: it leads when nobody else does, and never stands.
     ///
     /// # Errors
     /// As [`Election::campaign`].
@@ -141,8 +141,8 @@ impl Leadership {
         })
     }
 
-    /// Works as the leader, then resigns. When the leadership is lost first, the work is dropped where it waits, as by
-    /// [`Guard::run`].
+    /// Works as the leader, then resigns. When the leadership is lost first, the work is dropped
+    /// where it waits, as by [`Guard::run`].
     ///
     /// ```no_run
     /// # async fn example(client: zlock_client::Client) -> Result<(), zlock_client::Error> {
@@ -200,8 +200,9 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The present leader the first time; then the next leader, or the next thing that the leader says. `None` when nobody
-    /// leads. Leaders who lead for a moment only may be passed over. Dropping the future loses nothing.
+    /// The present leader the first time; then the next leader, or the next thing that the leader
+    /// says. `None` when nobody leads. Leaders who lead for a moment only may be passed over.
+    /// Dropping the future loses nothing.
     ///
     /// # Errors
     /// As any read; ask again.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::client::call::Prefer;
 use crate::client::clock::Moment;
 
-/// After its first failure an endpoint is passed over for this long; twice as long after each further one.
+/// After its first failure an endpoint is passed over for this long; twice as long after each
+/// further one.
 const COOL_FIRST: Duration = Duration::from_millis(100);
 const COOL_MAX: Duration = Duration::from_secs(5);
 
@@ -33,8 +34,8 @@ impl Endpoints {
         Endpoints { list, leader: None }
     }
 
-    /// The endpoint for the next try, by its index. `failed` is the one that this call has just tried in vain; `pick`
-    /// draws a number below its argument.
+    /// The endpoint for the next try, by its index. `failed` is the one that this call has just
+    /// tried in vain; `pick` draws a number below its argument.
     pub(crate) fn choose(
         &self,
         prefer: Prefer,
@@ -53,7 +54,8 @@ impl Endpoints {
         if !usable.is_empty() {
             return usable[pick(usable.len())];
         }
-        // Nobody is known to be well: the one that rests the longest, and not the same again when there are others.
+        // Nobody is known to be well: the one that rests the longest, and not the same again when
+        // there are others.
         let others = (0..self.list.len()).filter(|index| self.list.len() == 1 || Some(*index) != failed);
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")
     }

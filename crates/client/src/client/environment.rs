@@ -17,11 +17,12 @@ impl ClientBuilder {
     /// | `ZLOCK_USER` | `name:password`, as [`ClientBuilder::user`] |
     /// | `ZLOCK_USER_FILE` | a file that has them in its first line |
     ///
-    /// An empty variable counts as one that is not set. What is said later with the builder's methods wins.
+    /// An empty variable counts as one that is not set. What is said later with the builder's
+    /// methods wins.
     ///
     /// # Errors
-    /// `Refused` when `ZLOCK_ENDPOINTS` is not set, half of a pair is missing, the file cannot be read, or a variable is
-    /// not UTF-8.
+    /// `Refused` when `ZLOCK_ENDPOINTS` is not set, half of a pair is missing, the file cannot be
+    /// read, or a variable is not UTF-8.
     pub fn from_env() -> Result<ClientBuilder, Error> {
         from_variables(|name| std::env::var(name))
     }
@@ -32,7 +33,8 @@ const NAMES: [&str; 6] =
     ["ZLOCK_ENDPOINTS", "ZLOCK_CA", "ZLOCK_CERTIFICATE", "ZLOCK_KEY", "ZLOCK_USER", "ZLOCK_USER_FILE"];
 
 fn from_variables(variable: impl Fn(&str) -> Result<String, VarError>) -> Result<ClientBuilder, Error> {
-    // Not one that is not set: with another authority than the one that is meant nodes would be trusted.
+    // Not one that is not set: with another authority than the one that is meant nodes would be
+    // trusted.
     if let Some(name) = NAMES.into_iter().find(|name| matches!(variable(name), Err(VarError::NotUnicode(_)))) {
         return Err(bad(format!("{name} is not UTF-8")));
     }

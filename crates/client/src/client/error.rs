@@ -5,7 +5,8 @@ use crate::api::{Problem, ProblemType};
 /// Why a call did not do what it was asked to.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The cluster said no, and nothing was done. The same call is refused again unless the state or the call changes.
+    /// The cluster said no, and nothing was done. The same call is refused again unless the state
+    /// or the call changes.
     #[error("refused: {message}")]
     Refused {
         /// What kind of refusal; `None` for one that this version does not know.
@@ -67,7 +68,8 @@ impl Error {
         Error::Refused { code: problem.kind(), message, problem: Box::new(problem) }
     }
 
-    /// A refusal of the client's own, for what no node needs to be asked. Its status is 0: nobody answered.
+    /// A refusal of the client's own, for what no node needs to be asked. Its status is 0: nobody
+    /// answered.
     pub(crate) fn refused_here(kind: ProblemType, detail: impl Into<String>) -> Error {
         let problem = serde_json::json!({
             "type": kind.uri(),

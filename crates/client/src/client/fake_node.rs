@@ -4,9 +4,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// Starts a node. `answer` is given the method and the target of a request, and makes the JSON of its answer; when it
-/// never ends there is none. A problem document is answered with its status. Answers the address, and every method and
-/// target as it comes.
+/// Starts a node. `answer` is given the method and the target of a request, and makes the JSON of
+/// its answer; when it never ends there is none. A problem document is answered with its status.
+/// Answers the address, and every method and target as it comes.
 pub(crate) async fn fake_node<A, F>(answer: A) -> (String, mpsc::UnboundedReceiver<String>)
 where
     A: Fn(String) -> F + Clone + Send + 'static,

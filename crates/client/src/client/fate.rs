@@ -11,8 +11,8 @@ use crate::api::Actor;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The session has expired, or may have: its deadline passed on this machine's clock, or the cluster said that it
-    /// is gone.
+    /// The session has expired, or may have: its deadline passed on this machine's clock, or the
+    /// cluster said that it is gone.
     #[error("the session has expired, or may have")]
     Expired,
     /// The session was closed: by [`crate::Client::close`], or by another program that has its key.
@@ -21,7 +21,8 @@ pub enum Loss {
     /// It was asked for with a deadline ([`crate::Client::revoke`]), and taken away then.
     #[error("it was revoked{}", By(by.as_deref(), ""))]
     Revoked {
-        /// Who asked, as far as the lock's past tells, or [`crate::Guard::revoked`] has told of a session.
+        /// Who asked, as far as the lock's past tells, or [`crate::Guard::revoked`] has told of a
+        /// session.
         by: Option<Box<Actor>>,
     },
     /// Another client deleted the lock node, as `zlock release` does.
@@ -36,7 +37,8 @@ pub enum Loss {
     /// [`crate::Guard::hand_over`] gave it to another.
     #[error("it was handed over")]
     HandedOver,
-    /// The lock node is gone. Why, the cluster no longer knows, does not tell this client, or did not tell in time.
+    /// The lock node is gone. Why, the cluster no longer knows, does not tell this client, or did
+    /// not tell in time.
     #[error("it is gone, and why is not known")]
     Unknown,
 }

@@ -25,7 +25,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Joins for as long as the session lives, or until [`Group::leave`]. `data` is what the member says of itself.
+    /// Joins for as long as the session lives, or until [`Group::leave`]. `data` is what the member
+    /// says of itself.
     ///
     /// # Errors
     /// `Refused` with `NodeExists` when another session has that name.
@@ -48,8 +49,9 @@ impl Group {
         self.client.write(Call::write(Method::DELETE, target.finish())).await
     }
 
-    /// Who is there: all members by name, and the zxid to continue from. Of a group of several pages it is that of the
-    /// first, so that nothing which happened while they were read is missed.
+    /// Who is there: all members by name, and the zxid to continue from. Of a group of several
+    /// pages it is that of the first, so that nothing which happened while they were read is
+    /// missed.
     ///
     /// # Errors
     /// As any read.
@@ -65,7 +67,8 @@ impl Group {
         Ok((members, first.changed))
     }
 
-    /// Waits until somebody has joined or left since the answer that ended with `since`, then says who is there.
+    /// Waits until somebody has joined or left since the answer that ended with `since`, then says
+    /// who is there.
     ///
     /// # Errors
     /// As any read; ask again.

@@ -13,8 +13,9 @@ use crate::{Error, Loss, SessionState};
 
 /// A lock that is held, until it is released, dropped, or lost with its session.
 ///
-/// Dropping it releases the lock in the background. [`Guard::release`] waits and says whether that worked. A program that
-/// ends right after should release explicitly, or call [`crate::Client::close`]: what runs in the background ends with it.
+/// Dropping it releases the lock in the background. [`Guard::release`] waits and says whether that
+/// worked. A program that ends right after should release explicitly, or call
+/// [`crate::Client::close`]: what runs in the background ends with it.
 pub struct Guard {
     claim: Claim,
     lock: String,
@@ -59,43 +60,47 @@ impl Guard {
         self.claim.session.state()
     }
 
-    /// Until when the lock cannot be lost by expiry, by this machine's clock. Heartbeats move it on.
+    /// Until when the lock cannot be lost by expiry, by this machine's clock. Heartbeats move it
+    /// on.
     ///
-    /// Compare with it right before each step that needs the lock. Where the machine may sleep, ask [`Guard::safe_for`]
-    /// again: `Instant` does not count that time.
+    /// Compare with it right before each step that needs the lock. Where the machine may sleep, ask
+    /// [`Guard::safe_for`] again: `Instant` does not count that time.
     pub fn safe_until(&self) -> Instant {
         Instant::now() + self.safe_for()
     }
 
-    /// How much longer the lock cannot be lost by expiry; zero when it may be lost already, or is known to be.
+    /// How much longer the lock cannot be lost by expiry; zero when it may be lost already, or is
+    /// known to be.
     pub fn safe_for(&self) -> Duration {
         self.claim.safe_for()
     }
 
-    /// Whether the lock is held at this moment, as far as this client knows: not after the session's deadline, nor
-    /// after anything has told that the lock is gone. That is [`Guard::lost`] while it is awaited, [`Guard::revoked`],
-    /// an upgrade or a hand-over, and a write of this client with `if_lock` that was refused. It asks no node: a lock
-    /// that another client takes away is noticed by one of these, so await `lost` beside the work, or let
+    /// Whether the lock is held at this moment, as far as this client knows: not after the
+    /// session's deadline, nor after anything has told that the lock is gone. That is
+    /// [`Guard::lost`] while it is awaited, [`Guard::revoked`], an upgrade or a hand-over, and a
+    /// write of this client with `if_lock` that was refused. It asks no node: a lock that another
+    /// client takes away is noticed by one of these, so await `lost` beside the work, or let
     /// [`Guard::run`] do so.
     pub fn is_safe(&self) -> bool {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the lock is lost, or may be, and says why: the session's own deadline has passed, the session has
-    /// ended, or the lock node was removed. By the clock this is never later than the moment at which another may be
-    /// granted. Dropping the future loses nothing.
+    /// Returns when the lock is lost, or may be, and says why: the session's own deadline has
+    /// passed, the session has ended, or the lock node was removed. By the clock this is never
+    /// later than the moment at which another may be granted. Dropping the future loses nothing.
     pub async fn lost(&self) -> Loss {
         self.holding().lost().await
     }
 
-    /// Returns when [`Guard::lost`] does, without asking why, which takes a request: for what is to be stopped at once.
-    /// Dropping the future loses nothing.
+    /// Returns when [`Guard::lost`] does, without asking why, which takes a request: for what is to
+    /// be stopped at once. Dropping the future loses nothing.
     pub async fn gone(&self) {
         self.holding().gone().await;
     }
 
-    /// Runs the work while the lock is held, then releases it. When the lock is lost first, the work is dropped where it
-    /// waits. Work that does not wait, or runs in a task of its own, is not stopped by that.
+    /// Runs the work while the lock is held, then releases it. When the lock is lost first, the
+    /// work is dropped where it waits. Work that does not wait, or runs in a task of its own, is
+    /// not stopped by that.
     ///
     /// ```no_run
     /// # async fn example(guard: zlock_client::Guard) -> Result<(), zlock_client::Loss> {
@@ -105,15 +110,16 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// Why the lock was lost; also when only the clock or the release tells of it: then the work has ended, and not under the
-    /// lock to its end.
+    /// Why the lock was lost; also when only the clock or the release tells of it: then the work
+    /// has ended, and not under the lock to its end.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
         // Why is asked when the work is dropped.
         let done = while_held(self.gone(), work(&self)).await;
         self.end(done).await
     }
 
-    /// Ends work under the lock: releases it after work that is done, and says why the lock was lost otherwise.
+    /// Ends work under the lock: releases it after work that is done, and says why the lock was
+    /// lost otherwise.
     pub(crate) async fn end<T>(mut self, done: Option<T>) -> Result<T, Loss> {
         match done {
             Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
@@ -121,18 +127,21 @@ impl Guard {
         }
     }
 
-    /// Returns when somebody asks the holder to give the lock up, and says who and until when: by [`crate::Client::revoke`],
-    /// or by writing `__REVOKE__` (Curator) or `unlock` (ZooKeeper's recipes) into the lock node. Go on to a good place, then
-    /// release; with a deadline the lock is taken away then, which [`Guard::lost`] tells. A simple lock cannot be asked for.
+    /// Returns when somebody asks the holder to give the lock up, and says who and until when: by
+    /// [`crate::Client::revoke`], or by writing `__REVOKE__` (Curator) or `unlock` (ZooKeeper's
+    /// recipes) into the lock node. Go on to a good place, then release; with a deadline the lock
+    /// is taken away then, which [`Guard::lost`] tells. A simple lock cannot be asked for.
     pub async fn revoked(&self) -> RevokeRequest {
         self.holding().revoked().await
     }
 
-    /// Takes the lock to write, too, where this guard reads: nobody writes in between, and new readers wait. Releasing the
-    /// answer is the way back to reading. Dropping the future leaves it at reading.
+    /// Takes the lock to write, too, where this guard reads: nobody writes in between, and new
+    /// readers wait. Releasing the answer is the way back to reading. Dropping the future leaves it
+    /// at reading.
     ///
     /// # Errors
-    /// `Refused` with `UpgradeConflict`, at once, when another reader is being upgraded: each would wait for the other.
+    /// `Refused` with `UpgradeConflict`, at once, when another reader is being upgraded: each would
+    /// wait for the other.
     pub async fn upgrade(&self) -> Result<Guard, Error> {
         let target = Target::path("/v1/locks", &self.lock)?.with("upgrade", self.ticket()).with("keep", true);
         let (client, session) = (self.claim.client(), self.claim.session.clone());
@@ -150,11 +159,13 @@ impl Guard {
         Guard::new(claim, self.lock.clone(), grant)
     }
 
-    /// Releases the lock and waits until the cluster has confirmed it. Answers how many holds of the same owner are left.
+    /// Releases the lock and waits until the cluster has confirmed it. Answers how many holds of
+    /// the same owner are left.
     ///
     /// # Errors
-    /// `Refused` when there was nothing to release any more (`NoNode`, `SessionExpired`): the lock had been lost.
-    /// After `Unavailable` and `Unknown` the release goes on in the background, as after a drop.
+    /// `Refused` when there was nothing to release any more (`NoNode`, `SessionExpired`): the lock
+    /// had been lost. After `Unavailable` and `Unknown` the release goes on in the background, as
+    /// after a drop.
     pub async fn release(mut self) -> Result<u32, Error> {
         self.claim.give_back().await
     }
@@ -164,13 +175,13 @@ impl Guard {
         self.claim.forget();
     }
 
-    /// Gives the lock to the named waiter, before all others, in one entry: all holds of the ticket are given back. `to` is a
-    /// ticket in the lock's queue ([`crate::Lock::queue`]). For locks that are closed ([`crate::Client::set_lock`]).
-    /// Afterwards the guard holds nothing.
+    /// Gives the lock to the named waiter, before all others, in one entry: all holds of the ticket
+    /// are given back. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]). For locks
+    /// that are closed ([`crate::Client::set_lock`]). Afterwards the guard holds nothing.
     ///
     /// # Errors
-    /// `Refused` with `HandOverRefused` when that ticket does not wait, with `LockNotClosed`; the lock is still held then.
-    /// After `Unknown` it may be the other's: drop the guard.
+    /// `Refused` with `HandOverRefused` when that ticket does not wait, with `LockNotClosed`; the
+    /// lock is still held then. After `Unknown` it may be the other's: drop the guard.
     pub async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         self.claim.hand_over(to).await
     }

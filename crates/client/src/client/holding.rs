@@ -11,7 +11,8 @@ use crate::{Error, EventKind, Loss};
 
 /// After a look that failed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long to ask why a lock is gone. The loss itself is known then, and to be told soon matters more.
+/// How long to ask why a lock is gone. The loss itself is known then, and to be told soon matters
+/// more.
 const WHY_MAX: Duration = Duration::from_millis(500);
 
 /// Does the work until it ends, or until what it needs is gone: then it is dropped where it waits.

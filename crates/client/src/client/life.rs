@@ -9,10 +9,12 @@ use crate::client::clock::Moment;
 pub enum SessionState {
     /// A heartbeat was answered lately.
     Connected,
-    /// No heartbeat was answered for half of the time that the session is safe. It still holds what it holds.
+    /// No heartbeat was answered for half of the time that the session is safe. It still holds what
+    /// it holds.
     Suspended,
-    /// The session has ended, or may have: the client's own deadline has passed, or the cluster said so. Everything that
-    /// was held in it is lost. Final: the next write opens another session.
+    /// The session has ended, or may have: the client's own deadline has passed, or the cluster
+    /// said so. Everything that was held in it is lost. Final: the next write opens another
+    /// session.
     Lost,
     /// The client closed it. Final.
     Closed,
@@ -33,7 +35,8 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// The answer to a request that was sent at `sent` said that the session is safe for so long from then.
+    /// The answer to a request that was sent at `sent` said that the session is safe for so long
+    /// from then.
     pub(crate) fn new(sent: Moment, safe_for: Duration) -> Life {
         Life { heard: sent, safe_until: sent.after(safe_for) }
     }

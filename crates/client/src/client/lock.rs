@@ -23,7 +23,8 @@ pub enum WithError {
     Lost(#[from] Loss),
 }
 
-/// A lock that can be acquired. Made by [`Client::lock`] and [`RwLock`]; a value that asks nothing by itself.
+/// A lock that can be acquired. Made by [`Client::lock`] and [`RwLock`]; a value that asks nothing
+/// by itself.
 #[derive(Clone, Debug)]
 pub struct Lock {
     client: Client,
@@ -49,8 +50,8 @@ impl Lock {
         self
     }
 
-    /// A name within the session. The same owner, in the same mode, holds the lock once more instead of queueing behind
-    /// itself; without a name every acquire is its own owner.
+    /// A name within the session. The same owner, in the same mode, holds the lock once more
+    /// instead of queueing behind itself; without a name every acquire is its own owner.
     pub fn owner(mut self, owner: impl Into<String>) -> Lock {
         self.owner = Some(owner.into());
         self
@@ -62,14 +63,16 @@ impl Lock {
         self
     }
 
-    /// If the session *expires* while it holds the lock, others are kept out for so much longer. For resources that do not
-    /// check fencing tokens. A session in which such a lock was asked for is not closed once it is lost: it expires.
+    /// If the session *expires* while it holds the lock, others are kept out for so much longer.
+    /// For resources that do not check fencing tokens. A session in which such a lock was asked for
+    /// is not closed once it is lost: it expires.
     pub fn lock_delay(mut self, delay: Duration) -> Lock {
         self.lock_delay = Some(delay);
         self
     }
 
-    /// Who waits with a higher one is sooner; 0 when nothing is said. For locks that are closed ([`Client::set_lock`]).
+    /// Who waits with a higher one is sooner; 0 when nothing is said. For locks that are closed
+    /// ([`Client::set_lock`]).
     pub fn priority(mut self, priority: u32) -> Lock {
         self.priority = Some(priority);
         self
@@ -83,14 +86,16 @@ impl Lock {
     /// Waits for the lock, in order. Dropping the future leaves the queue, in the background.
     ///
     /// # Errors
-    /// `Unavailable` and `Unknown` when no node takes the request in time. Once it is in the queue it waits as long as its
-    /// session lives: then `Refused` with `SessionExpired`, also when the session was lost before the grant was known.
+    /// `Unavailable` and `Unknown` when no node takes the request in time. Once it is in the queue
+    /// it waits as long as its session lives: then `Refused` with `SessionExpired`, also when the
+    /// session was lost before the grant was known.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         let guard = self.queue_up(None).await?;
         guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
     }
 
-    /// Waits for the lock for so long. `None` when the time was over first; this client has left the queue then.
+    /// Waits for the lock for so long. `None` when the time was over first; this client has left
+    /// the queue then.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -111,8 +116,9 @@ impl Lock {
         }
     }
 
-    /// Waits for the lock, runs the work while it is held, and releases it. When the lock is lost first, the work is
-    /// dropped where it waits. What the work answers is answered, errors of its own included.
+    /// Waits for the lock, runs the work while it is held, and releases it. When the lock is lost
+    /// first, the work is dropped where it waits. What the work answers is answered, errors of its
+    /// own included.
     ///
     /// ```no_run
     /// # async fn example(client: zlock_client::Client) -> Result<(), zlock_client::WithError> {
@@ -150,7 +156,8 @@ impl Lock {
     }
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
-        // The place is kept when a poll ends, breaks or moves to another node; a claim that is dropped gives it back.
+        // The place is kept when a poll ends, breaks or moves to another node; a claim that is
+        // dropped gives it back.
         let enqueue = acquire(self.target()?.with("keep", true));
         let (mut claim, grant) = Claim::enter::<Ticket>(&self.client, enqueue, self.lock_delay).await?;
         let grant = match grant {

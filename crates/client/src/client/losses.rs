@@ -1,4 +1,5 @@
-//! Tests of how a lock ends: what tells of it, what its guard says from then on, and what becomes of the work under it.
+//! Tests of how a lock ends: what tells of it, what its guard says from then on, and what becomes
+//! of the work under it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +40,8 @@ fn problem(kind: ProblemType, status: u16, path: &str) -> String {
     )
 }
 
-/// A node that grants the lock and says so until `taken` holds true; then the lock node is gone, and `end` is why.
+/// A node that grants the lock and says so until `taken` holds true; then the lock node is gone,
+/// and `end` is why.
 async fn node(end: &'static str) -> (Client, watch::Sender<bool>) {
     let (taken, seen) = watch::channel(false);
     let (addr, _requests) = fake_node(move |request: String| {
@@ -201,8 +203,8 @@ async fn work_that_ends_under_its_lock_answers_and_releases() {
     assert!(matches!(late.await, Err(WithError::Lost(Loss::Deleted { .. }))));
 }
 
-/// A node whose sessions are safe for a short time only, and that knows nothing of the client's clock: it gives everything
-/// back as if it were held.
+/// A node whose sessions are safe for a short time only, and that knows nothing of the client's
+/// clock: it gives everything back as if it were held.
 async fn short_lived() -> Client {
     let (addr, _requests) = fake_node(async |request: String| {
         let answer = match request.as_str() {

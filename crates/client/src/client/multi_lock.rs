@@ -59,9 +59,10 @@ impl MultiLock {
         self
     }
 
-    /// A name within the session. The same owner that asks for the same locks in the same modes holds them once more; other
-    /// sets that meet its own tickets are refused with `Overlap`. Waits that would close a cycle of owners are refused with
-    /// `Deadlock`. Without a name every acquire is its own owner.
+    /// A name within the session. The same owner that asks for the same locks in the same modes
+    /// holds them once more; other sets that meet its own tickets are refused with `Overlap`. Waits
+    /// that would close a cycle of owners are refused with `Deadlock`. Without a name every acquire
+    /// is its own owner.
     pub fn owner(mut self, owner: impl Into<String>) -> MultiLock {
         self.wish.owner = owner.into();
         self
@@ -109,7 +110,8 @@ impl MultiLock {
         }
     }
 
-    /// Waits for all of them, runs the work while they are held, and releases them: as [`crate::Lock::with`].
+    /// Waits for all of them, runs the work while they are held, and releases them: as
+    /// [`crate::Lock::with`].
     ///
     /// # Errors
     /// As [`crate::Lock::with`].
@@ -179,8 +181,8 @@ impl MultiGuard {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the locks are lost, or may be, and says why, as [`crate::Guard::lost`] does: one that is taken away
-    /// takes all of them along.
+    /// Returns when the locks are lost, or may be, and says why, as [`crate::Guard::lost`] does:
+    /// one that is taken away takes all of them along.
     pub async fn lost(&self) -> Loss {
         // They go in one entry, so one of them tells of all.
         match self.parts.first() {
@@ -209,8 +211,9 @@ impl MultiGuard {
         }
     }
 
-    /// Returns when somebody asks for one of the locks, and says for which, as [`crate::Guard::revoked`] does. With a deadline
-    /// all of them are taken away then. Asks with a request of its own for each lock.
+    /// Returns when somebody asks for one of the locks, and says for which, as
+    /// [`crate::Guard::revoked`] does. With a deadline all of them are taken away then. Asks with a
+    /// request of its own for each lock.
     pub async fn revoked(&self) -> (&HeldPart, RevokeRequest) {
         let asked = self.parts.iter().map(async |part| (part, self.holding(part).revoked().await));
         match asked.collect::<FuturesUnordered<_>>().next().await {
@@ -223,7 +226,8 @@ impl MultiGuard {
         Holding { claim: &self.claim, node: &part.ticket, token: part.fencing_token }
     }
 
-    /// Releases all of them and waits until the cluster has confirmed it. Answers how many holds of the same owner are left.
+    /// Releases all of them and waits until the cluster has confirmed it. Answers how many holds of
+    /// the same owner are left.
     ///
     /// # Errors
     /// As [`crate::Guard::release`].

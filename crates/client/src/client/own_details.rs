@@ -1,4 +1,5 @@
-//! What a client says of itself when it opens a session, so that people who wait for it know whom to ask.
+//! What a client says of itself when it opens a session, so that people who wait for it know whom
+//! to ask.
 
 use std::path::Path;
 

@@ -7,7 +7,8 @@ use crate::api::LockMode;
 use crate::Client;
 use crate::client::fake_node::fake_node;
 
-/// The session's secret, a password and a private key. The password too as the header has it, in base64.
+/// The session's secret, a password and a private key. The password too as the header has it, in
+/// base64.
 const SECRETS: [&str; 4] =
     ["5ec2e70000000000000000000000ce2d", "pa55word", "YWxpY2U6cGE1NXdvcmQ=", "BEGIN PRIVATE KEY"];
 /// More than this in one line of a log tells internals that are of no use there.

@@ -1,5 +1,5 @@
-//! TLS, as a client needs it: whom nodes are known by, what this client shows to nodes that ask, and what TLS says when it
-//! refuses.
+//! TLS, as a client needs it: whom nodes are known by, what this client shows to nodes that ask,
+//! and what TLS says when it refuses.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -33,7 +33,8 @@ pub(crate) enum Pem {
 /// What is known about TLS before the first connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trust {
-    /// The authorities that may have signed the nodes' certificates. Without any, those of this system.
+    /// The authorities that may have signed the nodes' certificates. Without any, those of this
+    /// system.
     pub(crate) ca: Option<Pem>,
     /// Those of this system, too.
     pub(crate) native_roots: bool,
@@ -127,7 +128,8 @@ impl Connector {
         Ok(Connector(TlsConnector::from(Arc::new(config))))
     }
 
-    /// The handshake with the node that is known by `host`: a name, or an IP address, with or without brackets.
+    /// The handshake with the node that is known by `host`: a name, or an IP address, with or
+    /// without brackets.
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<Stream, String> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned()).map_err(|error| format!("{host}: {error}"))?;
@@ -179,7 +181,8 @@ pub(crate) fn words(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// What is to be said of a handshake that this client has given up, with what to do where that is known.
+/// What is to be said of a handshake that this client has given up, with what to do where that is
+/// known.
 fn unfinished(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inside| inside.downcast_ref::<TlsError>());
     let advice = match tls {
@@ -194,9 +197,9 @@ fn unfinished(error: &io::Error) -> String {
     format!("TLS: {}{advice}", words(error))
 }
 
-/// What is to be said when the node has ended the handshake because of this client's certificate. In TLS 1.3 a client
-/// hears of that after its side of the handshake, with the first answer that it waits for: then its request was not
-/// read.
+/// What is to be said when the node has ended the handshake because of this client's certificate.
+/// In TLS 1.3 a client hears of that after its side of the handshake, with the first answer that it
+/// waits for: then its request was not read.
 pub(crate) fn refusal(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -1,8 +1,9 @@
 //! One session, and the task that keeps it alive.
 //!
-//! The client fences itself: `safe_until` counts from the moment a heartbeat was *sent*, on the client's own clock, and
-//! when it passes without a newer answer the session is lost, whatever the cluster may think. The cluster cannot have
-//! expired it before: it counts the same time, from the heartbeat's arrival.
+//! The client fences itself: `safe_until` counts from the moment a heartbeat was *sent*, on the
+//! client's own clock, and when it passes without a newer answer the session is lost, whatever the
+//! cluster may think. The cluster cannot have expired it before: it counts the same time, from the
+//! heartbeat's arrival.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,8 +53,8 @@ impl Session {
         events: broadcast::Sender<SessionEvent>,
         deadline: Moment,
     ) -> Result<Arc<Session>, Error> {
-        // Without a session there is no key. An open whose answer was lost leaves a session that nobody uses, and that ends
-        // by itself.
+        // Without a session there is no key. An open whose answer was lost leaves a session that
+        // nobody uses, and that ends by itself.
         let call = Call::write(Method::POST, "/v1/sessions".into()).json(wish).repeatable();
         let answer = transport.send(&call, deadline).await?;
         let opened: SessionOpened = answer.json()?;
@@ -86,8 +87,8 @@ impl Session {
 
     /// The state at this moment: by the clock, not by when a task last ran.
     ///
-    /// Who is told that the session is lost acts on it, and gives nothing back, for example. So it stays lost then, though
-    /// an answer may be there already that would have kept it.
+    /// Who is told that the session is lost acts on it, and gives nothing back, for example. So it
+    /// stays lost then, though an answer may be there already that would have kept it.
     pub(crate) fn state(&self) -> SessionState {
         let told = *self.state.borrow();
         if told.is_final() {
@@ -141,11 +142,13 @@ impl Session {
         self.set(SessionState::Lost);
     }
 
-    /// One heartbeat, which is tried until the deadline. What its answer says of the session is noted.
+    /// One heartbeat, which is tried until the deadline. What its answer says of the session is
+    /// noted.
     async fn heartbeat(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
         let attempt = (self.timeout / 6).min(transport.timeouts.attempt);
         let call = Call::write(Method::POST, format!("/v1/sessions/{}/keepalive", self.id));
-        // Through any node: followers pass heartbeats on together, and the leader need not know every client.
+        // Through any node: followers pass heartbeats on together, and the leader need not know
+        // every client.
         let call = call.session(&self.key).repeatable().prefer(Prefer::Any).attempt_timeout(attempt);
         let answer = transport.send_now(&call, deadline).await.inspect_err(|error| self.notice(error))?;
         self.heard(answer.sent, answer.json::<KeptAlive>()?.safe_for_ms);
@@ -171,13 +174,14 @@ impl Session {
         self.delays.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the session is lost and must end by its timeout: only then the delay of its locks begins. Closed, it would give
-    /// them to others at once.
+    /// Whether the session is lost and must end by its timeout: only then the delay of its locks
+    /// begins. Closed, it would give them to others at once.
     fn must_expire(&self) -> bool {
         self.delays.load(Ordering::Relaxed) && self.state() == SessionState::Lost
     }
 
-    /// Closes the session: its ephemerals and locks go at once. One that must expire is left to do so.
+    /// Closes the session: its ephemerals and locks go at once. One that must expire is left to do
+    /// so.
     pub(crate) async fn close(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
         if self.must_expire() {
             return Ok(());
@@ -233,8 +237,9 @@ impl fmt::Debug for Session {
     }
 }
 
-/// A session of a client, to be used by others too: another program of this machine, for example. It is kept alive as
-/// long as the client, a guard or a clone of this is there. From [`crate::Client::open_session`].
+/// A session of a client, to be used by others too: another program of this machine, for example.
+/// It is kept alive as long as the client, a guard or a clone of this is there. From
+/// [`crate::Client::open_session`].
 #[derive(Clone, Debug)]
 pub struct OpenedSession {
     session: Arc<Session>,
@@ -252,8 +257,9 @@ impl OpenedSession {
         self.session.id
     }
 
-    /// `<id>.<secret>`, the value of the header `Zlock-Session`: a program that has it can act as the session. As
-    /// others may ask for locks with a delay in it, the session is not closed when it is lost, but left to expire.
+    /// `<id>.<secret>`, the value of the header `Zlock-Session`: a program that has it can act as
+    /// the session. As others may ask for locks with a delay in it, the session is not closed when
+    /// it is lost, but left to expire.
     pub fn header_value(&self) -> &str {
         self.session.note_any_delay();
         self.session.key.to_str().unwrap_or_default()
@@ -279,8 +285,8 @@ impl OpenedSession {
         self.session.ended().await
     }
 
-    /// Closes it, as [`crate::Client::close`] does, when it still lives: for a program that must know whether the session was
-    /// there to the end. A heartbeat asks for that first.
+    /// Closes it, as [`crate::Client::close`] does, when it still lives: for a program that must
+    /// know whether the session was there to the end. A heartbeat asks for that first.
     ///
     /// # Errors
     /// `Refused` with `SessionExpired` when it had ended before: it is lost then. Else as
@@ -296,7 +302,8 @@ impl OpenedSession {
         }
         let deadline = self.client.deadline().min(self.session.safe_until());
         match self.session.heartbeat(&self.client.inner.transport, deadline).await {
-            // An answer was lost before the one that told, and of such a call not even a refusal is believed.
+            // An answer was lost before the one that told, and of such a call not even a refusal is
+            // believed.
             Err(Error::Unknown { .. }) if !deadline.is_past() => {
                 self.session.heartbeat(&self.client.inner.transport, deadline).await
             }
@@ -315,12 +322,14 @@ async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
     // Whichever of them saw the deadline pass: from here on nobody else would tell it.
     session.refresh();
     if *session.state.borrow() == SessionState::Lost && !session.must_expire() {
-        // The cluster may think otherwise, and then others would wait for what this client no longer dares to use.
+        // The cluster may think otherwise, and then others would wait for what this client no
+        // longer dares to use.
         let _ = session.delete(&transport, Moment::now().after(session.timeout)).await;
     }
 }
 
-/// Looks at the clock. In short steps: a tokio timer does not count the time that the machine sleeps.
+/// Looks at the clock. In short steps: a tokio timer does not count the time that the machine
+/// sleeps.
 async fn fence(session: &Session) {
     let step = (session.timeout / 50).clamp(Duration::from_millis(10), Duration::from_millis(500));
     while session.is_safe() {
@@ -358,7 +367,8 @@ mod tests {
             window: Arc::default(),
             delays: AtomicBool::new(false),
         };
-        // A guard that is dropped now, for example: it is not given back, as it goes with the session.
+        // A guard that is dropped now, for example: it is not given back, as it goes with the
+        // session.
         assert_eq!(session.state(), SessionState::Lost);
         // The answer to a heartbeat that had waited in the socket while this process was stopped.
         session.heard(Moment::now(), 10_000);

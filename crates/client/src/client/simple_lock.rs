@@ -1,7 +1,8 @@
 //! Simple locks: one ephemeral znode that is there or not.
 //!
-//! Every try is a request of its own, with its own key: it is done once, and sent again it says what became of it. Between
-//! tries the client watches for the znode to go. So a try that is dropped leaves nothing that could be granted later.
+//! Every try is a request of its own, with its own key: it is done once, and sent again it says
+//! what became of it. Between tries the client watches for the znode to go. So a try that is
+//! dropped leaves nothing that could be granted later.
 
 use std::time::Duration;
 
@@ -18,14 +19,15 @@ use crate::{Error, Guard, WatchKind, WithError};
 const PAUSE: Duration = Duration::from_millis(250);
 
 impl Client {
-    /// A lock that is one ephemeral znode. Nobody queues: all who wait try again when it goes, and the quickest has it. For
-    /// few contenders.
+    /// A lock that is one ephemeral znode. Nobody queues: all who wait try again when it goes, and
+    /// the quickest has it. For few contenders.
     pub fn simple_lock(&self, path: impl Into<String>) -> SimpleLock {
         SimpleLock { client: self.clone(), path: path.into(), owner: None }
     }
 }
 
-/// A simple lock that can be acquired. Made by [`Client::simple_lock`]; a value that asks nothing by itself.
+/// A simple lock that can be acquired. Made by [`Client::simple_lock`]; a value that asks nothing
+/// by itself.
 #[derive(Clone, Debug)]
 pub struct SimpleLock {
     client: Client,
@@ -34,8 +36,9 @@ pub struct SimpleLock {
 }
 
 impl SimpleLock {
-    /// A name within the session, which others see. Whoever acquires as an owner that holds already has the lock, too, and
-    /// one release frees it: do not share a name. Without one every acquire has a name of its own.
+    /// A name within the session, which others see. Whoever acquires as an owner that holds already
+    /// has the lock, too, and one release frees it: do not share a name. Without one every acquire
+    /// has a name of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> SimpleLock {
         self.owner = Some(owner.into());
         self
@@ -44,8 +47,8 @@ impl SimpleLock {
     /// Waits for the lock, in no order.
     ///
     /// # Errors
-    /// As [`crate::Lock::acquire`]: it waits as long as its session lives. Also `Refused` when the znode of the lock may
-    /// not be read.
+    /// As [`crate::Lock::acquire`]: it waits as long as its session lives. Also `Refused` when the
+    /// znode of the lock may not be read.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         let guard = self.wait(None).await?;
         guard.ok_or_else(|| Error::unknown("a wait without an end has ended"))
@@ -79,13 +82,15 @@ impl SimpleLock {
         match entered {
             Ok((claim, Some(grant))) => Guard::new(claim, self.path.clone(), grant).map(Some),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
-            // Held by another, or it was taken by an earlier sending of this very try and is gone since.
+            // Held by another, or it was taken by an earlier sending of this very try and is gone
+            // since.
             Err(Error::Refused { code: Some(ProblemType::NotAcquired | ProblemType::TicketGone), .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Waits for the lock, runs the work while it is held, and releases it: as [`crate::Lock::with`].
+    /// Waits for the lock, runs the work while it is held, and releases it: as
+    /// [`crate::Lock::with`].
     ///
     /// # Errors
     /// As [`crate::Lock::with`].
@@ -119,8 +124,8 @@ impl SimpleLock {
     /// Returns when the znode is not there, or may not have been for a moment.
     ///
     /// # Errors
-    /// `Refused`, with `SessionExpired` when the session was lost. That no node answers is no reason to give up while the
-    /// session lives.
+    /// `Refused`, with `SessionExpired` when the session was lost. That no node answers is no
+    /// reason to give up while the session lives.
     async fn gone(&self) -> Result<(), Error> {
         // That of the try, but for one that was lost since.
         let session = self.client.session().await?;
@@ -161,8 +166,8 @@ mod tests {
         format!(r#"{{"type":"{kind}","title":"{title}","status":{status},"detail":"d","outcome":"refused","zxid":9}}"#)
     }
 
-    /// How a wait ends for a lock that another client holds. `look` is what the node answers to all that comes after the
-    /// try; `None` is silence.
+    /// How a wait ends for a lock that another client holds. `look` is what the node answers to all
+    /// that comes after the try; `None` is silence.
     async fn ended(safe_ms: u32, look: Option<String>) -> Error {
         let (addr, _requests) = fake_node(move |request: String| {
             let look = look.clone();

@@ -34,7 +34,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Short calls at once. More wait for their turn.
 const CALLS_MAX: usize = 128;
-/// Long-polls at once. More wait for their turn; apart from the short calls, so that a release never waits for a poll.
+/// Long-polls at once. More wait for their turn; apart from the short calls, so that a release
+/// never waits for a poll.
 const POLLS_MAX: usize = 1_024;
 
 /// The way to the nodes.
@@ -75,9 +76,9 @@ impl Transport {
     /// Sends a call until it is answered.
     ///
     /// # Errors
-    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`; refusals as they come.
-    /// Sooner, when no endpoint has ever answered and none leads to a node: then the endpoints are wrong, or the
-    /// cluster is down.
+    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`; refusals
+    /// as they come. Sooner, when no endpoint has ever answered and none leads to a node: then the
+    /// endpoints are wrong, or the cluster is down.
     pub(crate) async fn send(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         self.send_in_turn(call, deadline).await.map(|(answer, _)| answer)
     }

@@ -1,6 +1,7 @@
 //! What the tries of one call met, endpoint by endpoint.
 
-/// How often each endpoint may be out of reach, for a client that has never reached any, before it gives up.
+/// How often each endpoint may be out of reach, for a client that has never reached any, before it
+/// gives up.
 const CHANCES: u32 = 2;
 
 /// The tries of one call. As long as the list of endpoints is.
@@ -32,7 +33,8 @@ impl Tries {
         self.0.iter().all(|tried| tried.unreachable >= CHANCES)
     }
 
-    /// What is to be said when there was no answer: of every endpoint that was tried, how the last try ended.
+    /// What is to be said when there was no answer: of every endpoint that was tried, how the last
+    /// try ended.
     pub(crate) fn words(&self) -> String {
         let reasons: Vec<&str> = self.0.iter().filter_map(|tried| tried.reason.as_deref()).collect();
         if reasons.is_empty() { "there was no time to ask a node".to_owned() } else { reasons.join("; ") }

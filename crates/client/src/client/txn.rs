@@ -72,7 +72,8 @@ impl Transaction {
     /// Sends it.
     ///
     /// # Errors
-    /// `Refused` with what the first operation that fails is refused for; `op_index` in its problem says which one.
+    /// `Refused` with what the first operation that fails is refused for; `op_index` in its problem
+    /// says which one.
     pub async fn commit(self) -> Result<TxnDone, Error> {
         let call = Client::write_call(Method::POST, Target::route("/v1/txn")).json(&Txn { ops: self.ops });
         let call = LockCheck::add_to(self.guard.as_ref(), call)?;

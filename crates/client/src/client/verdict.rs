@@ -29,7 +29,8 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Judges a try. `addr` is whom it asked. `maybe_done` says whether an earlier try of the same call may have had an effect.
+/// Judges a try. `addr` is whom it asked. `maybe_done` says whether an earlier try of the same call
+/// may have had an effect.
 pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
     let undone = |reason: String, unreachable: bool| {
         let reason = format!("{addr}: {reason}");

@@ -18,8 +18,8 @@ const SEALED: char = '~';
 const CURSORS_LOST_MAX: u32 = 3;
 
 impl Client {
-    /// What every endpoint says about itself and the cluster, in the order in which the endpoints were given. Each is asked
-    /// once.
+    /// What every endpoint says about itself and the cluster, in the order in which the endpoints
+    /// were given. Each is asked once.
     pub async fn status(&self) -> Vec<(String, Result<Cluster, Error>)> {
         let transport = &self.inner.transport;
         let asked = transport.addrs().enumerate().map(|(index, addr)| async move {
@@ -49,7 +49,8 @@ impl Client {
             let call = Call::get(target.finish());
             let answer = if after.as_ref().is_some_and(|after| after.starts_with(SEALED)) {
                 match transport.send_to(endpoint, &call).await {
-                    // The node is away, or was started again: any other one goes on behind the last lock that is known.
+                    // The node is away, or was started again: any other one goes on behind the last
+                    // lock that is known.
                     Err(_) if again > 0 => {
                         again -= 1;
                         after = locks.last().map(|last| last.lock.clone());
@@ -79,8 +80,9 @@ impl Client {
         Ok(self.read(Target::path("/v1/locks", path)?.with("history", true)).await?.0)
     }
 
-    /// Says what a lock is: closed to lock nodes of clients' own making, with so many waiters at most, a semaphore of so many
-    /// permits. What is left out is as in any lock; the default takes all back.
+    /// Says what a lock is: closed to lock nodes of clients' own making, with so many waiters at
+    /// most, a semaphore of so many permits. What is left out is as in any lock; the default takes
+    /// all back.
     ///
     /// # Errors
     /// `Refused` with `NotEmpty` when it is to be closed and somebody is in the queue.
@@ -89,8 +91,8 @@ impl Client {
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await
     }
 
-    /// Asks those who hold a lock, or the holder of one ticket, to give it up. With a deadline it is taken away from them
-    /// then; a deadline of zero does so at once.
+    /// Asks those who hold a lock, or the holder of one ticket, to give it up. With a deadline it
+    /// is taken away from them then; a deadline of zero does so at once.
     ///
     /// # Errors
     /// As any write.

@@ -36,13 +36,15 @@ impl fmt::Display for WatchKind {
 }
 
 impl Client {
-    /// Events about a path, from the moment of the first call of [`Watcher::next`], or of [`Watcher::start`]. To miss
-    /// nothing after a read, continue from it: [`Watcher::resume_from`] with the read's zxid.
+    /// Events about a path, from the moment of the first call of [`Watcher::next`], or of
+    /// [`Watcher::start`]. To miss nothing after a read, continue from it: [`Watcher::resume_from`]
+    /// with the read's zxid.
     pub fn watch(&self, path: impl Into<String>, kind: WatchKind) -> Watcher {
         Watcher { client: self.clone(), path: path.into(), kind, position: None, events: VecDeque::new() }
     }
 
-    /// Returns when something has happened after a zxid, or may have and is no longer known. What it was says a look.
+    /// Returns when something has happened after a zxid, or may have and is no longer known. What
+    /// it was says a look.
     pub(crate) async fn changed_since(&self, path: &str, kind: WatchKind, zxid: u64) -> Result<(), Error> {
         let mut watcher = self.watch(path, kind);
         watcher.resume_from(zxid);
@@ -53,7 +55,8 @@ impl Client {
     }
 }
 
-/// A watch that loses nothing: it asks on from where the last answer ended, at whichever node answers.
+/// A watch that loses nothing: it asks on from where the last answer ended, at whichever node
+/// answers.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     client: Client,
@@ -66,8 +69,8 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Continues after a zxid: of a read, of a write, or [`Watcher::position`] of an earlier watcher, of this program
-    /// or of one that ran before.
+    /// Continues after a zxid: of a read, of a write, or [`Watcher::position`] of an earlier
+    /// watcher, of this program or of one that ran before.
     pub fn resume_from(&mut self, zxid: u64) {
         self.events.clear();
         self.position = Some(zxid);
@@ -96,8 +99,9 @@ impl Watcher {
     /// The next event. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// `Refused` with `EventsGone` when events after [`Watcher::position`] are no longer kept: read afresh, then
-    /// [`Watcher::resume_from`] that read. After `Unavailable` and `Unknown`, ask again: it goes on where it was.
+    /// `Refused` with `EventsGone` when events after [`Watcher::position`] are no longer kept: read
+    /// afresh, then [`Watcher::resume_from`] that read. After `Unavailable` and `Unknown`, ask
+    /// again: it goes on where it was.
     pub async fn next(&mut self) -> Result<EventInfo, Error> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -107,8 +111,8 @@ impl Watcher {
         }
     }
 
-    /// What one answer brought, all events of a zxid together; empty when nothing happened for one long-poll. Dropping the
-    /// future loses nothing.
+    /// What one answer brought, all events of a zxid together; empty when nothing happened for one
+    /// long-poll. Dropping the future loses nothing.
     ///
     /// # Errors
     /// As [`Watcher::next`].
@@ -119,8 +123,8 @@ impl Watcher {
         Ok(self.events.drain(..).collect())
     }
 
-    /// The events as a stream. An error is an item, and the stream goes on after it; [`Watcher::next`] says which errors
-    /// need more than that.
+    /// The events as a stream. An error is an item, and the stream goes on after it;
+    /// [`Watcher::next`] says which errors need more than that.
     pub fn into_stream(self) -> impl Stream<Item = Result<EventInfo, Error>> + Send {
         futures_util::stream::unfold(self, |mut watcher| async move { Some((watcher.next().await, watcher)) })
     }

@@ -1,8 +1,8 @@
 //! Keeps retries within the memory of the state.
 //!
-//! The state remembers the answers of a session's last 64 keyed writes. A retry that comes later learns only that it was
-//! done, and one that comes after another 1,024 keys would be done again. So a write may begin only while every
-//! unfinished one is among the last few that began.
+//! The state remembers the answers of a session's last 64 keyed writes. A retry that comes later
+//! learns only that it was done, and one that comes after another 1,024 keys would be done again.
+//! So a write may begin only while every unfinished one is among the last few that began.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

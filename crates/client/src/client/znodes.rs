@@ -57,7 +57,8 @@ impl Client {
         Ok(self.look(path).await?.map(|(page, _)| page.stat))
     }
 
-    /// A znode's facts with the name of its first child, and the zxid at which they were so; `None` when there is none.
+    /// A znode's facts with the name of its first child, and the zxid at which they were so; `None`
+    /// when there is none.
     pub(crate) async fn look(&self, path: &str) -> Result<Option<(Children, u64)>, Error> {
         // A page of one child is the smallest answer that has the facts.
         match self.read(Target::path(ZNODES, path)?.with("children", true).with("limit", 1)).await {
@@ -67,7 +68,8 @@ impl Client {
         }
     }
 
-    /// The names of a znode's children, sorted. Read page by page: a long list is not of one moment.
+    /// The names of a znode's children, sorted. Read page by page: a long list is not of one
+    /// moment.
     ///
     /// # Errors
     /// `Refused` with `NoNode` when there is no such znode.
@@ -117,7 +119,8 @@ impl Client {
         self.write(Client::write_call(Method::PUT, Target::path(ZNODES, path)?.with("acl", true)).json(&acl)).await
     }
 
-    /// Creates a znode. Await the answer, after more is said where needed: `client.create("/a", "x").ephemeral().await`.
+    /// Creates a znode. Await the answer, after more is said where needed: `client.create("/a",
+    /// "x").ephemeral().await`.
     pub fn create(&self, path: impl Into<String>, data: impl Into<Bytes>) -> Create {
         Create {
             client: self.clone(),
@@ -141,13 +144,14 @@ impl Client {
     }
 }
 
-/// A write's `If-Lock`: it is refused with `LockNotHeld` unless the token holds the lock when it is applied.
+/// A write's `If-Lock`: it is refused with `LockNotHeld` unless the token holds the lock when it is
+/// applied.
 #[derive(Clone, Debug)]
 pub(crate) struct LockCheck {
     value: String,
     lock: String,
-    /// Of a guard of the same client, which hears of a refusal. To another client a lock that it may not read is
-    /// refused, too.
+    /// Of a guard of the same client, which hears of a refusal. To another client a lock that it
+    /// may not read is refused, too.
     fate: Option<Arc<Fate>>,
 }
 

@@ -27,7 +27,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The bytes that this thread asks for while the code runs, whether or not they are given back meanwhile.
+/// The bytes that this thread asks for while the code runs, whether or not they are given back
+/// meanwhile.
 pub(crate) fn during(code: impl FnOnce()) -> usize {
     let before = ALLOCATED.get();
     code();

@@ -1,4 +1,5 @@
-//! Bytes from strangers: whatever they are, a reader answers, and what it answers writes and reads back the same.
+//! Bytes from strangers: whatever they are, a reader answers, and what it answers writes and reads
+//! back the same.
 //!
 //! The same rules are fuzzed: see `crates/jute/fuzz`.
 
@@ -118,7 +119,8 @@ fn no_length_makes_a_reader_allocate_what_is_not_there() {
         mutate(&mut rng, &mut bytes);
         let (op, body) = (i32::from(bytes[0]) - 12, &bytes[1..]);
         let allocated = allocated::during(|| _ = Request::read(op, body));
-        // Four bytes may be an empty text, which is 24 bytes in memory; and a list grows by doubling, copying what it has.
+        // Four bytes may be an empty text, which is 24 bytes in memory; and a list grows by
+        // doubling, copying what it has.
         let most = 64 * body.len() + 1_024;
         assert!(allocated <= most, "seed {seed}: {allocated} bytes for {}", body.len());
     }

@@ -2,8 +2,8 @@
 
 use jute::{ConnectRequest, ConnectResponse, Frames, Input, Record, Request};
 
-/// Reads the bytes as everything that they may be. What can be read writes and reads back the same. The first byte is the
-/// operation, less 12.
+/// Reads the bytes as everything that they may be. What can be read writes and reads back the same.
+/// The first byte is the operation, less 12.
 pub(crate) fn decode(bytes: &[u8]) -> bool {
     let Some((op, body)) = bytes.split_first() else { return false };
     let op = i32::from(*op) - 12;
@@ -37,8 +37,8 @@ fn same<T: Record + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     assert!(written.len() <= bytes.len(), "{} bytes make {value:?}", bytes.len());
 }
 
-/// A stream in pieces gives the packets that it gives in one piece, and ends where that ends. The first byte is the bound on
-/// packets; then come pieces, each behind its length.
+/// A stream in pieces gives the packets that it gives in one piece, and ends where that ends. The
+/// first byte is the bound on packets; then come pieces, each behind its length.
 pub(crate) fn frames(script: &[u8]) {
     let Some((packet_max, mut rest)) = script.split_first() else { return };
     let packet_max = usize::from(*packet_max);

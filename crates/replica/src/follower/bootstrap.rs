@@ -1,16 +1,18 @@
 //! How a node with a new data directory comes to have a vote.
 //!
-//! A new directory means one of two things, and the node cannot tell them apart by itself: the cluster is new, or this
-//! node's disk was lost. In the second case it may have voted in the current term and acknowledged entries that it no
-//! longer has. So it takes part in nothing before it knows better:
+//! A new directory means one of two things, and the node cannot tell them apart by itself: the
+//! cluster is new, or this node's disk was lost. In the second case it may have voted in the
+//! current term and acknowledged entries that it no longer has. So it takes part in nothing before
+//! it knows better:
 //!
-//! - When all members answer and none of them has an entry beyond the first membership, the cluster is new. It founds the
-//!   cluster with the configured members; that every founder does so makes no difference. A majority would not do: one of it may
-//!   be a lost disk and the other a node that has nothing yet, while the third, who does not answer, has everything.
-//! - Else it asks until a majority of all members, not counting itself, has answered with their terms. Whatever it
-//!   promised before, one of these knows the term. It takes entries from leaders of the highest of these terms on, and
-//!   none from older ones, and has no vote and stands for no election until it has applied what such a leader's log
-//!   held when it answered.
+//! - When all members answer and none of them has an entry beyond the first membership, the cluster
+//!   is new. It founds the cluster with the configured members; that every founder does so makes no
+//!   difference. A majority would not do: one of it may be a lost disk and the other a node that
+//!   has nothing yet, while the third, who does not answer, has everything.
+//! - Else it asks until a majority of all members, not counting itself, has answered with their
+//!   terms. Whatever it promised before, one of these knows the term. It takes entries from leaders
+//!   of the highest of these terms on, and none from older ones, and has no vote and stands for no
+//!   election until it has applied what such a leader's log held when it answered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +37,8 @@ pub(crate) struct VoteGate {
     joined: AtomicBool,
     /// Before it has joined, leaders of an earlier term are refused.
     floor: AtomicU64,
-    /// Before, it neither votes nor stands: the process before this one may have followed a leader that counts on it.
+    /// Before, it neither votes nor stands: the process before this one may have followed a leader
+    /// that counts on it.
     bound_until: Instant,
 }
 
@@ -44,8 +47,8 @@ impl VoteGate {
         VoteGate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX), bound_until }
     }
 
-    /// Whether the node may help to depose a leader that it may have followed before it was started again. Raft keeps
-    /// that promise, not to do so for an election timeout, in memory only.
+    /// Whether the node may help to depose a leader that it may have followed before it was started
+    /// again. Raft keeps that promise, not to do so for an election timeout, in memory only.
     pub(crate) fn is_unbound(&self) -> bool {
         Instant::now() >= self.bound_until
     }
@@ -80,7 +83,8 @@ enum Verdict {
 fn judge(members: usize, fresh: bool, answers: &[Standing]) -> Verdict {
     let majority = members / 2 + 1;
     if fresh && answers.iter().all(|answer| answer.fresh) {
-        // All of them, not a majority: one that does not answer may be the only one left that knows of a cluster.
+        // All of them, not a majority: one that does not answer may be the only one left that knows
+        // of a cluster.
         return if answers.len() + 1 >= members { Verdict::Found } else { Verdict::Ask };
     }
     let sure = answers.iter().filter(|answer| answer.joined);
@@ -185,7 +189,8 @@ impl Node {
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.metrics();
         Standing {
-            // A node that has lost its state knows that there is a cluster: it must never found another.
+            // A node that has lost its state knows that there is a cluster: it must never found
+            // another.
             fresh: metrics.last_log_index.is_none_or(|index| index == 0)
                 && metrics.snapshot.is_none()
                 && !self.meta.rejoining(),

@@ -1,10 +1,11 @@
 //! When a follower asks to be elected.
 //!
-//! A leader that says nothing is given the configured time, some of it by chance: it may be a busy machine. A leader
-//! whose connection has ended is most likely dead, and then nobody needs to wait longer than the lease, in which all
-//! who heard it vote for no other. But the end is a hint only: a firewall may have cut the connection. So it moves
-//! nothing but the moment at which this node asks the others whether they would elect it (pre-vote): whoever still
-//! hears the leader says no, and no term moves. What leaders and voters promise each other, the lease, stays whole.
+//! A leader that says nothing is given the configured time, some of it by chance: it may be a busy
+//! machine. A leader whose connection has ended is most likely dead, and then nobody needs to wait
+//! longer than the lease, in which all who heard it vote for no other. But the end is a hint only:
+//! a firewall may have cut the connection. So it moves nothing but the moment at which this node
+//! asks the others whether they would elect it (pre-vote): whoever still hears the leader says no,
+//! and no term moves. What leaders and voters promise each other, the lease, stays whole.
 //!
 //! ```text
 //! heard last      connection ends         lease over, asks, and again ...           asks for want of a word
@@ -23,9 +24,11 @@ use tokio::time::{Instant, sleep_until};
 use crate::Config;
 use crate::node::Node;
 
-/// So long after its lease a follower waits for the leases of the others, who heard the leader a little later.
+/// So long after its lease a follower waits for the leases of the others, who heard the leader a
+/// little later.
 const MARGIN: Duration = Duration::from_millis(5);
-/// Followers ask one after the other, so that not all of them stand at once and none wins. About one election.
+/// Followers ask one after the other, so that not all of them stand at once and none wins. About
+/// one election.
 const TURN: Duration = Duration::from_millis(12);
 /// Who has just been told that this node would elect it is given so long to be elected.
 const PRECEDENCE: Duration = Duration::from_millis(50);
@@ -94,7 +97,8 @@ impl Timing {
         heard + self.patience
     }
 
-    /// When to ask because the leader's connection has ended; `asked`: when this node did so last. `None`: not at all.
+    /// When to ask because the leader's connection has ended; `asked`: when this node did so last.
+    /// `None`: not at all.
     fn ask_at(&self, seen: &Seen, asked: Option<Instant>) -> Option<Instant> {
         let heard = seen.heard?;
         // Another connection of the same leader may live, or be new.
@@ -131,7 +135,8 @@ pub(crate) async fn stand(node: Arc<Node>) {
 
 #[derive(Default)]
 struct State {
-    /// The timeout that was drawn when the leader was last found to be there, and when it was heard then.
+    /// The timeout that was drawn when the leader was last found to be there, and when it was heard
+    /// then.
     patience: Option<(Instant, Duration)>,
     /// When this node last asked because a connection had ended.
     asked: Option<Instant>,
@@ -153,7 +158,8 @@ impl State {
         let seen = node.leader_watch.seen();
         let leader = node.leader().filter(|leader| *leader != node.config.node_id);
         let (Some(leader), Some(heard)) = (leader, seen.heard) else {
-            // Nobody to wait for: candidates and those who have heard none keep to Raft's own pauses.
+            // Nobody to wait for: candidates and those who have heard none keep to Raft's own
+            // pauses.
             node.raft.runtime_config().elect(true);
             return seldom;
         };
@@ -218,7 +224,8 @@ mod tests {
     const FIRST: Timing = Timing { leader: 1, lease: LEASE, patience: PATIENCE, before: 0, followers: 2 };
     const SECOND: Timing = Timing { before: 1, ..FIRST };
 
-    /// What a follower has seen that heard its leader at `heard`; times in milliseconds from `start`.
+    /// What a follower has seen that heard its leader at `heard`; times in milliseconds from
+    /// `start`.
     fn seen(start: Instant, heard: u32, ended: Option<(u64, u32)>, favoured: Option<u32>) -> Seen {
         let at = |ms: u32| start + MS * ms;
         Seen { heard: Some(at(heard)), ended: ended.map(|(leader, ms)| (leader, at(ms))), favoured: favoured.map(at) }

@@ -93,7 +93,8 @@ pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<Heartbeat
     }
 }
 
-/// Heartbeats until somebody waits for one, there are enough, or they have lingered. `None` at the end.
+/// Heartbeats until somebody waits for one, there are enough, or they have lingered. `None` at the
+/// end.
 async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &crate::stop::Stop) -> Option<Vec<Heartbeat>> {
     let mut batch = Vec::new();
     tokio::select! {
@@ -117,7 +118,8 @@ async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &crate::stop::St
 fn without_repetitions(mut batch: Vec<Heartbeat>) -> Vec<Heartbeat> {
     let mut heard = HashSet::new();
     batch.retain(|heartbeat| {
-        // With the secret, which nobody has looked at yet: a stranger's heartbeat does not stand for the session's own.
+        // With the secret, which nobody has looked at yet: a stranger's heartbeat does not stand
+        // for the session's own.
         let Credential { session, secret_hash } = heartbeat.credential;
         heartbeat.waiter.is_some() || heard.insert((session, secret_hash))
     });

@@ -9,9 +9,10 @@ use crate::simulation::world;
 
 /// A wall clock that never goes back and never stands still.
 ///
-/// The state takes the latest time that it was ever given. If one leader's clock was far ahead, the next leader's wall
-/// clock alone would change nothing for that long, and lock-delays and TTLs would stand still with it. So time goes on
-/// from the latest time seen, at the rate of the monotonic clock.
+/// The state takes the latest time that it was ever given. If one leader's clock was far ahead, the
+/// next leader's wall clock alone would change nothing for that long, and lock-delays and TTLs
+/// would stand still with it. So time goes on from the latest time seen, at the rate of the
+/// monotonic clock.
 #[derive(Debug, Default)]
 pub(crate) struct EntryClock {
     /// The last reading, and when it was taken.

@@ -1,5 +1,6 @@
-//! What a leader does of itself: it listens to sessions and expires silent ones, collects znodes that are due, and sees
-//! to it that its configured limits are in force. Nothing of this is ever forwarded: another leader judges for itself.
+//! What a leader does of itself: it listens to sessions and expires silent ones, collects znodes
+//! that are due, and sees to it that its configured limits are in force. Nothing of this is ever
+//! forwarded: another leader judges for itself.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -19,7 +20,8 @@ use crate::leader::session_tracker::{Noted, SessionTracker};
 use crate::node::Node;
 use crate::raft::transport::TouchAnswer;
 
-/// A duty that takes longer is given up and taken up again, though it may still come to pass. Not so expiries.
+/// A duty that takes longer is given up and taken up again, though it may still come to pass. Not
+/// so expiries.
 const DUTY_MAX: Duration = Duration::from_secs(10);
 /// Closed sessions are forgotten every so many ticks.
 const SWEEP_TICKS: u64 = 50;
@@ -73,12 +75,13 @@ enum Duty {
     Found,
 }
 
-/// Sessions that end at a time remove together no more than this part of what one entry may: those that are applied one after
-/// the other keep all others waiting like a long one, and writes come between no sooner.
+/// Sessions that end at a time remove together no more than this part of what one entry may: those
+/// that are applied one after the other keep all others waiting like a long one, and writes come
+/// between no sooner.
 pub(crate) const ENDING_PART: u32 = 4;
 
-/// What may be expired beside the expiries that are under way. A session that has more znodes than all of them may remove goes
-/// alone.
+/// What may be expired beside the expiries that are under way. A session that has more znodes than
+/// all of them may remove goes alone.
 struct Room {
     left: u64,
     alone: bool,
@@ -125,7 +128,8 @@ impl Node {
         let mut sessions = self.sessions();
         let reign = sessions.reign.as_mut().filter(|reign| reign.term == Term(term));
         let reign = reign.ok_or("the leader is new and not ready yet")?;
-        // Under the guard: a session that the tracker has forgotten as expired is not in this state any more.
+        // Under the guard: a session that the tracker has forgotten as expired is not in this state
+        // any more.
         let state = self.view.state();
         let now = Instant::now();
         Ok(credentials.iter().map(|credential| touch(&state, &mut reign.tracker, credential, now)).collect())
@@ -136,7 +140,8 @@ impl Node {
         let reign = self.reign().map(|(term, followed)| (Term(term), followed));
         let now = Instant::now();
         let mut sessions = self.sessions();
-        // Until the first entry of its own term is applied, a leader may not know of all sessions that were opened.
+        // Until the first entry of its own term is applied, a leader may not know of all sessions
+        // that were opened.
         let deposed = fault_injection::is(Planted::DeposedExpiry);
         let reign = sessions.reign.as_ref().filter(|_| deposed).map(|reign| (reign.term, true)).or(reign);
         let Some((term, listening)) = reign.filter(|(term, _)| deposed || state.last_term() == *term) else {
@@ -206,8 +211,8 @@ impl Node {
                     let _ = self.propose(request, Instant::now() + DUTY_MAX).await;
                     return duty;
                 }
-                // However long it takes: until the log has decided, it may come to pass, and nobody may be told that
-                // the session lives.
+                // However long it takes: until the log has decided, it may come to pass, and nobody
+                // may be told that the session lives.
                 let (command, _) = self.command(Request::new(Op::ExpireSessions { sessions, term: *term }));
                 note(&self.raft.client_write(command).await);
             }
@@ -218,7 +223,8 @@ impl Node {
                         let candidates = state.reap_candidates(self.reap_time(&state), self.config.reap_batch_max);
                         (candidates, state.is_unsettled())
                     };
-                    // An entry that collects nothing still grants what earlier ones had no room for.
+                    // An entry that collects nothing still grants what earlier ones had no room
+                    // for.
                     if candidates.is_empty() && !unsettled || !self.propose_as_duty(Op::Reap { candidates }).await {
                         break;
                     }

@@ -1,10 +1,11 @@
 //! When a peer last showed that it follows this node.
 //!
-//! Told by this node's own frames: each answer belongs to the one frame whose number it carries, and counts from when
-//! that frame was sent. Raft's own time of the last quorum cannot be used for this: it takes an answer to an earlier
-//! append for one to a later append without entries, so a leader that was paused and deposed meanwhile would think,
-//! for answers that had waited for it, to be followed still. Simulation seeds found sessions that it kept alive and
-//! that the new leader expired (crates/sim/tests/seeds.rs); linearizable reads of such a leader missed what the new one
+//! Told by this node's own frames: each answer belongs to the one frame whose number it carries,
+//! and counts from when that frame was sent. Raft's own time of the last quorum cannot be used for
+//! this: it takes an answer to an earlier append for one to a later append without entries, so a
+//! leader that was paused and deposed meanwhile would think, for answers that had waited for it, to
+//! be followed still. Simulation seeds found sessions that it kept alive and that the new leader
+//! expired (crates/sim/tests/seeds.rs); linearizable reads of such a leader missed what the new one
 //! had acknowledged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,8 @@ use crate::raft::transport::AppendResult;
 #[derive(Debug, Default)]
 pub(crate) struct Following {
     newest: Mutex<Option<(u64, Instant)>>,
-    /// The last entry that the peer said to be on its disk, and the term of the leader that it said so to.
+    /// The last entry that the peer said to be on its disk, and the term of the leader that it said
+    /// so to.
     acknowledged: Mutex<Option<(u64, LogId)>>,
     /// How often the peer turned out to have less than it had said.
     losses: AtomicU64,
@@ -53,7 +55,8 @@ impl Following {
         let held = match answer {
             AppendResult::Success if last > prev => last,
             AppendResult::PartialSuccess(id) => id.map(LogId::from),
-            // It has less than it said. Where its data directory is new, it may; else it stops by itself.
+            // It has less than it said. Where its data directory is new, it may; else it stops by
+            // itself.
             AppendResult::Conflict if acknowledged.is_some_and(|held| held.0 == term && prev <= Some(held.1)) => {
                 tracing::warn!(?prev, ?acknowledged, "a peer has lost entries that it had on its disk");
                 self.losses.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +86,8 @@ impl Following {
     }
 }
 
-/// When the frame was sent that a quorum has taken: of `members` nodes, this one and enough of `peers`. `None` before.
+/// When the frame was sent that a quorum has taken: of `members` nodes, this one and enough of
+/// `peers`. `None` before.
 pub(crate) fn quorum(members: usize, peers: impl Iterator<Item = Option<Instant>>) -> Option<Instant> {
     let others = members / 2;
     let mut since: Vec<Instant> = peers.flatten().collect();

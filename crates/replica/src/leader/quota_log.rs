@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use znode::{Quota, State, ZPath};
 
-/// Subtrees that are remembered. More than these are told of when others of them have come below their quota again.
+/// Subtrees that are remembered. More than these are told of when others of them have come below
+/// their quota again.
 const TOLD_MAX: usize = 1_000;
 
 /// What a leader has told.
@@ -14,7 +15,8 @@ pub(crate) struct QuotaLog {
 }
 
 impl QuotaLog {
-    /// Tells of each subtree once when it has come to have too much, and once when it has not any more.
+    /// Tells of each subtree once when it has come to have too much, and once when it has not any
+    /// more.
     pub(crate) fn look(&mut self, state: &State) {
         self.told.retain(|path| {
             let still = state.exceeds_quota(path);

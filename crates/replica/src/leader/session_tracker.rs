@@ -1,7 +1,9 @@
-//! When each session was last heard. The leader's knowledge for its own term; nothing of it is replicated.
+//! When each session was last heard. The leader's knowledge for its own term; nothing of it is
+//! replicated.
 //!
-//! Time is counted on a listening clock: it stands still while the leader could not have heard heartbeats, because its
-//! process was paused or no quorum followed it. So a silence that was the leader's own is never held against a session.
+//! Time is counted on a listening clock: it stands still while the leader could not have heard
+//! heartbeats, because its process was paused or no quorum followed it. So a silence that was the
+//! leader's own is never held against a session.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -17,9 +19,10 @@ pub(crate) struct SessionTracker {
     /// The listening clock at `ticked_at`.
     listened: Duration,
     sessions: HashMap<SessionId, Heard>,
-    /// When to look at a session next, by the listening clock: never after it is due. Heartbeats leave it alone unless
-    /// they bring a shorter timeout: a session that turns out to have been heard is put back with its new due time. One
-    /// entry for each session, none while it is expiring.
+    /// When to look at a session next, by the listening clock: never after it is due. Heartbeats
+    /// leave it alone unless they bring a shorter timeout: a session that turns out to have been
+    /// heard is put back with its new due time. One entry for each session, none while it is
+    /// expiring.
     due: BTreeSet<(Duration, SessionId)>,
 }
 
@@ -49,7 +52,8 @@ pub(crate) enum Noted {
 }
 
 impl SessionTracker {
-    /// A tracker that begins to listen now. `tick` is how often [`SessionTracker::tick`] will be called.
+    /// A tracker that begins to listen now. `tick` is how often [`SessionTracker::tick`] will be
+    /// called.
     pub(crate) fn new(now: Instant, tick: Duration) -> SessionTracker {
         SessionTracker {
             step_max: tick * 3,
@@ -66,7 +70,8 @@ impl SessionTracker {
         self.sessions.len()
     }
 
-    /// Begins to watch a session, with its whole timeout ahead. A session that is watched already stays as it is.
+    /// Begins to watch a session, with its whole timeout ahead. A session that is watched already
+    /// stays as it is.
     pub(crate) fn watch(&mut self, session: SessionId, timeout_ms: u32, now: Instant) {
         let at = self.clock(now);
         let timeout = Duration::from_millis(timeout_ms.into());
@@ -97,7 +102,8 @@ impl SessionTracker {
         Noted::Alive
     }
 
-    /// Moves the clock on. `listening`: a quorum followed since the last tick, so that heartbeats could arrive.
+    /// Moves the clock on. `listening`: a quorum followed since the last tick, so that heartbeats
+    /// could arrive.
     pub(crate) fn tick(&mut self, now: Instant, listening: bool) {
         if listening {
             self.listened = self.clock(now);
@@ -105,8 +111,9 @@ impl SessionTracker {
         self.ticked_at = now;
     }
 
-    /// Sessions that were silent for their whole timeout, the longest overdue first: at most `max`, and up to the first for
-    /// which there is no room. They count as expiring until [`SessionTracker::settle`].
+    /// Sessions that were silent for their whole timeout, the longest overdue first: at most `max`,
+    /// and up to the first for which there is no room. They count as expiring until
+    /// [`SessionTracker::settle`].
     pub(crate) fn expire(&mut self, max: usize, mut has_room: impl FnMut(SessionId) -> bool) -> Vec<SessionId> {
         let mut expired = Vec::new();
         while expired.len() < max {
@@ -130,7 +137,8 @@ impl SessionTracker {
         expired
     }
 
-    /// What became of expiries: sessions that are gone are forgotten, the others may be expired again.
+    /// What became of expiries: sessions that are gone are forgotten, the others may be expired
+    /// again.
     pub(crate) fn settle(&mut self, expired: &[SessionId], exists: impl Fn(SessionId) -> bool) {
         for session in expired {
             let Some(heard) = self.sessions.get_mut(session) else {

@@ -10,15 +10,16 @@ use crate::simulation::world;
 /// Of such a thread: where all want the processor, it gets a ninth of what another one gets.
 const NICE: i32 = 10;
 
-/// Makes the calling thread one in the background. What answers clients and replicates goes first from here on.
+/// Makes the calling thread one in the background. What answers clients and replicates goes first
+/// from here on.
 pub fn leave_the_processor() {
     // Linux keeps this for each thread. Without it, it is only a worse neighbour.
     let own = getpriority_process(None).unwrap_or_default();
     let _ = setpriority_process(None, own.max(NICE));
 }
 
-/// Runs a long step on a thread of its own in the background. Where no core is free, a request would wait for its turn behind it
-/// otherwise.
+/// Runs a long step on a thread of its own in the background. Where no core is free, a request
+/// would wait for its turn behind it otherwise.
 ///
 /// # Errors
 /// When there can be no thread, and when the step panics.

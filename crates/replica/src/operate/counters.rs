@@ -42,7 +42,8 @@ impl RequestEnd {
 pub(crate) struct Counters {
     requests: [[AtomicU64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     sessions_expired: AtomicU64,
-    /// The end of the log at this start: the state may have applied it all before, and applies it again.
+    /// The end of the log at this start: the state may have applied it all before, and applies it
+    /// again.
     again_up_to: AtomicU64,
 }
 

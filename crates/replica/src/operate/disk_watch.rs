@@ -1,13 +1,16 @@
 //! A disk that does not answer: how it is noticed, and what a node does until it answers again.
 //!
-//! The log's flushes are waited for by those who acknowledge, never by Raft's own task. So a leader whose disk stands still
-//! leads on, and the others commit without it; but it is one failure away from a standstill. A task beside Raft's looks how long
-//! the oldest write has waited. Beyond `disk_stall_max_ms`
+//! The log's flushes are waited for by those who acknowledge, never by Raft's own task. So a leader
+//! whose disk stands still leads on, and the others commit without it; but it is one failure away
+//! from a standstill. A task beside Raft's looks how long the oldest write has waited. Beyond
+//! `disk_stall_max_ms`
 //!
 //! * the node is not ready, and refuses writes and linearizable reads as unavailable,
-//! * it does not stand for election, and takes no vote, no leader's vote and no entry to Raft, which would wait for the disk
-//!   with each of them, and do nothing else. It notes who leads, so that heartbeats of sessions find their way,
-//! * a leader hands over, if a quorum is there without it. A transfer needs nothing of the old leader's disk.
+//! * it does not stand for election, and takes no vote, no leader's vote and no entry to Raft,
+//!   which would wait for the disk with each of them, and do nothing else. It notes who leads, so
+//!   that heartbeats of sessions find their way,
+//! * a leader hands over, if a quorum is there without it. A transfer needs nothing of the old
+//!   leader's disk.
 //!
 //! ```text
 //! write begins       disk_stall_max      a follower takes over              the disk answers
@@ -15,9 +18,10 @@
 //!                           asks who is steady   refused, or passed on             follows
 //! ```
 //!
-//! Leadership must not go round where all disks are slow. So a leader gives it up only when others have committed what its
-//! own disk has not got, and when so many members as are a quorum, itself not among them, say that they are steady: their
-//! disk has answered in time for [`STEADY`] times the bound.
+//! Leadership must not go round where all disks are slow. So a leader gives it up only when others
+//! have committed what its own disk has not got, and when so many members as are a quorum, itself
+//! not among them, say that they are steady: their disk has answered in time for [`STEADY`] times
+//! the bound.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -38,7 +42,8 @@ use crate::{Config, Error};
 /// Why a node whose disk does not answer does not do something.
 pub(crate) const STALLED: &str = "the disk of this node does not answer";
 
-/// How many times the bound a disk must have answered in time before its node is asked to take over.
+/// How many times the bound a disk must have answered in time before its node is asked to take
+/// over.
 const STEADY: u32 = 10;
 /// How many looks there are in the bound, but for very short ones.
 const LOOKS: u64 = 20;
@@ -59,7 +64,8 @@ pub(crate) struct DiskWatch {
 
 /// Which write waits since when, as far as looks tell.
 struct Waiting {
-    /// Time that passed between looks. A pause of the whole process is not the disk's, so it counts as two looks.
+    /// Time that passed between looks. A pause of the whole process is not the disk's, so it counts
+    /// as two looks.
     clock: Duration,
     looked: Instant,
     /// How many writes had been begun at a look, for looks whose writes are not all done.
@@ -120,7 +126,8 @@ impl DiskWatch {
         !self.stalls() && waiting.stalled.is_none_or(|at| waiting.clock - at >= self.max * STEADY)
     }
 
-    /// Notes the leader of a term that cannot be told to Raft now. False when one of a later term is known.
+    /// Notes the leader of a term that cannot be told to Raft now. False when one of a later term
+    /// is known.
     pub(crate) fn follow(&self, term: u64, leader: u64) -> bool {
         let known = self.term.load(Ordering::Acquire);
         if known < term {
@@ -141,7 +148,8 @@ impl DiskWatch {
         (noted > term).then(|| (self.leader.load(Ordering::Acquire), noted))
     }
 
-    /// Looks at the log's writes. Returns how long the oldest has waited when that has become too much, or is no more.
+    /// Looks at the log's writes. Returns how long the oldest has waited when that has become too
+    /// much, or is no more.
     fn look(&self, now: Instant) -> Option<Duration> {
         let mut waiting = self.waiting();
         let before = waiting.waits();
@@ -156,7 +164,8 @@ impl DiskWatch {
 }
 
 impl Node {
-    /// Refuses when the disk does not answer: what needs it would come to nothing, or to an unclear end.
+    /// Refuses when the disk does not answer: what needs it would come to nothing, or to an unclear
+    /// end.
     pub(crate) fn with_a_disk(&self) -> Result<(), Error> {
         if self.disk_watch.stalls() {
             return Err(Error::Unavailable { reason: STALLED.into(), retry_after_ms: 1_000 });
@@ -164,7 +173,8 @@ impl Node {
         Ok(())
     }
 
-    /// The term in which this node leads although others have on disk what it has not, as many as are a quorum.
+    /// The term in which this node leads although others have on disk what it has not, as many as
+    /// are a quorum.
     fn leads_in_vain(&self) -> Option<u64> {
         let metrics = self.metrics();
         let term = self.leader_term(&metrics)?;
@@ -173,7 +183,8 @@ impl Node {
         (behind && self.hands_over.load(Ordering::Acquire) != term).then_some(term)
     }
 
-    /// Hands over to the member that is furthest, if there is a quorum of members with steady disks.
+    /// Hands over to the member that is furthest, if there is a quorum of members with steady
+    /// disks.
     async fn hand_over_for_the_disk(&self, term: u64) {
         let mut steady = bootstrap::ask_all(self).await;
         steady.retain(|(_, standing)| standing.steady && standing.joined);

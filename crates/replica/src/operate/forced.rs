@@ -1,7 +1,8 @@
-//! Locks that are taken from their sessions by others, and places in their queues: a lock node that another client deletes,
-//! and one that is revoked.
+//! Locks that are taken from their sessions by others, and places in their queues: a lock node that
+//! another client deletes, and one that is revoked.
 //!
-//! Every node finds them as it applies entries, and tells of them when the state behind the entries is published.
+//! Every node finds them as it applies entries, and tells of them when the state behind the entries
+//! is published.
 
 use std::slice;
 use std::sync::Arc;
@@ -151,8 +152,9 @@ fn owner(state: &State, path: &ZPath) -> Option<SessionId> {
     }
 }
 
-/// Whether a znode is there to queue for a lock: an acquire made it, or it is named as the libraries of ZooKeeper name theirs.
-/// Any other znode of a client may end in ten digits, too, and be the first of its kind.
+/// Whether a znode is there to queue for a lock: an acquire made it, or it is named as the
+/// libraries of ZooKeeper name theirs. Any other znode of a client may end in ten digits, too, and
+/// be the first of its kind.
 fn is_lock_node(state: &State, path: &ZPath) -> bool {
     let acquired = state.node(path).is_some_and(|node| node.contender().is_some());
     acquired || !matches!(Naming::of(path.name()), Naming::Dash | Naming::Other)

@@ -1,5 +1,5 @@
-//! What a node looks after now and then: free space, a snapshot when many bytes of log have come together, and how far its
-//! log has come for the rules that peers keep to.
+//! What a node looks after now and then: free space, a snapshot when many bytes of log have come
+//! together, and how far its log has come for the rules that peers keep to.
 
 use std::io;
 use std::sync::Arc;

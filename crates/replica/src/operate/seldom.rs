@@ -1,4 +1,5 @@
-//! Lines of the log that a stranger can bring about: one in a while, and how many there would have been.
+//! Lines of the log that a stranger can bring about: one in a while, and how many there would have
+//! been.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -61,7 +61,8 @@ pub enum Readiness {
     Lagging,
     /// The disk is low on space: reads only.
     DiskLow,
-    /// The disk has not answered for `disk_stall_max_ms`: reads of what is here only, and no part in elections.
+    /// The disk has not answered for `disk_stall_max_ms`: reads of what is here only, and no part
+    /// in elections.
     DiskStalled,
     /// It failed or is shutting down.
     Stopped,
@@ -136,12 +137,13 @@ pub struct NodeStatus {
     pub mixed_locks: u64,
     /// Bytes of entries applied since the last snapshot was begun here, or brought.
     pub unsaved_bytes: u64,
-    /// Other members that follow this leader: they have taken something of it lately. None where this node does not lead.
+    /// Other members that follow this leader: they have taken something of it lately. None where
+    /// this node does not lead.
     pub followers: u64,
     /// Those of them that are no further behind than a node may be that serves.
     pub synced_followers: u64,
-    /// How often another member turned out to have lost entries that it had told this leader to be on its disk, since this
-    /// node started.
+    /// How often another member turned out to have lost entries that it had told this leader to be
+    /// on its disk, since this node started.
     pub peer_losses: u64,
     /// How often a snapshot did not get to a follower, since this node started.
     pub snapshots_unsent: u64,
@@ -222,13 +224,14 @@ impl Node {
         })
     }
 
-    /// Who leads, if it is this node or was heard lately. Asking a leader who has fallen silent would only turn "nothing
-    /// was done" into "nobody knows".
+    /// Who leads, if it is this node or was heard lately. Asking a leader who has fallen silent
+    /// would only turn "nothing was done" into "nobody knows".
     pub(crate) fn heard_leader(&self) -> Option<u64> {
         self.leader().filter(|leader| *leader == self.config.node_id || self.hears_leader())
     }
 
-    /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node followed.
+    /// Whether a leader was heard lately. Raft by itself keeps naming the last one that this node
+    /// followed.
     pub(crate) fn hears_leader(&self) -> bool {
         let silence = self.silence_max();
         self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < silence)

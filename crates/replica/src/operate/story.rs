@@ -1,10 +1,12 @@
-//! What a node tells its operator: one line of the log for each change of what it sees, and none for each try.
+//! What a node tells its operator: one line of the log for each change of what it sees, and none
+//! for each try.
 //!
-//! docs/operating.md lists the messages and what to do about each; they stay the same between releases. Everything is looked
-//! at now and then, and changes of roles at once. What changes often must last for a while before it is told ([`Told`]).
+//! docs/operating.md lists the messages and what to do about each; they stay the same between
+//! releases. Everything is looked at now and then, and changes of roles at once. What changes often
+//! must last for a while before it is told ([`Told`]).
 //!
-//! A node without connections would not know which peers it could reach. So each peer is asked for a sign of life every
-//! [`PROBE`], on the connection for votes.
+//! A node without connections would not know which peers it could reach. So each peer is asked for
+//! a sign of life every [`PROBE`], on the connection for votes.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -195,7 +197,8 @@ impl Node {
         }
     }
 
-    /// Asks every peer whether it is there. What connecting to one comes to is noted by those who connect.
+    /// Asks every peer whether it is there. What connecting to one comes to is noted by those who
+    /// connect.
     async fn probe(&self) {
         // Longer than a connection may be silent: it is the connection that finds out.
         let deadline = Instant::now() + self.silence() * 3;

@@ -1,10 +1,12 @@
-//! What the log last said of something that changes: when to say more, and when to wait for it to settle.
+//! What the log last said of something that changes: when to say more, and when to wait for it to
+//! settle.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many changes are told as soon as they have lasted for the settling time; behind them it doubles each time.
+/// So many changes are told as soon as they have lasted for the settling time; behind them it
+/// doubles each time.
 const FREE: u32 = 6;
 /// Without a line for this long, changes are told as at first.
 const CALM: Duration = Duration::from_secs(300);

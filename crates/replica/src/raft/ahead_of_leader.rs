@@ -1,14 +1,17 @@
 //! A node whose log and the leader's exclude each other: one of their disks has gone back in time.
 //!
-//! A leader has every entry that was ever committed, and a follower has every entry that it said to be on its disk. Neither can
-//! fail to be so while disks keep what they were given. They do not when an old copy of a data directory is put back, or a
-//! disk lies about what it has written. Two histories exist then, and tokens may have been granted twice. No rule of Raft's
-//! tells the right one, so the node that sees it stops, and says which pages of its log and of the leader's contradict.
+//! A leader has every entry that was ever committed, and a follower has every entry that it said to
+//! be on its disk. Neither can fail to be so while disks keep what they were given. They do not
+//! when an old copy of a data directory is put back, or a disk lies about what it has written. Two
+//! histories exist then, and tokens may have been granted twice. No rule of Raft's tells the right
+//! one, so the node that sees it stops, and says which pages of its log and of the leader's
+//! contradict.
 //!
-//! Raft itself would not notice: it takes what a follower has committed for equal to what the leader has there.
+//! Raft itself would not notice: it takes what a follower has committed for equal to what the
+//! leader has there.
 //!
-//! A frame is no proof of that: a stranger can write one. So the leader that the frame names is asked at its own address,
-//! and only its own account of its log ends this node.
+//! A frame is no proof of that: a stranger can write one. So the leader that the frame names is
+//! asked at its own address, and only its own account of its log ends this node.
 
 use openraft::async_runtime::watch::WatchReceiver;
 use storage::codec::{LogIdRecord, VoteRecord};
@@ -29,7 +32,8 @@ struct Known {
 pub(crate) enum Verdict {
     /// Nothing against either.
     Sound,
-    /// The leader was deposed, and this node has another vote by now. It may well have less, and something else.
+    /// The leader was deposed, and this node has another vote by now. It may well have less, and
+    /// something else.
     Deposed(VoteRecord),
     /// They may exclude each other: the append is refused, and the leader sends it again.
     Unsure,
@@ -37,7 +41,8 @@ pub(crate) enum Verdict {
     Contradiction(String),
 }
 
-/// To be asked before Raft sees the frame. `looked`: what Raft knew, where it was asked about the frame.
+/// To be asked before Raft sees the frame. `looked`: what Raft knew, where it was asked about the
+/// frame.
 pub(crate) async fn judge_append(node: &Node, frame: &AppendFrame, looked: Option<Look>) -> Verdict {
     if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
         return Verdict::Deposed(looked.vote);
@@ -80,8 +85,8 @@ fn is_lost(last: Option<LogIdRecord>, acknowledged: Option<LogIdRecord>) -> bool
     acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last.index))
 }
 
-/// Whether this node's log seems to end before an entry that it acknowledged. What it published of itself last is true, and
-/// perhaps no longer all.
+/// Whether this node's log seems to end before an entry that it acknowledged. What it published of
+/// itself last is true, and perhaps no longer all.
 fn seems_lost(node: &Node, acknowledged: Option<LogIdRecord>) -> bool {
     let last = node.raft_metrics.borrow_watched().last_log_index;
     acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))

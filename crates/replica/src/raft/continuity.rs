@@ -1,11 +1,12 @@
 //! Whether an append agrees with what this node has committed.
 //!
-//! Raft takes a leader's word for committed entries: it compares nothing at or below its commit index, so that an append of
-//! a caller that is no leader would put entries behind others of a later term, which ends the process at the log, or commit
-//! what it never had. A correct leader has all that is committed, so a frame that says otherwise is refused.
+//! Raft takes a leader's word for committed entries: it compares nothing at or below its commit
+//! index, so that an append of a caller that is no leader would put entries behind others of a
+//! later term, which ends the process at the log, or commit what it never had. A correct leader has
+//! all that is committed, so a frame that says otherwise is refused.
 //!
-//! To look costs a turn in Raft's queue. Frames that follow each other on a connection need none: once one agrees, so does
-//! the next one that begins where it ended.
+//! To look costs a turn in Raft's queue. Frames that follow each other on a connection need none:
+//! once one agrees, so does the next one that begins where it ended.
 
 use std::cmp::Ordering;
 
@@ -66,8 +67,9 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Whether this node knows that the leader with this vote was deposed. Its log may well contradict what was committed since:
-    /// that is no fault of it, and it steps down when it hears of this node's vote.
+    /// Whether this node knows that the leader with this vote was deposed. Its log may well
+    /// contradict what was committed since: that is no fault of it, and it steps down when it hears
+    /// of this node's vote.
     pub(crate) fn deposes(&self, vote: VoteRecord) -> bool {
         // Votes are ordered in part only; Raft takes none that it cannot compare either.
         Vote::from(vote).partial_cmp(&Vote::from(self.vote)).is_none_or(Ordering::is_lt)
@@ -75,8 +77,8 @@ impl Look {
 }
 
 impl Continuity {
-    /// What Raft knows, where it was asked: nothing for a frame that agrees because the one before it did. When Raft has
-    /// ended, the next call of it says so.
+    /// What Raft knows, where it was asked: nothing for a frame that agrees because the one before
+    /// it did. When Raft has ended, the next call of it says so.
     pub(crate) async fn look(&mut self, raft: &Raft, frame: &AppendFrame) -> Option<Look> {
         let line = self.line.take();
         let ids = || frame.entries.iter().map(|entry| entry.log_id);
@@ -97,7 +99,8 @@ impl Continuity {
     }
 }
 
-/// Asks Raft what it knows, and whether these entries of a leader's log agree with that. `None` when it has ended.
+/// Asks Raft what it knows, and whether these entries of a leader's log agree with that. `None`
+/// when it has ended.
 pub(crate) async fn look(raft: &Raft, told: Vec<LogIdRecord>) -> Option<Look> {
     let look = raft.with_raft_state(move |state| Look {
         vote: state.vote_ref().into(),

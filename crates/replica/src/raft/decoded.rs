@@ -1,9 +1,10 @@
 //! Entries of a leader that were read when they came, until they are applied.
 //!
-//! An entry that no replica can read would end them all, and again at each start. So a follower reads each one before it is
-//! handed to Raft, and refuses those that it cannot read. What it has read is kept for the state machine, which would read the
-//! same bytes once more. It is found by the bytes themselves, the same place in memory, and not by the position: which entry
-//! Raft commits at a position is for Raft to say.
+//! An entry that no replica can read would end them all, and again at each start. So a follower
+//! reads each one before it is handed to Raft, and refuses those that it cannot read. What it has
+//! read is kept for the state machine, which would read the same bytes once more. It is found by
+//! the bytes themselves, the same place in memory, and not by the position: which entry Raft
+//! commits at a position is for Raft to say.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -16,7 +16,8 @@ pub(crate) struct Found {
     pub(crate) vote: Option<Vote>,
     /// The last entry of its log.
     pub(crate) last_log: Zxid,
-    /// The last one that it knew to be committed: what must be applied again before it knows what it knew.
+    /// The last one that it knew to be committed: what must be applied again before it knows what
+    /// it knew.
     pub(crate) committed: Zxid,
     /// The last one in its snapshot.
     pub(crate) snapshot: Zxid,

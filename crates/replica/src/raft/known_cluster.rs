@@ -1,4 +1,5 @@
-//! What this node knows of its cluster, from its disk and from the entries that it has applied. Its peers are asked to agree with it.
+//! What this node knows of its cluster, from its disk and from the entries that it has applied. Its
+//! peers are asked to agree with it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,7 +45,8 @@ impl KnownCluster {
         *self.removed_ids() = cluster.removed().collect();
     }
 
-    /// Makes durable which cluster this is, before any entry behind the founding one is applied. Blocking.
+    /// Makes durable which cluster this is, before any entry behind the founding one is applied.
+    /// Blocking.
     ///
     /// # Errors
     /// When this directory has entries of another cluster, and any disk error: the node must stop.

@@ -61,7 +61,8 @@ impl Peer {
         &self.addr
     }
 
-    /// Notes what came of sending it a snapshot. Raft tries again after a pause; a line is for each change.
+    /// Notes what came of sending it a snapshot. Raft tries again after a pause; a line is for each
+    /// change.
     fn note_snapshot(&self, failed: Option<&io::Error>) {
         if self.unsent.note(failed.map(io::Error::kind)) {
             match failed {
@@ -116,7 +117,8 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Makes the channels to all members but this node. `silence` is one round trip at most, connecting included.
+    /// Makes the channels to all members but this node. `silence` is one round trip at most,
+    /// connecting included.
     pub(crate) fn new(identity: &Identity, members: &[crate::Member], silence: Duration, stop: &Stop) -> Peers {
         let others = members.iter().filter(|member| member.id != identity.node_id);
         let noted = Arc::default();
@@ -135,8 +137,8 @@ impl Peers {
         quorum_contact::quorum(self.by_id.len() + 1, peers)
     }
 
-    /// Waits until a quorum, this node included, has taken a frame of `term` that was sent at `since` or later. A leader
-    /// alone has one.
+    /// Waits until a quorum, this node included, has taken a frame of `term` that was sent at
+    /// `since` or later. A leader alone has one.
     pub(crate) async fn followed_again(&self, term: u64, since: Instant) {
         while !self.by_id.is_empty() {
             let noted = self.noted.notified();
@@ -186,8 +188,8 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
     }
 }
 
-/// A client of one peer for one of Raft's tasks: replication, heartbeats, a vote or a snapshot. Its append connection
-/// is its own, so that heartbeats never wait behind entries.
+/// A client of one peer for one of Raft's tasks: replication, heartbeats, a vote or a snapshot. Its
+/// append connection is its own, so that heartbeats never wait behind entries.
 pub(crate) struct Network {
     to: u64,
     /// `None` for a node that the configuration does not name.
@@ -236,11 +238,13 @@ impl Network {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        // Raft bounds a heartbeat by its interval, and its task sees to it; entries may wait for a slow disk, so a connection
-        // counts as lost when the peer says nothing at all for `silence`.
+        // Raft bounds a heartbeat by its interval, and its task sees to it; entries may wait for a
+        // slow disk, so a connection counts as lost when the peer says nothing at all for
+        // `silence`.
         let silence = self.silence;
         let mut input = input.peekable();
-        // Raft's pauses after errors are in its requests: who connects before it has one tries without a pause.
+        // Raft's pauses after errors are in its requests: who connects before it has one tries
+        // without a pause.
         if !self.has_line() && Pin::new(&mut input).peek().await.is_none() {
             return Ok(Box::pin(futures_util::stream::empty()) as AppendResults<'s>);
         }

@@ -10,7 +10,8 @@ pub(crate) enum Obstacle {
     Refused,
     /// The name has no address.
     Unresolvable,
-    /// The peer does not take this node for a member: another `cluster_id`, other members, another release.
+    /// The peer does not take this node for a member: another `cluster_id`, other members, another
+    /// release.
     TurnedAway,
     /// What listens there does not speak as a peer.
     NotAPeer,
@@ -61,7 +62,8 @@ impl Obstacle {
         use io::ErrorKind as Kind;
         match error.kind() {
             Kind::ConnectionRefused => Obstacle::Refused,
-            // What has no number was made here: by `Stream` for a name without an address, by `Target` for a refusal.
+            // What has no number was made here: by `Stream` for a name without an address, by
+            // `Target` for a refusal.
             Kind::NotFound if error.raw_os_error().is_none() => Obstacle::Unresolvable,
             Kind::PermissionDenied if error.raw_os_error().is_none() => Obstacle::TurnedAway,
             Kind::InvalidData => Obstacle::NotAPeer,

@@ -1,4 +1,5 @@
-//! Between Raft and [`znode::State`]: entries in, published states and answers out; snapshots both ways.
+//! Between Raft and [`znode::State`]: entries in, published states and answers out; snapshots both
+//! ways.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,8 +24,8 @@ use crate::simulation::world;
 const BATCH_MAX: usize = 512;
 /// The same in bytes, as the log has them, of all but the last.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// After so many events the state is published before the next entry: readers wait meanwhile, and an entry that expires sessions is
-/// small and does much.
+/// After so many events the state is published before the next entry: readers wait meanwhile, and
+/// an entry that expires sessions is small and does much.
 const EVENTS_ENOUGH: usize = 1_000;
 
 /// The snapshot as Raft hands it around, with what it contains.
@@ -39,7 +40,8 @@ pub(crate) struct Proposed {
     pub(crate) applied: Applied,
 }
 
-/// Raft's state machine. In memory only: after a restart it is read from the newest snapshot and the log behind it.
+/// Raft's state machine. In memory only: after a restart it is read from the newest snapshot and
+/// the log behind it.
 pub(crate) struct StateMachine {
     last_applied: Option<LogId>,
     membership: StoredMembership,
@@ -146,7 +148,8 @@ impl StateMachine {
         Ok((batch, more))
     }
 
-    /// Whether a batch says something of the cluster itself. A founding is durable before anything of it is applied.
+    /// Whether a batch says something of the cluster itself. A founding is durable before anything
+    /// of it is applied.
     async fn prepare(&self, batch: &VecDeque<Committed>) -> io::Result<bool> {
         let (mut of_cluster, mut founded) = (false, false);
         for committed in batch {
@@ -165,8 +168,8 @@ impl StateMachine {
         Ok(of_cluster)
     }
 
-    /// Applies the first entries of a batch: all of them, or up to one behind which the state is wanted by itself, or which
-    /// made many events.
+    /// Applies the first entries of a batch: all of them, or up to one behind which the state is
+    /// wanted by itself, or which made many events.
     fn apply_first(&mut self, batch: &mut VecDeque<Committed>) {
         let view = Arc::clone(&self.view);
         let mut proposed = Vec::with_capacity(batch.len());
@@ -251,7 +254,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                     self.identified.learn(&self.view.state());
                 }
                 if !batch.is_empty() {
-                    // Much was done, and much may follow: heartbeats and the log have their turn in between.
+                    // Much was done, and much may follow: heartbeats and the log have their turn in
+                    // between.
                     tokio::task::yield_now().await;
                 }
             }
@@ -322,7 +326,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         });
         let snapshot = snapshot.await?;
         tracing::info!(id = snapshot.id(), bytes = snapshot.bytes(), "snapshot built");
-        // What was built, though a newer one that was received meanwhile may be current: Raft must still install that.
+        // What was built, though a newer one that was received meanwhile may be current: Raft must
+        // still install that.
         Ok(RaftSnapshot { meta: self.meta.clone(), snapshot })
     }
 }
@@ -394,11 +399,13 @@ mod tests {
     async fn a_snapshot_that_came_meanwhile_does_not_count_as_built_here() {
         let (machine, snapshots) = machine();
         let mut builder = machine.builder();
-        // The leader's is received and current, but not installed, while this node still writes its own.
+        // The leader's is received and current, but not installed, while this node still writes its
+        // own.
         let newer = SnapshotMeta { last_log_id: Some(LogId::new_term_index(2, 5)), ..SnapshotMeta::default() };
         snapshots.writer().unwrap().finish(&newer).unwrap();
         let built = builder.build_snapshot().await.unwrap();
-        // Raft would take the leader's for one that needs no installing, and this node would never apply it.
+        // Raft would take the leader's for one that needs no installing, and this node would never
+        // apply it.
         assert_eq!(built.meta.last_log_id, None);
         assert_eq!(snapshots.current().unwrap().meta(), &newer);
     }

@@ -72,7 +72,8 @@ impl EventRing {
         self.upto
     }
 
-    /// The first matching events after `since`, of znodes that the reader may read, and know the names of; `None` may all.
+    /// The first matching events after `since`, of znodes that the reader may read, and know the
+    /// names of; `None` may all.
     ///
     /// # Errors
     /// `Gone` when events after `since` are lost.
@@ -118,7 +119,8 @@ fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
         }
 }
 
-/// Who watches a subtree has named its root; of what is below, the names are for who may read the lists that they stand in.
+/// Who watches a subtree has named its root; of what is below, the names are for who may read the
+/// lists that they stand in.
 fn may_hear(key: &WatchKey, recorded: &Recorded, reader: Option<&[Identity]>) -> bool {
     let named = !matches!(key, WatchKey::Subtree(path) if *path != recorded.event.path);
     recorded.is_for(reader) && (named || recorded.names_it_to(reader))

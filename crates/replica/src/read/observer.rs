@@ -4,20 +4,23 @@ use std::sync::Arc;
 
 use znode::{Recorded, SessionId, State, Turn};
 
-/// Hears of everything that this node applies, in order, and before anybody can read it. So who tells clients of events
-/// here has told them before any answer shows them the change.
+/// Hears of everything that this node applies, in order, and before anybody can read it. So who
+/// tells clients of events here has told them before any answer shows them the change.
 ///
-/// Called under the guard that all waits share: an observer is quick and calls nothing of the replica.
+/// Called under the guard that all waits share: an observer is quick and calls nothing of the
+/// replica.
 pub trait Observer: Send + Sync {
-    /// The state is about to change. Whoever keeps it lets go of it here: what changes of a state that somebody has is copied
-    /// first. What is returned hears of the changes, and lets nobody look at what the observer knows until then.
+    /// The state is about to change. Whoever keeps it lets go of it here: what changes of a state
+    /// that somebody has is copied first. What is returned hears of the changes, and lets nobody
+    /// look at what the observer knows until then.
     fn before_change(&self) -> Box<dyn Observing + '_>;
 
-    /// The state is another one, and what changed is not known: a snapshot has brought it. Also called once when the
-    /// observer is registered.
+    /// The state is another one, and what changed is not known: a snapshot has brought it. Also
+    /// called once when the observer is registered.
     fn replaced(&self, state: &Arc<State>);
 
-    /// How many watches it keeps, for monitoring: none, if it does not say. Not called under the guard.
+    /// How many watches it keeps, for monitoring: none, if it does not say. Not called under the
+    /// guard.
     fn watches(&self) -> usize {
         0
     }
@@ -25,7 +28,8 @@ pub trait Observer: Send + Sync {
 
 /// An [`Observer`] while the state changes.
 pub trait Observing {
-    /// Whether the state right behind this write, which is about to be published with others, is wanted by itself.
+    /// Whether the state right behind this write, which is about to be published with others, is
+    /// wanted by itself.
     fn wants(&self, _session: SessionId, _turn: &Turn) -> bool {
         false
     }

@@ -41,8 +41,9 @@ impl Node {
         if let Some(end) = self.end() {
             return Err(Error::unavailable(end));
         }
-        // After a restart a node first gets back to where it was, so that what it tells does not go back either; after a
-        // kill that is where it was 20 ms before, and who must not see less names `min_zxid`.
+        // After a restart a node first gets back to where it was, so that what it tells does not go
+        // back either; after a kill that is where it was 20 ms before, and who must not see less
+        // names `min_zxid`.
         let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
         if let Consistency::Local { min_zxid } = consistency
             && self.view.applied() >= local(min_zxid)
@@ -103,7 +104,8 @@ impl Node {
             }
             Ok(Err(error)) => return Err(error.to_string()),
         };
-        // Raft may have taken old answers for answers to what it has sent since. Mostly the right ones are here, too.
+        // Raft may have taken old answers for answers to what it has sent since. Mostly the right
+        // ones are here, too.
         let give_up = deadline.min(Instant::now() + Duration::from_millis(self.config.lease_ms()));
         match timeout_at(give_up, self.peers.followed_again(at.committed_leader_id().term, began)).await {
             Ok(()) => Ok(self.zxid(at.index())),
@@ -132,8 +134,8 @@ impl Node {
     }
 }
 
-/// Asks the leader on behalf of all readers that have come together. A reader only ever shares a question that is sent
-/// after it came.
+/// Asks the leader on behalf of all readers that have come together. A reader only ever shares a
+/// question that is sent after it came.
 pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<IndexWaiter>) {
     let stopped = node.stopped();
     let mut rounds = FuturesUnordered::new();

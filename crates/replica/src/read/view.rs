@@ -1,7 +1,8 @@
 //! What this node has applied, and everybody who waits for more of it.
 //!
-//! A batch of entries changes the state here, and its events are told, under one guard. Who looks at the state and finds
-//! that it must wait registers under the same guard, so no change falls between look and watch.
+//! A batch of entries changes the state here, and its events are told, under one guard. Who looks
+//! at the state and finds that it must wait registers under the same guard, so no change falls
+//! between look and watch.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,8 @@ use crate::read::observer::Observer;
 use crate::read::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
-/// What a panic while a batch is applied breaks: whoever comes behind it must not go on with a part of the batch.
+/// What a panic while a batch is applied breaks: whoever comes behind it must not go on with a part
+/// of the batch.
 const NOT_HALF_CHANGED: &str = "applying ended without a panic";
 
 /// The published state and its waiters.
@@ -91,8 +93,9 @@ impl View {
         self.state().time_ms()
     }
 
-    /// Changes the state in place, publishes it, and wakes whom the events concern. Nobody reads between the first change and
-    /// the last. `change` is also given what tells whether the state right behind an entry is to be published by itself.
+    /// Changes the state in place, publishes it, and wakes whom the events concern. Nobody reads
+    /// between the first change and the last. `change` is also given what tells whether the state
+    /// right behind an entry is to be published by itself.
     ///
     /// Whoever has taken the state keeps it as it was: then what changes of it is copied.
     pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<Recorded>) {
@@ -115,7 +118,8 @@ impl View {
         guarded.open_gates(applied);
     }
 
-    /// Publishes a state that a snapshot brought. What happened in between is not known, so everybody looks again.
+    /// Publishes a state that a snapshot brought. What happened in between is not known, so
+    /// everybody looks again.
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
         let mut guarded = self.lock();
@@ -162,7 +166,8 @@ impl View {
         observers.iter().map(|observer| observer.watches()).sum()
     }
 
-    /// Waits until `zxid` is applied here. False when the deadline or the end of the node came first.
+    /// Waits until `zxid` is applied here. False when the deadline or the end of the node came
+    /// first.
     pub(crate) async fn applied_at_least(&self, zxid: Zxid, deadline: Instant) -> bool {
         if self.applied() >= zxid {
             return true;
@@ -191,7 +196,8 @@ impl View {
     ) -> Result<T, WaitEnd> {
         let wake = Arc::new(Wake::default());
         loop {
-            // The first look needs no guard. If the state is still the same one under the guard, it also counts.
+            // The first look needs no guard. If the state is still the same one under the guard, it
+            // also counts.
             let seen = self.state();
             let key = match step(&seen) {
                 Step::Ready(value) => return Ok(value),
@@ -266,7 +272,8 @@ impl View {
                     self.register(&mut self.lock(), key.clone(), &wake).ok_or(EventsError::TooMany)?
                 }
             };
-            // Events in between may have left the ring. None of them matched, or the watch would have fired earlier.
+            // Events in between may have left the ring. None of them matched, or the watch would
+            // have fired earlier.
             match timeout_at(deadline, wake.fired()).await {
                 Ok(fired_at) => from = from.max(Zxid(fired_at.0.saturating_sub(1))),
                 Err(_) => {

@@ -82,8 +82,8 @@ type Watchers = HashMap<ZPath, Vec<(u64, Arc<Wake>)>>;
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     notify: Notify,
-    /// The zxid of the event that fired the watch. Before it, nothing did since the watch was set. Zero when all were
-    /// woken without an event.
+    /// The zxid of the event that fired the watch. Before it, nothing did since the watch was set.
+    /// Zero when all were woken without an event.
     fired_at: AtomicU64,
 }
 

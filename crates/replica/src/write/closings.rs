@@ -1,7 +1,7 @@
 //! Sessions that their clients close, paced as expiries are.
 //!
-//! The end of one session is one entry, whatever the session owns. All that a leader has under way together remove no more
-//! znodes than a part of what one entry may ([`ENDING_PART`]).
+//! The end of one session is one entry, whatever the session owns. All that a leader has under way
+//! together remove no more znodes than a part of what one entry may ([`ENDING_PART`]).
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ impl Closings {
         Closings { room: Arc::new(Semaphore::new(max as usize)), max }
     }
 
-    /// Room for the end of a session of that cost, first come, first served; `None` where it needs none. One that takes more
-    /// than there is goes alone.
+    /// Room for the end of a session of that cost, first come, first served; `None` where it needs
+    /// none. One that takes more than there is goes alone.
     pub(crate) async fn room(&self, cost: u64, deadline: Instant) -> Result<Option<OwnedSemaphorePermit>, Error> {
         if cost.saturating_mul(SMALL_PART) < u64::from(self.max) {
             return Ok(None);

@@ -23,8 +23,8 @@ use crate::write::budget::Place;
 use crate::write::closings::closes;
 use crate::write::retry::Retry;
 
-/// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory, which is what a
-/// reader bounds.
+/// What is not longer can be read back, whatever it is: one byte of it never becomes 64 in memory,
+/// which is what a reader bounds.
 const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
 
 /// What is given back when Raft lets go of a proposal.
@@ -137,11 +137,13 @@ impl Node {
         }
     }
 
-    /// What Raft is to keep with a proposal: its place, and with the end of a large session the room that this takes.
+    /// What Raft is to keep with a proposal: its place, and with the end of a large session the
+    /// room that this takes.
     async fn held_with(&self, request: &Request, place: &Arc<Place>, deadline: Instant) -> Result<Held, Error> {
         let own = Arc::<Place>::clone(place);
         let Some(credential) = closes(request) else { return Ok(own) };
-        // Only for the session itself: what another client asks for ends nothing, and may be asked for as often as it likes.
+        // Only for the session itself: what another client asks for ends nothing, and may be asked
+        // for as often as it likes.
         let cost = || {
             let state = self.view.state();
             state.authenticate(credential).map_or(0, |session| state.cost_of_ending(session.id))
@@ -154,7 +156,8 @@ impl Node {
         })
     }
 
-    /// Proposes to this node's own Raft, which keeps what is held for as long as it keeps the proposal.
+    /// Proposes to this node's own Raft, which keeps what is held for as long as it keeps the
+    /// proposal.
     async fn propose_here(&self, command: Command, held: Held, deadline: Instant) -> Try {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
@@ -213,8 +216,8 @@ impl Node {
         }
     }
 
-    /// Waits until another leader has been there for as long as a peer may be silent. One that handed over in good order
-    /// has answered by then.
+    /// Waits until another leader has been there for as long as a peer may be silent. One that
+    /// handed over in good order has answered by then.
     async fn deposed(&self, leader: u64) {
         let mut changes = self.role_changes();
         while self.leader().is_none_or(|other| other == leader) {
@@ -225,8 +228,8 @@ impl Node {
         sleep(self.silence()).await;
     }
 
-    /// Refuses what would do too much in one entry, unless it would be answered otherwise. The state decides again when it
-    /// is applied.
+    /// Refuses what would do too much in one entry, unless it would be answered otherwise. The
+    /// state decides again when it is applied.
     fn check_cost(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
             Op::Multi(_) | Op::Revoke { .. } => self.view.state().check_cost(request).map_err(Error::Refused),
@@ -273,7 +276,8 @@ fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     }
 }
 
-/// Whether bytes that were just encoded can be decoded again: a reader bounds what they become in memory.
+/// Whether bytes that were just encoded can be decoded again: a reader bounds what they become in
+/// memory.
 fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> bool {
     bytes.len() <= SURELY_READABLE_BYTES || (bytes.len() <= BYTES_MAX && decode(bytes).is_ok())
 }
@@ -337,8 +341,8 @@ pub(crate) mod tests {
         node
     }
 
-    /// Neither a deadline nor a client that hangs up makes room: Raft still holds the write. Other nodes of this process
-    /// meet the failpoint as well, and only wait meanwhile.
+    /// Neither a deadline nor a client that hangs up makes room: Raft still holds the write. Other
+    /// nodes of this process meet the failpoint as well, and only wait meanwhile.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_write_keeps_its_place_until_raft_lets_go_of_it() {
         let data_dir = tempfile::TempDir::new().unwrap();

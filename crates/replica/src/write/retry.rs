@@ -17,8 +17,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// How long a try may take to be refused.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-/// Retry of something that certainly did nothing, until there is a leader who does it. Pauses grow, so that thousands
-/// who wait for an election do not use up the processor that it needs; all wake at once when roles change.
+/// Retry of something that certainly did nothing, until there is a leader who does it. Pauses grow,
+/// so that thousands who wait for an election do not use up the processor that it needs; all wake
+/// at once when roles change.
 pub(crate) struct Retry {
     give_up: Instant,
     pause: Duration,
@@ -31,13 +32,15 @@ impl Retry {
     pub(crate) fn new(config: &Config, deadline: Instant) -> Retry {
         let now = Instant::now();
         let patience = Duration::from_millis(config.election_timeout_max_ms * 5);
-        // No try begins at the last moment: it would end as unknown where this one ended as unavailable.
+        // No try begins at the last moment: it would end as unknown where this one ended as
+        // unavailable.
         let left = deadline.saturating_duration_since(now);
         let give_up = now + patience.min(left - ANSWER_MAX.min(left / 4));
         Retry { give_up, pause: PAUSE_MIN, changes: None }
     }
 
-    /// Waits for a better time. The reason comes back as an error when there is no use in another try.
+    /// Waits for a better time. The reason comes back as an error when there is no use in another
+    /// try.
     pub(crate) async fn again(&mut self, node: &Node, reason: String) -> Result<(), Error> {
         if let Some(end) = node.end() {
             return Err(Error::unavailable(end));

@@ -92,7 +92,8 @@ impl Ensemble {
         ensemble
     }
 
-    /// Holds back whatever others begin to say to a node. It still reaches them, and hears their answers.
+    /// Holds back whatever others begin to say to a node. It still reaches them, and hears their
+    /// answers.
     pub(crate) fn deafen(&self, node: usize) {
         self.links.iter().filter(|((_, to), _)| *to == node).for_each(|(_, link)| link.freeze(true));
     }
@@ -190,7 +191,8 @@ impl Ensemble {
         (0..self.nodes.len()).find(|at| *at != leader && self.nodes[*at].is_some()).unwrap()
     }
 
-    /// Waits until all nodes that run have applied the same, and compares the bytes of their states.
+    /// Waits until all nodes that run have applied the same, and compares the bytes of their
+    /// states.
     pub(crate) async fn assert_equal_states(&self) {
         let applied = || self.running().map(|node| node.state().last_zxid()).collect::<Vec<_>>();
         eventually("all nodes have applied the same", || applied().windows(2).all(|two| two[0] == two[1])).await;

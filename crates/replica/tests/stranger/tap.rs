@@ -1,4 +1,5 @@
-//! A proxy before each node's peer port: it keeps copies of what members say, and damages a byte now and then.
+//! A proxy before each node's peer port: it keeps copies of what members say, and damages a byte
+//! now and then.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -42,8 +42,8 @@ pub(crate) enum Waited {
     Over,
 }
 
-/// A lock that is held, as it was at one zxid: what is asked of the ticket belongs to the same moment, after which it may
-/// be taken away.
+/// A lock that is held, as it was at one zxid: what is asked of the ticket belongs to the same
+/// moment, after which it may be taken away.
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) holds: u32,
@@ -95,13 +95,15 @@ pub(crate) async fn acquire(call: Call) -> Answer {
     enter(call, "/v1/locks", None).await
 }
 
-/// Enters the queue of the lock behind `route`, in the mode that the route stands for or the query says.
+/// Enters the queue of the lock behind `route`, in the mode that the route stands for or the query
+/// says.
 pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
     let credential = call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let (path, attempt) = (wish.lock, wish.attempt);
-    // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's name.
+    // Without a key of the client's own the door makes one: it becomes the UUID in the lock node's
+    // name.
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
@@ -219,7 +221,8 @@ pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> R
     }
 }
 
-/// Waits; when that ends without the lock, whatever the reason, asks the log. The log may answer that it is held.
+/// Waits; when that ends without the lock, whatever the reason, asks the log. The log may answer
+/// that it is held.
 pub(crate) async fn wait_or_leave(
     door: &Door,
     waiter: &mut Waiter,
@@ -304,8 +307,9 @@ pub(crate) enum Standing {
     Waiting(Response),
 }
 
-/// What is to be said of a ticket after a wait. What its reader may know is asked again: the ACL of the lock may have been set
-/// meanwhile, and a ticket of the request's own session, which it `was`, have gone.
+/// What is to be said of a ticket after a wait. What its reader may know is asked again: the ACL of
+/// the lock may have been set meanwhile, and a ticket of the request's own session, which it `was`,
+/// have gone.
 ///
 /// # Errors
 /// 410 when it has gone; 403 when the request may not read its lock.

@@ -184,8 +184,8 @@ fn contender(entry: znode::lock::QueueEntry) -> zlock_client::api::Contender {
     }
 }
 
-/// A contender, without what the request may not read: its label is what the lock node holds, and where its client is may be
-/// known by those who may read that.
+/// A contender, without what the request may not read: its label is what the lock node holds, and
+/// where its client is may be known by those who may read that.
 pub(crate) fn shown_contender(
     identities: &[Identity],
     state: &State,
@@ -215,7 +215,8 @@ pub(crate) fn acl(entries: Vec<AclEntry>) -> Result<Vec<Acl>, Problem> {
     entries.into_iter().map(entry).collect()
 }
 
-/// `world:anyone:cdrwa,digest:user:hash:r`: the perms are behind the last colon, the scheme before the first.
+/// `world:anyone:cdrwa,digest:user:hash:r`: the perms are behind the last colon, the scheme before
+/// the first.
 pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
     let entry = |entry: &str| {
         let (who, letters) = entry.rsplit_once(':')?;

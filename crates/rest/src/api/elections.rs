@@ -1,8 +1,8 @@
 //! `/v1/elections`: a lock whose holder leads, and what the leader says.
 //!
-//! A campaign is an acquire under the name that Curator's LeaderLatch gives. What the leader proclaims is the data of its lock
-//! node. Observers see the present leader and what it said last; who asks on with the cursor of the last answer misses no
-//! leader for longer than it leads.
+//! A campaign is an acquire under the name that Curator's LeaderLatch gives. What the leader
+//! proclaims is the data of its lock node. Observers see the present leader and what it said last;
+//! who asks on with the cursor of the last answer misses no leader for longer than it leads.
 
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -156,8 +156,8 @@ async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), P
             let ticket = ZPath::parse(&ticket).ok().filter(|ticket| ticket.parent().as_ref() == Some(path));
             let ticket = ticket.ok_or_else(|| Problem::bad("ticket", "not a lock node of this election"))?;
             let token = FencingToken(token);
-            // A lock node has one owner and one token for as long as it is there, so who is refused here never led with it. One
-            // that is gone is left to the log: this may be a retry.
+            // A lock node has one owner and one token for as long as it is there, so who is refused
+            // here never led with it. One that is gone is left to the log: this may be a retry.
             let state = call.door.replica().read(Consistency::Linearizable, call.door.read_deadline()).await?;
             if state.node(&ticket).is_some() && !leads(&state, &ticket, session, token) {
                 return Err(Problem::from(Error::LockNotHeld).at(path, state.last_zxid()));

@@ -1,4 +1,5 @@
-//! Ephemeral znodes with a name of their own, each made by one entry of the log: members of groups and simple locks.
+//! Ephemeral znodes with a name of their own, each made by one entry of the log: members of groups
+//! and simple locks.
 
 use znode::{Create, CreateMode, Ensure, Error, Op, Reply, Stat, ZPath, ZnodeOp, Zxid};
 
@@ -6,10 +7,12 @@ use crate::api::history;
 use crate::problem::Problem;
 use crate::request::call::Call;
 
-/// Sees to it that the session has this znode. The answer is where that was decided, and the znode as it was there.
+/// Sees to it that the session has this znode. The answer is where that was decided, and the znode
+/// as it was there.
 ///
 /// # Errors
-/// 409 `node-exists` when another one is there; 410 `ticket-gone` for a retry with its key when the znode has gone since.
+/// 409 `node-exists` when another one is there; 410 `ticket-gone` for a retry with its key when the
+/// znode has gone since.
 pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ensure) -> Result<(Zxid, Stat), Problem> {
     let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
     // Without an ACL of its own: it has that of its directory.

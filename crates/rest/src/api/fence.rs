@@ -1,8 +1,9 @@
-//! `GET /v1/fence`: whether a fencing token is a present holder's, in statuses that proxies understand. nginx's `auth_request`
-//! lets a request pass for 2xx, Envoy's `ext_authz` for 200 and nothing else; both refuse it for 403.
+//! `GET /v1/fence`: whether a fencing token is a present holder's, in statuses that proxies
+//! understand. nginx's `auth_request` lets a request pass for 2xx, Envoy's `ext_authz` for 200 and
+//! nothing else; both refuse it for 403.
 //!
-//! The body is not waited for: nginx tells the length of the body of the request that it is about, and sends none, unless it is
-//! configured to leave that header out.
+//! The body is not waited for: nginx tells the length of the body of the request that it is about,
+//! and sends none, unless it is configured to leave that header out.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -18,7 +19,8 @@ use crate::request::call::{Answer, WithBody, pass_over};
 use crate::request::door::{AtZxid, Door};
 use crate::request::identity::identities_by;
 
-/// Below it the method, the rest of the path, the query, the body and most headers are those of another request.
+/// Below it the method, the rest of the path, the query, the body and most headers are those of
+/// another request.
 pub(crate) const BEHIND: &str = "/v1/fence/";
 
 /// Says whether a token is a present holder's: 204, else 403.
@@ -37,18 +39,19 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
     answer(&call.door, &call.identities, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
 }
 
-/// The same for a proxy that asks with the method, and behind the path, of the request that it is about, as Envoy does: 200,
-/// else 403.
+/// The same for a proxy that asks with the method, and behind the path, of the request that it is
+/// about, as Envoy does: 200, else 403.
 ///
-/// The lock, the token and the proxy's own credentials are in headers of their own. The path, the query, the body and all
-/// other headers are the other request's, its `Authorization` and its `Origin` among them, and are for the service behind the
-/// proxy.
+/// The lock, the token and the proxy's own credentials are in headers of their own. The path, the
+/// query, the body and all other headers are the other request's, its `Authorization` and its
+/// `Origin` among them, and are for the service behind the proxy.
 pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let lock = header(&parts.headers, headers::FENCE_LOCK)?;
     let lock = lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "the lock that is to be held"))?;
     let lock = ZPath::parse(lock).map_err(|_| Problem::bad(headers::FENCE_LOCK, "not a znode path"))?;
-    // Of two tokens, or of what is no text, none holds anything: the proxy passes on what its client sent.
+    // Of two tokens, or of what is no text, none holds anything: the proxy passes on what its
+    // client sent.
     let token = header(&parts.headers, headers::FENCE_TOKEN).ok().flatten();
     let super_digest = &door.config().super_digest;
     let identities = identities_by(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
@@ -57,7 +60,8 @@ pub(crate) async fn check_behind(State(door): State<Door>, request: Request) -> 
     tokio::join!(answered, pass_over(body)).0
 }
 
-/// A header that may stand there once: of two, the proxy may have set one, and its client the other.
+/// A header that may stand there once: of two, the proxy may have set one, and its client the
+/// other.
 fn header<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     let mut values = from.get_all(name).iter();
     let value = values.next();
@@ -68,7 +72,8 @@ fn header<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Proble
 }
 
 async fn answer(door: &Door, identities: &[Identity], pass: StatusCode, lock: &ZPath, token: Option<&str>) -> Answer {
-    // What a client of the proxy did not send, or made up, is a token that holds nothing: no fault of the proxy.
+    // What a client of the proxy did not send, or made up, is a token that holds nothing: no fault
+    // of the proxy.
     let plain = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
     let token = plain.and_then(|token| token.parse().ok()).map(FencingToken);
     let read = door.replica().read(Consistency::Linearizable, door.read_deadline()).await;

@@ -67,7 +67,8 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
     }
 }
 
-/// The same for a request that need not be of the ticket's session: how it ended is a part of the lock's past.
+/// The same for a request that need not be of the ticket's session: how it ended is a part of the
+/// lock's past.
 pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
     let zxid = state.last_zxid();
     let readable = ticket.parent().is_some_and(|lock| lock::may_read_history(state, &lock, identities));
@@ -93,7 +94,8 @@ pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) 
     problem.since(state.last_zxid())
 }
 
-/// Whether the request may know who the client was. What the session owned is gone, so the past of locks says it.
+/// Whether the request may know who the client was. What the session owned is gone, so the past of
+/// locks says it.
 fn shows_client(identities: &[Identity], state: &State, session: &EndedSession) -> bool {
     let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
     is_super || lock::may_read_of_ended(state, session, identities)

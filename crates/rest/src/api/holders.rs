@@ -54,7 +54,8 @@ const NAMED_MAX: usize = 3;
 /// Contenders that are looked at to name them.
 const LOOKS_MAX: usize = 16;
 
-/// A multi-lock that came to nothing: the first of its locks that is in the way by now, with those who hold it.
+/// A multi-lock that came to nothing: the first of its locks that is in the way by now, with those
+/// who hold it.
 pub(crate) fn explained_all(
     problem: Problem,
     identities: &[Identity],

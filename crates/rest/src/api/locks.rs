@@ -64,7 +64,8 @@ pub(crate) async fn queue(mut call: Call) -> Answer {
 
 fn page(identities: &[Identity], state: &State, path: &ZPath, from: usize, limit: usize) -> Result<LockQueue, Error> {
     let queue = match lock::queue(state, path, from, limit) {
-        // A lock's directory comes with its first contender and goes some time after the last: it is free.
+        // A lock's directory comes with its first contender and goes some time after the last: it
+        // is free.
         Err(Error::NoNode) => {
             lock::Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
         }
@@ -127,7 +128,8 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let page = Page::of(lock::paths(&state, &prefix, after.as_ref()), limit, is_shown);
     let next = match page.end {
         End::All => None,
-        // A cursor is a name as well: this one is on the page, and that one is not for the request to know.
+        // A cursor is a name as well: this one is on the page, and that one is not for the request
+        // to know.
         End::Shown(last) => Some(last.as_str().into()),
         End::PassedOver(last) => Some(call.door.cursors().seal(last)?),
     };
@@ -140,7 +142,8 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks, next }))
 }
 
-/// Locks that one request may not read and that are passed over for it. Looking at them has a cost, too.
+/// Locks that one request may not read and that are passed over for it. Looking at them has a cost,
+/// too.
 const PASSED_OVER_MAX: usize = 10_000;
 
 /// A page of locks.
@@ -160,7 +163,8 @@ enum End<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// The first `limit` that are to be shown, behind no more than [`PASSED_OVER_MAX`] that are not.
+    /// The first `limit` that are to be shown, behind no more than [`PASSED_OVER_MAX`] that are
+    /// not.
     fn of(locks: impl Iterator<Item = &'a ZPath>, limit: usize, is_shown: impl Fn(&ZPath) -> bool) -> Page<'a> {
         let (mut shown, mut passed_over): (Vec<&ZPath>, usize) = (Vec::new(), 0);
         for lock in locks {
@@ -185,7 +189,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Says where a ticket stands, waiting until it holds, or until somebody wants it back, as long as `wait` says.
+/// Says where a ticket stands, waiting until it holds, or until somebody wants it back, as long as
+/// `wait` says.
 #[utoipa::path(get, path = "/v1/tickets/{ticket}", operation_id = "ticketsLook", tag = "locks",
     params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all"),
@@ -237,7 +242,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     if let Standing::Waiting(answer) = standing(&call, &ticket, was_own)? {
         return Ok(answer);
     }
-    // The heartbeat may take its time, and the ticket be taken away meanwhile: how it stands is looked up behind it.
+    // The heartbeat may take its time, and the ticket be taken away meanwhile: how it stands is
+    // looked up behind it.
     let safe_for_ms = match heartbeat {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,

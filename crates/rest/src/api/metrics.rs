@@ -1,7 +1,7 @@
 //! `/metrics`: the node's numbers in Prometheus's text format 0.0.4.
 //!
-//! The numbers are those of [`replica::Replica::status`], which `/v1/cluster` and ZooKeeper's `mntr` tell, too. All are
-//! kept, none is counted for a scrape.
+//! The numbers are those of [`replica::Replica::status`], which `/v1/cluster` and ZooKeeper's
+//! `mntr` tell, too. All are kept, none is counted for a scrape.
 
 use std::fmt::{Display, Write as _};
 

@@ -68,7 +68,8 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     Ok(answer)
 }
 
-/// Says where a multi-lock stands, waiting until it holds as long as `wait` says. To release it, delete its ticket.
+/// Says where a multi-lock stands, waiting until it holds as long as `wait` says. To release it,
+/// delete its ticket.
 #[utoipa::path(get, path = "/v1/multilocks/{ticket}", operation_id = "multilocksLook", tag = "locks",
     params(("ticket" = String, Path, description = "the ticket that stands for all, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all")),
@@ -82,7 +83,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let Some(parts) = lock::parts(&state, &ticket) else {
         return Err(gone(&ticket, &state));
     };
-    // As for a single ticket: how long it is safe is said to its owner only, and others see what they may read.
+    // As for a single ticket: how long it is safe is said to its owner only, and others see what
+    // they may read.
     check_parts_readable(&call, &state, &ticket, parts)?;
     let own = own_credential(&call, &state, &ticket);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
@@ -102,7 +104,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     view(&call.identities, &state, &ticket, safe_for_ms)
 }
 
-/// Whether the request may know how a multi-lock stands: its owner may, and who may read all of its locks.
+/// Whether the request may know how a multi-lock stands: its owner may, and who may read all of its
+/// locks.
 fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPath]) -> Result<(), Problem> {
     let mut locks = parts.iter().filter_map(ZPath::parent);
     let readable =

@@ -30,7 +30,8 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Cluster { state, ready, ..cluster_info(status) }))
 }
 
-/// A node rests for so many times as long as a digest took: together they get a tenth of a core at most.
+/// A node rests for so many times as long as a digest took: together they get a tenth of a core at
+/// most.
 const REST: u32 = 9;
 /// For how long a request waits for the one before it, and for the rest behind that.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -139,7 +140,8 @@ fn readiness(call: &Call, status: &NodeStatus) -> &'static str {
     }
 }
 
-/// Whether clients should be sent here: not while the node has no quorum, lags, or is short of disk.
+/// Whether clients should be sent here: not while the node has no quorum, lags, or is short of
+/// disk.
 #[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
     responses((status = 200, description = "They should", body = zlock_client::api::Readiness)))]
 pub(crate) async fn ready(mut call: Call) -> Answer {

@@ -1,4 +1,5 @@
-//! Giving back: `DELETE /v1/tickets/{ticket}`, and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
+//! Giving back: `DELETE /v1/tickets/{ticket}`, and `DELETE /v1/locks/{path}` for the ticket that
+//! holds the lock.
 
 use axum::http::StatusCode;
 use zlock_client::api::Released;

@@ -1,4 +1,5 @@
-//! `POST /v1/revoke/{path}`: ask a ticket, or all who hold a lock, to give up; and how a holder hears of it.
+//! `POST /v1/revoke/{path}`: ask a ticket, or all who hold a lock, to give up; and how a holder
+//! hears of it.
 
 use axum::http::StatusCode;
 use replica::{Replica, Step, WatchKey};
@@ -29,7 +30,8 @@ pub(crate) async fn revoke(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Revoked { tickets, zxid: zxid.0 }))
 }
 
-/// Waits until a ticket is asked for, it goes, or the deadline passes. How it stands then is to be looked up.
+/// Waits until a ticket is asked for, it goes, or the deadline passes. How it stands then is to be
+/// looked up.
 ///
 /// # Errors
 /// 410 when the ticket has gone; 429 and 503 by the node's bounds and end.

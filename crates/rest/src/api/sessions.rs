@@ -20,8 +20,8 @@ use crate::request::caller::secret_hash;
 
 /// How long, counted from the moment the client sent the request, the session cannot have expired.
 ///
-/// The leader counts the timeout from the arrival, which is later. What is taken off pays for clocks that run at
-/// different speeds.
+/// The leader counts the timeout from the arrival, which is later. What is taken off pays for
+/// clocks that run at different speeds.
 pub(crate) fn safe_for_ms(timeout_ms: u32) -> u64 {
     u64::from(timeout_ms - timeout_ms / 50)
 }
@@ -97,7 +97,8 @@ pub(crate) async fn close(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
 }
 
-/// One session, without its secret. For one that has ended, 410 says when and why while that is remembered.
+/// One session, without its secret. For one that has ended, 410 says when and why while that is
+/// remembered.
 #[utoipa::path(get, path = "/v1/sessions/{id}", operation_id = "sessionsLook", tag = "sessions",
     params(("id" = u64, Path), ("limit" = Option<usize>, Query), ("after" = Option<String>, Query)),
     responses((status = 200, description = "The session and a page of those of its ephemerals that the request may know", body = SessionInfo)))]
@@ -146,7 +147,8 @@ pub(crate) async fn list(mut call: Call) -> Answer {
 /// Znodes of one session that are looked at to find one that the request may read.
 const LOOKS_MAX: usize = 8;
 
-/// Whether the request may know where a client is: it may read what the client holds, which says the same.
+/// Whether the request may know where a client is: it may read what the client holds, which says
+/// the same.
 fn shows_client(identities: &[Identity], state: &State, session: &Session) -> bool {
     let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
     is_super || session.ephemerals().take(LOOKS_MAX).any(|path| shows(identities, state, path))

@@ -1,8 +1,9 @@
 //! `/v1/simple-locks`: one ephemeral znode that is there or not, and nobody queues.
 //!
-//! The request that creates the znode first holds the lock. All requests that wait are woken when the znode goes, and try again.
-//! A try is one entry of the log, and so is a release. The data is the owner's id: the entry of a try tells by that and by the
-//! session whether the znode is its own, from a request whose answer was lost.
+//! The request that creates the znode first holds the lock. All requests that wait are woken when
+//! the znode goes, and try again. A try is one entry of the log, and so is a release. The data is
+//! the owner's id: the entry of a try tells by that and by the session whether the znode is its
+//! own, from a request whose answer was lost.
 
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     let wait_ms = call.query.duration_ms("wait", call.door.config().wait_max_ms)?.unwrap_or(0);
     if wait_ms > 0 {
-        // Not a key for the log, which would keep the refusal that the first of several tries may get.
+        // Not a key for the log, which would keep the refusal that the first of several tries may
+        // get.
         call.caller.key = None;
     }
     let named = call.query.take("owner")?.filter(|owner| !owner.is_empty());
@@ -44,7 +46,8 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let heartbeat = Heartbeat::send(&call.door, credential);
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let (token, zxid) = loop {
-        // The session is compared too: a znode of an earlier session with the same id is about to vanish (CURATOR-604).
+        // The session is compared too: a znode of an earlier session with the same id is about to
+        // vanish (CURATOR-604).
         let refused = match ensure(&call, &path, id.clone().into(), Ensure::OwnWithData).await {
             Ok((zxid, stat)) => break (stat.czxid, zxid),
             Err(problem) if problem.is(Error::NodeExists) => problem.zxid.unwrap_or(Zxid(0)),

@@ -12,7 +12,8 @@ use crate::api::convert;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 
-/// Waits for the first events after `since`. A client that asks on with `since` set to the answer's `upto` misses none.
+/// Waits for the first events after `since`. A client that asks on with `since` set to the answer's
+/// `upto` misses none.
 pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let (key, kinds) = match call.query.take("watch")?.as_deref() {
         Some("data") => (WatchKey::Node(path), EventKinds::DATA),

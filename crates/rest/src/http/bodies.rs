@@ -10,8 +10,9 @@ use tokio::sync::Notify;
 
 /// How many bytes of bodies are there.
 ///
-/// Counted is what has come, not what was announced. At the bound, the body that was begun first and is not whole yet gives
-/// way: who sends slowly, or never ends, makes room for those who do not, and none of them has to wait for it.
+/// Counted is what has come, not what was announced. At the bound, the body that was begun first
+/// and is not whole yet gives way: who sends slowly, or never ends, makes room for those who do
+/// not, and none of them has to wait for it.
 #[derive(Clone)]
 pub(crate) struct Bodies {
     shared: Arc<Shared>,
@@ -101,7 +102,8 @@ impl Bodies {
         Ok((if more.is_empty() { first } else { more.freeze() }, room))
     }
 
-    /// Room for an answer. All answers together have half of it, so that who reads slowly does not keep others from writing.
+    /// Room for an answer. All answers together have half of it, so that who reads slowly does not
+    /// keep others from writing.
     ///
     /// # Errors
     /// [`Full`] when other answers, or bodies that are whole, have it all.

@@ -1,12 +1,15 @@
-//! One connection: hyper serves it while requests come; while none do, it is hardly more than a socket.
+//! One connection: hyper serves it while requests come; while none do, it is hardly more than a
+//! socket.
 //!
-//! hyper keeps two buffers of 8 KiB, its state machine and the place of a request's future for as long as it has the
-//! connection. Thousands of clients keep theirs open only to be heard of every few seconds. So a connection that was idle
-//! for [`PARK_AFTER`] is taken back from hyper (parked), and given to it again with the first byte of the next request.
+//! hyper keeps two buffers of 8 KiB, its state machine and the place of a request's future for as
+//! long as it has the connection. Thousands of clients keep theirs open only to be heard of every
+//! few seconds. So a connection that was idle for [`PARK_AFTER`] is taken back from hyper (parked),
+//! and given to it again with the first byte of the next request.
 //!
-//! How long a head may take, and how long a connection may be idle, is watched here: one timer for each connection,
-//! which is looked at when it fires, instead of one for each request. A head has its time from its first byte on, and a
-//! connection has the same time for its first request. A parked one gives way when the door is full.
+//! How long a head may take, and how long a connection may be idle, is watched here: one timer for
+//! each connection, which is looked at when it fires, instead of one for each request. A head has
+//! its time from its first byte on, and a connection has the same time for its first request. A
+//! parked one gives way when the door is full.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -76,7 +79,8 @@ impl Connections {
     pub(crate) fn new(router: Router, config: &RestConfig, stopping: CancellationToken) -> Connections {
         let head = config.uri_bytes_max.saturating_add(config.header_bytes_max);
         let mut http = http1::Builder::new();
-        // The door answers 414 and 431 itself; what is larger than these is cut off by hyper with a bare status.
+        // The door answers 414 and 431 itself; what is larger than these is cut off by hyper with a
+        // bare status.
         http.header_read_timeout(None)
             .max_headers(config.headers_max.saturating_mul(4).max(100))
             .max_buf_size(head.saturating_mul(4).max(64 << 10));
@@ -121,7 +125,8 @@ impl Connections {
         }
     }
 
-    /// Serves requests. Gives the connection back when it has been idle for a while, and nothing when it has ended.
+    /// Serves requests. Gives the connection back when it has been idle for a while, and nothing
+    /// when it has ended.
     async fn busy<T: Socket>(
         &self,
         io: Io<T>,
@@ -164,8 +169,8 @@ impl Connections {
                         Poll::Pending => return Poll::Pending,
                     }
                 }
-                // One that waits for a request ends at once. One that does not, contrary to what is known of it here,
-                // serves the request that it has and ends then.
+                // One that waits for a request ends at once. One that does not, contrary to what is
+                // known of it here, serves the request that it has and ends then.
                 Pin::new(&mut connection).graceful_shutdown();
             }
         });
@@ -255,8 +260,8 @@ impl Connections {
     }
 }
 
-/// Whether the client has connected just now, and has sent nothing yet: its first request is on its way, and has an
-/// answer also when the door closes.
+/// Whether the client has connected just now, and has sent nothing yet: its first request is on its
+/// way, and has an answer also when the door closes.
 fn is_fresh(delivery: &Delivery) -> bool {
     matches!(delivery.stage(), Stage::Waiting { since, begun: None, first: true } if since.elapsed() < PARK_AFTER)
 }
@@ -314,7 +319,8 @@ mod tests {
         }
     }
 
-    /// Lets time pass, which is the test's own, and everybody do what there is to do before and after.
+    /// Lets time pass, which is the test's own, and everybody do what there is to do before and
+    /// after.
     async fn pass(time: Duration) {
         let rest = async || {
             for _ in 0..100 {

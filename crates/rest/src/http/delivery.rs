@@ -1,7 +1,8 @@
 //! Whether an answer has left: the connection's end of a grant.
 //!
-//! A lock that was granted to a client which never hears of it is a lost lock for as long as its session lives. So the
-//! waiter of a grant stays armed until its answer was flushed to the socket, and is dropped, armed, with the connection.
+//! A lock that was granted to a client which never hears of it is a lost lock for as long as its
+//! session lives. So the waiter of a grant stays armed until its answer was flushed to the socket,
+//! and is dropped, armed, with the connection.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +16,8 @@ use tokio::time::{Instant, Sleep};
 
 use crate::http::waiter::Waiter;
 
-/// How far one connection has come: its request, and the waiters whose answers are being written on it (one, unless
-/// requests are pipelined).
+/// How far one connection has come: its request, and the waiters whose answers are being written on
+/// it (one, unless requests are pipelined).
 #[derive(Clone, Default)]
 pub(crate) struct Delivery {
     progress: Arc<Mutex<Progress>>,
@@ -108,7 +109,8 @@ pub(crate) fn deliver(extensions: &Extensions, mut waiter: Waiter) {
     }
 }
 
-/// A connection that tells [`Delivery`] what has left, and that ends when the client takes nothing for too long.
+/// A connection that tells [`Delivery`] what has left, and that ends when the client takes nothing
+/// for too long.
 pub(crate) struct Delivering<T> {
     io: T,
     delivery: Delivery,
@@ -144,7 +146,8 @@ impl<T> Delivering<T> {
 }
 
 impl<T: Read + Unpin> Delivering<T> {
-    /// Whether there is more to read: reads one byte ahead. False at the end of what the client sends.
+    /// Whether there is more to read: reads one byte ahead. False at the end of what the client
+    /// sends.
     pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);

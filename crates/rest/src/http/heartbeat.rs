@@ -24,7 +24,8 @@ impl Heartbeat {
         }))
     }
 
-    /// How long, from the moment the client sent its request, the session is safe; 0 when the leader did not say.
+    /// How long, from the moment the client sent its request, the session is safe; 0 when the
+    /// leader did not say.
     pub(crate) async fn safe_for_ms(mut self) -> u64 {
         let answered = timeout(PATIENCE, &mut self.0).await;
         answered.map_or(0, |safe_for_ms| safe_for_ms.unwrap_or(0))

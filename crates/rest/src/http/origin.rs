@@ -1,13 +1,17 @@
-//! Which pages of a browser may ask, decided once for every request, before anything else looks at it.
+//! Which pages of a browser may ask, decided once for every request, before anything else looks at
+//! it.
 //!
-//! A browser sends requests for every page that is open in it, and the node cannot know whose wish that is. Two things tell:
+//! A browser sends requests for every page that is open in it, and the node cannot know whose wish
+//! that is. Two things tell:
 //!
-//! - `Origin`, which browsers put on every request of a page that writes or comes from elsewhere, and `Sec-Fetch-Site` on the
-//!   others. A foreign one is refused. Programs send neither.
-//! - `Host`, which is the page's own name also when that name was made to lead here (DNS rebinding). A listener for this
-//!   machine takes the names of this machine only. Others, when the operator has listed any, take those, the host of the
-//!   node's own `http_addr`, and every address: a page cannot have an address for its name and come from elsewhere, and those
-//!   who probe a node or pass requests on to it know no name. A name of which nothing is known makes no `Origin` the node's own.
+//! - `Origin`, which browsers put on every request of a page that writes or comes from elsewhere,
+//!   and `Sec-Fetch-Site` on the others. A foreign one is refused. Programs send neither.
+//! - `Host`, which is the page's own name also when that name was made to lead here (DNS
+//!   rebinding). A listener for this machine takes the names of this machine only. Others, when the
+//!   operator has listed any, take those, the host of the node's own `http_addr`, and every
+//!   address: a page cannot have an address for its name and come from elsewhere, and those who
+//!   probe a node or pass requests on to it know no name. A name of which nothing is known makes no
+//!   `Origin` the node's own.
 
 use std::net::IpAddr;
 
@@ -31,8 +35,9 @@ struct Host<'a> {
     port: Option<u16>,
 }
 
-/// A host as [`RestConfig::http_hosts`] has it: an address in its shortest form and without brackets, or a name in lower
-/// case and without the root's dot. `None` for what no `Host` can name: a port, a scheme, a pattern.
+/// A host as [`RestConfig::http_hosts`] has it: an address in its shortest form and without
+/// brackets, or a name in lower case and without the root's dot. `None` for what no `Host` can
+/// name: a port, a scheme, a pattern.
 pub fn normal_host(text: &str) -> Option<String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     if let Ok(addr) = bare.unwrap_or(text).parse::<IpAddr>() {
@@ -48,8 +53,8 @@ pub fn normal_host(text: &str) -> Option<String> {
     (is_name && !last.bytes().all(|byte| byte.is_ascii_digit())).then_some(name)
 }
 
-/// An origin as browsers write it and [`RestConfig::http_origins`] has it: scheme and host in lower case, the port unless it is
-/// the scheme's own. `None` for what is no origin of http or https.
+/// An origin as browsers write it and [`RestConfig::http_origins`] has it: scheme and host in lower
+/// case, the port unless it is the scheme's own. `None` for what is no origin of http or https.
 pub fn normal_origin(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://")?;
     let scheme = scheme.to_ascii_lowercase();
@@ -80,7 +85,8 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     if let Some(host) = host
         && !host.is_local()
         && !host.is_listed(config)
-        // What comes to a listener on loopback by another address was passed on, and for whom is not known.
+        // What comes to a listener on loopback by another address was passed on, and for whom is
+        // not known.
         && (on_loopback || !(config.http_hosts.is_empty() || host.addr().is_some() || host.is_own(config)))
     {
         return Some(foreign_host(host, on_loopback));
@@ -88,8 +94,9 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     if !headers.contains_key(ORIGIN) && !headers.contains_key(SEC_FETCH_SITE) {
         return None;
     }
-    // A proxy asks with the headers of another request: the page is the other service's. A page cannot ask this itself: the
-    // question is in headers that a browser lets no page of elsewhere send, and without them there is no answer.
+    // A proxy asks with the headers of another request: the page is the other service's. A page
+    // cannot ask this itself: the question is in headers that a browser lets no page of elsewhere
+    // send, and without them there is no answer.
     if request.uri().path().starts_with(fence::BEHIND) {
         return None;
     }
@@ -128,7 +135,8 @@ fn is_foreign(config: &RestConfig, headers: &HeaderMap, host: Option<Host<'_>>, 
             !own || !is_same_site(headers)
         }
         (Some(_), Some(_)) => true,
-        // A page's own requests that only read have no Origin, nor has an address that was typed in.
+        // A page's own requests that only read have no Origin, nor has an address that was typed
+        // in.
         (None, _) => !is_same_site(headers),
     }
 }
@@ -184,8 +192,9 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Whether pages of an origin come from this host, and from nowhere else: a name of which nothing is known may have been
-    /// made to lead here after its page was loaded from another place. An address cannot be made to.
+    /// Whether pages of an origin come from this host, and from nowhere else: a name of which
+    /// nothing is known may have been made to lead here after its page was loaded from another
+    /// place. An address cannot be made to.
     fn is_own_origin(self, origin: &str, scheme: &str, config: &RestConfig) -> bool {
         let Some((its_scheme, its_host)) = origin.split_once("://") else { return false };
         let Some(its_host) = Host::parse(its_host) else { return false };
@@ -273,7 +282,8 @@ mod tests {
         assert_eq!(asked(&config, peer(false, false), &[("host", "127.0.0.1:7001")]), 200);
     }
 
-    /// Load balancers probe a node by its address, and other nodes give their clients its `http_addr`.
+    /// Load balancers probe a node by its address, and other nodes give their clients its
+    /// `http_addr`.
     #[test]
     fn another_listener_takes_addresses_and_the_nodes_own_host_whatever_names_are_given() {
         let config = RestConfig { http_hosts: vec!["zlock.example".into()], own_host: "node1".into(), ..config() };
@@ -367,7 +377,8 @@ mod tests {
             check(&config, "10.0.0.1:7001", &[("sec-fetch-site", site)], 403);
             check(&config, "10.0.0.1:7001", &[own[0], ("sec-fetch-site", site)], 403);
         }
-        // A name that was made to lead here is as foreign as any, until the operator says that it is the node's.
+        // A name that was made to lead here is as foreign as any, until the operator says that it
+        // is the node's.
         let rebound = [("origin", "http://evil.example:7001")];
         check(&config, "evil.example:7001", &rebound, 403);
         config.http_hosts = vec!["evil.example".into()];

@@ -30,8 +30,9 @@ const LAST_LOOKS: usize = 2;
 /// After an accept that failed for want of something (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the API on `listeners` until `shutdown` resolves, and for the configured time more, in which it is not ready
-/// and ends connections with their next answers; then ends waits, lets open requests end for a bounded time, and returns.
+/// Serves the API on `listeners` until `shutdown` resolves, and for the configured time more, in
+/// which it is not ready and ends connections with their next answers; then ends waits, lets open
+/// requests end for a bounded time, and returns.
 ///
 /// # Errors
 /// None at present: a failing accept is logged and tried again.
@@ -92,8 +93,8 @@ impl Server {
         }
     }
 
-    /// Lets in what the system has taken for this node: with the listener, it would reset those connections, and what was
-    /// sent on them.
+    /// Lets in what the system has taken for this node: with the listener, it would reset those
+    /// connections, and what was sent on them.
     async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
         for _ in 0..LAST_LOOKS {
             // The runtime looks at its sockets.
@@ -180,7 +181,8 @@ impl Server {
         self.connections.serve(stream, Some(peer)).await;
     }
 
-    /// Waits until every connection has ended and every waiter whose client has gone is withdrawn, but not for ever.
+    /// Waits until every connection has ended and every waiter whose client has gone is withdrawn,
+    /// but not for ever.
     async fn drain(&self) {
         let ended = async { tokio::join!(self.places.emptied(), self.door.quiet()) };
         let timeout = Duration::from_millis(self.config.shutdown_timeout_ms);
@@ -203,7 +205,8 @@ fn refusal(replica: &Replica, whose: &str) -> String {
     )
 }
 
-/// Answers before the request is there, and then waits for the client to close: a reset would take the answer away.
+/// Answers before the request is there, and then waits for the client to close: a reset would take
+/// the answer away.
 async fn refuse(mut stream: TcpStream, refusal: &str) -> io::Result<()> {
     stream.write_all(refusal.as_bytes()).await?;
     stream.shutdown().await?;

@@ -1,5 +1,5 @@
-//! The one thing that an acquire leaves behind: a place in a queue. [`Waiter`] sees to it that it is not left behind
-//! when the client goes.
+//! The one thing that an acquire leaves behind: a place in a queue. [`Waiter`] sees to it that it
+//! is not left behind when the client goes.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::request::door::Door;
 
 /// One attempt of an acquire, and what is known of its ticket.
 ///
-/// While it is armed, dropping it withdraws the attempt in the background: that is what happens when the client hangs
-/// up, because hyper drops the handler then. It is disarmed when the answer is decided and delivered, or when the client
-/// wants to keep its place.
+/// While it is armed, dropping it withdraws the attempt in the background: that is what happens
+/// when the client hangs up, because hyper drops the handler then. It is disarmed when the answer
+/// is decided and delivered, or when the client wants to keep its place.
 pub(crate) struct Waiter {
     door: Door,
     credential: Credential,
@@ -30,7 +30,8 @@ pub(crate) struct Waiter {
 }
 
 enum Stage {
-    /// On its way. In a task of its own, because its outcome matters even when nobody waits for it any more.
+    /// On its way. In a task of its own, because its outcome matters even when nobody waits for it
+    /// any more.
     Proposed(JoinHandle<Result<Applied, replica::Error>>),
     /// It has a ticket.
     Queued(ZPath),
@@ -182,7 +183,8 @@ impl Leave {
     fn look(&self, state: &State) -> Look {
         let Some(session) = state.session(self.credential.session) else { return Look::SessionEnded };
         let tickets = session.ephemerals().filter(|path| path.is_under(&self.lock));
-        // Those of a multi-lock are counted on its first one, which need not be of the lock that this request named first.
+        // Those of a multi-lock are counted on its first one, which need not be of the lock that
+        // this request named first.
         let mut counting = tickets.map(|path| lock::parts(state, path).map_or(path, |parts| &parts[0]));
         let mine = counting.find(|path| {
             let contender = state.node(path).and_then(|node| node.contender());

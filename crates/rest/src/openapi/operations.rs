@@ -1,4 +1,5 @@
-//! What is the same for every operation, or follows from the names of its parameters: said here once instead of at each handler.
+//! What is the same for every operation, or follows from the names of its parameters: said here
+//! once instead of at each handler.
 
 use std::sync::LazyLock;
 
@@ -7,7 +8,8 @@ use zlock_client::api::headers;
 
 use super::problems;
 
-/// Schemas of parameters by their names, or by `operation.name` where a name means something else there; and an example.
+/// Schemas of parameters by their names, or by `operation.name` where a name means something else
+/// there; and an example.
 static PARAMETERS: LazyLock<Value> = LazyLock::new(|| read(include_str!("parameters.json")));
 /// What each operation may be sent and answers, by its id: `request`, and statuses.
 static EXAMPLES: LazyLock<Value> = LazyLock::new(|| read(include_str!("examples.json")));
@@ -47,7 +49,8 @@ fn read(text: &str) -> Value {
     serde_json::from_str(text).expect("it is a part of the program, which a test has read")
 }
 
-/// Completes an operation of a method. Parameters that may also stand in a body are a schema of their own, with its name.
+/// Completes an operation of a method. Parameters that may also stand in a body are a schema of
+/// their own, with its name.
 pub(super) fn complete(method: &str, operation: &mut Value) -> Option<(String, Value)> {
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
     add_headers(&id, method, operation);
@@ -102,8 +105,8 @@ fn completed(id: &str, mut parameter: Value) -> Value {
     parameter
 }
 
-/// A body with the names of the query, where the operation has no other. Bodies of GET and DELETE are not described, because
-/// OpenAPI says that they should be avoided.
+/// A body with the names of the query, where the operation has no other. Bodies of GET and DELETE
+/// are not described, because OpenAPI says that they should be avoided.
 fn add_parameter_body(id: &str, parameters: &[Value], operation: &mut Value) -> Option<(String, Value)> {
     let in_query: Vec<&Value> = parameters.iter().filter(|parameter| parameter["in"] == "query").collect();
     if operation.get("requestBody").is_some() || in_query.is_empty() {

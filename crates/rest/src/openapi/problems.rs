@@ -1,4 +1,5 @@
-//! Which problems each operation may answer. `tests/it/contract.rs` compares it with every answer that the other tests get.
+//! Which problems each operation may answer. `tests/it/contract.rs` compares it with every answer
+//! that the other tests get.
 
 use serde_json::{Value, json};
 use zlock_client::api::ProblemType::{self, *};

@@ -33,7 +33,8 @@ fn rows() -> Vec<Row> {
     rows.map(row).collect()
 }
 
-/// The errors that a row names, by number, with the name where it says one: `(NoNode, -101)` or `(-1006)`.
+/// The errors that a row names, by number, with the name where it says one: `(NoNode, -101)` or
+/// `(-1006)`.
 fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
     let code = |inside: &'static str| {
         let words: Vec<&str> = inside.split([' ', ',', ';']).collect();

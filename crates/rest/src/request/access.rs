@@ -6,7 +6,8 @@ use crate::api::znodes::node;
 use crate::problem::Problem;
 use crate::request::call::Call;
 
-/// A znode that must be there, and whose ACL grants whom the request comes from one of the permissions.
+/// A znode that must be there, and whose ACL grants whom the request comes from one of the
+/// permissions.
 pub(crate) fn readable<'a>(
     identities: &[Identity],
     state: &'a State,
@@ -27,7 +28,8 @@ pub(crate) fn shows(identities: &[Identity], state: &State, path: &ZPath) -> boo
     state.node(path).is_some() && state.may_read(path, identities)
 }
 
-/// A path, or nothing where its name is not for the request to know: that of the ticket before one's own.
+/// A path, or nothing where its name is not for the request to know: that of the ticket before
+/// one's own.
 pub(crate) fn shown_name(identities: &[Identity], state: &State, path: &ZPath) -> String {
     if state.may_read_name(path, identities) { path.as_str().into() } else { String::new() }
 }

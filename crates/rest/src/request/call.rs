@@ -28,8 +28,8 @@ use crate::request::query::Query;
 /// What a handler answers.
 pub(crate) type Answer = Result<Response, Problem>;
 
-/// A request whose headers and parameters are well-formed. Its body, if it has one, was read: the members of a JSON object are
-/// parameters as those of the query are.
+/// A request whose headers and parameters are well-formed. Its body, if it has one, was read: the
+/// members of a JSON object are parameters as those of the query are.
 pub(crate) struct Call {
     pub(crate) door: Door,
     pub(crate) arrived: Instant,
@@ -74,7 +74,8 @@ impl Call {
         Ok(Call { door: door.clone(), arrived, caller, identities, query, parts, body: Mutex::new(body) })
     }
 
-    /// Takes the parameters that stand in the body. None is ignored: what was not meant for this route is refused.
+    /// Takes the parameters that stand in the body. None is ignored: what was not meant for this
+    /// route is refused.
     async fn read_parameters(&mut self) -> Result<(), Problem> {
         if self.body.get_mut().unwrap_or_else(PoisonError::into_inner).is_end_stream() {
             return Ok(());
@@ -123,7 +124,8 @@ impl Call {
         Ok(self.door.replica().read(consistency, self.door.read_deadline()).await?)
     }
 
-    /// The body, bounded in bytes and time. The room is for as long as the body, or what became of it, is kept.
+    /// The body, bounded in bytes and time. The room is for as long as the body, or what became of
+    /// it, is kept.
     pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, Room), Problem> {
         let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
         let announced = body.size_hint().upper().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -154,7 +156,8 @@ impl Call {
         }
     }
 
-    /// The last byte of the body has come: the client is heard of, at its connection and in its session.
+    /// The last byte of the body has come: the client is heard of, at its connection and in its
+    /// session.
     fn is_whole(&self) {
         if let Some(peer) = self.peer() {
             peer.heard();
@@ -234,13 +237,14 @@ impl Call {
     }
 }
 
-/// Whether an operation may end the tickets of others: then where it came from is remembered with them.
+/// Whether an operation may end the tickets of others: then where it came from is remembered with
+/// them.
 fn may_end_tickets(op: &Op) -> bool {
     matches!(op, Op::Revoke { .. } | Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_))
 }
 
-/// Reads what a client is sending anyway, for a moment: an answer that comes while it still sends is lost when the
-/// connection is closed under it.
+/// Reads what a client is sending anyway, for a moment: an answer that comes while it still sends
+/// is lost when the connection is closed under it.
 pub(crate) async fn pass_over(mut body: Body) {
     const BYTES_MAX: usize = 16 << 20;
     const TIME_MAX: Duration = Duration::from_secs(1);
@@ -257,7 +261,8 @@ pub(crate) async fn pass_over(mut body: Body) {
     let _ = tokio::time::timeout(TIME_MAX, read).await;
 }
 
-/// serde would take a list as well, its values in the order of our fields, which is nobody's business.
+/// serde would take a list as well, its values in the order of our fields, which is nobody's
+/// business.
 fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::bad("body", "an object is expected, not a list"));
@@ -265,7 +270,8 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| unreadable(body, &error))
 }
 
-/// 400 about a body that is no JSON object, with an example where it does not even begin as JSON does.
+/// 400 about a body that is no JSON object, with an example where it does not even begin as JSON
+/// does.
 pub(crate) fn unreadable(body: &[u8], error: &serde_json::Error) -> Problem {
     let begins = body.trim_ascii_start().first();
     match begins {
@@ -282,7 +288,8 @@ fn too_large(max: usize) -> Problem {
 
 /// An answer in JSON that speaks of `zxid`.
 pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Response {
-    // As long as most are: neither the bytes nor the map of headers, to which the door adds, have to grow.
+    // As long as most are: neither the bytes nor the map of headers, to which the door adds, have
+    // to grow.
     let mut bytes = Vec::with_capacity(512);
     serde_json::to_writer(&mut bytes, body).expect("the keys of all maps are texts, and memory takes all");
     let mut headers = HeaderMap::with_capacity(12);

@@ -111,7 +111,8 @@ fn min_zxid(from: &HeaderMap) -> Result<Zxid, Problem> {
     text.parse().map(Zxid).map_err(|error| Problem::bad("Zlock-Min-Zxid", error))
 }
 
-/// `If-Match: "3"`, `3` or `*`. A version is all there is to match, so a list or a weak tag is refused.
+/// `If-Match: "3"`, `3` or `*`. A version is all there is to match, so a list or a weak tag is
+/// refused.
 fn version(from: &HeaderMap) -> Result<i32, Problem> {
     let Some(text) = text(from, IF_MATCH.as_str())? else { return Ok(-1) };
     if text == "*" {

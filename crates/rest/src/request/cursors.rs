@@ -1,7 +1,7 @@
 //! Cursors that tell nothing: where a list goes on behind a name that the request may not know.
 //!
-//! The name is encrypted under a key that each node makes for itself at its start. So such a cursor is good at the node that
-//! gave it, until that node is started again.
+//! The name is encrypted under a key that each node makes for itself at its start. So such a cursor
+//! is good at the node that gave it, until that node is started again.
 
 use std::sync::OnceLock;
 

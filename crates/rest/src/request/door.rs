@@ -199,7 +199,8 @@ impl Door {
     }
 }
 
-/// The outermost layer: bounds of the head, pages of elsewhere, the heartbeat of a whole request, the headers of every answer.
+/// The outermost layer: bounds of the head, pages of elsewhere, the heartbeat of a whole request,
+/// the headers of every answer.
 pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let arrival = Arrival(Instant::now());
     if let Some(problem) = head_problem(door.config(), request.uri(), request.headers()) {
@@ -210,7 +211,8 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
         return door.finish(problem.into_response());
     }
     let proven = credential(request.headers());
-    // Of one that has a body, the session is heard when that is whole. Behind a question about a fence it is another request's.
+    // Of one that has a body, the session is heard when that is whole. Behind a question about a
+    // fence it is another request's.
     if let Ok(Some(credential)) = proven
         && request.body().is_end_stream()
         && !request.uri().path().starts_with(fence::BEHIND)

@@ -1,7 +1,9 @@
-//! Who asks: what a client's certificate and its `Authorization` header prove, in the words of ACLs.
+//! Who asks: what a client's certificate and its `Authorization` header prove, in the words of
+//! ACLs.
 //!
-//! The same as at the ZooKeeper door, so that one ACL means one thing: `x509:<subject>` by TLS, `digest:<user>:<hash>` by HTTP's
-//! Basic authentication, and the super user by the digest that the operator has configured.
+//! The same as at the ZooKeeper door, so that one ACL means one thing: `x509:<subject>` by TLS,
+//! `digest:<user>:<hash>` by HTTP's Basic authentication, and the super user by the digest that the
+//! operator has configured.
 
 use axum::http::Extensions;
 use axum::http::header::HeaderMap;
@@ -16,8 +18,8 @@ use crate::problem::Problem;
 /// Everybody that a request has proven to come from, besides anyone.
 ///
 /// # Errors
-/// 400 for a malformed `Authorization: Basic`. Other schemes are between the client and whatever stands in front of this
-/// node, and prove nothing here.
+/// 400 for a malformed `Authorization: Basic`. Other schemes are between the client and whatever
+/// stands in front of this node, and prove nothing here.
 pub(crate) fn identities(
     extensions: &Extensions,
     headers: &HeaderMap,

@@ -5,8 +5,9 @@ use znode::{Create, CreateMode, Ensure, ZPath};
 
 use crate::problem::Problem;
 
-/// The znode path behind a route: `/a%20b/c` is `/a b/c`. It is decoded once, as one text, and checked behind that: an encoded
-/// slash separates names as a plain one does, because generated clients encode them all.
+/// The znode path behind a route: `/a%20b/c` is `/a b/c`. It is decoded once, as one text, and
+/// checked behind that: an encoded slash separates names as a plain one does, because generated
+/// clients encode them all.
 pub(crate) fn decode(raw: &str) -> Result<ZPath, Problem> {
     ZPath::parse(&decode_text(raw)?).map_err(|_| not_a_path())
 }
@@ -47,7 +48,8 @@ fn split_new(path: &ZPath) -> Result<(ZPath, String), Problem> {
     Ok((parent, path.name().to_owned()))
 }
 
-/// The route's own slash is the path's first. A path that is given as answers tell it begins with another one, encoded.
+/// The route's own slash is the path's first. A path that is given as answers tell it begins with
+/// another one, encoded.
 fn decode_text(raw: &str) -> Result<String, Problem> {
     let names = raw.strip_prefix('/').unwrap_or(raw);
     let starts_with_slash = names.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("%2f"));

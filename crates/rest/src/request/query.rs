@@ -1,4 +1,5 @@
-//! The parameters of a request, from its query or from a body of JSON, read strictly: what a route does not take is refused by name.
+//! The parameters of a request, from its query or from a body of JSON, read strictly: what a route
+//! does not take is refused by name.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;

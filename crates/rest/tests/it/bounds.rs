@@ -121,7 +121,8 @@ async fn operations_of_a_txn_have_a_bound() {
 #[tokio::test]
 async fn a_txn_that_no_replica_could_read_back_is_refused() {
     let node = Node::start().await;
-    // In memory an operation takes up more than in the body and in the entry, and that is what a reader bounds.
+    // In memory an operation takes up more than in the body and in the entry, and that is what a
+    // reader bounds.
     let ops = vec![r#"{"op":"check","path":"/"}"#; 161_318].join(",");
     let body = format!(r#"{{"ops":[{ops}]}}"#);
     let guard = format!("/{};1", "l".repeat(250));

@@ -64,7 +64,8 @@ async fn an_origin_that_is_listed_may_ask() {
     node.call(Method::POST, "/v1/sessions", &[EVIL, page[2]], b"").await.expect_problem(403, "foreign-origin");
 }
 
-/// DNS rebinding: the page's own name leads here, so that to the browser the node is where the page came from.
+/// DNS rebinding: the page's own name leads here, so that to the browser the node is where the page
+/// came from.
 #[tokio::test]
 async fn a_listener_on_loopback_is_not_reached_by_a_foreign_name() {
     let node = Node::start().await;

@@ -89,7 +89,8 @@ async fn requests_are_served_one_after_another_on_one_connection() {
     assert!(read_to_end(close).await.ends_with(r#"{"live":true}"#));
 }
 
-/// nginx's `auth_request` asks so about a request with a body, and sends none: `proxy_pass_request_body off` leaves the length.
+/// nginx's `auth_request` asks so about a request with a body, and sends none:
+/// `proxy_pass_request_body off` leaves the length.
 #[tokio::test]
 async fn a_question_of_a_proxy_is_answered_without_the_body_that_it_tells_the_length_of() {
     let server = Server::start(RestConfig::default()).await;
@@ -258,7 +259,8 @@ async fn a_grant_that_was_delivered_is_kept() {
     let head = read_head(&mut stream).await;
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     drop(stream);
-    // The withdrawal of another waiter that left comes after everything the first connection could have started.
+    // The withdrawal of another waiter that left comes after everything the first connection could
+    // have started.
     let waiting = server.send(&acquire(&other, "/l?wait=20s")).await;
     node.until_contenders("/l", 2).await;
     drop(waiting);

@@ -56,7 +56,8 @@ async fn bodies_that_are_announced_and_do_not_come_delay_no_write() {
         stream.write_all(if number < 64 { announced } else { chunked }.as_bytes()).await.unwrap();
         stalled.push(stream);
     }
-    // The node takes connections in the order in which they come: it has read of all of them when it answers the last.
+    // The node takes connections in the order in which they come: it has read of all of them when
+    // it answers the last.
     for _ in 0..3 {
         let answer = ask(&mut TcpStream::connect(addr).await.unwrap(), WRITE).await;
         assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");

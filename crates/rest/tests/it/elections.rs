@@ -157,7 +157,8 @@ async fn nobody_proclaims_for_a_leader_but_itself() {
             node.call(Method::PUT, &uri, &headers, b"x").await
         }
     };
-    // Ticket and token of a leader are no secret; a candidate's own ticket is not that of the leader.
+    // Ticket and token of a leader are no secret; a candidate's own ticket is not that of the
+    // leader.
     proclaim(&other, &ticket, &[]).await.expect_problem(412, "lock-not-held");
     proclaim(&other, &waits, &[]).await.expect_problem(412, "lock-not-held");
     proclaim(&leader, &waits, &[]).await.expect_problem(412, "lock-not-held");

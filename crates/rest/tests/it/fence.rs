@@ -27,7 +27,8 @@ async fn a_token_passes_while_it_holds_the_lock() {
     ask(&number(&next, "fencing_token").to_string()).await.expect(204);
 }
 
-/// The client of the proxy made it up, or did not send it: no fault of the proxy, which would answer 500 for a 400.
+/// The client of the proxy made it up, or did not send it: no fault of the proxy, which would
+/// answer 500 for a 400.
 #[tokio::test]
 async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     let node = Node::start().await;
@@ -41,7 +42,8 @@ async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     }
 }
 
-/// Envoy asks with the method and behind the path of the request that it is about, and takes nothing but 200.
+/// Envoy asks with the method and behind the path of the request that it is about, and takes
+/// nothing but 200.
 #[tokio::test]
 async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     let node = Node::start().await;
@@ -63,11 +65,13 @@ async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "lock-not-held");
 }
 
-/// May use locks below the directory and not read them, as an ACL in a query says it; bob may read them.
+/// May use locks below the directory and not read them, as an ACL in a query says it; bob may read
+/// them.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: &str = "Basic Ym9iOng=";
 
-/// The body and all headers but the proxy's own are those of the request that the question is about.
+/// The body and all headers but the proxy's own are those of the request that the question is
+/// about.
 #[tokio::test]
 async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     let node = Node::start().await;
@@ -97,12 +101,14 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
             node.call(method, "/v1/fence/invoices/7?wait=x", &others, body).await.expect(200);
         }
     }
-    // A page of a browser is behind the other request: whether it may ask is for the service to say.
+    // A page of a browser is behind the other request: whether it may ask is for the service to
+    // say.
     for page in [&[("origin", "https://shop.example")][..], &[("sec-fetch-site", "cross-site")], &[("origin", "null")]]
     {
         let asked = [page, &[("zlock-lock", "/team/x"), ("zlock-token", &*open)]].concat();
         node.call(Method::POST, "/v1/fence/invoices/7", &asked, b"").await.expect(200);
-        // Without what only the proxy sets there is no question, and no answer that a browser would show to the page.
+        // Without what only the proxy sets there is no question, and no answer that a browser would
+        // show to the page.
         let refused = node.call(Method::OPTIONS, "/v1/fence/invoices/7", page, b"").await;
         let refused = refused.expect_problem(400, "bad-request");
         assert!(!refused.headers.keys().any(|name| name.as_str().starts_with("access-control-")));

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use crate::node::{Node, number, text};
 
-/// The ticket of a request whose node died: `keep` is how a router that no client hangs up on leaves one behind.
+/// The ticket of a request whose node died: `keep` is how a router that no client hangs up on
+/// leaves one behind.
 #[tokio::test]
 async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     let node = Node::start().await;

@@ -1,4 +1,5 @@
-//! `/metrics`, read as Prometheus reads it: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//! `/metrics`, read as Prometheus reads it:
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,8 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.char_indices().all(good)
 }
 
-/// The labels between the braces: what is behind them. Values are quoted, and escape backslash, quote and newline only.
+/// The labels between the braces: what is behind them. Values are quoted, and escape backslash,
+/// quote and newline only.
 fn labels(mut rest: &str) -> &str {
     let mut seen = BTreeSet::new();
     loop {

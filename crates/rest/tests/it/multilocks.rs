@@ -257,7 +257,8 @@ async fn who_waits_has_no_place_among_the_bodies() {
 
 #[tokio::test]
 async fn a_hold_that_ran_out_of_time_is_given_back_in_whatever_order_it_was_asked_for() {
-    // About as long as a write to the disk takes: many outcomes are unknown, and are found out later.
+    // About as long as a write to the disk takes: many outcomes are unknown, and are found out
+    // later.
     let node = Node::start_with(RestConfig { propose_timeout_ms: 1, ..RestConfig::default() }, |_| {}).await;
     let session = loop {
         let opened = node.post("/v1/sessions", "").await;

@@ -180,8 +180,8 @@ impl Node {
         self.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}")).await
     }
 
-    /// What a request is answered for which there is no room among the reads as soon as it has written. The node must have
-    /// room for one.
+    /// What a request is answered for which there is no room among the reads as soon as it has
+    /// written. The node must have room for one.
     pub(crate) async fn without_reads_behind_a_write(&self, request: impl Future<Output = Answer>) -> Answer {
         let mut request = std::pin::pin!(request);
         let mut look = std::pin::pin!(self.replica.read(Consistency::Linearizable, Instant::now() + PATIENCE));

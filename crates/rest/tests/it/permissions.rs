@@ -1,4 +1,5 @@
-//! What each route tells whom: the routes are those of the OpenAPI document, so a new one fails until it stands here.
+//! What each route tells whom: the routes are those of the OpenAPI document, so a new one fails
+//! until it stands here.
 
 use axum::http::Method;
 use rest::RestConfig;
@@ -14,7 +15,8 @@ const BOBS_ACL: &str = "digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const KEY: &str = "5ec2e700-0000-4000-8000-00000000000";
 const SECRETS: [&str; 3] = ["5ec2e700", "hidden", "secret"];
 
-/// What a reader who has no permission is answered, and the owner of the ticket, who has none either.
+/// What a reader who has no permission is answered, and the owner of the ticket, who has none
+/// either.
 #[derive(Clone, Copy, PartialEq)]
 enum Told {
     /// 403 to who may not read; the owner hears of its own.
@@ -94,7 +96,8 @@ impl Vault {
         self.node.call(method, uri, headers, body).await
     }
 
-    /// The questions that can be asked at a route, and what they tell. `None` where a write asks, which the state decides.
+    /// The questions that can be asked at a route, and what they tell. `None` where a write asks,
+    /// which the state decides.
     fn questions(&self, method: &str, route: &str) -> Option<Vec<(String, Told)>> {
         use Told::{OwnNames, OwnOnly, Refused, WithoutSecrets};
         let (id, _) = self.session.split_once('.').unwrap();
@@ -214,7 +217,8 @@ async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
     assert_eq!(gone.body["end"], "released");
 }
 
-/// What HTTP makes for a client has the ACL of its directory: nobody else breaks, forges or sets it.
+/// What HTTP makes for a client has the ACL of its directory: nobody else breaks, forges or sets
+/// it.
 #[tokio::test]
 async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     let vault = Vault::build().await;
@@ -336,8 +340,8 @@ async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     answer.expect_problem(403, "no-auth");
 }
 
-/// Ten thousand locks of others lie before the one that a request may see: it comes to that one, page by page, and hears of
-/// none of them, not by a cursor either.
+/// Ten thousand locks of others lie before the one that a request may see: it comes to that one,
+/// page by page, and hears of none of them, not by a cursor either.
 #[tokio::test]
 async fn who_may_read_few_locks_comes_to_all_of_them_through_those_of_others() {
     let node = Node::start().await;

@@ -60,7 +60,8 @@ async fn a_digest_is_proven_by_basic_authentication() {
     assert_eq!(held.body["fencing_token"], again.body["fencing_token"]);
 }
 
-/// Locks, elections and groups are znodes too: their views show nothing that reading the znodes would not.
+/// Locks, elections and groups are znodes too: their views show nothing that reading the znodes
+/// would not.
 #[tokio::test]
 async fn views_show_only_what_the_request_may_read() {
     let node = Node::start().await;
@@ -70,7 +71,7 @@ async fn views_show_only_what_the_request_may_read() {
         let (node, session, uri) = (&node, &session, format!("{uri}acl={acl}:cdrwa"));
         async move { node.call(Method::POST, &uri, &[("zlock-session", session), BOB], b"secret").await.expect(201) }
     };
-    // A znode of bob's, with a contender in it, and one of bob's in a directory that anyone may list.
+    // A znode of bob's with a contender in it, and one of bob's in a directory that all may list.
     create("/v1/znodes/bobs?").await;
     create("/v1/znodes/bobs/lock-0000000001?").await;
     node.post("/v1/znodes/open", "").await.expect(201);

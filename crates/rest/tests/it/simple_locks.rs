@@ -135,7 +135,8 @@ async fn an_owner_is_no_longer_than_a_label() {
     take("x".repeat(256)).await.expect(200);
 }
 
-/// The state keeps the key as a UUID; the owner is what the client wrote, so that it can be named again.
+/// The state keeps the key as a UUID; the owner is what the client wrote, so that it can be named
+/// again.
 #[tokio::test]
 async fn without_an_owner_the_text_of_the_key_is_the_owner() {
     let node = Node::start_with(RestConfig::default(), |config| config.limits.label_bytes_max = 40).await;
@@ -164,7 +165,8 @@ async fn without_an_owner_the_text_of_the_key_is_the_owner() {
     node.call(Method::POST, "/v1/simple-locks/s/l?owner=short", &headers, b"").await.expect(200);
 }
 
-/// A try is one entry, and so is a release: a node that has no room for a read behind the write answers all the same.
+/// A try is one entry, and so is a release: a node that has no room for a read behind the write
+/// answers all the same.
 #[tokio::test]
 async fn who_takes_it_or_gives_it_back_needs_no_read_of_the_cluster() {
     let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;

@@ -96,7 +96,8 @@ async fn a_lock_without_an_owner_is_not_reentrant_and_anybody_of_the_session_rel
     let node = Node::start().await;
     let session = node.session().await;
     let held = node.acquire(&session, "/l").await.expect(200);
-    // Not even in the same session: the second acquire waits until another thread gives the first one back.
+    // Not even in the same session: the second acquire waits until another thread gives the first
+    // one back.
     let waiting = node.acquire(&session, "/l?wait=20s");
     let releasing = async {
         node.until_contenders("/l", 2).await;

@@ -42,7 +42,8 @@ async fn a_client_that_hangs_up_at_once_leaves_no_ghost() {
 
 #[tokio::test]
 async fn an_acquire_that_ran_out_of_time_leaves_no_ghost() {
-    // About as long as a write to the disk takes: many outcomes are unknown, and are found out later.
+    // About as long as a write to the disk takes: many outcomes are unknown, and are found out
+    // later.
     let node = Node::start_with(RestConfig { propose_timeout_ms: 1, ..RestConfig::default() }, |_| {}).await;
     let out_of_time = |answer: Answer| {
         let problem = (answer.status, answer.problem(), answer.body["outcome"].as_str().unwrap());

@@ -1,7 +1,9 @@
-//! What was acknowledged stays: it is in the log that every node comes to have, with the outcome that was told.
+//! What was acknowledged stays: it is in the log that every node comes to have, with the outcome
+//! that was told.
 //!
-//! Source: durability, ZooKeeper's "Reliability" (zookeeperOver, "Guarantees"): once an update has been applied, it
-//! persists. A node that acknowledges before its disk has the entry breaks it at the next loss of power.
+//! Source: durability, ZooKeeper's "Reliability" (zookeeperOver, "Guarantees"): once an update has
+//! been applied, it persists. A node that acknowledges before its disk has the entry breaks it at
+//! the next loss of power.
 
 use znode::{Applied, Zxid};
 
@@ -19,7 +21,8 @@ fn check(applied: &Applied, history: &History) -> Result<(), String> {
     let Some(committed) = history.entry(applied.zxid).and_then(|entry| entry.applied.as_ref()) else {
         return Err(format!("a write was acknowledged at {}, and there is another entry", applied.zxid));
     };
-    // A repeated key is told its first zxid and its first answer; for a repeated acquire both are of the repetition.
+    // A repeated key is told its first zxid and its first answer; for a repeated acquire both are
+    // of the repetition.
     if committed.zxid == applied.zxid && committed.reply != applied.reply {
         return Err(format!("at {} a client was told {:?}, not {:?}", applied.zxid, applied.reply, committed.reply));
     }

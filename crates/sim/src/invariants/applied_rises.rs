@@ -1,7 +1,8 @@
 //! What a node shows never goes back while it runs.
 //!
-//! Source: ZooKeeper's guarantee of a single system image (zookeeperOver, "Guarantees"). After a restart a node has to
-//! read its log again; what it then answers is held to the client's own zxid, which `reads_are_fresh` checks.
+//! Source: ZooKeeper's guarantee of a single system image (zookeeperOver, "Guarantees"). After a
+//! restart a node has to read its log again; what it then answers is held to the client's own zxid,
+//! which `reads_are_fresh` checks.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! An ephemeral znode's session is open, but for a lock node that lingers for its lock-delay.
 //!
-//! Source: ZooKeeper (zookeeperProgrammers, "Ephemeral Nodes"); it was broken there by ZOOKEEPER-1208 and
-//! ZOOKEEPER-2355. An expiry takes the session and its znodes in one entry.
+//! Source: ZooKeeper (zookeeperProgrammers, "Ephemeral Nodes"); it was broken there by
+//! ZOOKEEPER-1208 and ZOOKEEPER-2355. An expiry takes the session and its znodes in one entry.
 
 use znode::{Kind, State, ZPath};
 

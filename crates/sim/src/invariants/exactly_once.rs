@@ -1,9 +1,9 @@
 //! A request with an idempotency key is done once, however often it was tried.
 //!
-//! Source: the promise of `Idempotency-Key` in docs/http-api.md; Ongaro's dissertation, section 6.3. A key that was
-//! withdrawn may be used afresh, by another try: one that was on its way when the ticket was withdrawn finds the key unused,
-//! queues, and whoever made it, a door, withdraws it in its turn. An acquire that is repeated only tells where its ticket
-//! stands.
+//! Source: the promise of `Idempotency-Key` in docs/http-api.md; Ongaro's dissertation, section
+//! 6.3. A key that was withdrawn may be used afresh, by another try: one that was on its way when
+//! the ticket was withdrawn finds the key unused, queues, and whoever made it, a door, withdraws it
+//! in its turn. An acquire that is repeated only tells where its ticket stands.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! When everything is mended, a client that waits for a lock is told soon that it holds it.
 //!
-//! Source: a waiter whose turn has come is woken, the promise of ZooKeeper's lock recipe (zookeeperRecipes, "Locks"). By what
-//! it is woken does not matter here: the committed log says when the lock node holds, and the client when it heard of it.
+//! Source: a waiter whose turn has come is woken, the promise of ZooKeeper's lock recipe
+//! (zookeeperRecipes, "Locks"). By what it is woken does not matter here: the committed log says
+//! when the lock node holds, and the client when it heard of it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,10 +15,10 @@ use super::{Calm, Invariant};
 use crate::history::History;
 use crate::observation::{Commit, Observation};
 
-/// A client is told this soon after the entry that made it the holder was committed. That is less than one wait at a node takes
-/// (700 ms), so that a wait which sleeps through the grant is found, and more than what may lie between: a heartbeat tells the
-/// client's node of the commit (75 ms at most), two packets may be late by 100 ms each, and a client between two waits reads
-/// first.
+/// A client is told this soon after the entry that made it the holder was committed. That is less
+/// than one wait at a node takes (700 ms), so that a wait which sleeps through the grant is found,
+/// and more than what may lie between: a heartbeat tells the client's node of the commit (75 ms at
+/// most), two packets may be late by 100 ms each, and a client between two waits reads first.
 const TOLD_MS: u64 = 600;
 
 struct Waiter {
@@ -37,7 +38,8 @@ impl GrantsAreTold {
         GrantsAreTold { calm, waiters: BTreeMap::new() }
     }
 
-    /// Judges a wait that has come to its end, or goes on. In time: whether it was one in which nothing went wrong.
+    /// Judges a wait that has come to its end, or goes on. In time: whether it was one in which
+    /// nothing went wrong.
     fn judge(&self, ticket: &ZPath, waiter: &Waiter, now_ms: u64) -> Result<bool, String> {
         let (Some(held_ms), Some(calm_ms)) = (waiter.held_ms, self.calm.borrow().from_ms) else { return Ok(false) };
         if now_ms > held_ms.max(waiter.since_ms).max(calm_ms) + TOLD_MS {

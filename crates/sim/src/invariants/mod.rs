@@ -1,7 +1,7 @@
 //! What must always be true: one file each, with where the demand comes from.
 //!
-//! An invariant sees each committed entry once and in order, each change of what a node shows, and what clients saw. The
-//! first that does not hold ends the run.
+//! An invariant sees each committed entry once and in order, each change of what a node shows, and
+//! what clients saw. The first that does not hold ends the run.
 
 mod acknowledged_survive;
 mod applied_rises;

@@ -1,8 +1,10 @@
-//! No session expires before its timeout has passed since its client sent the last heartbeat that was acknowledged.
+//! No session expires before its timeout has passed since its client sent the last heartbeat that
+//! was acknowledged.
 //!
-//! Source: the promise of `Replica::touch` and docs/http-api.md; Gray and Cheriton, "Leases" (1989). A deposed leader
-//! that goes on to count, or a new one that counts from too early, would break it. Time is the client's; the nodes'
-//! clocks may run faster by their drift, which is allowed for.
+//! Source: the promise of `Replica::touch` and docs/http-api.md; Gray and Cheriton, "Leases"
+//! (1989). A deposed leader that goes on to count, or a new one that counts from too early, would
+//! break it. Time is the client's; the nodes' clocks may run faster by their drift, which is
+//! allowed for.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +19,8 @@ use crate::observation::{Commit, Lease, Observation};
 pub(super) struct NoEarlyExpiry {
     world: World,
     leases: BTreeMap<SessionId, Rc<RefCell<Lease>>>,
-    /// When sessions were expired by an entry: the client may hear of it before the invariants know the client.
+    /// When sessions were expired by an entry: the client may hear of it before the invariants know
+    /// the client.
     expired: BTreeMap<SessionId, u64>,
 }
 
@@ -67,7 +70,8 @@ impl Invariant for NoEarlyExpiry {
     }
 
     fn end(&mut self, _: &mut History) -> Result<(), String> {
-        // An acknowledgement may have been under way when the session expired: it must not have been sent after that.
+        // An acknowledgement may have been under way when the session expired: it must not have
+        // been sent after that.
         self.expired.keys().try_for_each(|session| self.check(*session))
     }
 }

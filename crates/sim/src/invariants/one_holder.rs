@@ -1,9 +1,10 @@
-//! A lock has one holder, or readers only: in every state, and in the eyes of clients whose lease by their own clock is
-//! not over.
+//! A lock has one holder, or readers only: in every state, and in the eyes of clients whose lease
+//! by their own clock is not over.
 //!
-//! Source: mutual exclusion, the promise of ZooKeeper's lock recipe (zookeeperRecipes, "Locks"); that a client may count
-//! on its lease while less than the timeout has passed since it sent the last heartbeat that was acknowledged is from
-//! Gray and Cheriton, "Leases" (1989), with the drift between clocks taken off.
+//! Source: mutual exclusion, the promise of ZooKeeper's lock recipe (zookeeperRecipes, "Locks");
+//! that a client may count on its lease while less than the timeout has passed since it sent the
+//! last heartbeat that was acknowledged is from Gray and Cheriton, "Leases" (1989), with the drift
+//! between clocks taken off.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Every znode has a parent that lists it, and all that is counted or indexed is so rightly.
 //!
-//! Source: the data model of ZooKeeper (zookeeperProgrammers, "The ZooKeeper Data Model") and docs/znode-model.md;
-//! `State::check_invariants` walks the whole state.
+//! Source: the data model of ZooKeeper (zookeeperProgrammers, "The ZooKeeper Data Model") and
+//! docs/znode-model.md; `State::check_invariants` walks the whole state.
 
 use super::Invariant;
 use crate::history::History;

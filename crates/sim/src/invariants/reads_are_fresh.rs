@@ -1,8 +1,8 @@
-//! A linearizable read shows everything that anybody was told before it began; a local one everything that its own
-//! client has seen.
+//! A linearizable read shows everything that anybody was told before it began; a local one
+//! everything that its own client has seen.
 //!
-//! Source: linearizability (Herlihy and Wing 1990), by Raft's read index (Ongaro's dissertation, section 6.4); and
-//! ZooKeeper's single system image for local reads with a minimum zxid.
+//! Source: linearizability (Herlihy and Wing 1990), by Raft's read index (Ongaro's dissertation,
+//! section 6.4); and ZooKeeper's single system image for local reads with a minimum zxid.
 
 use super::Invariant;
 use crate::history::History;

@@ -1,8 +1,9 @@
 //! The fencing tokens of one lock's grants rise.
 //!
-//! Source: Kleppmann, "How to do distributed locking" (2016): a resource that refuses smaller tokens than it has seen is
-//! safe only if they never fall. The token is the czxid of the holder's lock node. A number that runs out or a directory
-//! that is made anew must not turn the order around.
+//! Source: Kleppmann, "How to do distributed locking" (2016): a resource that refuses smaller
+//! tokens than it has seen is safe only if they never fall. The token is the czxid of the holder's
+//! lock node. A number that runs out or a directory that is made anew must not turn the order
+//! around.
 
 use std::collections::BTreeMap;
 

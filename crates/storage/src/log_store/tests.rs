@@ -67,7 +67,8 @@ fn no_flipped_bit_goes_unnoticed() {
         damaged[bit / 8] ^= 1 << (bit % 8);
         match reopened(&damaged, name) {
             Err(error) => assert_eq!(error.raw_os_error(), None, "bit {bit}: {error}"),
-            // The record at the very end, which says that all before it is on disk. Without it nothing else is lost.
+            // The record at the very end, which says that all before it is on disk. Without it
+            // nothing else is lost.
             Ok(found) => {
                 assert_eq!(found, whole, "bit {bit}");
                 harmless += 1;

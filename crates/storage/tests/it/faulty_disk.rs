@@ -1,4 +1,5 @@
-//! A disk that fails: fsync errors, no space left, power losses. By a library preloaded into the child process.
+//! A disk that fails: fsync errors, no space left, power losses. By a library preloaded into the
+//! child process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,7 +41,8 @@ fn begun(told: &mut Told) -> (TempDir, PathBuf) {
     (parent, dir)
 }
 
-/// It did not open, or it failed and refused everything afterwards, or sled panicked, which ends a release build.
+/// It did not open, or it failed and refused everything afterwards, or sled panicked, which ends a
+/// release build.
 fn stopped(ended: &Ended) -> bool {
     let said = |words| ended.stderr.contains(words);
     !ended.ok && (said("refused: ") || said("refused afterwards: true") || said("/sled-0.34.7/"))
@@ -91,7 +93,8 @@ fn what_was_acknowledged_survives_power_losses() {
         let run = Run { cycles: 1_000, env, ..Run::default() };
         run.spawn(&dir).watch(&mut told, rng.usize(1..30));
         let survived = parent.path().join(format!("data-{loss}"));
-        // Now and then nothing is kept that was not fsynced, or all of it, else as many pages as it happens.
+        // Now and then nothing is kept that was not fsynced, or all of it, else as many pages as it
+        // happens.
         let kept = [0, 32, 128, 224, 256][rng.usize(..5)];
         shadow::restore(&shadow, &dir, &survived, &mut || u16::from(rng.u8(..)) < kept).unwrap();
         told.check(&survived, &format!("seed {seed}, power loss {loss}"));

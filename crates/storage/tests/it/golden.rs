@@ -1,5 +1,6 @@
-//! Bytes on disk and on the wire, frozen. These files are never written again: a test that fails here says that old data
-//! or an older peer would be misread, and asks for a new version beside the old one.
+//! Bytes on disk and on the wire, frozen. These files are never written again: a test that fails
+//! here says that old data or an older peer would be misread, and asks for a new version beside the
+//! old one.
 
 use std::fmt::Debug;
 use std::fs;
@@ -29,8 +30,8 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
 }
 
-/// The record's bytes are those of the file, and the file's bytes are the record. A file that is missing is written
-/// when `NEW_GOLDENFILES` is set; one that exists never is.
+/// The record's bytes are those of the file, and the file's bytes are the record. A file that is
+/// missing is written when `NEW_GOLDENFILES` is set; one that exists never is.
 #[track_caller]
 fn check<T: Encode + Decode<()> + PartialEq + Debug>(name: &str, value: &T) {
     let path = golden(&format!("{name}.hex"));
@@ -114,7 +115,8 @@ fn no_bytes_make_the_decoder_panic() {
     }
 }
 
-/// A log file of the first version, as raft-log wrote it, and the record of the node that it belongs to.
+/// A log file of the first version, as raft-log wrote it, and the record of the node that it
+/// belongs to.
 #[test]
 fn a_log_of_the_first_version_is_read() {
     let name = "r-00_000_000_000_000_000_000.wal";
@@ -143,7 +145,8 @@ fn a_log_of_the_first_version_is_read() {
     assert_eq!(storage.log.committed(), Some(log_id(4, 1)));
 }
 
-/// A chunk of the first version. Only reading is frozen: another release of lz4 may pack in another way.
+/// A chunk of the first version. Only reading is frozen: another release of lz4 may pack in another
+/// way.
 #[test]
 fn a_chunk_of_the_first_version_is_read() {
     use crate::harness::{read_snapshot, write_snapshot};

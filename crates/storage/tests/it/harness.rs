@@ -33,8 +33,8 @@ pub(crate) fn data_dir() -> (TempDir, PathBuf) {
     (parent, dir)
 }
 
-/// The same in memory where there is a place for it: a kill loses nothing that was written, synced or not, so tests
-/// that only kill need no disk to wait for.
+/// The same in memory where there is a place for it: a kill loses nothing that was written, synced
+/// or not, so tests that only kill need no disk to wait for.
 pub(crate) fn data_dir_in_memory() -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let dir = parent.path().join("data");
@@ -87,7 +87,8 @@ pub(crate) fn meta(term: u64, index: u64) -> SnapshotMeta {
     }
 }
 
-/// Records whose bytes follow from `seed`: some empty, some larger than a chunk, some that do not compress.
+/// Records whose bytes follow from `seed`: some empty, some larger than a chunk, some that do not
+/// compress.
 pub(crate) fn records(seed: u64, count: usize) -> Vec<Vec<u8>> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let record = |rng: &mut fastrand::Rng| {

@@ -67,7 +67,8 @@ fn a_limited_read_stops_at_some_megabytes_but_gives_one_entry_at_least() {
     });
 }
 
-/// Raft may have chosen to send entries that are purged before they are read. It asserts that none is missing between.
+/// Raft may have chosen to send entries that are purged before they are read. It asserts that none
+/// is missing between.
 #[test]
 fn what_is_sent_to_a_follower_has_no_gap_before_it_though_entries_were_purged_meanwhile() {
     let (_parent, dir) = data_dir();

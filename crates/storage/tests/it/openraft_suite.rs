@@ -1,4 +1,5 @@
-//! openraft's own suite for log stores. Its state machine half gets a small machine that keeps snapshots with us.
+//! openraft's own suite for log stores. Its state machine half gets a small machine that keeps
+//! snapshots with us.
 
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
-//! A disk that is really full: a tmpfs, mounted by root or in a user namespace of the test's own. Where neither is
-//! allowed the test says so on stderr and leaves full disks to the preloaded faults (`faulty_disk.rs`).
+//! A disk that is really full: a tmpfs, mounted by root or in a user namespace of the test's own.
+//! Where neither is allowed the test says so on stderr and leaves full disks to the preloaded
+//! faults (`faulty_disk.rs`).
 
 use std::fs;
 use std::io::Write;

@@ -1,7 +1,8 @@
 //! A process that writes and may die at any moment, and what must be true afterwards.
 //!
-//! The test binary runs itself again as the child. It says on stdout what is about to happen and what was acknowledged;
-//! the parent reads until the pipe closes, opens the directory itself and compares.
+//! The test binary runs itself again as the child. It says on stdout what is about to happen and
+//! what was acknowledged; the parent reads until the pipe closes, opens the directory itself and
+//! compares.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -64,7 +65,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Takes note of everything that it says, up to `lines_max` lines, then kills it or waits for its end.
+    /// Takes note of everything that it says, up to `lines_max` lines, then kills it or waits for
+    /// its end.
     pub(crate) fn watch(mut self, told: &mut Told, lines_max: usize) -> Ended {
         let _watchdog = Watchdog::new(&self.child);
         let mut line = String::new();
@@ -200,7 +202,8 @@ fn tell(words: &str) {
     std::io::stdout().write_all(format!("told {words}\n").as_bytes()).unwrap();
 }
 
-/// Not a test of its own: the process that the crash tests kill. Without its environment it does nothing.
+/// Not a test of its own: the process that the crash tests kill. Without its environment it does
+/// nothing.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };

@@ -1,8 +1,9 @@
-//! A disk that fails, preloaded into a process: the n-th sync answers EIO, writes beyond a budget answer ENOSPC, or
-//! every sync records what it made durable, so that a power loss can be played afterwards.
+//! A disk that fails, preloaded into a process: the n-th sync answers EIO, writes beyond a budget
+//! answer ENOSPC, or every sync records what it made durable, so that a power loss can be played
+//! afterwards.
 //!
-//! Compiled by the tests with `rustc`; no part of any crate. It stands before libc's functions, so it reaches sled,
-//! raft-log and std alike.
+//! Compiled by the tests with `rustc`; no part of any crate. It stands before libc's functions, so
+//! it reaches sled, raft-log and std alike.
 
 mod shadow;
 
@@ -133,7 +134,8 @@ unsafe extern "C" fn pwrite64(fd: i32, buffer: *const u8, bytes: usize, offset: 
     }
 }
 
-/// Counted as one byte, since only whole or nothing is possible here without taking the vector apart.
+/// Counted as one byte, since only whole or nothing is possible here without taking the vector
+/// apart.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(fd: i32, vector: *const u8, count: i32) -> isize {
     match room(fd, 1) {

@@ -1,4 +1,5 @@
-//! What a power loss leaves at the very worst: of each file the bytes, of each directory the names as of the last fsync.
+//! What a power loss leaves at the very worst: of each file the bytes, of each directory the names
+//! as of the last fsync.
 //!
 //! Included by the preloaded library, which records, and by the tests, which restore.
 
@@ -16,7 +17,8 @@ pub(crate) fn key(metadata: &fs::Metadata) -> String {
     format!("{}-{}", metadata.ino(), born.map_or(0, |born| born.as_nanos()))
 }
 
-/// Records what `path` is at this moment as durable. Whole or not at all: the process may be killed right here.
+/// Records what `path` is at this moment as durable. Whole or not at all: the process may be killed
+/// right here.
 pub(crate) fn record(shadow: &Path, path: &Path) -> io::Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock();
@@ -34,9 +36,10 @@ pub(crate) fn record(shadow: &Path, path: &Path) -> io::Result<()> {
 #[allow(dead_code)]
 const PAGE: usize = 4096;
 
-/// Builds in `to` what a power loss could leave of `live`, whose process is gone. `keep` says of each page of a file and of
-/// each name in a directory whether the disk had also taken what was never fsynced: a kernel may write anything at any
-/// time, in any order. A page of a file that has grown, and that was not taken, reads as zeros.
+/// Builds in `to` what a power loss could leave of `live`, whose process is gone. `keep` says of
+/// each page of a file and of each name in a directory whether the disk had also taken what was
+/// never fsynced: a kernel may write anything at any time, in any order. A page of a file that has
+/// grown, and that was not taken, reads as zeros.
 #[allow(dead_code)]
 pub(crate) fn restore(shadow: &Path, live: &Path, to: &Path, keep: &mut dyn FnMut() -> bool) -> io::Result<()> {
     let mut lives = BTreeMap::new();

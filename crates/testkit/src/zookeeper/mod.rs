@@ -1,9 +1,12 @@
-//! A client of the ZooKeeper door that never sends a request twice and says whether one without an answer was sent.
+//! A client of the ZooKeeper door that never sends a request twice and says whether one without an
+//! answer was sent.
 //!
-//! [`Connection`] is one connection and its packets. [`Zk`] is a session over many of them: a task owns the connection: it greets nodes one after the other, resumes the session, brings its watches back, sends
-//! requests without waiting for answers ([`Zk::begin`]), pings, and leaves a node that is silent. What a client of the
-//! protocol may rely on is checked on the way, and what breaks it ends the client with [`Failure::Wrong`]: answers in the
-//! order of requests, zxids that never go back, on any node.
+//! [`Connection`] is one connection and its packets. [`Zk`] is a session over many of them: a task
+//! owns the connection: it greets nodes one after the other, resumes the session, brings its
+//! watches back, sends requests without waiting for answers ([`Zk::begin`]), pings, and leaves a
+//! node that is silent. What a client of the protocol may rely on is checked on the way, and what
+//! breaks it ends the client with [`Failure::Wrong`]: answers in the order of requests, zxids that
+//! never go back, on any node.
 
 mod armed;
 mod connection;
@@ -26,7 +29,8 @@ const ANSWER_MAX: Duration = Duration::from_millis(1_500);
 
 /// Requests of one client that wait for a connection.
 const ASKED_MAX: usize = 256;
-/// Events that nobody has taken. Beyond it the client goes to another node, and its events have a gap.
+/// Events that nobody has taken. Beyond it the client goes to another node, and its events have a
+/// gap.
 const EVENTS_MAX: usize = 1 << 16;
 /// How long the first connection may take.
 const OPEN_MAX: Duration = Duration::from_secs(60);
@@ -141,7 +145,8 @@ impl Begun {
 }
 
 impl Zk {
-    /// Opens a session at any of these `host:port`, the node of number `first` (from 0, or any number beyond) before others.
+    /// Opens a session at any of these `host:port`, the node of number `first` (from 0, or any
+    /// number beyond) before others.
     ///
     /// # Errors
     /// When a minute was not enough.

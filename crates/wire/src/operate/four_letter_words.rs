@@ -1,4 +1,5 @@
-//! Four-letter words: what monitoring tools ask. The texts are those of ZooKeeper 3.8, as far as tools read them.
+//! Four-letter words: what monitoring tools ask. The texts are those of ZooKeeper 3.8, as far as
+//! tools read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
@@ -23,7 +24,8 @@ const WORDS: [&[u8; 4]; 18] = [
 ];
 /// What clients and tools compare to know what a server can do, with our own version behind it.
 ///
-/// The date is that of the version, which is set with it: tools want one, and a build is to be the same whenever it is made.
+/// The date is that of the version, which is set with it: tools want one, and a build is to be the
+/// same whenever it is made.
 pub(crate) const VERSION: &str = concat!("3.8.0-zlock-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-22 00:00 UTC");
 /// What a node answers while it does not serve, but to the few words that say so themselves.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
@@ -35,14 +37,15 @@ pub(crate) fn is_one(word: [u8; 4]) -> bool {
     WORDS.contains(&&word)
 }
 
-/// The answer to a word. All but a few go through all connections, sessions or znodes: they are answered on another thread, one
-/// at a time.
+/// The answer to a word. All but a few go through all connections, sessions or znodes: they are
+/// answered on another thread, one at a time.
 pub(crate) async fn answer(door: &Arc<Door>, word: [u8; 4]) -> String {
     let here = Arc::clone(door);
     answer_in_turn(&door.config.words, word, &door.words, move || answer_here(&here, word)).await
 }
 
-/// `answer` says what the word says, if it is among those that are allowed; in turn, if that takes long.
+/// `answer` says what the word says, if it is among those that are allowed; in turn, if that takes
+/// long.
 async fn answer_in_turn(
     allowed: &str,
     word: [u8; 4],
@@ -129,7 +132,8 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
     out
 }
 
-/// ZooKeeper tells what it had written down every 128 zxids; here the state is gone through, for the zxid that it has now.
+/// ZooKeeper tells what it had written down every 128 zxids; here the state is gone through, for
+/// the zxid that it has now.
 fn digest(door: &Door, out: &mut String) {
     let state = door.replica.state();
     let mut last = door.digest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -205,8 +209,8 @@ fn configuration(door: &Door, out: &mut String) {
     if status.members.len() > 1 {
         let own = status.members.iter().find(|member| member.id == status.node_id);
         let port = own.and_then(|own| own.peer_addr.rsplit(':').next()).unwrap_or_default();
-        // A follower that has said nothing for so many ticks is not connected, whether it is new or not. There is one kind of
-        // election and of member, and one port for peers.
+        // A follower that has said nothing for so many ticks is not connected, whether it is new or
+        // not. There is one kind of election and of member, and one port for peers.
         let silence = u64::from(tick_ms).max(door.replica.silence_max_ms()) / u64::from(tick_ms);
         let _ = writeln!(out, "initLimit={silence}\nsyncLimit={silence}\nelectionAlg=3");
         let _ = writeln!(out, "electionPort={port}\nquorumPort={port}\npeerType=0");
@@ -255,7 +259,8 @@ fn on_disk(door: &Door) -> (u64, u64) {
     (size_of_files(&dir.join("sled"), 3), size_of_files(&dir.join("log"), 3))
 }
 
-/// Of a directory and those below it, so many deep. What cannot be looked at, or goes meanwhile, has none.
+/// Of a directory and those below it, so many deep. What cannot be looked at, or goes meanwhile,
+/// has none.
 fn size_of_files(dir: &Path, depth: usize) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {

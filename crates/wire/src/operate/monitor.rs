@@ -9,8 +9,8 @@ use znode::SessionId;
 use crate::operate::four_letter_words::{VERSION, mode};
 use crate::session::door::Door;
 
-/// ZooKeeper 3.8's fields that mean something here, with its meanings, and ours behind them. ZooKeeper's counters of its own
-/// processors and queues are not among them.
+/// ZooKeeper 3.8's fields that mean something here, with its meanings, and ours behind them.
+/// ZooKeeper's counters of its own processors and queues are not among them.
 pub(crate) fn fields(door: &Door, out: &mut String) {
     let (status, state, counts) = (door.replica.status(), door.replica.state(), door.counts.look());
     let mut line = |key: &str, value: &dyn Display| {
@@ -80,7 +80,8 @@ fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Disp
     }
 }
 
-/// ZooKeeper's word for where a member is between an election and serving: one that answers has come to its end.
+/// ZooKeeper's word for where a member is between an election and serving: one that answers has
+/// come to its end.
 fn peer_state(status: &NodeStatus) -> &'static str {
     match status.role {
         Role::Leader => "leading - broadcast",

@@ -20,8 +20,8 @@ const PROPOSE_MAX: Duration = Duration::from_secs(10);
 /// Where the members stand.
 const CONFIG: &str = "/zookeeper/config";
 
-/// Makes them when they are missing, and keeps this node's line in the configuration. Every node of a new cluster tries,
-/// and one of them makes each.
+/// Makes them when they are missing, and keeps this node's line in the configuration. Every node of
+/// a new cluster tries, and one of them makes each.
 pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     for path in OWN {
         loop {
@@ -38,7 +38,8 @@ pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     tell_members(replica, if addr == "none" { "" } else { addr }).await;
 }
 
-/// Takes the address of this node's door out of the configuration, where one stands: the door stays closed.
+/// Takes the address of this node's door out of the configuration, where one stands: the door stays
+/// closed.
 pub async fn announce_no_door(replica: &Replica) {
     let path = ZPath::parse(CONFIG).expect("a constant");
     if replica.state().node(&path).is_some() {
@@ -46,7 +47,8 @@ pub async fn announce_no_door(replica: &Replica) {
     }
 }
 
-/// Writes the members into the configuration, until it says what this node knows: all members, and its own address.
+/// Writes the members into the configuration, until it says what this node knows: all members, and
+/// its own address.
 async fn tell_members(replica: &Replica, addr: &str) {
     let path = ZPath::parse(CONFIG).expect("a constant");
     loop {
@@ -77,8 +79,9 @@ fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &
     Some(ZnodeOp::SetData { path: path.clone(), data, version: node.stat().version })
 }
 
-/// A line for each member, as ZooKeeper's dynamic configuration has it: the ports are those of its peers, and behind the
-/// semicolon is where clients connect to. Every node knows only its own; of others it keeps what stands there.
+/// A line for each member, as ZooKeeper's dynamic configuration has it: the ports are those of its
+/// peers, and behind the semicolon is where clients connect to. Every node knows only its own; of
+/// others it keeps what stands there.
 fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     let line = |member: &Member| {
         let Member { id, peer_addr, .. } = member;
@@ -93,7 +96,8 @@ fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     members.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether the request was applied, or was refused because another node was faster. Pauses when it was not.
+/// Whether the request was applied, or was refused because another node was faster. Pauses when it
+/// was not.
 async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
     match replica.propose(request, Instant::now() + PROPOSE_MAX).await {
         Ok(applied) => match applied.reply.err().map(|refusal| refusal.error) {

@@ -10,7 +10,8 @@ use znode::{Acl, Identity, SUPER, user};
 
 /// Identities of one connection. More proofs are refused.
 const IDENTITIES_MAX: usize = 64;
-/// A digest, the user's name included. A longer one is refused: every write of the connection would carry it.
+/// A digest, the user's name included. A longer one is refused: every write of the connection would
+/// carry it.
 const DIGEST_BYTES_MAX: usize = 1_024;
 
 /// Everybody is known by the address that he comes from, and by the certificate that he has shown.
@@ -46,8 +47,8 @@ pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_dig
     }
 }
 
-/// ZooKeeper's `DigestAuthenticationProvider.generateDigest`: `user:base64(sha1(user:password))`. Any text is taken, also
-/// one without a colon.
+/// ZooKeeper's `DigestAuthenticationProvider.generateDigest`: `user:base64(sha1(user:password))`.
+/// Any text is taken, also one without a colon.
 fn digest(proof: &[u8]) -> String {
     let user = proof.split(|byte| *byte == b':').next().unwrap_or_default();
     format!("{}:{}", String::from_utf8_lossy(user), BASE64_STANDARD.encode(Sha1::digest(proof)))

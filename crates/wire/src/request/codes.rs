@@ -7,12 +7,13 @@ use znode::Error;
 pub(crate) enum Told {
     /// As an error in the answer's header.
     Code(i32),
-    /// The connection is closed: the session is gone, or at another connection, and the client finds out by coming again.
+    /// The connection is closed: the session is gone, or at another connection, and the client
+    /// finds out by coming again.
     Closed,
 }
 
-/// The answer to a refusal. Bounds that ZooKeeper does not have are told with its codes that come nearest: a client may not know
-/// any others. The numbers stand in the table of errors.
+/// The answer to a refusal. Bounds that ZooKeeper does not have are told with its codes that come
+/// nearest: a client may not know any others. The numbers stand in the table of errors.
 pub(crate) fn told(refusal: Error) -> Told {
     refusal.row().zookeeper.map_or(Told::Closed, Told::Code)
 }

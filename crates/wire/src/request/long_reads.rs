@@ -15,13 +15,14 @@ use crate::request::slices::{LongRead, Sink};
 use crate::session::connection::{Connection, End};
 use crate::watch::watches::{self, Comeback, Watching};
 
-/// Long reads that are measured or made at once. Each keeps the state that it reads as it was; beyond, they wait, and keep
-/// none but one that was given.
+/// Long reads that are measured or made at once. Each keeps the state that it reads as it was;
+/// beyond, they wait, and keep none but one that was given.
 const READS_MAX: usize = 64;
 /// The length and the header of an answer.
 const HEAD_BYTES: usize = 20;
 
-/// The thread, and the places on it. Every connection has one read there at most, and they take turns, a slice each.
+/// The thread, and the places on it. Every connection has one read there at most, and they take
+/// turns, a slice each.
 pub(crate) struct LongReads {
     places: Semaphore,
     jobs: Sender<Job>,
@@ -98,7 +99,8 @@ impl From<Gone> for End {
 }
 
 impl Connection {
-    /// Answers a long read: from `state`, or from that of the moment when there is a place for its answer.
+    /// Answers a long read: from `state`, or from that of the moment when there is a place for its
+    /// answer.
     pub(crate) async fn read_long(
         &self,
         xid: i32,
@@ -117,11 +119,13 @@ impl Connection {
         end
     }
 
-    /// While it waits for the place of its answer, a read holds no place on the thread, and no state, whose memory others
-    /// have left behind: its length is measured in one state, and the answer is made from a later one.
+    /// While it waits for the place of its answer, a read holds no place on the thread, and no
+    /// state, whose memory others have left behind: its length is measured in one state, and the
+    /// answer is made from a later one.
     ///
-    /// Two reads do keep a state while they wait: one whose state is given, since a later one would show what its client has
-    /// written behind it, and one that has grown beyond the place that it waited for.
+    /// Two reads do keep a state while they wait: one whose state is given, since a later one would
+    /// show what its client has written behind it, and one that has grown beyond the place that it
+    /// waited for.
     async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Result<(), Gone> {
         let (door, outbox) = (&self.door, &self.client.outbox);
         let sets_or_hears = self.client.watches();
@@ -158,7 +162,8 @@ impl Connection {
         let bytes = measured.bytes();
         let place = match place {
             Some(place) if place.len() >= bytes => place,
-            // It has grown meanwhile. Its first wait is over: one read never stands in the line twice.
+            // It has grown meanwhile. Its first wait is over: one read never stands in the line
+            // twice.
             less => {
                 drop((less, permit));
                 let place = outbox.account().place(bytes).await;
@@ -200,7 +205,8 @@ impl Connection {
         Ok(frame)
     }
 
-    /// The state, with the watch on it where there is to be one; and whether events are held back until the answer.
+    /// The state, with the watch on it where there is to be one; and whether events are held back
+    /// until the answer.
     fn look_for(&self, request: &Request) -> (Arc<State>, bool, Result<(), i32>) {
         let (hub, client) = (&self.door.hub, &*self.client);
         match request {

@@ -20,19 +20,24 @@ use crate::session::outbox::Room;
 #[derive(Default)]
 pub(crate) struct Pending<'a> {
     queue: FuturesOrdered<BoxFuture<'a, Waited>>,
-    /// Those whose turn has come, but that the first of them waits until the client has taken answers. What is behind it goes
-    /// on meanwhile: writes must not keep their places from others because one client does not read.
+    /// Those whose turn has come, but that the first of them waits until the client has taken
+    /// answers. What is behind it goes on meanwhile: writes must not keep their places from others
+    /// because one client does not read.
     due: VecDeque<Waited>,
-    /// The long read whose turn it is. Nothing behind it is answered before, and no write behind it is proposed.
+    /// The long read whose turn it is. Nothing behind it is answered before, and no write behind it
+    /// is proposed.
     reading: Option<BoxFuture<'a, Option<End>>>,
-    /// What has been done since others had their turn: one for a request, and for some bytes of an answer.
+    /// What has been done since others had their turn: one for a request, and for some bytes of an
+    /// answer.
     spent: usize,
     bytes: usize,
-    /// Those that are looked at only in their turn, and syncs: no write behind them is proposed before that.
+    /// Those that are looked at only in their turn, and syncs: no write behind them is proposed
+    /// before that.
     barriers: usize,
 }
 
-/// After so many requests, or as much as takes as long, others have their turn: about a millisecond.
+/// After so many requests, or as much as takes as long, others have their turn: about a
+/// millisecond.
 const TURN: usize = 1_000;
 /// Bytes of answers that take as long as a request.
 const REQUEST_BYTES: usize = 512;
@@ -69,8 +74,8 @@ impl<'a> Pending<'a> {
         self.queue.push_back(waited);
     }
 
-    /// Waits until the next one has what it needs, or the long read is answered: its end, if that is the connection's. Only when
-    /// there is one of them.
+    /// Waits until the next one has what it needs, or the long read is answered: its end, if that
+    /// is the connection's. Only when there is one of them.
     pub(crate) async fn go_on(&mut self) -> Option<End> {
         let Pending { queue, due, reading, .. } = self;
         let read = async {
@@ -81,7 +86,8 @@ impl<'a> Pending<'a> {
         };
         tokio::select! {
             biased;
-            // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and refused for that.
+            // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and
+            // refused for that.
             Some(waited) = unconstrained(queue.next()) => {
                 due.push_back(waited);
                 None
@@ -146,7 +152,8 @@ pub(crate) enum What {
     Done(Done),
     /// It is answered now, in its turn.
     Now(Box<Request>),
-    /// It is answered from this state: that of its turn, behind the client's write with this number.
+    /// It is answered from this state: that of its turn, behind the client's write with this
+    /// number.
     Then(Box<Request>, Arc<State>, u64),
 }
 
@@ -176,7 +183,8 @@ fn may_be_long(request: &Request) -> bool {
     )
 }
 
-/// Whether a request is looked at only in its turn: it has to do with watches, and so with what is to come.
+/// Whether a request is looked at only in its turn: it has to do with watches, and so with what is
+/// to come.
 pub(crate) fn is_about_watches(request: &Request) -> bool {
     match request {
         Request::Exists(which) | Request::GetData(which) => which.watch,

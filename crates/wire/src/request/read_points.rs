@@ -1,4 +1,5 @@
-//! The states that reads behind a write want: with that write, and without the next one of the same client.
+//! The states that reads behind a write want: with that write, and without the next one of the same
+//! client.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,11 +7,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use znode::{SessionId, State};
 
-/// Reads that wait for the moment behind a write of their connection. Bounded by the requests that connections may have on
-/// their way.
+/// Reads that wait for the moment behind a write of their connection. Bounded by the requests that
+/// connections may have on their way.
 ///
-/// So the writes behind such a read need not wait for it. Whoever applies entries asks whether the state behind a write is
-/// wanted, and publishes it by itself then.
+/// So the writes behind such a read need not wait for it. Whoever applies entries asks whether the
+/// state behind a write is wanted, and publishes it by itself then.
 #[derive(Default)]
 pub(crate) struct Moments {
     sessions: HashMap<SessionId, Waiting>,
@@ -21,7 +22,8 @@ struct Waiting {
     turns: BTreeMap<u64, Vec<oneshot::Sender<Arc<State>>>>,
 }
 
-/// The state for a read: there already, or as soon as it is there. An error when the connection has no use for it any more.
+/// The state for a read: there already, or as soon as it is there. An error when the connection has
+/// no use for it any more.
 pub(crate) type Moment = oneshot::Receiver<Arc<State>>;
 
 impl Moments {
@@ -33,7 +35,8 @@ impl Moments {
             let _ = tell.send(Arc::clone(state));
             return moment;
         }
-        // What is left of a former connection must not take the place of the one that has the session now.
+        // What is left of a former connection must not take the place of the one that has the
+        // session now.
         if there.is_some_and(|(now, _)| now != connection) {
             return moment;
         }

@@ -70,8 +70,9 @@ impl<'a> Reader<'a> {
         WhoAmIResponse { clients: auth::who(self.identities) }.to_bytes()
     }
 
-    /// Several reads of one moment, each with its own result. As a whole they are refused when the answer would be longer
-    /// than `bytes_max`: a request of a few bytes for each of them could ask for many GiB.
+    /// Several reads of one moment, each with its own result. As a whole they are refused when the
+    /// answer would be longer than `bytes_max`: a request of a few bytes for each of them could ask
+    /// for many GiB.
     pub(crate) fn multi(self, ops: &[MultiOp], bytes_max: usize) -> Result<Vec<u8>, i32> {
         let one = |op: &MultiOp| match op {
             MultiOp::GetData(which) => self.readable(&which.path).map(|node| MultiResult::Data(data_stat(node))),
@@ -106,8 +107,8 @@ pub(crate) fn stat_of(node: &Znode) -> WireStat {
     wire_stat(&node.stat())
 }
 
-/// Facts as a client may see them: without the owner that containers and TTL znodes have in ZooKeeper's bookkeeping
-/// (DataNode.getClientEphemeralOwner).
+/// Facts as a client may see them: without the owner that containers and TTL znodes have in
+/// ZooKeeper's bookkeeping (DataNode.getClientEphemeralOwner).
 pub(crate) fn wire_stat(stat: &znode::Stat) -> WireStat {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let small = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);

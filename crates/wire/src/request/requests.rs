@@ -60,7 +60,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
             }
             Err(Error::Unavailable { .. }) => return Done::Cut("a write was not taken"),
             Err(Error::Unknown { .. }) => return Done::Cut("the outcome of a write is not known"),
-            // It is too long for the log. Those behind it wait for its turn, so nothing at all is done in it.
+            // It is too long for the log. Those behind it wait for its turn, so nothing at all is
+            // done in it.
             Err(Error::Refused(_)) if !too_long => {
                 (proposal, too_long) = (in_turn(Vec::new(), Op::Multi(Vec::new())), true);
                 continue;
@@ -108,8 +109,8 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Answers a read that sets no watch, and whatever is not done here. `bytes_max` is for answers that have no bound of
-/// their own.
+/// Answers a read that sets no watch, and whatever is not done here. `bytes_max` is for answers
+/// that have no bound of their own.
 pub(crate) fn read(
     reader: Reader<'_>,
     session: SessionId,

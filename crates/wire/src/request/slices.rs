@@ -7,7 +7,8 @@ use znode::{Identity, SessionId, State, ZPath, Znode};
 
 use crate::request::reads::{Reader, stat_of};
 
-/// A read is long when it goes through more names, or more operations, than this. It is also the length of a slice.
+/// A read is long when it goes through more names, or more operations, than this. It is also the
+/// length of a slice.
 pub(crate) const SLICE: usize = 1_000;
 /// What an operation of a multiRead takes, in names.
 const OP: usize = 4;
@@ -93,7 +94,8 @@ pub(crate) struct Slice {
 }
 
 impl LongRead {
-    /// `bytes_max` bounds the answer, when it is measured. A request that is no long read has no answer here.
+    /// `bytes_max` bounds the answer, when it is measured. A request that is no long read has no
+    /// answer here.
     pub(crate) fn new(
         state: Arc<State>,
         identities: Arc<Vec<Identity>>,
@@ -310,7 +312,8 @@ mod tests {
 
     const SESSION: SessionId = SessionId(1);
 
-    /// `/many` with the names 00000 to 02499 of 200 bytes, each an ephemeral of the session; `/secret`, and `/data`.
+    /// `/many` with the names 00000 to 02499 of 200 bytes, each an ephemeral of the session;
+    /// `/secret`, and `/data`.
     fn state() -> Arc<State> {
         let mut state = State::default();
         let mut zxid = 0;

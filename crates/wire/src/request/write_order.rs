@@ -19,7 +19,8 @@ struct Inner {
 }
 
 impl Turns {
-    /// A turn is over. Whoever comes next in an unbroken row is woken at once and in order, to be proposed again together.
+    /// A turn is over. Whoever comes next in an unbroken row is woken at once and in order, to be
+    /// proposed again together.
     pub(crate) fn done(&self, turn: u64) {
         let mut inner = self.lock();
         inner.done = inner.done.max(turn);

@@ -44,8 +44,8 @@ impl Refused {
     }
 }
 
-/// By whom a write is asked for, and the bounds in force. The state machine refuses what is beyond them; here they keep
-/// a packet from growing before it gets there.
+/// By whom a write is asked for, and the bounds in force. The state machine refuses what is beyond
+/// them; here they keep a packet from growing before it gets there.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) session: SessionId,
@@ -77,7 +77,8 @@ pub(crate) fn prepare(request: &Request, asker: Asker<'_>) -> Option<Result<(Op,
     })
 }
 
-/// Bytes of a write's ACLs, in which `auth` has become all that the client has proven: they may be many times the packet's.
+/// Bytes of a write's ACLs, in which `auth` has become all that the client has proven: they may be
+/// many times the packet's.
 pub(crate) fn acl_bytes(op: &Op) -> usize {
     let of = |acl: &[znode::Acl]| acl.iter().map(|one| size_of_val(one) + one.scheme.len() + one.id.len()).sum();
     let one = |op: &ZnodeOp| if let ZnodeOp::Create(create) = op { of(&create.acl) } else { 0 };

@@ -97,7 +97,8 @@ impl Client {
         self.watches.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has ever asked for events. Known to the connection that takes its requests, in their order.
+    /// Whether it has ever asked for events. Known to the connection that takes its requests, in
+    /// their order.
     pub(crate) fn watches(&self) -> bool {
         self.watches.load(Ordering::Relaxed)
     }

@@ -52,7 +52,8 @@ pub(crate) const TOO_LONG: End = End::Cut("a packet is too long");
 pub(crate) enum Wants {
     /// Bytes: all that came is taken.
     More,
-    /// The same, for the pings among them: a write is held back, and there is room for what comes behind it.
+    /// The same, for the pings among them: a write is held back, and there is room for what comes
+    /// behind it.
     Pings,
     /// Room for the packet that is there.
     Room(Room),
@@ -94,7 +95,8 @@ impl Connection {
             let _ = timeout(FAREWELL, writer).await;
         }
         self.client.outbox.abort();
-        // The session lives its whole timeout from the last that was heard of the client, although the connection is gone.
+        // The session lives its whole timeout from the last that was heard of the client, although
+        // the connection is gone.
         if self.client.pulse.is_owed() {
             self.door.replica.touch_soon(self.client.credential);
         }
@@ -103,7 +105,8 @@ impl Connection {
         debug!(session = %self.client.session(), addr = %self.client.addr, ?end, "a connection ended");
     }
 
-    /// Writes what the outbox could not send at once, until there is nothing more or the client does not take it.
+    /// Writes what the outbox could not send at once, until there is nothing more or the client
+    /// does not take it.
     async fn write(&self, mut socket: WriteHalf) {
         let patience = Duration::from_millis(self.door.config.write_timeout_ms);
         let outbox = &self.client.outbox;
@@ -158,7 +161,8 @@ impl Connection {
                 continue;
             }
             let reads = matches!(wants, Wants::More | Wants::Pings);
-            // One that is not read from has whole packets that wait, or half a packet within its own bound.
+            // One that is not read from has whole packets that wait, or half a packet within its
+            // own bound.
             if !half.set(if reads { inbox.unread() } else { 0 }) {
                 return End::Cut("its packet is not whole, and there is no room for it");
             }
@@ -183,7 +187,8 @@ impl Connection {
                         self.client.pulse.heard(now);
                     }
                 },
-                // All is done that can be done at once: answers that came due together leave together.
+                // All is done that can be done at once: answers that came due together leave
+                // together.
                 () = outbox.send_and_wait() => {}
             }
         }
@@ -204,12 +209,14 @@ impl Connection {
             }
             let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(Wants::More) };
             let op = RequestHeader::from_bytes(packet).map(|header| header.op);
-            // What is looked at in its turn sees what was written before it and nothing that its own client writes after
-            // it. So that write is not even proposed while it waits for those before it.
+            // What is looked at in its turn sees what was written before it and nothing that its
+            // own client writes after it. So that write is not even proposed while it waits for
+            // those before it.
             if pending.holds_writes_back() && op.is_ok_and(writes::is_write) {
                 return self.take_pings(inbox, pending, now);
             }
-            // Before there is room, as a packet that is not whole must not have it. Reads wait for theirs in their turn.
+            // Before there is room, as a packet that is not whole must not have it. Reads wait for
+            // theirs in their turn.
             let room = if op == Ok(op::PING) { Room::Ping } else { Room::Short };
             if !self.has_room_now(room) {
                 return Ok(Wants::Room(room));
@@ -320,8 +327,8 @@ impl Connection {
         None
     }
 
-    /// Answers a request whose turn has come, and has brought a place for its answer where it waited for one. A long read
-    /// gives it back: it asks for another when its length is known.
+    /// Answers a request whose turn has come, and has brought a place for its answer where it
+    /// waited for one. A long read gives it back: it asks for another when its length is known.
     fn settle<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>, place: Option<Place>) -> Option<End> {
         let Waited { xid, since, what, .. } = waited;
         let session = self.client.session();
@@ -368,8 +375,8 @@ impl Connection {
         }
     }
 
-    /// Whether a read is answered from the state behind the write before it, so that writes behind it need not wait for it. Those
-    /// states are kept until then: long reads wait without one.
+    /// Whether a read is answered from the state behind the write before it, so that writes behind
+    /// it need not wait for it. Those states are kept until then: long reads wait without one.
     fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
         !self.client.watches() && !is_long(state, self.client.session(), request)
     }
@@ -422,7 +429,8 @@ impl Connection {
                 self.client.outbox.release(self.frame(xid, *zxid, Ok(Vec::new())));
                 None
             }
-            // A client does not look at this answer: only going away tells it that it has no watches here.
+            // A client does not look at this answer: only going away tells it that it has no
+            // watches here.
             Brought::TooMany => Some(End::Cut("there is no room for its watches")),
         }
     }

@@ -36,7 +36,8 @@ pub(crate) struct Door {
     pub(crate) syncs: AtomicUsize,
     /// Auth packets that proved nothing.
     pub(crate) auth_failed: AtomicU64,
-    /// The turn of all four-letter words but ruok, isro and srvr: one of them is answered at a time.
+    /// The turn of all four-letter words but ruok, isro and srvr: one of them is answered at a
+    /// time.
     pub(crate) words: Arc<Semaphore>,
     /// The last answer to `hash`: the digest of the state at a zxid.
     pub(crate) digest: Mutex<Option<(Zxid, [u8; 32])>>,
@@ -88,8 +89,8 @@ impl Door {
         })
     }
 
-    /// Whether clients are let in: a leader with a quorum is known, as far as this node can tell, and it has what it had before
-    /// it was started.
+    /// Whether clients are let in: a leader with a quorum is known, as far as this node can tell,
+    /// and it has what it had before it was started.
     pub(crate) fn is_serving(&self) -> bool {
         match self.replica.status().ready {
             Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => true,

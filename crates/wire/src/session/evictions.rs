@@ -13,14 +13,15 @@ use crate::session::client::Client;
 use crate::session::unread::{UNCOUNTED_BYTES_MAX, Unread};
 use crate::watch::hub::Hub;
 
-/// How long an answer waits for its place, and none before it gets one, until clients that take nothing are given up.
+/// How long an answer waits for its place, and none before it gets one, until clients that take
+/// nothing are given up.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After so many times that long, the one that takes the least: a client that takes a byte now and then must not keep what
-/// others wait for.
+/// After so many times that long, the one that takes the least: a client that takes a byte now and
+/// then must not keep what others wait for.
 const ROUNDS_MAX: usize = 10;
 
-/// Gives up clients while those who wait do not get on, until it is dropped: where all wait, any of them; where an address
-/// waits for its own share, those of the address.
+/// Gives up clients while those who wait do not get on, until it is dropped: where all wait, any of
+/// them; where an address waits for its own share, those of the address.
 pub(crate) async fn evict(unread: &Unread, hub: &Hub) {
     let mut stuck: HashMap<Option<IpAddr>, usize> = HashMap::new();
     loop {
@@ -48,8 +49,8 @@ pub(crate) async fn evict(unread: &Unread, hub: &Hub) {
     }
 }
 
-/// Whether it has been offered more than it may keep, and has not been given up for that. What is held back behind an answer
-/// that is being made is not its fault.
+/// Whether it has been offered more than it may keep, and has not been given up for that. What is
+/// held back behind an answer that is being made is not its fault.
 fn keeps(client: &&Arc<Client>) -> bool {
     client.outbox.offered() > UNCOUNTED_BYTES_MAX && !client.outbox.is_aborted()
 }
@@ -58,8 +59,8 @@ fn taken(client: &Arc<Client>) -> (u64, u64) {
     (client.number, client.outbox.taken())
 }
 
-/// Closes those that kept something `before`, and have taken nothing since; when there are none, and this has gone on `for_long`,
-/// the one that has taken the least.
+/// Closes those that kept something `before`, and have taken nothing since; when there are none,
+/// and this has gone on `for_long`, the one that has taken the least.
 fn give_up<'a>(clients: impl Iterator<Item = &'a Arc<Client>>, before: &HashMap<u64, u64>, for_long: bool) {
     let since = |client: &Arc<Client>| client.outbox.taken().checked_sub(*before.get(&client.number)?);
     let mut slow: Vec<_> = clients.filter(keeps).filter_map(|client| Some((since(client)?, client))).collect();

@@ -98,7 +98,8 @@ pub(crate) async fn greet(
     Some(client)
 }
 
-/// Reads the first packet, and answers those who do not send one: monitoring tools with their four letters.
+/// Reads the first packet, and answers those who do not send one: monitoring tools with their four
+/// letters.
 async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames) -> Option<ConnectRequest> {
     frames.set_packet_max(FIRST_PACKET_MAX);
     let mut buffer = [0; 4096];
@@ -122,8 +123,8 @@ async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames
     }
 }
 
-/// Opens the session, or attaches the one that is named. Either is an entry of the log that this node has applied
-/// afterwards, so the client finds here whatever it has seen elsewhere.
+/// Opens the session, or attaches the one that is named. Either is an entry of the log that this
+/// node has applied afterwards, so the client finds here whatever it has seen elsewhere.
 async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
     // As ZooKeeper: whoever comes meanwhile goes on to the next node at once.
     if !door.is_serving() {

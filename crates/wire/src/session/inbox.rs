@@ -12,11 +12,12 @@ use crate::session::outbox::Room;
 
 /// Packets of one client, in the order in which they came.
 ///
-/// While a write is held back the connection is still read, for the pings behind it. Each packet is looked at once: a ping
-/// is taken out, and any other is put aside in its order.
+/// While a write is held back the connection is still read, for the pings behind it. Each packet is
+/// looked at once: a ping is taken out, and any other is put aside in its order.
 pub(crate) struct Inbox {
     frames: Frames,
-    /// Whole packets before those in `frames`: the write that is, or was, held back, and what came behind it.
+    /// Whole packets before those in `frames`: the write that is, or was, held back, and what came
+    /// behind it.
     aside: VecDeque<Box<[u8]>>,
     aside_bytes: usize,
 }
@@ -80,8 +81,9 @@ impl Inbox {
         Ok(Some(Cow::Owned(packet.into_vec())))
     }
 
-    /// Goes past the next packet that was not put aside. What is put aside and what is in the buffer, the half packet at
-    /// its end included, are within `left`, but for the bytes of one read.
+    /// Goes past the next packet that was not put aside. What is put aside and what is in the
+    /// buffer, the half packet at its end included, are within `left`, but for the bytes of one
+    /// read.
     ///
     /// # Errors
     /// When it is too long.
@@ -105,8 +107,8 @@ impl Inbox {
 }
 
 impl Connection {
-    /// Takes the pings behind a write that is held back, as far as there is room: a client that waits for the answer of a
-    /// read is alive, and must hear so.
+    /// Takes the pings behind a write that is held back, as far as there is room: a client that
+    /// waits for the answer of a read is alive, and must hear so.
     pub(crate) fn take_pings(&self, inbox: &mut Inbox, pending: &mut Pending<'_>, now: Instant) -> Result<Wants, End> {
         let config = &self.door.config;
         let left = Left {

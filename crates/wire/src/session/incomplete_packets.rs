@@ -7,8 +7,8 @@ use crate::session::client::Client;
 
 /// Who waits for the rest of a packet, and how much of it each has.
 ///
-/// At the bound, the packet that was begun first gives way: its connection is closed. Whoever sends slowly, or never ends,
-/// makes room for those who do not, and none of them has to wait for it.
+/// At the bound, the packet that was begun first gives way: its connection is closed. Whoever sends
+/// slowly, or never ends, makes room for those who do not, and none of them has to wait for it.
 pub(crate) struct HalfPackets {
     bytes_max: usize,
     inner: Mutex<Inner>,
@@ -54,7 +54,8 @@ impl HalfPackets {
 }
 
 impl Share<'_> {
-    /// Says how much of a packet this connection has; 0 when it waits for none. False when there is no room for it.
+    /// Says how much of a packet this connection has; 0 when it waits for none. False when there is
+    /// no room for it.
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
         if bytes == 0 {
             self.give_back();

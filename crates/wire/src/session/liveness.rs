@@ -101,8 +101,9 @@ impl Pulse {
 impl Connection {
     /// Passes signs of life on to the leader, and answers pings when it has them.
     ///
-    /// So a client that hears from this node may believe it: its session lives, or lived a moment ago. When the leader does
-    /// not hear of it in time, the connection is cut, well before the session can expire.
+    /// So a client that hears from this node may believe it: its session lives, or lived a moment
+    /// ago. When the leader does not hear of it in time, the connection is cut, well before the
+    /// session can expire.
     pub(crate) async fn keep_alive(&self) -> End {
         let (client, pulse) = (&self.client, &self.client.pulse);
         loop {

@@ -9,13 +9,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::session::unread::{Account, Place, UNCOUNTED_BYTES_MAX, Waiting};
 
-/// Frames on their way to one client, in order. Events come from whoever applies entries, answers from the connection.
+/// Frames on their way to one client, in order. Events come from whoever applies entries, answers
+/// from the connection.
 ///
-/// Whoever has put something in sends it at once, as far as the socket takes it ([`Outbox::send_now`]). The connection's
-/// own writer is woken for what is left, and for all of it with TLS.
+/// Whoever has put something in sends it at once, as far as the socket takes it
+/// ([`Outbox::send_now`]). The connection's own writer is woken for what is left, and for all of it
+/// with TLS.
 ///
-/// An answer that sets a watch is made outside of the guard under which the watch was set. Events that come in between
-/// are held back behind it ([`Outbox::hold`]), as a client must hear of its watch before it hears from it.
+/// An answer that sets a watch is made outside of the guard under which the watch was set. Events
+/// that come in between are held back behind it ([`Outbox::hold`]), as a client must hear of its
+/// watch before it hears from it.
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
     bytes_max: usize,
@@ -42,7 +45,8 @@ struct Queue {
     end: Option<End>,
     /// How much the socket has taken since the beginning.
     taken: u64,
-    /// An answer that is longer than requests wait for: where it ends, and its length. It does not count against the bound.
+    /// An answer that is longer than requests wait for: where it ends, and its length. It does not
+    /// count against the bound.
     long: Option<(u64, usize)>,
     /// What of it counts among the bytes of all connections.
     counted: usize,
@@ -111,8 +115,8 @@ impl Outbox {
         self.push_placed(frame, None, false);
     }
 
-    /// Appends an event, or holds it back. Whether the caller is the first to have one to be sent by
-    /// [`Outbox::send_events`].
+    /// Appends an event, or holds it back. Whether the caller is the first to have one to be sent
+    /// by [`Outbox::send_events`].
     pub(crate) fn push_event(&self, frame: &[u8]) -> bool {
         let mut queue = self.lock();
         if queue.end.is_some() {
@@ -134,8 +138,8 @@ impl Outbox {
         self.push_placed(frame, None, true);
     }
 
-    /// Appends an answer, which counts from here on instead of the place that was kept for it; `release` as
-    /// [`Outbox::release`].
+    /// Appends an answer, which counts from here on instead of the place that was kept for it;
+    /// `release` as [`Outbox::release`].
     pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Option<Place>, release: bool) {
         let mut queue = self.lock();
         let held = if release { queue.held.take().unwrap_or_default() } else { Vec::new() };
@@ -145,7 +149,8 @@ impl Outbox {
         queue.counted += place.map_or(0, Place::keep);
         let length = frame.len();
         queue.append(frame);
-        // Some of the one before it may be left: a client that reads asks for the next one meanwhile.
+        // Some of the one before it may be left: a client that reads asks for the next one
+        // meanwhile.
         if length > self.bytes_max / 2 {
             let left = queue.long().unwrap_or(0);
             queue.long = Some((queue.taken + queue.offered() as u64, left + length));
@@ -160,7 +165,8 @@ impl Outbox {
         self.send_now();
     }
 
-    /// Sends what is there, as far as the socket takes it at once. The connection's writer does the rest.
+    /// Sends what is there, as far as the socket takes it at once. The connection's writer does the
+    /// rest.
     pub(crate) fn send_now(&self) {
         while let Some((direct, bytes)) = self.take_to_send() {
             // What is wrong with the socket is found by the writer.
@@ -188,7 +194,8 @@ impl Outbox {
         }
     }
 
-    /// The same, and never resolves: for the last branch of a choice, which is polled when there is nothing else to do.
+    /// The same, and never resolves: for the last branch of a choice, which is polled when there is
+    /// nothing else to do.
     pub(crate) async fn send_and_wait(&self) {
         self.send_now();
         std::future::pending().await
@@ -228,7 +235,8 @@ impl Outbox {
         self.wake();
     }
 
-    /// The connection's writer has written so many of the bytes that it has. False when it is to stop.
+    /// The connection's writer has written so many of the bytes that it has. False when it is to
+    /// stop.
     pub(crate) fn wrote(&self, bytes: usize) -> bool {
         let mut queue = self.lock();
         if queue.end == Some(End::Aborted) {
@@ -253,7 +261,8 @@ impl Outbox {
         self.wake();
     }
 
-    /// The next bytes for the connection's writer; `None` at the end. The bytes before count as written now.
+    /// The next bytes for the connection's writer; `None` at the end. The bytes before count as
+    /// written now.
     pub(crate) async fn next(&self) -> Option<Vec<u8>> {
         loop {
             {
@@ -280,8 +289,8 @@ impl Outbox {
 
     /// Whether a request may be taken, or a read answered.
     ///
-    /// Where there is no room for all, or for this client's address, requests with short answers go on as long as the client
-    /// keeps no more than is not counted.
+    /// Where there is no room for all, or for this client's address, requests with short answers go
+    /// on as long as the client keeps no more than is not counted.
     pub(crate) fn has_room(&self, wanted: Room) -> bool {
         let queue = self.lock();
         let own = queue.offered();
@@ -304,7 +313,8 @@ impl Outbox {
         matches!(self.lock().end, Some(End::Aborted))
     }
 
-    /// Waits for room, for one of the two. Where there is none for a read, it gets a turn, which is kept between two calls.
+    /// Waits for room, for one of the two. Where there is none for a read, it gets a turn, which is
+    /// kept between two calls.
     pub(crate) async fn room(&self, wanted: [Option<Room>; 2], turn: &mut Turn) {
         loop {
             let eased = self.account.eased();

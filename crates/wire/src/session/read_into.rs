@@ -13,11 +13,13 @@ use tokio::io::{AsyncRead, ReadBuf};
 const READ_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// For all connections of a thread: it is in the processor's cache, and a connection that waits keeps no memory for it.
+    /// For all connections of a thread: it is in the processor's cache, and a connection that waits
+    /// keeps no memory for it.
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// Waits until there is something to read, and takes it. How many bytes it was; none at the end of the connection.
+/// Waits until there is something to read, and takes it. How many bytes it was; none at the end of
+/// the connection.
 ///
 /// # Errors
 /// Those of the connection.

@@ -10,8 +10,8 @@ use futures_util::task::AtomicWaker;
 
 /// The result of whichever of the two is done first.
 ///
-/// `main` is polled whenever the task is; `aside` only when it was woken itself. What is woken for every request does not
-/// look at timers and signals every time, as with `select!`.
+/// `main` is polled whenever the task is; `aside` only when it was woken itself. What is woken for
+/// every request does not look at timers and signals every time, as with `select!`.
 pub(crate) async fn beside<T>(
     mut main: Pin<&mut impl Future<Output = T>>,
     mut aside: Pin<&mut impl Future<Output = T>>,

@@ -28,8 +28,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CONNECTIONS_MAX: &str = "zookeeper_connections_max";
 const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper_connections_per_address_max";
 
-/// Serves ZooKeeper clients on `listeners` until `shutdown` resolves, then ends all connections and returns. Sessions
-/// stay: clients resume them on another node.
+/// Serves ZooKeeper clients on `listeners` until `shutdown` resolves, then ends all connections and
+/// returns. Sessions stay: clients resume them on another node.
 ///
 /// # Errors
 /// When there is no listener, or it has no address.

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-/// What each connection may keep without being counted. Requests with short answers need no more, and go on at the bound.
+/// What each connection may keep without being counted. Requests with short answers need no more,
+/// and go on at the bound.
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// The longest answer is this part of the bound ...
 const ANSWER_PART: usize = 2;
@@ -17,11 +18,13 @@ const ADDRESS_PART: usize = 4;
 /// A place for the answer of a short read is this part: a packet, with the defaults.
 const TURN_PART: usize = 64;
 
-/// The bytes of answers that are being made, or wait for their clients; in all, and for each address.
+/// The bytes of answers that are being made, or wait for their clients; in all, and for each
+/// address.
 ///
-/// At either bound, reads wait for a place in the order in which they came; pings, writes and whatever else has a short answer
-/// go on. Those who wait for their own address let others pass. Events cannot wait: where they have filled twice the bound,
-/// or an address three quarters of it, a client that has something to read is closed with the next of them.
+/// At either bound, reads wait for a place in the order in which they came; pings, writes and
+/// whatever else has a short answer go on. Those who wait for their own address let others pass.
+/// Events cannot wait: where they have filled twice the bound, or an address three quarters of it,
+/// a client that has something to read is closed with the next of them.
 pub(crate) struct Unread {
     bytes_max: usize,
     /// So that those who ask do not need the guard.
@@ -111,7 +114,8 @@ impl Unread {
         inner.peak = inner.bytes;
     }
 
-    /// The account of a connection from `source`; `None` stands for an address without a bound of its own.
+    /// The account of a connection from `source`; `None` stands for an address without a bound of
+    /// its own.
     pub(crate) fn account(self: &Arc<Unread>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
             let mut inner = self.lock();
@@ -192,7 +196,8 @@ impl Account {
         self.all.recount(self.source, before, now);
     }
 
-    /// Waits for a place, behind those who came before. The first of all, or of its address, gets one of any size.
+    /// Waits for a place, behind those who came before. The first of all, or of its address, gets
+    /// one of any size.
     pub(crate) async fn place(&self, bytes: usize) -> Place {
         self.queue_up(bytes).place().await
     }

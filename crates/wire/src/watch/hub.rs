@@ -17,8 +17,9 @@ use crate::watch::watches::TOGETHER;
 
 /// All connections of the door.
 ///
-/// One guard is held to apply and to set watches. A look at the state and the watch on what was seen happen under it, so
-/// no change falls in between; and an event is in a client's outbox before any answer that shows the change.
+/// One guard is held to apply and to set watches. A look at the state and the watch on what was
+/// seen happen under it, so no change falls in between; and an event is in a client's outbox before
+/// any answer that shows the change.
 pub(crate) struct Hub {
     inner: Mutex<Inner>,
     /// Whoever applies entries waits for the guard.
@@ -63,7 +64,8 @@ impl Hub {
         Hub { inner: Mutex::new(inner), is_awaited: AtomicBool::new(false), told: Notify::new(), no_state }
     }
 
-    /// A client whose session was opened, or attached to it. Its session's former connection here is closed.
+    /// A client whose session was opened, or attached to it. Its session's former connection here
+    /// is closed.
     pub(crate) fn join(&self, client: &Arc<Client>) {
         let mut inner = self.lock();
         inner.clients.insert(client.number, Arc::clone(client));
@@ -88,15 +90,16 @@ impl Hub {
         }
     }
 
-    /// Between two looks of many: lets whoever applies entries have the guard, which by itself does not go to who waits for it.
+    /// Between two looks of many: lets whoever applies entries have the guard, which by itself does
+    /// not go to who waits for it.
     pub(crate) fn step_aside(&self) {
         while self.is_awaited.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
     }
 
-    /// Sends events as they come, until it is dropped. A few tasks do that for all connections: to wake each of them for its
-    /// event would cost more than the event.
+    /// Sends events as they come, until it is dropped. A few tasks do that for all connections: to
+    /// wake each of them for its event would cost more than the event.
     pub(crate) async fn send_events(&self) {
         loop {
             self.told.notified().await;
@@ -116,9 +119,11 @@ impl Hub {
         }
     }
 
-    /// Looks at the state and sets watches, under one guard. Keep it short: nothing is applied meanwhile.
+    /// Looks at the state and sets watches, under one guard. Keep it short: nothing is applied
+    /// meanwhile.
     ///
-    /// Events that come after the look are held back until the client's outbox is released with the answer.
+    /// Events that come after the look are held back until the client's outbox is released with the
+    /// answer.
     pub(crate) fn look<T>(&self, client: &Client, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
         let mut inner = self.lock();
         let result = look(&mut Look { inner: &mut inner, client });
@@ -126,7 +131,8 @@ impl Hub {
         result
     }
 
-    /// The state for a read behind the last of the client's writes so far: with that write, and without the next one.
+    /// The state for a read behind the last of the client's writes so far: with that write, and
+    /// without the next one.
     pub(crate) fn moment(&self, client: &Client) -> Moment {
         let mut inner = self.lock();
         let Inner { state, moments, .. } = &mut *inner;
@@ -195,7 +201,8 @@ impl Look<'_> {
         self.inner.table.has(self.client.number, kind, path)
     }
 
-    /// Tells the client of an event that it missed, if it may read what is there: before events that are held back.
+    /// Tells the client of an event that it missed, if it may read what is there: before events
+    /// that are held back.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
         if !self.state().may_read(path, &self.client.identities()) {
             return;
@@ -221,8 +228,9 @@ impl Observer for Hub {
         let mut inner = self.lock_to_apply();
         inner.state = Arc::clone(state);
         inner.moments.tell(state);
-        // What they should have been told is not known. They come again, say what they have seen and what they watch, and
-        // are told then. Nothing more may reach them first: it would move what they have seen beyond what they missed.
+        // What they should have been told is not known. They come again, say what they have seen
+        // and what they watch, and are told then. Nothing more may reach them first: it would move
+        // what they have seen beyond what they missed.
         for client in inner.clients.values().filter(|client| inner.table.has_any(client.number)) {
             client.outbox.abort();
             client.close();
@@ -272,7 +280,8 @@ impl Inner {
         let open = recorded.acl.is_none() && recorded.parent_acl.is_none();
         for (number, has_named_it) in concerned {
             let Some(client) = self.clients.get(&number) else { continue };
-            // Who may not read a znode is not told of it, nor of its name if that stands in a list that it may not read.
+            // Who may not read a znode is not told of it, nor of its name if that stands in a list
+            // that it may not read.
             let may_hear = |who: &[znode::Identity]| {
                 recorded.is_for(Some(who)) && (has_named_it || recorded.names_it_to(Some(who)))
             };
@@ -287,7 +296,8 @@ impl Inner {
 /// Of an event that is told behind its change: there may have been several.
 const NO_ZXID: i64 = -1;
 
-/// An event, with the zxid of its change in the header as ZooKeeper 3.9 has it; older clients do not look at that.
+/// An event, with the zxid of its change in the header as ZooKeeper 3.9 has it; older clients do
+/// not look at that.
 ///
 /// `None` for what no client of ZooKeeper knows: that a ticket was granted its lock.
 fn event_frame(zxid: i64, kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
@@ -378,7 +388,8 @@ mod tests {
         assert_eq!(one.outbox.next().await.unwrap(), once);
     }
 
-    /// The name of a ticket that itself everybody may read stands in a list that not everybody may read.
+    /// The name of a ticket that itself everybody may read stands in a list that not everybody may
+    /// read.
     #[tokio::test]
     async fn a_recursive_watch_tells_no_names_that_may_not_be_listed() {
         let hub = Hub::new(LIMITS);

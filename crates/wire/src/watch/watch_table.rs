@@ -101,8 +101,8 @@ impl WatchTable {
         !some.is_empty()
     }
 
-    /// The connections that an event concerns, each once: whether they have named the znode, or only one above it. Watches
-    /// that fire once are taken out.
+    /// The connections that an event concerns, each once: whether they have named the znode, or
+    /// only one above it. Watches that fire once are taken out.
     pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> BTreeMap<u64, bool> {
         let mut concerned = BTreeSet::new();
         let mut above = BTreeSet::new();

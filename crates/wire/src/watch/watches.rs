@@ -45,7 +45,8 @@ pub(crate) fn read(hub: &Hub, client: &Client, what: Watching, which: &PathWatch
     (state.last_zxid(), body)
 }
 
-/// Sets the watch of a read, where it sets one: the state to be read, and what stands in the way. The outbox is held.
+/// Sets the watch of a read, where it sets one: the state to be read, and what stands in the way.
+/// The outbox is held.
 pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
     hub.look(client, |look| {
@@ -109,8 +110,8 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
     })
 }
 
-/// Sets the watches of a former connection again, and tells what they missed: before the answer, and in the order of
-/// ZooKeeper's DataTree.setWatches. The outbox is held.
+/// Sets the watches of a former connection again, and tells what they missed: before the answer,
+/// and in the order of ZooKeeper's DataTree.setWatches. The outbox is held.
 pub(crate) fn bring_back(hub: &Hub, client: &Client, watches: &SetWatches2) -> Brought {
     let mut comeback = Comeback::new(watches);
     loop {
@@ -121,8 +122,8 @@ pub(crate) fn bring_back(hub: &Hub, client: &Client, watches: &SetWatches2) -> B
     }
 }
 
-/// How many watches are brought back under the guard at once: a whole packet of them would keep the node from
-/// applying for 100 ms and more.
+/// How many watches are brought back under the guard at once: a whole packet of them would keep the
+/// node from applying for 100 ms and more.
 pub(crate) const TOGETHER: usize = 1_000;
 
 /// What a watch is brought back as.
@@ -137,14 +138,14 @@ enum List {
 
 /// The watches of a former connection on their way back.
 ///
-/// Each look is at a newer state than the one before. What a watch of an earlier look hears meanwhile is held back behind the
-/// answer; what the others missed until their own look is told before it. So a change that comes while more than
-/// [`TOGETHER`] watches are on their way may be told before one that was a moment earlier, but never after an answer that
-/// shows it.
+/// Each look is at a newer state than the one before. What a watch of an earlier look hears
+/// meanwhile is held back behind the answer; what the others missed until their own look is told
+/// before it. So a change that comes while more than [`TOGETHER`] watches are on their way may be
+/// told before one that was a moment earlier, but never after an answer that shows it.
 pub(crate) struct Comeback<'a> {
     seen: Zxid,
-    /// Of the first look. The answer says no more: what came between the looks is told behind it, and is missed again when the
-    /// connection ends before that.
+    /// Of the first look. The answer says no more: what came between the looks is told behind it,
+    /// and is missed again when the connection ends before that.
     since: Option<Zxid>,
     left: Peekable<Box<dyn Iterator<Item = (List, &'a str)> + Send + 'a>>,
 }

@@ -244,7 +244,8 @@ async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
     client.close().await;
 }
 
-/// `auth` stands for all that the client has proven: a packet of 1 MiB could make millions of entries.
+/// `auth` stands for all that the client has proven: a packet of 1 MiB could make millions of
+/// entries.
 #[tokio::test]
 async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
     let node = Node::start().await;

@@ -63,7 +63,8 @@ impl Node {
                     let _ = stopped.await;
                 }));
                 let node = Node { replica, addr, stop: Some(stop), door: Some(door), _dir: dir };
-                // The last of the znodes that the door makes of its own, so that no test sees them come.
+                // The last of the znodes that the door makes of its own, so that no test sees them
+                // come.
                 let config = ZPath::parse("/zookeeper/config").unwrap();
                 let told = |state: &znode::State| state.node(&config).is_some_and(|node| !node.data().is_empty());
                 node.wait_until(|state| *state.limits() == limits && told(state)).await;

@@ -1,6 +1,7 @@
-//! Null where a text, data or a list is expected, as kazoo writes every empty text. Most answers are those of ZooKeeper 3.8's
-//! server; those that differ on purpose stand in a list of their own here, in docs/zookeeper.md (Null), and with ZooKeeper's answer
-//! beside them in `OTHER_NULLS` of `tests/clients/compare.py`, which asks a real one for each.
+//! Null where a text, data or a list is expected, as kazoo writes every empty text. Most answers
+//! are those of ZooKeeper 3.8's server; those that differ on purpose stand in a list of their own
+//! here, in docs/zookeeper.md (Null), and with ZooKeeper's answer beside them in `OTHER_NULLS` of
+//! `tests/clients/compare.py`, which asks a real one for each.
 
 use jute::{AuthRequest, Buffer, Record, Request, framed, op, xid};
 use tokio::io::AsyncWriteExt;

@@ -40,7 +40,8 @@ async fn pipelined_requests_are_done_and_answered_in_order_on_every_node() {
             let written = Stat::from_bytes(&answers.next().unwrap().body).unwrap();
             let read = DataStat::from_bytes(&answers.next().unwrap().body).unwrap();
             assert_eq!(written.version, round);
-            // Nobody else writes: a read sees its own client's last write, and none that was sent after it.
+            // Nobody else writes: a read sees its own client's last write, and none that was sent
+            // after it.
             let data = round.to_string().into_bytes();
             assert_eq!((read.stat.version, read.data), (round, Buffer::from(data)));
             if round % 20 == 0 {
@@ -70,7 +71,8 @@ async fn an_event_comes_before_the_answer_that_shows_the_change() {
     }
 }
 
-/// Reads behind a write come due all at once and wait until there is room for their answers; events do not wait.
+/// Reads behind a write come due all at once and wait until there is room for their answers; events
+/// do not wait.
 #[tokio::test]
 async fn an_answer_never_shows_less_than_an_event_before_it() {
     let config = WireConfig { unread_bytes_max: 400_000, ..WireConfig::default() };
@@ -98,7 +100,8 @@ async fn an_answer_never_shows_less_than_an_event_before_it() {
     assert!(watching.events.is_empty() || answer.error == -101, "{:?}, and then it is there", watching.events);
 }
 
-/// A watch that fires as soon as it is set: the client must hear of it first, or it knows no watch to fire.
+/// A watch that fires as soon as it is set: the client must hear of it first, or it knows no watch
+/// to fire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_never_comes_before_the_answer_that_sets_its_watch() {
     let node = Node::start().await;
@@ -147,7 +150,8 @@ async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer(
     other.create("/list/child", 0).await.unwrap();
     other.create("/new", 0).await.unwrap();
     let mut client = Client::resume(nodes[2].addr, &client).await;
-    // On another node, which has to catch up with what the client has seen, and with what others were told.
+    // On another node, which has to catch up with what the client has seen, and with what others
+    // were told.
     client.call(Request::Sync(PathOnly { path: "/".into() })).await.unwrap();
     let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
     let watches = SetWatches2 {
@@ -190,7 +194,8 @@ async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer(
     assert_eq!(client.event().await, (event::NODE_DATA_CHANGED, "/same".to_owned()));
 }
 
-/// Nobody hears another client's change before the one who made it could: but `sync` makes up for it.
+/// Nobody hears another client's change before the one who made it could: but `sync` makes up for
+/// it.
 #[tokio::test]
 async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
     let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -222,7 +227,8 @@ async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
     assert_eq!((created, there), (20, 20));
 }
 
-/// Writes behind reads are on their way while those wait: without a quorum none is answered, and all are taken.
+/// Writes behind reads are on their way while those wait: without a quorum none is answered, and
+/// all are taken.
 #[tokio::test]
 async fn a_write_does_not_wait_for_the_reads_before_it() {
     let mut nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -246,7 +252,8 @@ async fn a_write_does_not_wait_for_the_reads_before_it() {
     timeout(PATIENCE, proposed).await.expect("the writes wait for the reads");
 }
 
-/// What a read behind a write sees, whatever comes behind it: also what sets watches, and syncs, between others.
+/// What a read behind a write sees, whatever comes behind it: also what sets watches, and syncs,
+/// between others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
     let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -275,7 +282,8 @@ async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
                 }
                 expected.push((expected.len(), i32::MIN));
             }
-            // The client of these tests also sees that no answer tells an earlier zxid than the one before it.
+            // The client of these tests also sees that no answer tells an earlier zxid than the one
+            // before it.
             for (at, wanted) in expected {
                 let answer = client.answer().await;
                 if wanted != i32::MIN {
@@ -287,7 +295,8 @@ async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
     }
 }
 
-/// Holds a state back that all observers before it have heard of, until the test has looked or ended.
+/// Holds a state back that all observers before it have heard of, until the test has looked or
+/// ended.
 struct Between {
     come: SyncSender<()>,
     go_on: Mutex<Receiver<()>>,
@@ -310,7 +319,8 @@ impl Observing for &Between {
     }
 }
 
-/// A read that sets a watch looks at the state under the guard of the watches, which is free before the state is.
+/// A read that sets a watch looks at the state under the guard of the watches, which is free before
+/// the state is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_never_sees_less_than_the_one_before_it() {
     let node = Node::start().await;
@@ -335,7 +345,8 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     assert_eq!(writing.answer().await.error, 0);
 }
 
-/// The state is changed in place while it has no reader: the door knows it, and lets go of it in time.
+/// The state is changed in place while it has no reader: the door knows it, and lets go of it in
+/// time.
 #[tokio::test]
 async fn a_write_copies_nothing_of_the_state() {
     let node = Node::start().await;

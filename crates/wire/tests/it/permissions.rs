@@ -1,4 +1,5 @@
-//! ACLs protect locks, quotas and the configuration at this door, too: it asks the state, which decides.
+//! ACLs protect locks, quotas and the configuration at this door, too: it asks the state, which
+//! decides.
 
 use jute::{
     Acl, AddWatchRequest, AuthRequest, Buffer, CreateRequest, MultiOp, MultiResult, PathOnly, PathVersion, Request,

@@ -1,4 +1,5 @@
-//! TLS, and who comes by it. Clients that know nothing of TLS come through a tunnel, as they would by stunnel.
+//! TLS, and who comes by it. Clients that know nothing of TLS come through a tunnel, as they would
+//! by stunnel.
 
 #[path = "../../../tls/tests/authority/mod.rs"]
 mod authority;

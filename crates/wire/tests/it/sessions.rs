@@ -20,7 +20,8 @@ async fn a_new_session_has_an_id_a_password_and_a_timeout_within_bounds() {
             assert!(answer.session_id > 0);
             assert_eq!((answer.timeout_ms, answer.protocol_version), (agreed, 0));
             assert_eq!(answer.password.clone().into_bytes().len(), PASSWORD_BYTES);
-            // The field is there for those who sent it, and this is never a server without a quorum.
+            // The field is there for those who sent it, and this is never a server without a
+            // quorum.
             assert_eq!(answer.read_only, read_only.map(|_| false));
         }
     }
@@ -109,7 +110,8 @@ async fn a_closed_session_is_gone_with_its_znodes_after_what_came_before_was_ans
     assert_eq!(greet(node.addr, &resumption).await.2.unwrap().timeout_ms, 0);
 }
 
-/// Signs of life are passed to the leader now and then, and the last of them when the connection ends.
+/// Signs of life are passed to the leader now and then, and the last of them when the connection
+/// ends.
 #[tokio::test]
 async fn a_session_lives_its_timeout_from_the_last_request_of_a_connection_that_broke() {
     const TIMEOUT: Duration = Duration::from_secs(6);
@@ -163,7 +165,8 @@ async fn a_silent_client_loses_its_session_and_one_that_pings_or_asks_does_not()
     assert_eq!(watching.exists("/silent", false).await, Err(error::NO_NODE));
 }
 
-/// All that is known of a ZooKeeper client; and who deletes the lock node of another is named in the lock's past.
+/// All that is known of a ZooKeeper client; and who deletes the lock node of another is named in
+/// the lock's past.
 #[tokio::test]
 async fn a_session_says_where_its_client_is() {
     let node = Node::start().await;

@@ -32,7 +32,8 @@ pub(crate) fn path_of(matches: &ArgMatches) -> String {
 }
 
 impl Context {
-    /// `name` is the command's, as sessions bear it. `matches` are its own options, `before` those that stand before it.
+    /// `name` is the command's, as sessions bear it. `matches` are its own options, `before` those
+    /// that stand before it.
     pub(crate) fn read(name: &str, before: &ArgMatches, matches: &ArgMatches) -> Result<Context, Failure> {
         let given = Given { before, behind: matches };
         let connection = Connection::read(&given)?;

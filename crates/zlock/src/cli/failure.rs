@@ -33,7 +33,8 @@ impl Failure {
         Failure::refused(line).with_code(USAGE)
     }
 
-    /// Stdout could not be written to. That its reader has closed it, `head` for example, is no error to speak of.
+    /// Stdout could not be written to. That its reader has closed it, `head` for example, is no
+    /// error to speak of.
     pub(crate) fn unwritten(error: &std::io::Error) -> Failure {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Failure::silent(0);

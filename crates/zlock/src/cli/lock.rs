@@ -1,9 +1,10 @@
 //! `zlock lock`: a command under a lock.
 //!
-//! Three processes. This one holds the session. It starts a *watchdog*, which starts the command. The watchdog knows until
-//! when the lock cannot be lost, and ends the command by then unless it is told of a later moment: it does so too when
-//! this process is stopped, killed or cut off from the cluster. The kernel ends the command when the watchdog is killed
-//! (`PR_SET_PDEATHSIG`), and this process ends it when the watchdog is stopped.
+//! Three processes. This one holds the session. It starts a *watchdog*, which starts the command.
+//! The watchdog knows until when the lock cannot be lost, and ends the command by then unless it is
+//! told of a later moment: it does so too when this process is stopped, killed or cut off from the
+//! cluster. The kernel ends the command when the watchdog is killed (`PR_SET_PDEATHSIG`), and this
+//! process ends it when the watchdog is stopped.
 //!
 //! | file | has |
 //! |---|---|
@@ -188,7 +189,8 @@ async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> R
         let queue = client.lock_queue(guard.lock()).await?;
         for waiter in queue.waiters.iter().filter(|waiter| waiter.label == *label) {
             match guard.hand_over(&waiter.ticket).await {
-                // It has left the queue meanwhile; or there is something wrong that the release will tell.
+                // It has left the queue meanwhile; or there is something wrong that the release
+                // will tell.
                 Err(Error::Refused { .. }) => {}
                 ended => return ended,
             }
@@ -250,12 +252,13 @@ pub(crate) async fn run_under(
     let ended = supervisor::supervise(&Held::Lock(&guard), plan, &command, &mut signals).await?;
     if ended.lost {
         if has_delay(matches) {
-            // The delay begins when the session expires. A release, or the session's close, would let others in at once.
+            // The delay begins when the session expires. A release, or the session's close, would
+            // let others in at once.
             guard.leak();
             context.leaves_session.set(true);
         } else {
-            // Nobody may be left waiting for what no longer runs. Where the cluster cannot be reached, the session ends by
-            // itself.
+            // Nobody may be left waiting for what no longer runs. Where the cluster cannot be
+            // reached, the session ends by itself.
             let _ = tokio::time::timeout(GOODBYE, give_back(&context.client, guard, matches)).await;
         }
         say(&after_loss(plan, &format!("the lock {path}"), ended.loss.as_ref()));
@@ -290,8 +293,8 @@ fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
     }
 }
 
-/// Runs the command while a session lives, which others use, and closes the session. Answers the exit code, and whether the
-/// session was lost.
+/// Runs the command while a session lives, which others use, and closes the session. Answers the
+/// exit code, and whether the session was lost.
 pub(crate) async fn run_in(
     session: &OpenedSession,
     environment: Vec<(&'static str, OsString)>,

@@ -12,7 +12,8 @@ use super::failure::Failure;
 use super::lock::say;
 use super::output::{Output, Tone, client, plain, since, span, word};
 
-/// With `--watch`: how far looks at the queues are apart, at least, and how often the times are drawn anew.
+/// With `--watch`: how far looks at the queues are apart, at least, and how often the times are
+/// drawn anew.
 const PACE: Duration = Duration::from_secs(1);
 /// Clears a terminal.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
@@ -91,7 +92,8 @@ fn show(out: Output, path: &str, queues: &[LockQueue]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows them whenever they change. On a terminal in place, and each second with the times of that moment.
+/// Shows them whenever they change. On a terminal in place, and each second with the times of that
+/// moment.
 async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, Failure> {
     let in_place = !context.out.json && std::io::stdout().is_terminal();
     let (mut shown, mut left) = (None, count.unwrap_or(u64::MAX));

@@ -19,8 +19,8 @@ const VARIABLES: [(&str, &str); 7] = [
 ];
 const TIMEOUT_DEFAULT: &str = "10s";
 
-/// Adds the options behind a command, with their variables and defaults. Where the command is a group, they may stand
-/// behind the group's name, too.
+/// Adds the options behind a command, with their variables and defaults. Where the command is a
+/// group, they may stand behind the group's name, too.
 pub(crate) fn with_options(command: Command) -> Command {
     let is_group = command.has_subcommands();
     let options = bare().map(|option| {
@@ -38,12 +38,14 @@ pub(crate) fn with_options(command: Command) -> Command {
     command.args(options)
 }
 
-/// Whether a variable is to be read: one that is empty counts as one that is not set. That is what the Rust client does.
+/// Whether a variable is to be read: one that is empty counts as one that is not set. That is what
+/// the Rust client does.
 fn says_something(variable: &str) -> bool {
     std::env::var_os(variable).is_none_or(|value| !value.to_string_lossy().trim().is_empty())
 }
 
-/// The options before a command: no variable and no default, so that those behind it can be told from what was said here.
+/// The options before a command: no variable and no default, so that those behind it can be told
+/// from what was said here.
 pub(crate) fn before_commands() -> [Arg; 9] {
     bare().map(|option| option.help_heading("Options of a client's commands, before the command or behind it"))
 }
@@ -89,8 +91,8 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Where an option is to be looked up. What stands behind the command wins, and any place on the command line wins
-    /// over a variable.
+    /// Where an option is to be looked up. What stands behind the command wins, and any place on
+    /// the command line wins over a variable.
     pub(crate) fn of(&self, id: &str) -> &'a ArgMatches {
         if !is_given(self.behind, id) && is_given(self.before, id) { self.before } else { self.behind }
     }
@@ -101,7 +103,8 @@ impl<'a> Given<'a> {
     }
 }
 
-/// `30s`, `250ms`, `5m`, `1h` or 0. A number without a unit would be read as milliseconds, which few people mean.
+/// `30s`, `250ms`, `5m`, `1h` or 0. A number without a unit would be read as milliseconds, which
+/// few people mean.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_bare && text.bytes().any(|byte| byte != b'0') {

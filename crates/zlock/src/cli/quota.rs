@@ -1,7 +1,8 @@
 //! `zlock quota`.
 //!
-//! A quota is the text of a znode, as ZooKeeper's `setquota` writes it: `/zookeeper/quota<subtree>/zookeeper_limits`.
-//! What the subtree has stands in `zookeeper_stats` beside it, and the nodes keep it.
+//! A quota is the text of a znode, as ZooKeeper's `setquota` writes it:
+//! `/zookeeper/quota<subtree>/zookeeper_limits`. What the subtree has stands in `zookeeper_stats`
+//! beside it, and the nodes keep it.
 
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
@@ -87,7 +88,8 @@ struct Share {
 }
 
 impl Quota {
-    /// As ZooKeeper reads it: a number that is missing or negative is no limit, and other words are passed over.
+    /// As ZooKeeper reads it: a number that is missing or negative is no limit, and other words are
+    /// passed over.
     fn parse(text: &str) -> Quota {
         let mut quota = Quota::default();
         for pair in text.split([',', ';']) {

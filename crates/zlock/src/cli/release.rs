@@ -46,7 +46,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     Ok(0)
 }
 
-/// The path, if it is a contender in its parent's queue. Nothing else is deleted: it may be somebody's data.
+/// The path, if it is a contender in its parent's queue. Nothing else is deleted: it may be
+/// somebody's data.
 async fn ticket(context: &Context, path: &str) -> Result<String, Failure> {
     let nobody = || Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"));
     // The root is no lock, and has no queue to look at.

@@ -56,13 +56,15 @@ pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, 
     }
     let (code, lost) = run_in(&session, environment, matches).await?;
     if lost {
-        // A lock with a delay may have been asked for in it. Closed, the session would let others in at once.
+        // A lock with a delay may have been asked for in it. Closed, the session would let others
+        // in at once.
         context.leaves_session.set(true);
     }
     Ok(code)
 }
 
-/// A node that has answered, as a URL to put a path behind; the first one when none has. `live` is that node's `host:port`.
+/// A node that has answered, as a URL to put a path behind; the first one when none has. `live` is
+/// that node's `host:port`.
 fn url(endpoints: &[String], live: Option<&str>) -> String {
     let texts: Vec<&str> = endpoints.iter().map(|text| text.trim().trim_end_matches('/')).collect();
     let addr = |text: &str| text.split_once("://").map_or(text, |(_, addr)| addr).to_owned();

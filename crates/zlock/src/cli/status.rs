@@ -46,7 +46,8 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     Err(Failure::refused(why_not(&context.connection.endpoints.join(","), &status.nodes)).with_code(3))
 }
 
-/// Nodes that answer and cannot serve lack a majority. Where none has answered, what is wrong may be on this side.
+/// Nodes that answer and cannot serve lack a majority. Where none has answered, what is wrong may
+/// be on this side.
 fn why_not(asked: &str, nodes: &[Line]) -> String {
     if nodes.iter().any(|line| line.node.is_some()) {
         return format!("no node of {asked} can serve; a majority must run and reach each other");

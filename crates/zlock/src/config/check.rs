@@ -8,12 +8,14 @@ use replica::Member;
 use super::value::members::port;
 use super::{ConfigError, Settings};
 
-/// What one entry may do, and its answer that is kept, must stay far below what an entry or a record of a snapshot may
-/// be long (`znode::BYTES_MAX`): a longer record would be written and never read again.
+/// What one entry may do, and its answer that is kept, must stay far below what an entry or a
+/// record of a snapshot may be long (`znode::BYTES_MAX`): a longer record would be written and
+/// never read again.
 const BATCH_MAX: usize = 4_096;
 /// Threads of one node: more of them only wake each other.
 const THREADS_MAX: usize = 1_024;
-/// How long a connection may be idle: a second is needed to ask again, and after an hour no client does.
+/// How long a connection may be idle: a second is needed to ask again, and after an hour no client
+/// does.
 const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
 /// How long a stop may be put off.
 const DRAIN_MS_MAX: u64 = 300_000;
@@ -48,9 +50,11 @@ impl Settings {
         Ok(())
     }
 
-    /// Where clients of the ZooKeeper door connect to, as far as that can be told from what is given.
+    /// Where clients of the ZooKeeper door connect to, as far as that can be told from what is
+    /// given.
     fn zookeeper_addr(&self, own: &Member) -> Result<String, ConfigError> {
-        // Clients without TLS could not use the other one; those with it read this only to find members.
+        // Clients without TLS could not use the other one; those with it read this only to find
+        // members.
         let (given, listen) = (&*self.wire.addr, self.zookeeper_listen.or(self.zookeeper_tls_listen));
         Ok(match (given, listen) {
             ("none", _) => given.to_owned(),
@@ -246,7 +250,8 @@ impl Settings {
     }
 }
 
-/// Where to listen so that `addr` reaches this node: the address itself, or every interface when it is a name.
+/// Where to listen so that `addr` reaches this node: the address itself, or every interface when it
+/// is a name.
 fn listen_like(addr: &str) -> SocketAddr {
     addr.parse().unwrap_or_else(|_| {
         let port = port(addr).expect("members have ports, or their parser refused them");

@@ -49,7 +49,8 @@ fn plain(value: &Value) -> Option<Result<String, String>> {
 const LISTS: [&str; 4] = ["members", "exempt_addresses", "http_hosts", "http_origins"];
 const MEMBER_KEYS: [&str; 3] = ["id", "peer_addr", "http_addr"];
 
-/// [`LISTS`] may be lists of texts, and `members` of tables with [`MEMBER_KEYS`], too. `Err` is an unknown key of such a table.
+/// [`LISTS`] may be lists of texts, and `members` of tables with [`MEMBER_KEYS`], too. `Err` is an
+/// unknown key of such a table.
 fn list(key: &str, value: &Value) -> Option<Result<String, String>> {
     let Value::Array(items) = value else {
         return None;
@@ -66,7 +67,8 @@ fn list(key: &str, value: &Value) -> Option<Result<String, String>> {
                     return Some(Err(unknown.clone()));
                 }
                 let [id, peer, http] = MEMBER_KEYS.map(|key| table.get(key).and_then(plain)?.ok());
-                // A part that is missing leaves a text that the parser of members refuses with what it wants.
+                // A part that is missing leaves a text that the parser of members refuses with what
+                // it wants.
                 texts.push(format!(
                     "{}={}/{}",
                     id.unwrap_or_default(),

@@ -4,7 +4,8 @@ use super::{Settings, value};
 
 /// One key: how it is called, what it holds, and how to set and show it.
 pub struct Key {
-    /// Its name in the file. The flag has `-` for `_`; the variable is `ZLOCK_` and the name in capitals.
+    /// Its name in the file. The flag has `-` for `_`; the variable is `ZLOCK_` and the name in
+    /// capitals.
     pub name: &'static str,
     /// The heading that it stands under in the help.
     pub group: &'static str,

@@ -86,7 +86,8 @@ pub fn given(matches: &ArgMatches) -> Vec<Given> {
     given.collect()
 }
 
-/// Puts a configuration together: defaults, then the file, then what was given besides, then the checks.
+/// Puts a configuration together: defaults, then the file, then what was given besides, then the
+/// checks.
 ///
 /// # Errors
 /// See [`ConfigError`].

@@ -1,4 +1,5 @@
-//! The kinds of values. Each reads one text, wherever it was given, and shows a value so that it reads back the same.
+//! The kinds of values. Each reads one text, wherever it was given, and shows a value so that it
+//! reads back the same.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -126,8 +127,8 @@ pub mod filter {
     /// What help calls it.
     pub const NAME: &str = "FILTER";
 
-    /// Takes a list of levels, and of parts of the program with levels. To the library that reads it, a name that no part
-    /// has is no error, and mutes all others.
+    /// Takes a list of levels, and of parts of the program with levels. To the library that reads
+    /// it, a name that no part has is no error, and mutes all others.
     ///
     /// # Errors
     /// When a name is no level and no part of the program.

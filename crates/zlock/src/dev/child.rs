@@ -88,10 +88,12 @@ impl Child {
     }
 }
 
-/// How long a node with these settings stops at most. One whose settings are refused does not start, and has nothing to stop.
+/// How long a node with these settings stops at most. One whose settings are refused does not
+/// start, and has nothing to stop.
 fn stop_time_max(config: &Path, serve_args: &[OsString]) -> Duration {
     let matches = crate::serve_command().no_binary_name(true).try_get_matches_from(serve_args);
-    // Of the variables, those about one node are not passed on, so only what is asked for is looked at.
+    // Of the variables, those about one node are not passed on, so only what is asked for is looked
+    // at.
     let given = matches.map(|matches| config::given(&matches)).unwrap_or_default();
     let given = given.into_iter().filter(|given| STOP_KEYS.contains(&given.key.as_str()));
     config::load(Some(config), given).unwrap_or_default().stop_time_max()

@@ -37,8 +37,8 @@ async fn common_leader(layout: &Layout) -> Result<u64, String> {
     leader.ok_or_else(|| "nobody leads".to_owned())
 }
 
-/// Opens a session on the first node, takes a lock on the next, releases it on the one after that. Answers what is to be said
-/// of it.
+/// Opens a session on the first node, takes a lock on the next, releases it on the one after that.
+/// Answers what is to be said of it.
 pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
     let node = |turn: usize| layout.nodes[turn % layout.nodes.len()].http_addr.as_str();
     let began = Instant::now();

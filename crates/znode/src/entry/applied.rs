@@ -20,7 +20,8 @@ pub struct Applied {
     pub events: Vec<Event>,
 }
 
-/// An answer. The order of variants is the format on disk: append only, and read it in `Reply::read`.
+/// An answer. The order of variants is the format on disk: append only, and read it in
+/// `Reply::read`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode)]
 pub enum Reply {
     /// Done, with nothing to tell: delete, check, close, set limits.
@@ -82,8 +83,8 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Reads one. By hand, because the derived way would follow a multi in a multi in a multi, which never is but which
-    /// damaged bytes can say, until the stack ends.
+    /// Reads one. By hand, because the derived way would follow a multi in a multi in a multi,
+    /// which never is but which damaged bytes can say, until the stack ends.
     fn read<D: Decoder>(decoder: &mut D, in_multi: bool) -> Result<Reply, DecodeError>
     where
         Stat: Decode<D::Context>,
@@ -160,7 +161,8 @@ impl From<Event> for Recorded {
 }
 
 impl Recorded {
-    /// Whether one who has named the znode may hear of it; a reader that is `None` may hear of everything.
+    /// Whether one who has named the znode may hear of it; a reader that is `None` may hear of
+    /// everything.
     pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
         may_hear(self.acl.as_deref(), reader)
     }

@@ -1,6 +1,7 @@
 //! The bytes of transactions and of snapshot records: bincode behind a version byte.
 //!
-//! A request is written by hand: one byte says which of its parts are there, so that those that are not take none.
+//! A request is written by hand: one byte says which of its parts are there, so that those that are
+//! not take none.
 
 use std::hash::Hasher;
 
@@ -81,8 +82,8 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, DecodeError> {
     decode(bytes)
 }
 
-/// Tells whether two requests ask the same: a hash of the operation and its guard. SipHash-1-3 with a key of zeros, as it
-/// stands in the snapshots.
+/// Tells whether two requests ask the same: a hash of the operation and its guard. SipHash-1-3 with
+/// a key of zeros, as it stands in the snapshots.
 pub fn fingerprint(op: &Op, guard: Option<&LockGuard>) -> u64 {
     let mut hash = Hash(SipHasher13::new());
     bincode::encode_into_writer((op, guard), &mut hash, CONFIG).expect("hashing does not fail");
@@ -174,8 +175,8 @@ fn decode_part<T: Decode<D::Context>, D: Decoder>(
     if is_there == 0 { Ok(None) } else { T::decode(decoder).map(Some) }
 }
 
-/// A number as one byte below 248, and else as its length and as many bytes as it needs: times and ids of a cluster that
-/// begins at its founding time have 6 and 7.
+/// A number as one byte below 248, and else as its length and as many bytes as it needs: times and
+/// ids of a cluster that begins at its founding time have 6 and 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compact(pub(crate) u64);
 

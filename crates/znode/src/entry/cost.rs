@@ -1,16 +1,19 @@
 //! What one entry may cost.
 //!
-//! All that waits for the state waits while an entry is applied, so each has a budget: it may make, remove and grant a lock to
-//! [`crate::Limits::entry_cost_max`] znodes. These are its steps, and they are counted as they are taken. A request that
-//! takes more is refused (`TooManyOps`) and undone. What is made or removed changes all its ancestors, so one that is far down
-//! counts as several. A session can always end and a ticket can always be released, though, so
+//! All that waits for the state waits while an entry is applied, so each has a budget: it may make,
+//! remove and grant a lock to [`crate::Limits::entry_cost_max`] znodes. These are its steps, and
+//! they are counted as they are taken. A request that takes more is refused (`TooManyOps`) and
+//! undone. What is made or removed changes all its ancestors, so one that is far down counts as
+//! several. A session can always end and a ticket can always be released, though, so
 //!
 //! * the end of one session is one entry, whatever the session owns. `ephemerals_max` bounds that;
-//! * a leader's expiry ends the first of its sessions, and others as long as there is room; it is proposed again for the rest;
-//! * waiters that come to hold beyond the budget are granted their lock by the next entries. The leader makes such entries
-//!   while locks are unsettled ([`State::is_unsettled`]).
+//! * a leader's expiry ends the first of its sessions, and others as long as there is room; it is
+//!   proposed again for the rest;
+//! * waiters that come to hold beyond the budget are granted their lock by the next entries. The
+//!   leader makes such entries while locks are unsettled ([`State::is_unsettled`]).
 //!
-//! What is only looked at has bounds of its own where it stands. docs/znode-model.md lists them all.
+//! What is only looked at has bounds of its own where it stands. docs/znode-model.md lists them
+//! all.
 
 use crate::state::{Changes, State};
 use crate::tree::ops::permit;
@@ -30,10 +33,11 @@ impl State {
         self.session(session).map_or(0, |session| session.ephemerals().map(steps_to).sum::<u64>() + 1)
     }
 
-    /// Whether a request would be refused for what it costs if it were applied now. For the leader, before it proposes.
+    /// Whether a request would be refused for what it costs if it were applied now. For the leader,
+    /// before it proposes.
     ///
-    /// A request with a key, or in its turn, is left to the entry: its refusal is kept, or takes the turn, and an earlier
-    /// copy of it may be under way.
+    /// A request with a key, or in its turn, is left to the entry: its refusal is kept, or takes
+    /// the turn, and an earlier copy of it may be under way.
     ///
     /// # Errors
     /// `TooManyOps`, as when it is applied.
@@ -41,8 +45,9 @@ impl State {
         if request.key.is_some() || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max) {
             return Ok(());
         }
-        // A refusal that is not for the cost may come first, and an earlier answer: only a copy of the state knows. It changes
-        // nothing much, for what exceeds the budget is refused before it is done.
+        // A refusal that is not for the cost may come first, and an earlier answer: only a copy of
+        // the state knows. It changes nothing much, for what exceeds the budget is refused before
+        // it is done.
         let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
         let (_, answer) = self.clone().answer(request.clone(), &mut Changes::new(at));
         match answer {
@@ -72,8 +77,9 @@ impl State {
         }
     }
 
-    /// Refuses a multi for what it would take of the entry's budget, before any of it is done: undoing costs as much again, and
-    /// what is refused can be asked for again and again. An operation that is not permitted is the end of what could be done.
+    /// Refuses a multi for what it would take of the entry's budget, before any of it is done:
+    /// undoing costs as much again, and what is refused can be asked for again and again. An
+    /// operation that is not permitted is the end of what could be done.
     ///
     /// # Errors
     /// `TooManyOps` at the operation that exceeds the budget.

@@ -1,10 +1,10 @@
-//! The table of operations: for each its name, who asks for it, the level of the format with which it came, and about how many
-//! bytes it takes up.
+//! The table of operations: for each its name, who asks for it, the level of the format with which
+//! it came, and about how many bytes it takes up.
 
 use crate::{Acl, Identity, Op, Request, SessionId, ZPath, ZnodeOp};
 
-/// The level of the format that this version writes. Every change of an entry's bytes, or of what an entry does, is a new
-/// level.
+/// The level of the format that this version writes. Every change of an entry's bytes, or of what
+/// an entry does, is a new level.
 pub const LEVEL: u16 = 1;
 
 /// A row of the table.
@@ -25,8 +25,9 @@ pub enum Asker {
     Client,
     /// A client with a session.
     Session,
-    /// Only the leader, of itself. A member passes on what clients ask, so a request from a peer for one of these came from a
-    /// stranger: taken, it would expire sessions that live, or lift every limit.
+    /// Only the leader, of itself. A member passes on what clients ask, so a request from a peer
+    /// for one of these came from a stranger: taken, it would expire sessions that live, or lift
+    /// every limit.
     Leader,
 }
 

@@ -14,7 +14,8 @@ use crate::{
 /// One transaction: all of it happens, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
-    /// The leader's wall clock when it proposed, in milliseconds since 1970. The state takes the maximum seen.
+    /// The leader's wall clock when it proposed, in milliseconds since 1970. The state takes the
+    /// maximum seen.
     pub time_ms: u64,
     /// Who asks.
     pub request: Request,
@@ -23,7 +24,8 @@ pub struct Txn {
 /// A request as a door hands it over, before the leader puts the time on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The session that the request is made in: it owns what is created, and its secret is checked at apply.
+    /// The session that the request is made in: it owns what is created, and its secret is checked
+    /// at apply.
     pub credential: Option<Credential>,
     /// The idempotency key: marks a retry as the same request. Needs a credential.
     pub key: Option<RequestKey>,
@@ -31,7 +33,8 @@ pub struct Request {
     pub guard: Option<LockGuard>,
     /// The names of the principal that asks: what it has proven to be, besides anyone.
     pub identities: Vec<Identity>,
-    /// Where the request came from, where that is to be remembered: of one that may end the tickets of others.
+    /// Where the request came from, where that is to be remembered: of one that may end the tickets
+    /// of others.
     pub address: Option<IpAddr>,
     /// Of a connection that promises to keep its writes in order: which of them it is.
     pub turn: Option<Turn>,
@@ -62,14 +65,16 @@ impl Request {
     }
 }
 
-/// Which one of a connection's writes a request is. They are applied in the order of their turns, however they come into the
-/// log.
+/// Which one of a connection's writes a request is. They are applied in the order of their turns,
+/// however they come into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Turn {
-    /// The connection that the session is attached to; refused with `SessionMoved` when it is another one by now.
+    /// The connection that the session is attached to; refused with `SessionMoved` when it is
+    /// another one by now.
     pub connection: u64,
-    /// 1 for the connection's first write. Refused with `OutOfTurn`, and worth another try, until the one before it has
-    /// been applied. A turn is taken also by a write that is refused for what it asks.
+    /// 1 for the connection's first write. Refused with `OutOfTurn`, and worth another try, until
+    /// the one before it has been applied. A turn is taken also by a write that is refused for what
+    /// it asks.
     pub number: u64,
 }
 
@@ -82,7 +87,8 @@ pub struct Credential {
     pub secret_hash: SecretHash,
 }
 
-/// The first half of the SHA-256 of a session's secret: as long as the secret, so no easier to guess.
+/// The first half of the SHA-256 of a session's secret: as long as the secret, so no easier to
+/// guess.
 pub type SecretHash = [u8; 16];
 
 /// What is kept of the SHA-256 of a secret.
@@ -117,29 +123,31 @@ pub enum Op {
         timeout_ms: u32,
         /// Free text for people.
         label: String,
-        /// Where the client comes from. `None` counts among the sessions of no address: the door does not know, or the
-        /// operator has said that the address stands for many clients.
+        /// Where the client comes from. `None` counts among the sessions of no address: the door
+        /// does not know, or the operator has said that the address stands for many clients.
         address: Option<IpAddr>,
         /// Who the client is, for people.
         client: ClientInfo,
     },
-    /// A client closes its session: its ephemerals go in this entry. The credential must be the session's.
+    /// A client closes its session: its ephemerals go in this entry. The credential must be the
+    /// session's.
     CloseSession {
         /// The session.
         session: SessionId,
     },
-    /// The leader gives up sessions that were silent too long, each with all its ephemerals. Refused unless the entry
-    /// was written in `term`: a deposed leader's word does not count.
+    /// The leader gives up sessions that were silent too long, each with all its ephemerals.
+    /// Refused unless the entry was written in `term`: a deposed leader's word does not count.
     ExpireSessions {
         /// The sessions. Those that are gone already are passed over.
         sessions: Vec<SessionId>,
         /// The term that the leader speaks for.
         term: Term,
     },
-    /// The credential's session goes on over another connection: writes of the former one are refused from here on.
+    /// The credential's session goes on over another connection: writes of the former one are
+    /// refused from here on.
     AttachSession {
-        /// The new connection: a number that no other connection of the session has had. Not 0, which is the one that
-        /// opened the session.
+        /// The new connection: a number that no other connection of the session has had. Not 0,
+        /// which is the one that opened the session.
         connection: u64,
         /// The wish; the reply has what was agreed.
         timeout_ms: u32,
@@ -200,8 +208,9 @@ pub enum Op {
         /// All of its settings.
         settings: LockSettings,
     },
-    /// The leader found znodes to collect: empty containers, TTL znodes out of time, lock nodes whose delay is over.
-    /// Each is checked again at apply; what no longer qualifies is passed over.
+    /// The leader found znodes to collect: empty containers, TTL znodes out of time, lock nodes
+    /// whose delay is over. Each is checked again at apply; what no longer qualifies is passed
+    /// over.
     Reap {
         /// The znodes with the czxid they were found with.
         candidates: Vec<ReapCandidate>,
@@ -210,8 +219,8 @@ pub enum Op {
     SetLimits(Limits),
     /// Founds the cluster: the first entry of its first leader.
     Found(Founding),
-    /// The members write another level of the format from here on, and this one is above the one before. A program that does not
-    /// know it stops here.
+    /// The members write another level of the format from here on, and this one is above the one
+    /// before. A program that does not know it stops here.
     SetLevel {
         /// The new one.
         level: u16,
@@ -264,23 +273,26 @@ pub struct Create {
     pub data: Vec<u8>,
     /// The create mode.
     pub mode: CreateMode,
-    /// The ACL; [`Acl::open`] when the client named none. None at all is the parent's: that of what a door makes for a client,
-    /// a directory on the way or the member of a group. A client's empty list is refused at its door.
+    /// The ACL; [`Acl::open`] when the client named none. None at all is the parent's: that of what
+    /// a door makes for a client, a directory on the way or the member of a group. A client's empty
+    /// list is refused at its door.
     pub acl: Vec<Acl>,
     /// What becomes of a create that ZooKeeper would refuse.
     pub ensure: Ensure,
 }
 
-/// Whether a create is one of ZooKeeper's, or sees to it that the session has the znode. The latter is for ephemeral znodes
-/// whose name is known before, and does not stand in a multi.
+/// Whether a create is one of ZooKeeper's, or sees to it that the session has the znode. The latter
+/// is for ephemeral znodes whose name is known before, and does not stand in a multi.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Ensure {
     /// ZooKeeper's: refused without the parent, and when the znode is there.
     #[default]
     New,
-    /// Missing parents are made, as containers. When the session has the znode already, the reply is that znode as it is.
+    /// Missing parents are made, as containers. When the session has the znode already, the reply
+    /// is that znode as it is.
     Own,
-    /// The same, but a znode of the session whose data is different is in the way like one of another session.
+    /// The same, but a znode of the session whose data is different is in the way like one of
+    /// another session.
     OwnWithData,
 }
 
@@ -335,9 +347,11 @@ pub enum LockMode {
     Read,
     /// Alone. `_c_<uuid>-__WRIT__<10 digits>`.
     Write,
-    /// Alone, as the leader of an election. `_c_<uuid>-latch-<10 digits>`, as Curator's LeaderLatch.
+    /// Alone, as the leader of an election. `_c_<uuid>-latch-<10 digits>`, as Curator's
+    /// LeaderLatch.
     Latch,
-    /// So many permits of a semaphore. `_c_<uuid>-lease-<10 digits>`, as the leases of Curator's InterProcessSemaphoreV2.
+    /// So many permits of a semaphore. `_c_<uuid>-lease-<10 digits>`, as the leases of Curator's
+    /// InterProcessSemaphoreV2.
     Lease {
         /// How many at once; all or none.
         permits: u32,
@@ -353,8 +367,8 @@ pub struct Acquire {
     pub lock: ZPath,
     /// How.
     pub mode: LockMode,
-    /// Who, within the session: an equal, non-empty owner gets the ticket that it has in this mode and holds it once
-    /// more. Empty is nobody: every acquire is a contender of its own.
+    /// Who, within the session: an equal, non-empty owner gets the ticket that it has in this mode
+    /// and holds it once more. Empty is nobody: every acquire is a contender of its own.
     pub owner: String,
     /// Free text for people; becomes the lock node's data.
     pub label: String,
@@ -362,11 +376,13 @@ pub struct Acquire {
     pub lock_delay_ms: u32,
     /// In a closed lock: higher is sooner; 0 is the ordinary one.
     pub priority: u32,
-    /// The client gave neither key nor owner, so that nothing tells its retries: what they do then. The key is the door's.
+    /// The client gave neither key nor owner, so that nothing tells its retries: what they do then.
+    /// The key is the door's.
     pub keyless: Option<Keyless>,
 }
 
-/// What an acquire without key and owner does about the tickets that its session has of the lock, made in the same way.
+/// What an acquire without key and owner does about the tickets that its session has of the lock,
+/// made in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Keyless {
     /// Is refused (`BlockedByOwnSession`) if it would wait for one of them.
@@ -375,9 +391,9 @@ pub enum Keyless {
     Replace,
 }
 
-/// Gives one hold back of the ticket with which the session holds a lock; with an owner also a simple lock, which is one
-/// ephemeral znode with the owner as its data. Refused with `NotHolder` when there is none, with
-/// `SeveralHeld` when there are several.
+/// Gives one hold back of the ticket with which the session holds a lock; with an owner also a
+/// simple lock, which is one ephemeral znode with the owner as its data. Refused with `NotHolder`
+/// when there is none, with `SeveralHeld` when there are several.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct ReleaseHeld {
     /// The lock directory.
@@ -390,8 +406,8 @@ pub struct ReleaseHeld {
     pub owner: Option<String>,
 }
 
-/// Takes a lock that is held to read also to write, in front of all writers that wait. Needs a credential and an
-/// idempotency key. The reader stays: releasing the writer is the way back.
+/// Takes a lock that is held to read also to write, in front of all writers that wait. Needs a
+/// credential and an idempotency key. The reader stays: releasing the writer is the way back.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Upgrade {
     /// The reader's lock node. Owner and lock-delay are as it has them.
@@ -409,8 +425,8 @@ pub struct ReapCandidate {
     pub czxid: Zxid,
 }
 
-/// Enters the queues of several locks, to hold all of them or none. Needs a credential and an idempotency key. It is
-/// answered with the ticket of the first.
+/// Enters the queues of several locks, to hold all of them or none. Needs a credential and an
+/// idempotency key. It is answered with the ticket of the first.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct AcquireAll {
     /// The locks, each of them once, and how each is wanted.

@@ -70,7 +70,8 @@ impl State {
         }
     }
 
-    /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do takes it back.
+    /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do
+    /// takes it back.
     fn acquire_anew(&mut self, new: NewTicket<'_>, changes: &mut Changes) -> Result<Reply, Refusal> {
         let meets_own = new.acquire.keyless.is_some() && !self.sessions[&new.session].keyless.is_empty();
         let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
@@ -176,7 +177,8 @@ impl State {
             }
         }
         if if_waiting {
-            // Its client is there and has waited enough, so earlier tries are over too, also when their node has died.
+            // Its client is there and has waited enough, so earlier tries are over too, also when
+            // their node has died.
             hold.attempts.drain(..=at);
         } else {
             hold.attempts.remove(at);
@@ -225,7 +227,8 @@ impl State {
         Ok(Way { base, missing })
     }
 
-    /// Puts a lock node into the queue. What a part of a multi-lock would wait for is seen when all parts are there.
+    /// Puts a lock node into the queue. What a part of a multi-lock would wait for is seen when all
+    /// parts are there.
     pub(crate) fn enqueue(
         &mut self,
         acquire: &Acquire,
@@ -245,7 +248,8 @@ impl State {
         let written_by = self.written_by(id, acquire);
         let held_at_once = written_by.is_some();
         let ticket = match (missing.is_empty(), written_by) {
-            // Curator's downgrade: a reader that shares the number of its own writer is held with it, and after it.
+            // Curator's downgrade: a reader that shares the number of its own writer is held with
+            // it, and after it.
             (true, Some(number)) if parent.creates < SEQUENCE_MAX => lock.child(&format!("{name}{number:010}")),
             (true, _) => sequential(parent, lock, &name),
             (false, _) => lock.child(&format!("{name}{:010}", 0)),
@@ -288,7 +292,8 @@ impl State {
         Ok(Entered::At(ticket))
     }
 
-    /// Whether a lock can be the semaphore that an acquire of permits says. The first one sets the limit.
+    /// Whether a lock can be the semaphore that an acquire of permits says. The first one sets the
+    /// limit.
     fn check_limit(&self, acquire: &Acquire) -> Result<(), Error> {
         let LockMode::Lease { permits, limit } = acquire.mode else { return Ok(()) };
         if !(1..=limit).contains(&permits) {
@@ -304,9 +309,9 @@ impl State {
         Ok(Reply::Acquired { ticket: ticket.clone(), status })
     }
 
-    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not, deepest first. Refused
-    /// before the walk when nothing can be made there: nobody bounds a path before it is here, and the walk costs the
-    /// square of its depth.
+    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not,
+    /// deepest first. Refused before the walk when nothing can be made there: nobody bounds a path
+    /// before it is here, and the walk costs the square of its depth.
     pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
         if self.tree.contains(lock) {
             return Ok((lock.clone(), Vec::new()));

@@ -1,14 +1,17 @@
-//! Deadlocks: an acquire or upgrade with an owner is refused if it would close a cycle in the wait-for graph.
+//! Deadlocks: an acquire or upgrade with an owner is refused if it would close a cycle in the
+//! wait-for graph.
 //!
-//! The nodes of the graph are owners within sessions. A ticket waits for each holder beside which alone there is no room for it,
-//! and for each waiter before it that it may not overtake. Beside such a waiter there may be room: then the ticket waits only
-//! until that one is granted, and what its owner does elsewhere does not matter. Nobody waits for waiters in a closed lock,
-//! where a holder may hand over to any of them, nor for one holder of a semaphore beside which there is room, since any
-//! other may go first. So each edge is definite, and there are no false cycles.
+//! The nodes of the graph are owners within sessions. A ticket waits for each holder beside which
+//! alone there is no room for it, and for each waiter before it that it may not overtake. Beside
+//! such a waiter there may be room: then the ticket waits only until that one is granted, and what
+//! its owner does elsewhere does not matter. Nobody waits for waiters in a closed lock, where a
+//! holder may hand over to any of them, nor for one holder of a semaphore beside which there is
+//! room, since any other may go first. So each edge is definite, and there are no false cycles.
 //!
-//! New edges come with new tickets, so a cycle is always closed by the last acquire in it, and found there unless there is more to
-//! look at than [`crate::Limits::deadlock_looks_max`]. A grant that overtakes others makes new edges, too; it takes
-//! an owner that waits for two things at once to close a cycle by it, and that one is not found.
+//! New edges come with new tickets, so a cycle is always closed by the last acquire in it, and
+//! found there unless there is more to look at than [`crate::Limits::deadlock_looks_max`]. A grant
+//! that overtakes others makes new edges, too; it takes an owner that waits for two things at once
+//! to close a cycle by it, and that one is not found.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,7 +26,8 @@ use crate::session::client_info::remembered;
 use crate::state::{Changes, State};
 use crate::{LockMode, LockSettings, Reply, SessionId, ZPath};
 
-/// One edge of a cycle: an owner that waits, and the ticket in its way, which is the next one's in the cycle.
+/// One edge of a cycle: an owner that waits, and the ticket in its way, which is the next one's in
+/// the cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WaitsFor {
     /// The session of the one that waits.
@@ -38,8 +42,8 @@ pub struct WaitsFor {
 
 type Owner = (SessionId, Arc<str>);
 
-/// Somebody who waits, as the search sees it: an owner with all that it waits for; or one ticket of an owner's, where another
-/// waits only until that is granted, and not until it has gone.
+/// Somebody who waits, as the search sees it: an owner with all that it waits for; or one ticket of
+/// an owner's, where another waits only until that is granted, and not until it has gone.
 type Waiter = (Owner, Option<ZPath>);
 
 /// Somebody who wants to come into a queue.
@@ -48,7 +52,8 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) session: SessionId,
     pub(crate) owner: &'a str,
     pub(crate) mode: LockMode,
-    /// Where an upgraded writer will stand, and its reader, which is not in its way. Others stand at the end.
+    /// Where an upgraded writer will stand, and its reader, which is not in its way. Others stand
+    /// at the end.
     pub(crate) upgraded: Option<(Position, &'a Position)>,
 }
 
@@ -100,7 +105,8 @@ impl State {
         Search::of(semaphore.as_ref().unwrap_or(self), owner, vec![first]).run()
     }
 
-    /// The state in which a newcomer would wait that sets the limit of its lock: nobody may be overtaken in a semaphore.
+    /// The state in which a newcomer would wait that sets the limit of its lock: nobody may be
+    /// overtaken in a semaphore.
     fn made_a_semaphore_by(&self, newcomer: &Newcomer<'_>) -> Option<State> {
         let LockMode::Lease { limit, .. } = newcomer.mode else { return None };
         let settings = self.queue(newcomer.lock)?.settings();
@@ -111,7 +117,8 @@ impl State {
         })
     }
 
-    /// The cycle that the tickets of a multi-lock close by waiting: they are in their queues already.
+    /// The cycle that the tickets of a multi-lock close by waiting: they are in their queues
+    /// already.
     pub(crate) fn deadlock_of_all(&self, id: SessionId, owner: &str, tickets: &[ZPath]) -> Option<Vec<WaitsFor>> {
         let owner: Owner = (id, owner.into());
         let by = (owner.clone(), None);
@@ -167,7 +174,8 @@ impl State {
         Box::new(held.chain(waiting))
     }
 
-    /// Answers that waiting would close a cycle, as far as the asker may read the locks in it, and remembers it of the lock.
+    /// Answers that waiting would close a cycle, as far as the asker may read the locks in it, and
+    /// remembers it of the lock.
     pub(crate) fn refuse_deadlock(
         &mut self,
         newcomer: &Newcomer<'_>,

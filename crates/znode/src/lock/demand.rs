@@ -12,7 +12,8 @@ pub(crate) enum Demand {
     Shared,
     /// So many permits of a semaphore.
     Units(u32),
-    /// Made by hand with the name of a Curator lease: one permit of a semaphore, and all of any other lock.
+    /// Made by hand with the name of a Curator lease: one permit of a semaphore, and all of any
+    /// other lock.
     LeaseByName,
 }
 
@@ -85,7 +86,8 @@ impl Taken {
     }
 }
 
-/// The number of a ticket: ten digits at the end of its name, without a sign (rule 2 of docs/znode-model.md).
+/// The number of a ticket: ten digits at the end of its name, without a sign (rule 2 of
+/// docs/znode-model.md).
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     let digits = name.as_bytes().last_chunk::<10>()?;
     let mut number = 0;
@@ -98,8 +100,8 @@ pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     Some(number)
 }
 
-/// Whether a ticket wants the lock together with others, told by the names that ZooKeeper's clients give: Curator's
-/// `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
+/// Whether a ticket wants the lock together with others, told by the names that ZooKeeper's clients
+/// give: Curator's `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
 pub(crate) fn is_shared(name: &str) -> bool {
     name.contains("__READ__") || name.contains("__rlock__") || name.starts_with("read-") || name.contains("-R-")
 }

@@ -1,7 +1,8 @@
 //! Granting: who holds next in the locks whose queues have changed.
 //!
-//! One rule. Look at the first waiter in the order of turns. When it fits, grant it the lock, and look again; otherwise stop. A
-//! later ticket may overtake only a `Backfill` multi-lock that is waiting for another of its locks.
+//! One rule. Look at the first waiter in the order of turns. When it fits, grant it the lock, and
+//! look again; otherwise stop. A later ticket may overtake only a `Backfill` multi-lock that is
+//! waiting for another of its locks.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,11 @@ use crate::lock::{Grant, Moment};
 use crate::state::{Changes, State};
 use crate::{EventKind, Policy, ZPath, Zxid};
 
-/// So many multi-locks may be overtaken in one queue; the next one blocks it. Bounds the work of a grant.
+/// So many multi-locks may be overtaken in one queue; the next one blocks it. Bounds the work of a
+/// grant.
 const OVERTAKEN_MAX: usize = 16;
-/// When so many waiters were looked at to find out who may be overtaken, the next multi-lock that does not fit blocks the queue.
+/// When so many waiters were looked at to find out who may be overtaken, the next multi-lock that
+/// does not fit blocks the queue.
 const LOOKS_MAX: usize = 512;
 
 /// A ticket whose turn it is. The oldest ticket of all locks comes first.
@@ -29,15 +32,17 @@ enum Look {
     /// This ticket holds next.
     Next(Next),
     Nobody,
-    /// This entry has given its zxid to another holder of the semaphore as a token: the next entry looks again.
+    /// This entry has given its zxid to another holder of the semaphore as a token: the next entry
+    /// looks again.
     NextEntry,
 }
 
 impl State {
-    /// Grants what has become free. O(log n) for each grant and each lock that was touched. What is too much for one entry is
-    /// left to the next ones.
+    /// Grants what has become free. O(log n) for each grant and each lock that was touched. What is
+    /// too much for one entry is left to the next ones.
     pub(crate) fn grant_ready(&mut self, changes: &mut Changes) {
-        // With each, how many grants there were when it was found: it may be another one after the next grant.
+        // With each, how many grants there were when it was found: it may be another one after the
+        // next grant.
         let mut found: BTreeMap<Next, u64> = BTreeMap::new();
         let mut grants = 0;
         for lock in changes.take_queues() {
@@ -133,7 +138,8 @@ impl State {
                     }
                     fits
                 }
-                // Its client waits for all tickets before it. To grant it the lock would keep others out in vain.
+                // Its client waits for all tickets before it. To grant it the lock would keep
+                // others out in vain.
                 Origin::Create if overtaken > 0 => false,
                 Origin::Create | Origin::Acquire => queue.fits(position, ticket.demand),
             };
@@ -146,7 +152,8 @@ impl State {
         Look::Nobody
     }
 
-    /// Whether a grant in this entry would repeat a token where tokens tell holders apart; of a multi-lock, any of its grants.
+    /// Whether a grant in this entry would repeat a token where tokens tell holders apart; of a
+    /// multi-lock, any of its grants.
     fn repeats_token(&self, lock: &ZPath, position: &Position, ticket: &Ticket, now: Zxid) -> bool {
         let repeats = |lock: &ZPath, position: &Position| {
             self.queue(lock).is_some_and(|queue| queue.repeats_token(position, now))
@@ -159,7 +166,8 @@ impl State {
         }
     }
 
-    /// Whether every part fits in its lock, and may be next there. Adds what it looks at to `looks`.
+    /// Whether every part fits in its lock, and may be next there. Adds what it looks at to
+    /// `looks`.
     fn fits_everywhere(&self, multi: &MultiLock, looks: &mut usize) -> bool {
         multi.tickets.iter().all(|ticket| {
             let (lock, position) = self.position_of(ticket);
@@ -225,8 +233,8 @@ impl State {
     }
 }
 
-/// Whether others may overtake a waiting part of this multi-lock. In a semaphore they may not: small wishes would keep a large
-/// one waiting.
+/// Whether others may overtake a waiting part of this multi-lock. In a semaphore they may not:
+/// small wishes would keep a large one waiting.
 pub(crate) fn may_be_overtaken(multi: &MultiLock, queue: &Queue) -> bool {
     multi.policy == Policy::Backfill && queue.settings().limit.is_none()
 }

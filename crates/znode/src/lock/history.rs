@@ -24,11 +24,13 @@ pub enum TicketEnd {
     Released,
     /// Its session was closed.
     Closed,
-    /// Its session expired. With a lock-delay the lock node stays, but it holds for nobody from here on.
+    /// Its session expired. With a lock-delay the lock node stays, but it holds for nobody from
+    /// here on.
     Expired,
     /// It was asked to give up and did not within the deadline.
     Revoked,
-    /// Its wait was over, its session gave it up before it held, or its client had gone before it had the answer.
+    /// Its wait was over, its session gave it up before it held, or its client had gone before it
+    /// had the answer.
     Withdrawn,
     /// Another client deleted the lock node.
     Admin,
@@ -112,8 +114,8 @@ pub(crate) struct History {
     pub(crate) grants: VecDeque<Arc<EndedTicket>>,
     /// Apart, so that many short tries do not push the grants out.
     pub(crate) waits: VecDeque<Arc<EndedTicket>>,
-    /// The directory's ACL when something ended last, where not everybody might read it. The past goes by it when the
-    /// directory has gone, or is another one.
+    /// The directory's ACL when something ended last, where not everybody might read it. The past
+    /// goes by it when the directory has gone, or is another one.
     pub(crate) readers: Option<Arc<[Acl]>>,
 }
 
@@ -141,7 +143,8 @@ impl History {
         forgotten
     }
 
-    /// What it weighs: its tickets, and an ACL of its own, since a snapshot has it once for each lock.
+    /// What it weighs: its tickets, and an ACL of its own, since a snapshot has it once for each
+    /// lock.
     fn bytes(&self) -> u64 {
         self.tickets_weight() + readers_weight(self.readers.as_deref())
     }
@@ -288,8 +291,8 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>>
     tickets
 }
 
-/// Whether one who has proven these identities may read what a lock remembers: who may read the directory, and might when
-/// something ended last.
+/// Whether one who has proven these identities may read what a lock remembers: who may read the
+/// directory, and might when something ended last.
 pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
     let then = state.locks.histories.by_lock.get(lock).and_then(|history| history.readers.as_deref());
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
@@ -298,9 +301,10 @@ pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> boo
 /// Locks whose past is looked at to find a ticket of a session that has ended, at most twice.
 const LOOKS_MAX: usize = 512;
 
-/// Whether one who has proven these identities may read of a session that has ended in what a lock remembers: who may know
-/// whose its tickets were may know its client. Looked for among the locks where something ended with the session or soon after
-/// it, and among those where that was during its life.
+/// Whether one who has proven these identities may read of a session that has ended in what a lock
+/// remembers: who may know whose its tickets were may know its client. Looked for among the locks
+/// where something ended with the session or soon after it, and among those where that was during
+/// its life.
 pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
     let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
     let at = |zxid: Zxid| (zxid, ZPath::root());
@@ -353,7 +357,8 @@ impl State {
         self.locks.histories.add_session(ended, &self.limits);
     }
 
-    /// A lock node goes, or begins to linger: what is kept beside it goes, too, and the past has one more.
+    /// A lock node goes, or begins to linger: what is kept beside it goes, too, and the past has
+    /// one more.
     pub(crate) fn ticket_ended(&mut self, path: &ZPath, node: &Znode, changes: &Changes) {
         let (Some(session), Some(lock)) = (node.owner(), path.parent()) else {
             return;
@@ -427,7 +432,8 @@ impl State {
     }
 }
 
-/// What is kept of a text, in bytes, whatever the limits: the history of a lock is one record of a snapshot.
+/// What is kept of a text, in bytes, whatever the limits: the history of a lock is one record of a
+/// snapshot.
 pub(crate) const TEXT_MAX: usize = 1024;
 
 /// The beginning of a text.

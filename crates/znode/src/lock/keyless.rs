@@ -1,5 +1,6 @@
-//! Acquires without key and owner. Nothing tells a retry of such a one from another wish of its session: when the node dies at
-//! which the first one waits, that one's ticket stays in the queue, and the requests of the client keep it alive.
+//! Acquires without key and owner. Nothing tells a retry of such a one from another wish of its
+//! session: when the node dies at which the first one waits, that one's ticket stays in the queue,
+//! and the requests of the client keep it alive.
 
 use crate::entry::cost::steps_at;
 use crate::lock::demand::Demand;
@@ -8,13 +9,14 @@ use crate::state::{Changes, State};
 use crate::{Acquire, Error, Refusal, SessionId, ZPath};
 
 impl State {
-    /// Makes room for a new ticket, whatever each of these is held for. The new one comes with a new token, so a forgotten
-    /// holder can be told from the one that takes its place.
+    /// Makes room for a new ticket, whatever each of these is held for. The new one comes with a
+    /// new token, so a forgotten holder can be told from the one that takes its place.
     pub(crate) fn give_back(&mut self, lock: &ZPath, tickets: &[ZPath], changes: &mut Changes) -> Result<(), Refusal> {
         if tickets.is_empty() {
             return Ok(());
         }
-        // Before it is done: undoing costs as much again, and a refusal can be asked for again and again.
+        // Before it is done: undoing costs as much again, and a refusal can be asked for again and
+        // again.
         let removed: u64 = tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum();
         if removed + steps_at(lock.depth() + 1) > self.steps_left(changes) {
             return Err(Error::TooManyOps.into());
@@ -25,8 +27,9 @@ impl State {
         Ok(())
     }
 
-    /// The first of the session's earlier tickets that a new one would wait for, be it by way of others: as long as the
-    /// session is alive, that wait may have no end. They are looked up for a ticket that waits, and for no other.
+    /// The first of the session's earlier tickets that a new one would wait for, be it by way of
+    /// others: as long as the session is alive, that wait may have no end. They are looked up for a
+    /// ticket that waits, and for no other.
     pub(crate) fn own_in_the_way(&self, ticket: &ZPath, session: SessionId) -> Option<ZPath> {
         let (lock, own) = self.position_of(ticket);
         let queue = self.queue(&lock)?;
@@ -38,7 +41,8 @@ impl State {
                 let demand = Demand::of(path.name(), &self.tree[path]);
                 queue.units_of(demand).map_or(u64::from(limit), u64::from)
             };
-            // With enough permits for all of them, they can be held together when others give theirs back.
+            // With enough permits for all of them, they can be held together when others give
+            // theirs back.
             let wanted: u64 = earlier.iter().map(units).sum::<u64>() + units(ticket);
             let (_, first) = earlier.iter().map(|path| self.position_of(path)).min_by(|a, b| a.1.cmp(&b.1))?;
             return lock.child(&first.name).ok().filter(|_| wanted > u64::from(limit));
@@ -95,7 +99,8 @@ mod tests {
         apply(state, Op::Acquire(Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless }))
     }
 
-    /// A state with so many tickets of one session, which share a lock so far down that each costs two.
+    /// A state with so many tickets of one session, which share a lock so far down that each costs
+    /// two.
     fn with_tickets(count: usize) -> State {
         let mut state = State::new(Limits { entry_cost_max: COST_MAX, ..Limits::default() });
         let (secret_hash, timeout_ms, label, address) = ([0; 16], 10_000, String::new(), None);
@@ -108,7 +113,8 @@ mod tests {
         state
     }
 
-    /// What is refused can be asked for again and again, so it must not be done first and then undone.
+    /// What is refused can be asked for again and again, so it must not be done first and then
+    /// undone.
     #[test]
     fn what_a_replace_gives_back_and_makes_is_within_the_budget_of_an_entry() {
         for (tickets, fits) in [(1, true), (9, true), (10, false), (11, false), (40, false)] {

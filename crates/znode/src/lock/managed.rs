@@ -1,7 +1,8 @@
-//! Locks that are closed to recipe clients: only acquires enter their queues, so the order need not be that of the names.
+//! Locks that are closed to recipe clients: only acquires enter their queues, so the order need not
+//! be that of the names.
 //!
-//! That is what priorities and a hand-over to a named waiter need. A client that lists the lock nodes and takes the first
-//! for the holder would be wrong here, so it is not let in.
+//! That is what priorities and a hand-over to a named waiter need. A client that lists the lock
+//! nodes and takes the first for the holder would be wrong here, so it is not let in.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::tree::znode::Kind;
 use crate::{Acl, CREATE, Error, LockSettings, Refusal, Reply, SessionId, ZPath, weight};
 
 impl State {
-    /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a container, nor after a time.
+    /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a
+    /// container, nor after a time.
     pub(crate) fn set_lock(
         &mut self,
         lock: &ZPath,
@@ -24,8 +26,8 @@ impl State {
         changes: &mut Changes,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, lock);
-        // The holders of a semaphore are told apart by their tokens. Without the order of arrival, several that are granted
-        // the lock by one entry would have its zxid.
+        // The holders of a semaphore are told apart by their tokens. Without the order of arrival,
+        // several that are granted the lock by one entry would have its zxid.
         let both = settings.closed && settings.limit.is_some();
         if lock.is_root() || settings.limit == Some(0) || both {
             return Err(refuse(Error::BadArguments));
@@ -105,7 +107,8 @@ impl State {
         Ok(Reply::Released { holds: 0 })
     }
 
-    /// Whether a new ticket may stay. Call this after granting: only then is it known whether the ticket waits.
+    /// Whether a new ticket may stay. Call this after granting: only then is it known whether the
+    /// ticket waits.
     ///
     /// # Errors
     /// `TooManyWaiters` when it waits and is one too many.
@@ -121,13 +124,14 @@ impl State {
         if sequence_of(name).is_some() && closed() { Err(Refusal::at(Error::LockClosed, parent)) } else { Ok(()) }
     }
 
-    /// The same for directories that are missing below `base`, given deepest first. Only the uppermost can be in a queue:
-    /// what is made with it has no settings.
+    /// The same for directories that are missing below `base`, given deepest first. Only the
+    /// uppermost can be in a queue: what is made with it has no settings.
     pub(crate) fn check_closed_on_the_way(&self, base: &ZPath, missing: &[ZPath]) -> Result<(), Refusal> {
         missing.last().map_or(Ok(()), |first| self.check_closed(base, first.name()))
     }
 
-    /// Makes directories that are missing, given deepest first, as containers with the ACL of what they are made in.
+    /// Makes directories that are missing, given deepest first, as containers with the ACL of what
+    /// they are made in.
     pub(crate) fn make_containers(&mut self, missing: &[ZPath], acl: &Arc<[Acl]>, changes: &mut Changes) {
         for path in missing.iter().rev() {
             let container =

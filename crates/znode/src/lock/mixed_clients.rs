@@ -1,8 +1,9 @@
-//! Who sees whom: clients of different libraries that queue in one directory without knowing of each other.
+//! Who sees whom: clients of different libraries that queue in one directory without knowing of
+//! each other.
 //!
-//! zlock counts every child whose name ends in ten digits. Other libraries count those with names like their own, and two of
-//! them that do not see each other's lock nodes both believe to hold. Each rule here is a column of the table that the
-//! libraries' own comparators give.
+//! zlock counts every child whose name ends in ten digits. Other libraries count those with names
+//! like their own, and two of them that do not see each other's lock nodes both believe to hold.
+//! Each rule here is a column of the table that the libraries' own comparators give.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -72,12 +73,13 @@ impl Naming {
         }
     }
 
-    /// Whether the library that names its lock nodes so counts others with that name. Nothing is known of, and so nothing
-    /// said against, names that are nobody's.
+    /// Whether the library that names its lock nodes so counts others with that name. Nothing is
+    /// known of, and so nothing said against, names that are nobody's.
     fn sees(self, other: Naming) -> bool {
         use Naming as N;
         match self {
-            // These look for their own word in the name. (kazoo's `extra_lock_patterns` cannot be told from outside.)
+            // These look for their own word in the name. (kazoo's `extra_lock_patterns` cannot be
+            // told from outside.)
             N::Curator | N::CuratorReadWrite | N::CuratorLatch | N::Kazoo => self == other,
             // This one takes what is behind the last dash.
             N::Recipe => matches!(other, N::Curator | N::CuratorLatch | N::Recipe | N::Dash),
@@ -86,7 +88,8 @@ impl Naming {
     }
 }
 
-/// How many contenders of a directory have which kind of name: those of zlock's own, which see everybody, and the others.
+/// How many contenders of a directory have which kind of name: those of zlock's own, which see
+/// everybody, and the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     own: u32,
@@ -151,8 +154,8 @@ fn blind_spots(counts: &[Count; ALL.len()]) -> impl Iterator<Item = BlindSpot> +
     })
 }
 
-/// Clients that queue for a lock beside others that they do not see: each may believe to hold it alone. Empty when all is
-/// well.
+/// Clients that queue for a lock beside others that they do not see: each may believe to hold it
+/// alone. Empty when all is well.
 pub fn lint(state: &State, lock: &ZPath) -> Vec<BlindSpot> {
     if !state.locks.mixed_clients.mixed.contains(lock) {
         return Vec::new();

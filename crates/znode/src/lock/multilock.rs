@@ -1,13 +1,15 @@
 //! Several locks at once: all of them or none.
 //!
-//! A multi-lock has a lock node, its part, in the queue of each of its locks; all are made by one entry and so stand in the
-//! same order in every queue, which is why multi-locks do not wait for each other in a cycle. Until all parts can hold,
-//! none does. They go together too, whatever takes the first of them away.
+//! A multi-lock has a lock node, its part, in the queue of each of its locks; all are made by one
+//! entry and so stand in the same order in every queue, which is why multi-locks do not wait for
+//! each other in a cycle. Until all parts can hold, none does. They go together too, whatever takes
+//! the first of them away.
 //!
-//! A multi-lock with an owner stands in the search for cycles (`lock/deadlock.rs`): its owner waits for whatever is in the
-//! way of any part, and is in the way of others with each of them. When the owner asks for the same set again, it holds it once
-//! more: the first part counts. A set that meets its own tickets otherwise is refused, so no owner waits for itself here, and
-//! no part has a life apart from the others.
+//! A multi-lock with an owner stands in the search for cycles (`lock/deadlock.rs`): its owner waits
+//! for whatever is in the way of any part, and is in the way of others with each of them. When the
+//! owner asks for the same set again, it holds it once more: the first part counts. A set that
+//! meets its own tickets otherwise is refused, so no owner waits for itself here, and no part has a
+//! life apart from the others.
 
 use crate::lock::acquire::Entered;
 use crate::lock::deadlock::{Newcomer, WaitsFor};
@@ -92,7 +94,8 @@ impl State {
         self.refuse_deadlock(&newcomer, &wish.label, cycle, changes)
     }
 
-    /// The ticket that stands for the owner's multi-lock of exactly these locks and modes, in any order.
+    /// The ticket that stands for the owner's multi-lock of exactly these locks and modes, in any
+    /// order.
     ///
     /// # Errors
     /// `Overlap` when the owner has a ticket of any of these locks otherwise.
@@ -110,7 +113,8 @@ impl State {
         }
     }
 
-    /// The ticket that stands for a multi-lock on which an acquire was counted already under this key.
+    /// The ticket that stands for a multi-lock on which an acquire was counted already under this
+    /// key.
     pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<ZPath> {
         let (lock, mode) = wish.parts.first()?;
         if wish.owner.is_empty() {

@@ -1,13 +1,17 @@
-//! The queue of a lock: who holds, who waits, whose turn is next, and with which token each one holds.
+//! The queue of a lock: who holds, who waits, whose turn is next, and with which token each one
+//! holds.
 //!
-//! A ticket that enters waits. `grant.rs` looks at the waiters in the order of their turns, and grants the lock while the first
-//! one fits beside the holders. A holder stays one until its ticket goes, whatever enters in front of it.
+//! A ticket that enters waits. `grant.rs` looks at the waiters in the order of their turns, and
+//! grants the lock while the first one fits beside the holders. A holder stays one until its ticket
+//! goes, whatever enters in front of it.
 //!
-//! Tokens. A ticket holds with its czxid as the token, or with the zxid of the entry that grants when a token at least as
-//! large was granted before. So for two grants by different entries the later has the larger token: either its czxid is larger
-//! than the largest before, or its token is an entry younger than all before. Within one entry only readers can share one:
-//! two that hold alone are never granted by one entry, and in a semaphore [`Queue::repeats_token`] leaves the second to the next.
-//! When the queue is gone its largest token is forgotten, and any later ticket has a larger czxid.
+//! Tokens. A ticket holds with its czxid as the token, or with the zxid of the entry that grants
+//! when a token at least as large was granted before. So for two grants by different entries the
+//! later has the larger token: either its czxid is larger than the largest before, or its token is
+//! an entry younger than all before. Within one entry only readers can share one: two that hold
+//! alone are never granted by one entry, and in a semaphore [`Queue::repeats_token`] leaves the
+//! second to the next. When the queue is gone its largest token is forgotten, and any later ticket
+//! has a larger czxid.
 
 use std::cmp::Reverse;
 use std::ops::Bound;
@@ -34,8 +38,8 @@ pub struct LockSettings {
     pub waiters_max: Option<u32>,
 }
 
-/// Where a ticket stands by its name: sequence number first; the czxid decides between equal numbers, and the name between
-/// znodes that one multi created.
+/// Where a ticket stands by its name: sequence number first; the czxid decides between equal
+/// numbers, and the name between znodes that one multi created.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) number: u64,
@@ -54,7 +58,8 @@ impl Position {
     }
 }
 
-/// The order in which waiters have their turn: the upgraded writer, then by priority, then by position.
+/// The order in which waiters have their turn: the upgraded writer, then by priority, then by
+/// position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn {
     rank: Reverse<u64>,
@@ -109,7 +114,8 @@ pub(crate) struct Holder {
     pub(crate) grant: Grant,
 }
 
-/// A reader that became a writer, or wants to. There is one in a queue, as long as the writer's ticket stands.
+/// A reader that became a writer, or wants to. There is one in a queue, as long as the writer's
+/// ticket stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Upgrade {
     pub(crate) writer: Position,
@@ -126,7 +132,8 @@ pub(crate) struct Queue {
     taken: Taken,
     /// The one that holds alone.
     alone: Option<Position>,
-    /// Waiters that want a share, and all others. Apart, so that a reader finds the writers before it.
+    /// Waiters that want a share, and all others. Apart, so that a reader finds the writers before
+    /// it.
     readers: OrdMap<Turn, Ticket>,
     others: OrdMap<Turn, Ticket>,
     /// Waiters with a priority above the ordinary one, which is 0.
@@ -164,7 +171,8 @@ impl Queue {
         self.enter(position.clone(), ticket);
     }
 
-    /// The ticket at this position, which is not there yet, goes before all others, and fits without that reader.
+    /// The ticket at this position, which is not there yet, goes before all others, and fits
+    /// without that reader.
     pub(crate) fn expect_upgraded(&mut self, writer: Position, reader: Position) {
         self.upgrade = Some(Upgrade { writer, reader: Some(reader) });
     }
@@ -238,7 +246,8 @@ impl Queue {
         self.fits_without(upgrade.and_then(|upgrade| upgrade.reader.as_ref()), position, demand)
     }
 
-    /// The same if one of the holders did not hold, and its own reader did not, where it is the upgraded writer.
+    /// The same if one of the holders did not hold, and its own reader did not, where it is the
+    /// upgraded writer.
     pub(crate) fn fits_after(&self, gone: &Position, position: &Position, demand: Demand) -> bool {
         let mut left = self.clone();
         left.leave(gone);
@@ -263,7 +272,8 @@ impl Queue {
         if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
-    /// Whether a grant in this entry would repeat the token of a present holder where tokens tell holders apart.
+    /// Whether a grant in this entry would repeat the token of a present holder where tokens tell
+    /// holders apart.
     pub(crate) fn repeats_token(&self, position: &Position, now: Zxid) -> bool {
         self.settings.limit.is_some() && self.holders_with(self.token_at(position, now)).next().is_some()
     }
@@ -299,7 +309,8 @@ impl Queue {
         merge(readers, self.others.range((Bound::Unbounded, end())))
     }
 
-    /// The same without readers that are no parts of multi-locks: what is before a reader besides these is before it, too.
+    /// The same without readers that are no parts of multi-locks: what is before a reader besides
+    /// these is before it, too.
     pub(crate) fn blockers_of_reader<'a>(
         &'a self,
         turn: Option<&Turn>,
@@ -323,8 +334,8 @@ impl Queue {
         self.others.range((Bound::Unbounded, Bound::Excluded(turn.clone()))).next_back().map(|(turn, _)| turn)
     }
 
-    /// How many are before a waiter. O(n) in these or in those behind it, whichever are fewer: one that has just joined a
-    /// long queue, and asks most, is at its end.
+    /// How many are before a waiter. O(n) in these or in those behind it, whichever are fewer: one
+    /// that has just joined a long queue, and asks most, is at its end.
     pub(crate) fn place_of(&self, position: &Position) -> usize {
         if self.holders.contains_key(position) {
             return rank(&self.holders, position);
@@ -408,8 +419,8 @@ impl Queue {
         self.by_token.range(from..).take_while(move |(other, _)| *other == token).map(|(_, position)| position)
     }
 
-    /// Who is before a waiter, for people: the waiter before it, of a reader the last one before it that is none, or else the
-    /// last of the holders.
+    /// Who is before a waiter, for people: the waiter before it, of a reader the last one before it
+    /// that is none, or else the last of the holders.
     pub(crate) fn predecessor(&self, position: &Position) -> Option<&Position> {
         let turn = self.turn(position);
         let writer = self.writer_before(&turn).map(|writer| &writer.position);

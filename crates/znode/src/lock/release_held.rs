@@ -39,7 +39,8 @@ impl State {
         own.filter(held).filter(|path| self.fits(path, of)).take(2).cloned().collect()
     }
 
-    /// Whether the lock is one znode without a queue, and this session's owner has it: its data is the owner.
+    /// Whether the lock is one znode without a queue, and this session's owner has it: its data is
+    /// the owner.
     fn is_simple_of(&self, id: SessionId, of: &ReleaseHeld) -> bool {
         let has_it = |owner: &str| {
             let node = self.node(&of.lock).filter(|node| node.owner() == Some(id) && *node.data == *owner.as_bytes());

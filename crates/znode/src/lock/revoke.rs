@@ -87,7 +87,8 @@ const CURATOR: &str = "__REVOKE__";
 /// And what ZooKeeper's recipe for revocable locks has there.
 const RECIPE: &str = "unlock";
 
-/// Of a lock's directory: one of these permits to take tickets of the lock away from others, and to set what the lock is.
+/// Of a lock's directory: one of these permits to take tickets of the lock away from others, and to
+/// set what the lock is.
 pub(crate) const REVOKE: u32 = DELETE | ADMIN;
 
 /// Whether this is a word that asks the one who holds to give up.
@@ -98,8 +99,8 @@ pub(crate) fn asks_to_give_up(data: &[u8]) -> bool {
 /// Holders that one request may ask.
 const HOLDERS_MAX: usize = 1000;
 
-/// Whether somebody wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's data as Curator or
-/// ZooKeeper's recipe do.
+/// Whether somebody wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's
+/// data as Curator or ZooKeeper's recipe do.
 pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
     if let Some(revocation) = state.locks.revocations.get(ticket) {
         return Some(revocation.clone());
@@ -116,8 +117,8 @@ fn is_ticket(path: &ZPath, node: &Znode) -> bool {
     node.owner().is_some() && node.lingers_until_ms().is_none() && sequence_of(path.name()).is_some()
 }
 
-/// What the client that made a lock node of that name looks for in its data. Most look for nothing, and keep something of
-/// their own there.
+/// What the client that made a lock node of that name looks for in its data. Most look for nothing,
+/// and keep something of their own there.
 fn word_for(name: &str) -> Option<&'static str> {
     let family = &name[..name.len().saturating_sub(10)];
     let ends = |families: &[&str]| families.iter().any(|end| family.ends_with(end));
@@ -194,7 +195,8 @@ impl State {
             Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },
             None => asked,
         };
-        // Its holder watches the data. That of zlock's own holders is their label and stays; they are told by the event.
+        // Its holder watches the data. That of zlock's own holders is their label and stays; they
+        // are told by the event.
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
         self.set_data(ticket, data, -1, changes)?;

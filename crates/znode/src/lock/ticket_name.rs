@@ -1,6 +1,8 @@
-//! Names of the lock nodes that acquires make: `_c_<key>-<family><ten digits>`, as Curator writes them.
+//! Names of the lock nodes that acquires make: `_c_<key>-<family><ten digits>`, as Curator writes
+//! them.
 //!
-//! The log and snapshots have them short: the family as a number, the 16 bytes of the key, and the sequence number.
+//! The log and snapshots have them short: the family as a number, the 16 bytes of the key, and the
+//! sequence number.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
 //! From reading to writing without letting go in between, and back.
 //!
-//! An upgrade enqueues a writer whose turn is before that of all others. It fits beside the holders without its own reader, so it
-//! holds when the other readers have gone. A downgrade is a reader under the number of the writer that holds, of the same
-//! session, as Curator makes it. It holds at once, and goes on reading when the writer has gone.
+//! An upgrade enqueues a writer whose turn is before that of all others. It fits beside the holders
+//! without its own reader, so it holds when the other readers have gone. A downgrade is a reader
+//! under the number of the writer that holds, of the same session, as Curator makes it. It holds at
+//! once, and goes on reading when the writer has gone.
 
 use std::sync::Arc;
 
@@ -67,7 +68,8 @@ impl State {
         self.acquired(&writer)
     }
 
-    /// The path of the upgraded writer. Its number is before those of all who wait, for the clients that go by the names.
+    /// The path of the upgraded writer. Its number is before those of all who wait, for the clients
+    /// that go by the names.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
         let parent = &self.tree[lock];
         let queue = self.queue(lock).ok_or(Error::NoNode)?;
@@ -111,8 +113,8 @@ impl State {
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }
 
-    /// The writer on which an upgrade was counted already under this key: the one of the reader's owner, or, when the reader
-    /// has gone or is nobody's, the one that bears the key in its name.
+    /// The writer on which an upgrade was counted already under this key: the one of the reader's
+    /// owner, or, when the reader has gone or is nobody's, the one that bears the key in its name.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
         let reader = self.node(&upgrade.ticket).and_then(Znode::contender);
@@ -124,8 +126,8 @@ impl State {
         self.node(&writer).and_then(Znode::contender).is_some_and(counted).then_some(writer)
     }
 
-    /// A reader that enters under the number of the writer that its session holds reads beside it at once. A part of a
-    /// multi-lock does not, as it holds together with the other parts.
+    /// A reader that enters under the number of the writer that its session holds reads beside it
+    /// at once. A part of a multi-lock does not, as it holds together with the other parts.
     pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, changes: &mut Changes) {
         let (lock, position) = self.position_of(ticket);
         let own = self.queue(&lock).is_some_and(|queue| {

@@ -1,4 +1,5 @@
-//! Who is at the other end of a session, and who did something to a ticket: for people, and never for a decision.
+//! Who is at the other end of a session, and who did something to a ticket: for people, and never
+//! for a decision.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -49,9 +50,11 @@ pub struct Actor {
     pub session: Option<SessionId>,
     /// Its label.
     pub label: String,
-    /// What the request had proven: the scheme, and the name without what proves it, as `digest:bob`. Empty for nothing.
+    /// What the request had proven: the scheme, and the name without what proves it, as
+    /// `digest:bob`. Empty for nothing.
     pub identity: String,
-    /// The session's client; of a request without a session, or from another place, the address that it came from.
+    /// The session's client; of a request without a session, or from another place, the address
+    /// that it came from.
     pub client: ClientInfo,
 }
 

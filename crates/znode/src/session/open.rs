@@ -15,8 +15,8 @@ use crate::{SessionId, weight};
 pub(crate) struct Sessions {
     open: OrdMap<SessionId, Arc<Session>>,
     by_source: OrdMap<IpAddr, u32>,
-    /// Sessions that expired together with others, and for which the entry had no room: they are open to no request, and come to
-    /// hold nothing.
+    /// Sessions that expired together with others, and for which the entry had no room: they are
+    /// open to no request, and come to hold nothing.
     ending: OrdSet<SessionId>,
     /// What all of it weighs.
     bytes: u64,

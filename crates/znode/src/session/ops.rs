@@ -121,7 +121,8 @@ impl State {
         let sessions = self.ending_together(&open);
         // What goes with the first may not be granted to those that are left to the next entries.
         self.sessions.will_end(open[sessions.len()..].iter().copied());
-        // Before any of them ends: a waiter must not become a dead holder because the holder is named first.
+        // Before any of them ends: a waiter must not become a dead holder because the holder is
+        // named first.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
         for &id in sessions {

@@ -1,7 +1,8 @@
-//! Creates that see to it that a session has an ephemeral znode, in one entry of the log: a member of a group, a simple lock.
+//! Creates that see to it that a session has an ephemeral znode, in one entry of the log: a member
+//! of a group, a simple lock.
 //!
-//! [`State`] creates missing directories on the way to it, and answers with the znode that the session has already. So a door
-//! need not look before it asks, nor ask again after it has looked.
+//! [`State`] creates missing directories on the way to it, and answers with the znode that the
+//! session has already. So a door need not look before it asks, nor ask again after it has looked.
 
 use crate::state::State;
 use crate::tree::system_paths::check_client_path;
@@ -15,7 +16,8 @@ impl ZnodeOp {
 }
 
 impl Znode {
-    /// Whether it is what a create would see to: the session's own, with the same data where that counts.
+    /// Whether it is what a create would see to: the session's own, with the same data where that
+    /// counts.
     pub(crate) fn is_ensured(&self, ensure: Ensure, session: Option<SessionId>, data: &[u8]) -> bool {
         match ensure {
             Ensure::New => false,
@@ -32,7 +34,8 @@ impl State {
         ensured && self.node(path).is_none_or(|node| node.czxid != stat.czxid)
     }
 
-    /// The parent that a create needs, or the nearest ancestor that exists and what is to be made below it, deepest first.
+    /// The parent that a create needs, or the nearest ancestor that exists and what is to be made
+    /// below it, deepest first.
     pub(crate) fn way_to(&self, parent: &ZPath, ensure: Ensure) -> Result<(ZPath, Vec<ZPath>), Refusal> {
         let refuse = |error| Refusal::at(error, parent);
         if ensure == Ensure::New {

@@ -17,7 +17,8 @@ use crate::{
 /// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
 const TTL_MS_MAX: u64 = (1 << 40) - 1;
 
-/// Sequence numbers end here: one more would wrap in ZooKeeper, and clients that compare names would see it first in line.
+/// Sequence numbers end here: one more would wrap in ZooKeeper, and clients that compare names
+/// would see it first in line.
 pub(crate) const SEQUENCE_MAX: u64 = i32::MAX as u64;
 
 /// A znode about to be put into the tree; everything was checked.
@@ -243,7 +244,8 @@ impl State {
             || self.locks.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms)
     }
 
-    /// Whether there is room for `path` and the `count` znodes, itself included, that are made on the way to it below `parent`.
+    /// Whether there is room for `path` and the `count` znodes, itself included, that are made on
+    /// the way to it below `parent`.
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
         let limits = &*self.limits;
         if parent.owner().is_some() {
@@ -336,7 +338,8 @@ impl State {
         if told { self.tree[path].stat() } else { stat }
     }
 
-    /// Puts a znode where it belongs: the tree, its lock, its session. What is counted at the parent is the caller's.
+    /// Puts a znode where it belongs: the tree, its lock, its session. What is counted at the
+    /// parent is the caller's.
     pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) {
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
             session.own(path, parent, node.contender());
@@ -371,7 +374,8 @@ impl State {
     }
 }
 
-/// An ACL that is the parent's own is kept once: in most trees all znodes have the same. None at all is the parent's.
+/// An ACL that is the parent's own is kept once: in most trees all znodes have the same. None at
+/// all is the parent's.
 pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
     if acl.is_empty() || *parent.acl == *acl { Arc::clone(&parent.acl) } else { acl.into() }
 }
@@ -384,7 +388,8 @@ pub(crate) fn sequential(parent: &Znode, path: &ZPath, prefix: &str) -> Result<Z
     path.child(&format!("{prefix}{:010}", parent.creates))
 }
 
-/// The place of the ACL checks: every operation that a client asks for passes here before it changes or tells anything.
+/// The place of the ACL checks: every operation that a client asks for passes here before it
+/// changes or tells anything.
 ///
 /// # Errors
 /// `NoAuth` when the ACL grants none of the permissions to the one who asks.
@@ -396,7 +401,8 @@ fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {
     if expected == -1 || expected == actual { Ok(()) } else { Err(Error::BadVersion) }
 }
 
-/// Versions are 32 bits wide and wrap, but pass over -1: to a client that means any (ZOOKEEPER-4743).
+/// Versions are 32 bits wide and wrap, but pass over -1: to a client that means any
+/// (ZOOKEEPER-4743).
 fn next_version(version: i32) -> i32 {
     if version == -2 { 0 } else { version.wrapping_add(1) }
 }

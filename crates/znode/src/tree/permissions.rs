@@ -1,4 +1,5 @@
-//! Which ACL counts, and for whom: what a client may do with a ticket that is another's, and who may hear of what.
+//! Which ACL counts, and for whom: what a client may do with a ticket that is another's, and who
+//! may hear of what.
 //!
 //! [`permit`] compares; here stands with which ACL.
 
@@ -11,8 +12,8 @@ use crate::tree::system_paths::{guarding_subtree, is_system};
 use crate::{ADMIN, Acl, Error, EventKind, Identity, READ, Refusal, WRITE, ZPath, Znode, permits};
 
 impl State {
-    /// The ACL that counts for a znode: its own, but below `/zookeeper/quota` that of the subtree that it is about, or of the
-    /// nearest ancestor that there is.
+    /// The ACL that counts for a znode: its own, but below `/zookeeper/quota` that of the subtree
+    /// that it is about, or of the nearest ancestor that there is.
     pub fn acl_of<'a>(&'a self, path: &ZPath, node: &'a Znode) -> &'a Arc<[Acl]> {
         guarding_subtree(path.as_str()).map_or(&node.acl, |subtree| &self.nearest(subtree).1.acl)
     }
@@ -22,7 +23,8 @@ impl State {
         permits(self.acl_of(path, node), perms, identities)
     }
 
-    /// Whether one who has proven these identities may know what is at a path; nothing is as readable as anything.
+    /// Whether one who has proven these identities may know what is at a path; nothing is as
+    /// readable as anything.
     pub fn may_read(&self, path: &ZPath, identities: &[Identity]) -> bool {
         self.node(path).is_none_or(|node| self.may(path, node, READ, identities))
     }
@@ -64,8 +66,9 @@ impl State {
         }
     }
 
-    /// Whether a client may replace a znode's data. A ticket that an acquire made is its session's: others write only the
-    /// words that ask for it, which Curator's Revoker writes from a session of its own, and only who may revoke.
+    /// Whether a client may replace a znode's data. A ticket that an acquire made is its session's:
+    /// others write only the words that ask for it, which Curator's Revoker writes from a session
+    /// of its own, and only who may revoke.
     pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], changes: &Changes) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
@@ -83,7 +86,8 @@ impl State {
         permit(acl, REVOKE, changes).map_err(refuse)
     }
 
-    /// Whether a client may replace a znode's ACL. That of a ticket that an acquire made is its session's.
+    /// Whether a client may replace a znode's ACL. That of a ticket that an acquire made is its
+    /// session's.
     pub(crate) fn permit_acl(&self, path: &ZPath, node: &Znode, changes: &Changes) -> Result<(), Error> {
         match node.contender() {
             _ if is_system(path.as_str()) => Err(Error::NoAuth),
@@ -99,7 +103,8 @@ impl State {
         changes.push(kind, path, self.readers(path, &self.tree[path]), self.name_readers(path));
     }
 
-    /// Tells that a znode has come or gone, and of the list that its name is in. `acl` says who may read the znode.
+    /// Tells that a znode has come or gone, and of the list that its name is in. `acl` says who may
+    /// read the znode.
     pub(crate) fn tell_with_parent(
         &self,
         kind: EventKind,

@@ -1,8 +1,9 @@
 //! Quotas: how many znodes and bytes a subtree may have, set in the way of ZooKeeper's `setquota`.
 //!
-//! The quota of `/a/b` is the text of `/zookeeper/quota/a/b/zookeeper_limits`; `zookeeper_stats` beside it says what the
-//! subtree has. Both are znodes like others, so every client can set a quota and look at it. What a subtree has is kept with
-//! its root (`subtree.rs`), so setting a quota counts nothing.
+//! The quota of `/a/b` is the text of `/zookeeper/quota/a/b/zookeeper_limits`; `zookeeper_stats`
+//! beside it says what the subtree has. Both are znodes like others, so every client can set a
+//! quota and look at it. What a subtree has is kept with its root (`subtree.rs`), so setting a
+//! quota counts nothing.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -30,11 +31,12 @@ pub struct QuotaLimits {
 }
 
 impl QuotaLimits {
-    /// Reads `count=5,bytes=-1=;byteHardLimit=1000;countHardLimit=10` (StatsTrack). A negative or missing number is no
-    /// limit, and nothing at all is none.
+    /// Reads `count=5,bytes=-1=;byteHardLimit=1000;countHardLimit=10` (StatsTrack). A negative or
+    /// missing number is no limit, and nothing at all is none.
     ///
     /// # Errors
-    /// `BadArguments` for a number that is none. Words that are not known are passed over, as ZooKeeper does.
+    /// `BadArguments` for a number that is none. Words that are not known are passed over, as
+    /// ZooKeeper does.
     fn parse(text: &[u8]) -> Result<QuotaLimits, Error> {
         let text = std::str::from_utf8(text).map_err(|_| Error::BadArguments)?;
         let mut limits = QuotaLimits::default();
@@ -117,7 +119,8 @@ impl State {
         self.quotas.exceeded.contains(subtree)
     }
 
-    /// Refuses what would bring a subtree beyond a hard limit. What does not grow is always let through: it is the way out.
+    /// Refuses what would bring a subtree beyond a hard limit. What does not grow is always let
+    /// through: it is the way out.
     ///
     /// # Errors
     /// `QuotaExceeded`, about the subtree whose quota it is.
@@ -140,7 +143,8 @@ impl State {
         if subtree_of(path, LIMITS).is_some() { QuotaLimits::parse(data).map(drop) } else { Ok(()) }
     }
 
-    /// A znode with so much data has come. Whether its data may have changed by that: it tells what a subtree has.
+    /// A znode with so much data has come. Whether its data may have changed by that: it tells what
+    /// a subtree has.
     pub(crate) fn quota_created(&mut self, path: &ZPath, bytes: u64) -> bool {
         self.charge(path, |used| Usage { count: used.count + 1, bytes: used.bytes + bytes });
         self.quota_set(path)
@@ -156,8 +160,8 @@ impl State {
         }
     }
 
-    /// A znode's data has been replaced by so much. Whether it may have changed again by that, as for
-    /// [`State::quota_created`].
+    /// A znode's data has been replaced by so much. Whether it may have changed again by that, as
+    /// for [`State::quota_created`].
     pub(crate) fn quota_changed(&mut self, path: &ZPath, before: u64, now: u64) -> bool {
         self.charge(path, |used| Usage { bytes: used.bytes - before + now, ..used });
         self.quota_set(path)
@@ -231,7 +235,8 @@ impl State {
         found.map(|(subtree, _)| subtree.clone()).collect()
     }
 
-    /// Writes down what a subtree has, for clients to read. As in ZooKeeper this counts as no change of the znode.
+    /// Writes down what a subtree has, for clients to read. As in ZooKeeper this counts as no
+    /// change of the znode.
     fn tell_usage(&mut self, subtree: &ZPath) {
         let stats = stats_of(subtree);
         let Some(quota) = self.quotas.by_path.get(subtree).filter(|_| self.tree.contains(&stats)) else {

@@ -1,7 +1,8 @@
 //! `/zookeeper` and what is below it: whose it is, and what clients may do there.
 //!
-//! The nodes keep the configuration. Clients may set quotas, and the ACL of a quota is that of the subtree that it is about:
-//! a znode of `/zookeeper/quota` has none of its own. Everything else is refused here, so that no door has to.
+//! The nodes keep the configuration. Clients may set quotas, and the ACL of a quota is that of the
+//! subtree that it is about: a znode of `/zookeeper/quota` has none of its own. Everything else is
+//! refused here, so that no door has to.
 
 use crate::acl::KEEPER;
 use crate::state::{Changes, State};
@@ -60,7 +61,8 @@ pub(crate) fn guarding_subtree(path: &str) -> Option<&str> {
     }
 }
 
-/// Refuses what clients cannot do with any path of the system: to lock it, and what belongs to that.
+/// Refuses what clients cannot do with any path of the system: to lock it, and what belongs to
+/// that.
 ///
 /// # Errors
 /// `NoAuth`.
@@ -69,11 +71,12 @@ pub(crate) fn check_client_path(path: &ZPath) -> Result<(), Refusal> {
 }
 
 impl State {
-    /// Whether a client may do this at all where its path is one of the system's. What may be created there is persistent and
-    /// has no ACL of its own.
+    /// Whether a client may do this at all where its path is one of the system's. What may be
+    /// created there is persistent and has no ACL of its own.
     ///
     /// # Errors
-    /// `NoAuth`; `BadArguments` for deleting what is always there, as in ZooKeeper (ZKDatabase.isSpecialPath).
+    /// `NoAuth`; `BadArguments` for deleting what is always there, as in ZooKeeper
+    /// (ZKDatabase.isSpecialPath).
     pub(crate) fn check_system_write(&self, op: &mut ZnodeOp, changes: &Changes) -> Result<(), Refusal> {
         match op {
             ZnodeOp::Create(create) => self.check_system_create(create, changes),
@@ -111,9 +114,10 @@ impl State {
         }
         *acl = Acl::open();
         let place = Place::of(path.as_str());
-        // Who may set a quota for a subtree need not have ADMIN above it, and a directory by itself means nothing: any
-        // permission on the znode that it is named after will do. There is no more than one for each znode, so that such
-        // directories cannot fill the state; one of no znode needs what making that znode does.
+        // Who may set a quota for a subtree need not have ADMIN above it, and a directory by itself
+        // means nothing: any permission on the znode that it is named after will do. There is no
+        // more than one for each znode, so that such directories cannot fill the state; one of no
+        // znode needs what making that znode does.
         let perms = match place {
             Place::Directory(subtree) if data.is_empty() => {
                 if self.nearest(subtree).0 == subtree {

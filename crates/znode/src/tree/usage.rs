@@ -1,9 +1,10 @@
 //! What is below each znode, kept as it changes: how many znodes, and how much data.
 //!
-//! A create, a delete and a change of data cost a step for each ancestor; asking costs a look. So neither setting a quota nor
-//! ZooKeeper's `getAllChildrenNumber` walks a subtree, however large. Nothing is kept at the root, which has everything, and no
-//! bytes are kept of what is below `/zookeeper`: no quota can be there, and what quotas write there would have to be counted
-//! for each of them. It is no part of snapshots: it comes back as the znodes do.
+//! A create, a delete and a change of data cost a step for each ancestor; asking costs a look. So
+//! neither setting a quota nor ZooKeeper's `getAllChildrenNumber` walks a subtree, however large.
+//! Nothing is kept at the root, which has everything, and no bytes are kept of what is below
+//! `/zookeeper`: no quota can be there, and what quotas write there would have to be counted for
+//! each of them. It is no part of snapshots: it comes back as the znodes do.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,7 +54,8 @@ impl fmt::Display for Usage {
 }
 
 impl State {
-    /// How many znodes are below one, at any depth; 0 when there is none. O(log n): the number is kept.
+    /// How many znodes are below one, at any depth; 0 when there is none. O(log n): the number is
+    /// kept.
     pub fn descendant_count(&self, path: &ZPath) -> u64 {
         if path.is_root() {
             return self.tree.len() as u64 - 1;

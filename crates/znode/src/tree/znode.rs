@@ -40,7 +40,8 @@ impl Kind {
         }
     }
 
-    /// ZooKeeper's `ephemeralOwner` (EphemeralType.java): containers and TTL nodes are told by the high bits.
+    /// ZooKeeper's `ephemeralOwner` (EphemeralType.java): containers and TTL nodes are told by the
+    /// high bits.
     fn ephemeral_owner(self) -> u64 {
         match self {
             Kind::Persistent => 0,
@@ -66,7 +67,8 @@ pub struct Znode {
     pub(crate) emptied_ms: u64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// Children ever created: the next sequence number. Never falls, so that a suffix never repeats.
+    /// Children ever created: the next sequence number. Never falls, so that a suffix never
+    /// repeats.
     pub(crate) creates: u64,
     /// Children ever deleted.
     pub(crate) deletes: u64,
@@ -147,10 +149,12 @@ pub struct Contender {
     pub owner: String,
     /// How long the node outlives its session if that expires while it holds.
     pub lock_delay_ms: u32,
-    /// One for each acquire that was not given back, oldest first, and [`Contender::released`] more.
+    /// One for each acquire that was not given back, oldest first, and [`Contender::released`]
+    /// more.
     pub holds: Vec<Hold>,
-    /// How many of the holds were given back. A release does not say which; a withdrawal does, and must find its own
-    /// also after a release by another of the same owner. Always fewer than the holds.
+    /// How many of the holds were given back. A release does not say which; a withdrawal does, and
+    /// must find its own also after a release by another of the same owner. Always fewer than the
+    /// holds.
     pub released: u32,
     /// Set when the session expired while it held: the time at which the node may be collected.
     pub lingers_until_ms: Option<u64>,
@@ -160,7 +164,8 @@ pub struct Contender {
     pub in_multi_lock: bool,
 }
 
-/// Released holds that are kept in a list of holds, so that it stays short when an owner comes and goes.
+/// Released holds that are kept in a list of holds, so that it stays short when an owner comes and
+/// goes.
 const RELEASED_MAX: u32 = 64;
 
 impl Contender {
@@ -187,8 +192,8 @@ pub struct Hold {
     pub key: RequestKey,
     /// Its tries that were not withdrawn, in the order of the log; never empty.
     ///
-    /// That is not the order in which the client made them: a try that it gave up may overtake the retry that it was told
-    /// about. So the hold stays as long as one of them does.
+    /// That is not the order in which the client made them: a try that it gave up may overtake the
+    /// retry that it was told about. So the hold stays as long as one of them does.
     pub attempts: Vec<Attempt>,
 }
 

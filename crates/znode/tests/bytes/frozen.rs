@@ -42,8 +42,8 @@ pub(crate) fn ticket(lock: &str, key: u8, rest: &str) -> ZPath {
     path(&format!("{lock}/_c_{}-{rest}", RequestKey([key; 16])))
 }
 
-/// Records of what is kept beside the znodes, and the operations that make them: the session, 0 for none, and what is
-/// asked, with the zxid as its key.
+/// Records of what is kept beside the znodes, and the operations that make them: the session, 0 for
+/// none, and what is asked, with the zxid as its key.
 pub(crate) struct Beside {
     pub(crate) operations: Vec<(u64, Op)>,
     pub(crate) golden: &'static str,
@@ -74,7 +74,8 @@ impl Beside {
         self.state().records().next().unwrap()
     }
 
-    /// What is frozen is made today, has records of all kinds in this part of the state, and can be read.
+    /// What is frozen is made today, has records of all kinds in this part of the state, and can be
+    /// read.
     #[track_caller]
     pub(crate) fn check_bytes(&self, kinds: &[u8]) {
         let made: Vec<Vec<u8>> = self.state().records().skip(1).collect();
@@ -87,7 +88,8 @@ impl Beside {
         assert!(state.records().skip(1).eq(self.frozen()));
     }
 
-    /// Missing, doubled, cut and damaged records are refused, or are another state that goes on like any other.
+    /// Missing, doubled, cut and damaged records are refused, or are another state that goes on
+    /// like any other.
     #[track_caller]
     pub(crate) fn check_damage(&self, flips: u32) {
         let (head, frozen) = (self.head(), self.frozen());

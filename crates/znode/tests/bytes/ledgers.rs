@@ -9,7 +9,8 @@ const RECORDS: &str = include_str!("../golden/level-1/ledger-records.hex");
 const OWNED_TXNS: &str = include_str!("../golden/level-1/owned-multilock-txns.hex");
 const OWNED_RECORDS: &str = include_str!("../golden/level-1/owned-multilock-records.hex");
 
-/// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with the zxid as its key.
+/// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with
+/// the zxid as its key.
 fn operations() -> Vec<(u64, Op)> {
     let open = Op::OpenSession {
         secret_hash: [1; 16],

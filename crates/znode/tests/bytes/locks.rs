@@ -6,7 +6,8 @@ use crate::frozen::{Beside, acquire, path, ticket};
 
 const RECORDS: &str = include_str!("../golden/level-1/lock-records.hex");
 
-/// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with the zxid as its key.
+/// Operations that leave a record of every kind: the session, 0 for none, and what is asked, with
+/// the zxid as its key.
 fn operations() -> Vec<(u64, Op)> {
     let open = |label: &str| Op::OpenSession {
         secret_hash: [1; 16],

@@ -32,7 +32,8 @@ fn transactions_keep_their_bytes() {
     assert_eq!(frozen.len(), samples.len(), "a frozen sample is no longer made");
 }
 
-/// The table of operations: names of their own, levels that are known, and sessions where it says so.
+/// The table of operations: names of their own, levels that are known, and sessions where it says
+/// so.
 #[test]
 fn every_operation_has_its_row() {
     let mut names = BTreeSet::new();
@@ -395,8 +396,8 @@ fn open(timeout_ms: u32, label: &str, address: Option<std::net::IpAddr>) -> Op {
     }
 }
 
-/// Operations that leave a state with everything in it that a record can say: the session, 0 for none, the idempotency
-/// key, and what is asked.
+/// Operations that leave a state with everything in it that a record can say: the session, 0 for
+/// none, the idempotency key, and what is asked.
 fn operations() -> Vec<(u64, u8, Op)> {
     vec![
         (0, 0, open(10_000, "one", None)),

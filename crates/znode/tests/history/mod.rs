@@ -1,4 +1,5 @@
-//! Random histories in a small world: few paths, few sessions and few keys, so that they meet often.
+//! Random histories in a small world: few paths, few sessions and few keys, so that they meet
+//! often.
 
 mod rare;
 
@@ -81,7 +82,8 @@ impl History {
                 sessions_per_address_max: 1,
                 ephemerals_max: small(rng, 0..5),
                 ops_max: small(rng, 0..5),
-                // What an entry costs, and what weighs how much, is the state's own matter: the model knows nothing of it.
+                // What an entry costs, and what weighs how much, is the state's own matter: the
+                // model knows nothing of it.
                 entry_cost_max: u32::MAX,
                 acl_entries_max: small(rng, 0..3),
                 holds_max: small(rng, 0..3),

@@ -1,4 +1,5 @@
-//! What meets seldom unless it is sought: upgrades, downgrades and tickets made by hand, where they mix with other kinds.
+//! What meets seldom unless it is sought: upgrades, downgrades and tickets made by hand, where they
+//! mix with other kinds.
 
 use znode::{Acquire, Create, CreateMode, Ensure, LockMode, Op, ReleaseHeld, Upgrade, ZPath, ZnodeOp};
 
@@ -37,7 +38,8 @@ impl History {
         Op::Acquire(acquire)
     }
 
-    /// A ticket made by hand with a small number, often in front of those who hold, or with a holder's number.
+    /// A ticket made by hand with a small number, often in front of those who hold, or with a
+    /// holder's number.
     fn numbered(&mut self, model: &Model) -> Create {
         let family = self.pick(&["n-", "_c_1-lock-", "_c_2-lease-", "r-__READ__", "w-__WRIT__", "read-"]);
         let name = format!("{family}{:010}", self.rng.u8(..5));

@@ -6,11 +6,12 @@ use znode::{Acquire, LockMode, READ, Reply, SessionId};
 use super::queue::{Demand, Turn};
 use super::{Model, Stay, number, parent_of, zpath};
 
-/// Who waits: an owner, for all that it waits for; or one ticket, that another waits for until it holds.
+/// Who waits: an owner, for all that it waits for; or one ticket, that another waits for until it
+/// holds.
 type Waiter = ((SessionId, String), Option<String>);
 
-/// Somebody who waits or wants to: who, for which lock, and who is in its way, in the order of the queue, and whether only
-/// until that one holds.
+/// Somebody who waits or wants to: who, for which lock, and who is in its way, in the order of the
+/// queue, and whether only until that one holds.
 struct Waiting {
     by: Waiter,
     lock: String,
@@ -18,7 +19,8 @@ struct Waiting {
 }
 
 impl Model {
-    /// The cycle that an acquire would close with a ticket that has its turn at a place in an existing queue.
+    /// The cycle that an acquire would close with a ticket that has its turn at a place in an
+    /// existing queue.
     pub(super) fn cycle_of_newcomer(&self, acquire: &Acquire, turn: &Turn, id: SessionId) -> Option<Vec<WaitsFor>> {
         let (lock, who) = (acquire.lock.as_str(), (id, acquire.owner.clone()));
         let mut in_front = self.waiters(lock);
@@ -44,8 +46,9 @@ impl Model {
         self.cycle(who.clone(), self.waiting(&(who, None), &tickets))
     }
 
-    /// Who keeps a wait from its end: each holder beside which alone there is no room, until it is gone; and who has its
-    /// turn sooner, until it is gone or, if there is room beside it, until it holds.
+    /// Who keeps a wait from its end: each holder beside which alone there is no room, until it is
+    /// gone; and who has its turn sooner, until it is gone or, if there is room beside it, until it
+    /// holds.
     fn in_the_way(&self, lock: &str, demand: Demand, in_front: &[String]) -> Vec<(String, bool)> {
         let room = |other: &String| self.room_beside(lock, demand, std::slice::from_ref(other));
         let mut blockers = Vec::new();
@@ -131,7 +134,8 @@ impl Model {
         }
     }
 
-    /// What an owner waits for, by lock and mode; or what one ticket does, with the others of its multi-lock.
+    /// What an owner waits for, by lock and mode; or what one ticket does, with the others of its
+    /// multi-lock.
     fn waits_of(&self, waiter: &Waiter) -> Vec<Waiting> {
         let tickets = match waiter {
             (who, None) => {

@@ -40,7 +40,8 @@ impl Model {
         node.stay == Stay::Session(id) && node.lock.as_ref().is_some_and(|lock| lock.keyless)
     }
 
-    /// The first of the session's earlier tickets that keeps a waiting one out, by itself or by one that waits for it.
+    /// The first of the session's earlier tickets that keeps a waiting one out, by itself or by one
+    /// that waits for it.
     fn own_blocker(&self, ticket: &str, earlier: &[String]) -> Option<String> {
         let lock = parent_of(ticket).unwrap();
         let queue = self.listing(lock);

@@ -1,5 +1,6 @@
-//! A second state machine, written only to be obviously right: one sorted map of znodes by path, one list of sessions,
-//! no index; every question is answered by looking at everything. It shares the words of the crate and none of its code.
+//! A second state machine, written only to be obviously right: one sorted map of znodes by path,
+//! one list of sessions, no index; every question is answered by looking at everything. It shares
+//! the words of the crate and none of its code.
 
 mod deadlock;
 mod history;
@@ -41,7 +42,8 @@ pub(crate) struct Model {
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) past: Vec<(String, EndedTicket)>,
-    /// The ACL of each directory with a past when that got its last entry, where not everybody might read it.
+    /// The ACL of each directory with a past when that got its last entry, where not everybody
+    /// might read it.
     history_readers: BTreeMap<String, Option<Vec<Acl>>>,
     pub(crate) ended: Vec<EndedSession>,
     revocations: BTreeMap<String, Revocation>,

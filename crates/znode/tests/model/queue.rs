@@ -87,7 +87,8 @@ impl Model {
         backfill && self.limit_over(ticket).is_none()
     }
 
-    /// Whether a ticket has room beside those who hold; an upgraded writer does not mind its reader.
+    /// Whether a ticket has room beside those who hold; an upgraded writer does not mind its
+    /// reader.
     pub(super) fn has_room(&self, ticket: &str) -> bool {
         let lock = parent_of(ticket).unwrap();
         let mut holders = self.holders(lock);
@@ -125,7 +126,8 @@ impl Model {
         None
     }
 
-    /// Grants the oldest of those whose turn it is in some locks, and again, until it is nobody's turn.
+    /// Grants the oldest of those whose turn it is in some locks, and again, until it is nobody's
+    /// turn.
     fn look(&mut self, mut locks: Vec<String>) {
         let age = |model: &Model, ticket: &String| {
             let lock = parent_of(ticket).unwrap().to_string();
@@ -145,7 +147,8 @@ impl Model {
         self.look(self.changed.iter().cloned().collect());
     }
 
-    /// Looks at every lock. Those that did not change, and were not left over, have nobody whose turn it is.
+    /// Looks at every lock. Those that did not change, and were not left over, have nobody whose
+    /// turn it is.
     pub(super) fn look_at_all(&mut self) {
         self.look(self.nodes.keys().cloned().collect());
         self.changed.clear();
@@ -176,7 +179,8 @@ impl Model {
         }
     }
 
-    /// The ticket that holds alone, under a number and of one's own: a reader beside it is its downgrade.
+    /// The ticket that holds alone, under a number and of one's own: a reader beside it is its
+    /// downgrade.
     pub(super) fn twin(&self, lock: &str, number_of_reader: u64, stay: Stay) -> Option<String> {
         let twin = |holder: &String| {
             let own = matches!(stay, Stay::Session(_)) && self.nodes[holder].stay == stay;

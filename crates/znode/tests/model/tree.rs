@@ -141,7 +141,8 @@ impl Model {
         }
     }
 
-    /// Whether the one who asks may write data: that of a ticket is its session's, but for the words that ask for it back.
+    /// Whether the one who asks may write data: that of a ticket is its session's, but for the
+    /// words that ask for it back.
     fn may_write(&self, path: &str, data: &[u8]) -> bool {
         let over = parent_of(path).unwrap_or("/");
         match self.nodes[path].lock {
@@ -278,8 +279,8 @@ impl Model {
             || path.split('/').any(|name| name.len() > limits.name_bytes_max as usize)
     }
 
-    /// What there is on the way to a lock, and the directories that have to be made below it, the topmost first. What is
-    /// too long is refused before anybody looks at the way.
+    /// What there is on the way to a lock, and the directories that have to be made below it, the
+    /// topmost first. What is too long is refused before anybody looks at the way.
     pub(super) fn way_to(&self, lock: &str) -> Result<(String, Vec<String>), Error> {
         if !self.nodes.contains_key(lock) && self.is_too_long(lock) {
             return Err(Error::PathTooLong);

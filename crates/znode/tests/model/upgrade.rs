@@ -76,7 +76,8 @@ impl Model {
         self.acquired(&writer)
     }
 
-    /// The next number when nobody waits. Else one in front of those who wait: the last holder's, or the reader's own.
+    /// The next number when nobody waits. Else one in front of those who wait: the last holder's,
+    /// or the reader's own.
     fn digits_for_writer(&self, lock: &str, reader: &str) -> Option<u64> {
         let (holders, waiters) = (self.holders(lock), self.waiters(lock));
         let Some(first) = waiters.first() else {
@@ -87,7 +88,8 @@ impl Model {
         if Some(last) < number(first) { Some(last) } else { number(reader) }
     }
 
-    /// The writer on which an upgrade with this key was counted: of the same owner as its reader, or with the key in its name.
+    /// The writer on which an upgrade with this key was counted: of the same owner as its reader,
+    /// or with the key in its name.
     pub(super) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<String> {
         let reader = self.nodes.get(upgrade.ticket.as_str()).and_then(|node| node.lock.as_ref());
         let owner = reader.map(|reader| &reader.owner).filter(|owner| !owner.is_empty());

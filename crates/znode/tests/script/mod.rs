@@ -244,7 +244,8 @@ impl Script {
         Ok(Attempt(words.key_number("attempt", self.attempts)?))
     }
 
-    /// The candidates named by path, with their own czxid or the one given; all that are due when none is named.
+    /// The candidates named by path, with their own czxid or the one given; all that are due when
+    /// none is named.
     fn to_reap(&self, words: &mut Words) -> Result<Vec<znode::ReapCandidate>, Box<dyn Error>> {
         let czxid = words.key("czxid").map(|czxid| czxid.parse().map(Zxid)).transpose()?;
         let paths = words.rest_paths()?;

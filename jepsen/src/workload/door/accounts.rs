@@ -23,7 +23,8 @@ pub struct Seen {
 
 /// How accounts are looked at and changed. An account is named by its path.
 pub trait AccountDoor: Door {
-    /// Whether a look shows all accounts as they were at one moment, perhaps some time ago. Otherwise it is one after the other.
+    /// Whether a look shows all accounts as they were at one moment, perhaps some time ago.
+    /// Otherwise it is one after the other.
     const LOOKS_AT_ONCE: bool;
 
     /// Looks at accounts.

@@ -1,8 +1,8 @@
 //! Sessions, and locks that are held in them.
 //!
-//! Over ZooKeeper's protocol a lock is the recipe of ZooKeeper's documentation with Curator's names. A client makes an
-//! ephemeral sequential child of the lock, and holds it when no other child has a lower number; until then it watches the one
-//! before it.
+//! Over ZooKeeper's protocol a lock is the recipe of ZooKeeper's documentation with Curator's
+//! names. A client makes an ephemeral sequential child of the lock, and holds it when no other
+//! child has a lower number; until then it watches the one before it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -176,7 +176,8 @@ impl LockDoor for ZooKeeper {
     }
 }
 
-/// A session is looked at before the znode: when that is gone, and nobody else deletes it, its session should be gone too.
+/// A session is looked at before the znode: when that is gone, and nobody else deletes it, its
+/// session should be gone too.
 fn vanished(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(error::NO_NODE) => Failure::Wrong("a lock node is gone while its session lives".into()),
@@ -239,7 +240,8 @@ async fn still_there(zk: &Zk, node: &str) -> Failure {
     }
 }
 
-/// Takes the own node out of the queue: `Ok` with the reason for giving up when that is certain, `Err` when it is not.
+/// Takes the own node out of the queue: `Ok` with the reason for giving up when that is certain,
+/// `Err` when it is not.
 async fn give_up(zk: &Zk, node: &str, why: Failure) -> Result<Failure, Failure> {
     if matches!(why, Failure::Expired) {
         return Ok(why);

@@ -1,7 +1,8 @@
 //! The doors of a node, as far as workloads can do without knowing through which one they came.
 //!
-//! A workload says what clients do and what goes into the history. Each file here says how one kind of it is done over HTTP
-//! and over ZooKeeper's protocol. What either needs to be there is made over HTTP before it begins.
+//! A workload says what clients do and what goes into the history. Each file here says how one kind
+//! of it is done over HTTP and over ZooKeeper's protocol. What either needs to be there is made
+//! over HTTP before it begins.
 
 mod accounts;
 mod locks;
@@ -63,7 +64,8 @@ impl Door for Http {
     fn after(&mut self, _answer: &Answer) {}
 }
 
-/// The ZooKeeper door: a client with a session at one node, opened when it is first needed and again when its session is over.
+/// The ZooKeeper door: a client with a session at one node, opened when it is first needed and
+/// again when its session is over.
 pub struct ZooKeeper {
     addrs: Arc<[String]>,
     zk: Option<Zk>,
@@ -119,14 +121,16 @@ impl Door for ZooKeeper {
     }
 }
 
-/// Whether nothing more will be answered in the session: it has ended, or its node broke the protocol.
+/// Whether nothing more will be answered in the session: it has ended, or its node broke the
+/// protocol.
 pub(super) fn is_over(answer: &Answer) -> bool {
     answer.is_problem("session-expired")
         || answer.is_problem("auth-failed")
         || answer.error.as_deref().is_some_and(|error| error.starts_with(WRONG))
 }
 
-/// Judges what came over ZooKeeper's protocol: a result, the reply that told it, and the zxid of what was done.
+/// Judges what came over ZooKeeper's protocol: a result, the reply that told it, and the zxid of
+/// what was done.
 fn told<T>(effect: Effect, result: Result<(T, Reply, Option<u64>), Failure>) -> Told<T> {
     match result {
         Ok((told, reply, zxid)) => {
@@ -174,7 +178,8 @@ fn any_version(path: &str) -> PathVersion {
 
 /// A transaction that ends with a set of `marker`: its facts tell the zxid of the whole.
 ///
-/// A multi's header tells a zxid that is not below its own, and the results of checks and deletes tell none.
+/// A multi's header tells a zxid that is not below its own, and the results of checks and deletes
+/// tell none.
 async fn marked(zk: &Zk, mut ops: Vec<MultiOp>, marker: &str) -> Result<((), Reply, Option<u64>), Failure> {
     ops.push(MultiOp::SetData(set(marker, "", -1)));
     let (reply, results) = transact(zk, ops).await?;

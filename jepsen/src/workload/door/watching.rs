@@ -62,7 +62,8 @@ pub trait WatchDoor: Door {
         place: &mut Self::Place,
     ) -> impl Future<Output = Told<u64>> + Send;
 
-    /// Asks for the events behind `since`. A `careless` follower does not see what happens between two polls.
+    /// Asks for the events behind `since`. A `careless` follower does not see what happens between
+    /// two polls.
     fn poll(
         &mut self,
         client: &mut Client,
@@ -130,8 +131,9 @@ pub struct Following {
     early: Vec<Event>,
 }
 
-/// A follower takes the events that came, and asks the node how far it is. Events of changes up to there must have come before
-/// that answer. While a follower was between two nodes it was told nothing, so it begins anew.
+/// A follower takes the events that came, and asks the node how far it is. Events of changes up to
+/// there must have come before that answer. While a follower was between two nodes it was told
+/// nothing, so it begins anew.
 impl WatchDoor for ZooKeeper {
     type Place = Following;
 
@@ -196,7 +198,8 @@ async fn gather(zk: &mut Zk, root: &str, place: &mut Following, poll: Poll) -> R
     if let Some(event) = events.iter().find(|event| event.zxid == 0) {
         return Err(Failure::Wrong(format!("an event without a zxid: {event:?}")));
     }
-    // What came before the answer may be later than it, and is told with the next one. What came behind it must be.
+    // What came before the answer may be later than it, and is told with the next one. What came
+    // behind it must be.
     let (told, early): (Vec<Event>, Vec<Event>) =
         events.into_iter().partition(|event| event.place < reply.place && event.zxid <= reply.zxid);
     place.early = early;

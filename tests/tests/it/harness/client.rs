@@ -33,8 +33,8 @@ impl Client {
         Client(http::Client::new(endpoint))
     }
 
-    /// Creates a znode, whatever elections come between: a busy machine may cost the best leader its place. It must
-    /// not be there yet.
+    /// Creates a znode, whatever elections come between: a busy machine may cost the best leader
+    /// its place. It must not be there yet.
     pub(crate) async fn create(&mut self, path: &str, data: impl Into<Bytes>) {
         let (call, mut unknown) = (Call::post(path).body(data), false);
         until("the znode is created", async || match self.send(call.clone()).await.expect("the node answers") {
@@ -72,8 +72,8 @@ impl AsRef<str> for Session {
 }
 
 impl Session {
-    /// Sends keep-alives to the endpoints in turn until the answer of this call is dropped. An endpoint that does not
-    /// answer soon is passed over.
+    /// Sends keep-alives to the endpoints in turn until the answer of this call is dropped. An
+    /// endpoint that does not answer soon is passed over.
     pub(crate) fn keep_alive(&self, endpoints: Vec<String>) -> KeptAlive {
         let session = self.clone();
         KeptAlive(tokio::spawn(async move {

@@ -1,6 +1,6 @@
-//! Every recipe over HTTP against three processes, with a fault in its middle: the leader is killed or paused, and the
-//! recipe ends at the other nodes as docs/recipes.md promises. `scene` has the cluster, the fault, and a client that
-//! retries as docs/http-api.md tells clients to.
+//! Every recipe over HTTP against three processes, with a fault in its middle: the leader is killed
+//! or paused, and the recipe ends at the other nodes as docs/recipes.md promises. `scene` has the
+//! cluster, the fault, and a client that retries as docs/http-api.md tells clients to.
 
 mod closed;
 mod groups;

@@ -16,7 +16,8 @@ async fn who_lost_the_answer_and_the_leader_finds_its_own_simple_lock() {
     let shown = scene.read("/v1/simple-locks/cron").await;
     scene.kill_leader().await;
 
-    // The same owner of another session is another client; the same one of this session is the one who holds.
+    // The same owner of another session is another client; the same one of this session is the one
+    // who holds.
     assert_eq!(problem(&scene.ask(acquire(&other)).await), "not-acquired");
     let found = Held::of(&scene.ask(acquire(&mine)).await);
     assert_eq!(
@@ -85,7 +86,8 @@ async fn a_mutex_that_is_not_reentrant_is_released_by_another_thread_at_another_
     assert_eq!(scene.release(&session, &held.ticket).await.holds, 0);
     let next = waiting.held().await;
     assert!(next.token > held.token);
-    // What the paused node was about to do for clients that have gone elsewhere takes nothing from them.
+    // What the paused node was about to do for clients that have gone elsewhere takes nothing from
+    // them.
     scene.resume(paused).await;
     assert_eq!(scene.queue("/m").await, "second | ");
     assert!(scene.token_holds("/m", next.token).await);

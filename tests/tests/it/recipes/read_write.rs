@@ -85,7 +85,8 @@ async fn a_reader_upgrades_before_waiting_writers_although_the_leader_dies() {
     let upgrading = scene.wait(&one, &format!("/rw?upgrade={}", first.ticket), "up").await;
     scene.kill_leader().await;
 
-    // Each would wait for the other's read lock: the second is refused at once, by the new leader, too.
+    // Each would wait for the other's read lock: the second is refused at once, by the new leader,
+    // too.
     let refused = scene.acquire(&two, &format!("/rw?upgrade={}&wait=90s", second.ticket)).await;
     assert_eq!(problem(&refused), "upgrade-conflict");
     scene.release(&two, &second.ticket).await;

@@ -20,7 +20,8 @@ pub(crate) struct Scene {
     down: watch::Sender<Option<u64>>,
 }
 
-/// What a client knows: where the nodes are, and, sooner than from a timeout, that one of them does not answer any more.
+/// What a client knows: where the nodes are, and, sooner than from a timeout, that one of them does
+/// not answer any more.
 #[derive(Clone)]
 struct Nodes {
     endpoints: Arc<[(u64, String)]>,

@@ -1,6 +1,7 @@
 //! What a client keeps when the node that it is connected to dies.
 //!
-//! Not its persistent watches: zookeeper-client 0.11.2 forgets to set them again (`resend_watches` sends three lists of five).
+//! Not its persistent watches: zookeeper-client 0.11.2 forgets to set them again (`resend_watches`
+//! sends three lists of five).
 
 use futures_util::FutureExt as _;
 use zookeeper_client::{Client, EventType, SessionState, WatchedEvent};
@@ -10,7 +11,8 @@ use super::scene::{
 };
 use crate::harness::{Proxy, Rule};
 
-/// kill -9 of the client's node. Returns when another one has answered the client, and so has its watches.
+/// kill -9 of the client's node. Returns when another one has answered the client, and so has its
+/// watches.
 async fn kill_node_of(scene: &mut Scene, client: &Client) -> u64 {
     let node = scene.node_of(client.session_id()).await;
     scene.http.kill(node);

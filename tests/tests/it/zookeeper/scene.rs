@@ -43,7 +43,8 @@ impl Spawn for Tokio {
 impl Scene {
     /// Three nodes that are ready.
     pub(crate) async fn set() -> Scene {
-        // The client spawns where it connects and where a guard is dropped, so in the test's thread: until that ends.
+        // The client spawns where it connects and where a guard is dropped, so in the test's
+        // thread: until that ends.
         std::mem::forget(enter(&Tokio));
         let settings = "zookeeper_words = \"*\"\n";
         let options = Options { zookeeper: true, settings, ..Options::default() };

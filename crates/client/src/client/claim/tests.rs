@@ -36,7 +36,8 @@ async fn release_of(requests: &mut mpsc::UnboundedReceiver<String>) {
     while !requests.recv().await.unwrap().starts_with("DELETE") {}
 }
 
-/// Whether other writes of the session go on and on, until the state has forgotten the key of the release.
+/// Whether other writes of the session go on and on, until the state has forgotten the key of the
+/// release.
 fn is_forgotten(session: &Session) -> bool {
     (0..1_100).all(|_| session.window.enter().now_or_never().is_some())
 }

@@ -42,7 +42,8 @@ pub(super) async fn answer(node: &Arc<Node>, mut framed: Framed, from: u64) -> i
         tokio::select! {
             biased;
             () = &mut stopped => break,
-            // Unconstrained: a proposal that is made to yield halfway would be overtaken by those that came after it.
+            // Unconstrained: a proposal that is made to yield halfway would be overtaken by those
+            // that came after it.
             Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
             exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
                 Exchange::Message(ask) => {
@@ -58,7 +59,8 @@ pub(super) async fn answer(node: &Arc<Node>, mut framed: Framed, from: u64) -> i
     left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Tells the asker which questions were taken, and answers those; the asker then closes the connection.
+/// Tells the asker which questions were taken, and answers those; the asker then closes the
+/// connection.
 async fn take_leave(mut framed: Framed, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
     framed.queue(&Numbered { number: 0, body: Answer::Leaving { taken } })?;
     loop {

@@ -25,8 +25,8 @@ use super::flush;
 const APPENDS_MAX: usize = 64;
 /// The same in bytes of their frames, but for the last.
 const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// How long an answer that the leader does not wait for may stay here, to go with the next one: far less than a
-/// heartbeat's interval.
+/// How long an answer that the leader does not wait for may stay here, to go with the next one: far
+/// less than a heartbeat's interval.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// Appends under way on one connection.
@@ -46,9 +46,10 @@ pub(super) async fn take(node: &Arc<Node>, framed: Framed, from: u64) -> io::Res
 
 /// Appends are handed to Raft as they come and answered in their order.
 ///
-/// A leader that tells what is committed waits for no answer to that. So behind entries, the answers to frames without
-/// any go with the next answer to some, which spares both ends a packet and a wake-up for each write. Heartbeats, which
-/// the leader waits for, have a connection of their own that never carries entries.
+/// A leader that tells what is committed waits for no answer to that. So behind entries, the
+/// answers to frames without any go with the next answer to some, which spares both ends a packet
+/// and a wake-up for each write. Heartbeats, which the leader waits for, have a connection of their
+/// own that never carries entries.
 async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
     let (mut sequence, mut bytes) = (0, 0);
     let mut continuity = Continuity::default();
@@ -97,7 +98,8 @@ async fn take_appends<'a>(node: &'a Node, mut framed: Framed, under_way: &mut Ap
     }
 }
 
-/// Says of a frame that no correct leader sends that it was not taken, and no more. Frames behind it are of no use.
+/// Says of a frame that no correct leader sends that it was not taken, and no more. Frames behind
+/// it are of no use.
 async fn refuse_append(node: &Node, mut framed: Framed, sequence: u64, error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::InvalidData {
         let result =
@@ -128,8 +130,9 @@ enum Asked {
 
 /// Asks Raft about a frame, unless the disk stalls and Raft would have to wait for it.
 ///
-/// A leader that is heard is heard, whatever the disk does: this node does not want another one, and it knows where heartbeats
-/// of sessions go. It is no more than that. An answer says what is on this node's disk, so only Raft gives it.
+/// A leader that is heard is heard, whatever the disk does: this node does not want another one,
+/// and it knows where heartbeats of sessions go. It is no more than that. An answer says what is on
+/// this node's disk, so only Raft gives it.
 async fn look(node: &Node, continuity: &mut Continuity, frame: &AppendFrame, at: Instant, first: bool) -> Asked {
     if !node.disk_watch.stalls() {
         return Asked::Yes(continuity.look(&node.raft, frame).await);
@@ -220,8 +223,9 @@ fn note_refused(node: &Node, error: &str) {
     }
 }
 
-/// Whether something is to be written before the frame can be answered. Raft itself waits while it saves a vote, and while there
-/// is no room for entries; what peers send meanwhile would pile up in front of it.
+/// Whether something is to be written before the frame can be answered. Raft itself waits while it
+/// saves a vote, and while there is no room for entries; what peers send meanwhile would pile up in
+/// front of it.
 fn needs_the_disk(node: &Node, frame: &AppendFrame) -> bool {
     !frame.entries.is_empty() || frame.vote.term > node.voted_term()
 }

@@ -22,8 +22,8 @@ type Answering = mpsc::Sender<Infallible>;
 /// The same before it is known whether the caller may ask any.
 type MayAnswer = mpsc::WeakSender<Infallible>;
 
-/// Accepts peers until the node stops, and then for as long as it owes answers to questions: the entries that decide them
-/// come in on other connections, and those of a new leader may be new.
+/// Accepts peers until the node stops, and then for as long as it owes answers to questions: the
+/// entries that decide them come in on other connections, and those of a new leader may be new.
 pub(crate) async fn serve(node: Arc<Node>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let callers = Arc::<Callers>::default();

@@ -49,8 +49,8 @@ pub(super) async fn receive(node: &Arc<Node>, mut framed: Framed) -> io::Result<
     timeout(node.silence(), framed.send(&answer)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Refuses a snapshot whose last entry contradicts what is committed here: Raft would end. This node's vote when it knows the
-/// sender to be deposed.
+/// Refuses a snapshot whose last entry contradicts what is committed here: Raft would end. This
+/// node's vote when it knows the sender to be deposed.
 async fn agree(node: &Node, vote: VoteRecord, last: Option<LogIdRecord>) -> io::Result<Option<VoteRecord>> {
     match continuity::look(&node.raft, last.into_iter().collect()).await {
         Some(looked) if looked.deposes(vote) => Ok(Some(looked.vote)),

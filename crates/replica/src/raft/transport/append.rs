@@ -32,7 +32,8 @@ const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// Frames whose times are remembered. Those who sent the oldest have long given up.
 const SENT_MAX: usize = 1_024;
 
-/// A connection on the append lane. Outlives the streams over it; answers to an earlier stream are passed over.
+/// A connection on the append lane. Outlives the streams over it; answers to an earlier stream are
+/// passed over.
 pub(crate) struct AppendLine {
     framed: Framed,
     sequence: u64,
@@ -85,7 +86,8 @@ struct InFlight {
     last: Option<LogId>,
 }
 
-/// Sends the requests of `input` and yields their results. Polled by Raft's replication task; no task of its own.
+/// Sends the requests of `input` and yields their results. Polled by Raft's replication task; no
+/// task of its own.
 pub(crate) struct AppendStream<'s, S> {
     /// Emptied when the connection is of no more use.
     line: &'s mut Option<AppendLine>,
@@ -93,7 +95,8 @@ pub(crate) struct AppendStream<'s, S> {
     inflight: VecDeque<InFlight>,
     silence: Duration,
     timer: Pin<Box<Sleep>>,
-    /// Of replication, which says so when what the peer needs was purged. A heartbeat goes to a peer that gets a snapshot, too.
+    /// Of replication, which says so when what the peer needs was purged. A heartbeat goes to a
+    /// peer that gets a snapshot, too.
     purged: Option<Purged>,
 }
 
@@ -129,8 +132,8 @@ where
         Ok(())
     }
 
-    /// Raft purges what no stream is about to send. But one that has just failed counts as none, and begins again where it was.
-    /// With an error Raft comes to a snapshot.
+    /// Raft purges what no stream is about to send. But one that has just failed counts as none,
+    /// and begins again where it was. With an error Raft comes to a snapshot.
     fn check(&self, request: &AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
         let needed = |purged: &Purged| purged.is_needed_behind(request.prev_log_id);
         if request.entries.is_empty() && self.purged.as_ref().is_some_and(needed) {
@@ -139,7 +142,8 @@ where
         Ok(())
     }
 
-    /// Queues a request, in several frames when it is long. Each has its own answer, as if each had been a request.
+    /// Queues a request, in several frames when it is long. Each has its own answer, as if each had
+    /// been a request.
     fn queue(&mut self, line: &mut AppendLine, request: AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
         let term = request.vote.leader_id.term;
         let mut prev = request.prev_log_id;

@@ -1,6 +1,7 @@
 //! A frame with entries, and its bytes.
 //!
-//! Positions in one frame are close to each other. So the first is written as it is, and the others by how far they are from it.
+//! Positions in one frame are close to each other. So the first is written as it is, and the others
+//! by how far they are from it.
 //!
 //! ```text
 //! parts (1 byte) | sequence | vote | prev | commit | acknowledged | count | entries

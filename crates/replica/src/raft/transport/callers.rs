@@ -1,12 +1,13 @@
 //! Who is connected to this node's peer port, and how much each may take up.
 //!
-//! A caller is a stranger until its hello was a member's. Strangers share a few places, so that they cost little, and a new
-//! one takes the place of the oldest of the address that holds most, so that they keep no member waiting. A member has
-//! places of its own for each lane: a connection beyond them takes the place of that member's oldest on that lane. A
-//! stranger that knows the cluster's name and ids gets that far; who a peer really is, is not looked at here.
+//! A caller is a stranger until its hello was a member's. Strangers share a few places, so that
+//! they cost little, and a new one takes the place of the oldest of the address that holds most, so
+//! that they keep no member waiting. A member has places of its own for each lane: a connection
+//! beyond them takes the place of that member's oldest on that lane. A stranger that knows the
+//! cluster's name and ids gets that far; who a peer really is, is not looked at here.
 //!
-//! Frames that have begun are kept until they are whole. All of them together have a bound, beyond which the connection
-//! that holds most is ended.
+//! Frames that have begun are kept until they are whole. All of them together have a bound, beyond
+//! which the connection that holds most is ended.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -57,8 +58,8 @@ pub(crate) struct Place {
 pub(crate) type Replaced = oneshot::Receiver<()>;
 
 impl Lane {
-    /// Connections of one member. A leader has two for appends, and a member that has just lost its connections may be back
-    /// before this node knows.
+    /// Connections of one member. A leader has two for appends, and a member that has just lost its
+    /// connections may be back before this node knows.
     fn places(self) -> usize {
         match self {
             Lane::Append => 4,

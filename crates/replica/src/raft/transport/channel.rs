@@ -1,7 +1,7 @@
 //! Questions to one peer over one connection: many under way, answers in any order.
 //!
-//! One task owns the connection and opens it when there is something to ask. It tells what the caller must know:
-//! whether a question without an answer was ever sent.
+//! One task owns the connection and opens it when there is something to ask. It tells what the
+//! caller must know: whether a question without an answer was ever sent.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ use crate::stop::Stop;
 
 /// Questions that wait for the connection's task. Beyond: the caller waits, up to its deadline.
 const QUEUE_MAX: usize = 1024;
-/// Questions under way on one connection; fewer than the peer works on, so that it always reads our pings. Beyond: they
-/// stay in the queue.
+/// Questions under way on one connection; fewer than the peer works on, so that it always reads our
+/// pings. Beyond: they stay in the queue.
 const PENDING_MAX: usize = 8_000;
 /// Bytes that are gathered before the socket must take some.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
@@ -52,15 +52,16 @@ struct Question {
 /// Kept, and let go.
 pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
-/// The asking end. Clones share the connection; the task ends with the last of them, or with the node.
+/// The asking end. Clones share the connection; the task ends with the last of them, or with the
+/// node.
 #[derive(Clone)]
 pub(crate) struct Channel {
     questions: mpsc::Sender<Question>,
 }
 
 impl Channel {
-    /// Starts the connection's task on the current runtime. The target's `silence` is how long a peer that owes answers may
-    /// say nothing before the connection counts as lost.
+    /// Starts the connection's task on the current runtime. The target's `silence` is how long a
+    /// peer that owes answers may say nothing before the connection counts as lost.
     pub(crate) fn open(target: Target, stopped: Stop) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
@@ -208,7 +209,8 @@ impl Line {
             let _ = question.reply.send(Err(ChannelError::NotSent(LEFT.into())));
             return Ok(());
         }
-        // Nobody waits any more: asking now would do work for nothing, and a proposal would be a surprise.
+        // Nobody waits any more: asking now would do work for nothing, and a proposal would be a
+        // surprise.
         if question.reply.is_closed() {
             return Ok(());
         }
@@ -243,8 +245,8 @@ impl Line {
         Ok(())
     }
 
-    /// After an error of sending: what the peer had said before it closed the connection, that it leaves above all, may not
-    /// have been read yet.
+    /// After an error of sending: what the peer had said before it closed the connection, that it
+    /// leaves above all, may not have been read yet.
     async fn hear_out(&mut self, error: &io::Error, silence: Duration) {
         if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
             return;

@@ -71,7 +71,8 @@ impl Identity {
         }
     }
 
-    /// Why a caller is turned away, for the caller and for this node's log; `None` when it is welcome.
+    /// Why a caller is turned away, for the caller and for this node's log; `None` when it is
+    /// welcome.
     pub(crate) fn refusal(&self, hello: &Hello) -> Option<(Refusal, String)> {
         let (own, from) = (self.node_id, hello.from);
         let no_member = if hello.cluster_id != *self.cluster_id {
@@ -188,7 +189,8 @@ impl Target {
     }
 }
 
-/// Answers a caller's [`Hello`]. `None` when it was turned away. A caller that is welcome has its own place from then on.
+/// Answers a caller's [`Hello`]. `None` when it was turned away. A caller that is welcome has its
+/// own place from then on.
 pub(crate) async fn welcome(
     identity: &Identity,
     framed: &mut Framed,
@@ -227,7 +229,8 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_secs(10);
 
-    /// What node 1 of cluster `c` with members 1 to 3 answers to a caller: nothing that tells who it is.
+    /// What node 1 of cluster `c` with members 1 to 3 answers to a caller: nothing that tells who
+    /// it is.
     #[track_caller]
     fn check(caller: Identity, to: u64, expected: Result<(), &str>) -> impl Future<Output = ()> {
         let at = std::panic::Location::caller();

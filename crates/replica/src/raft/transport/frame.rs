@@ -1,12 +1,12 @@
-//! Frames over one TCP connection: a `u32` length, a `u32` CRC-32 of what follows, both little-endian, and one record of
-//! `storage::codec`.
+//! Frames over one TCP connection: a `u32` length, a `u32` CRC-32 of what follows, both
+//! little-endian, and one record of `storage::codec`.
 //!
-//! The checksum is there because TCP's lets one damaged packet in 65,000 through, and an entry that was damaged between two
-//! nodes would make their states differ for good. It keeps no forger out.
+//! The checksum is there because TCP's lets one damaged packet in 65,000 through, and an entry that
+//! was damaged between two nodes would make their states differ for good. It keeps no forger out.
 //!
-//! What comes in is bounded: by the length that the other end may announce, by the time that a frame may take once it has
-//! begun, and, on the side that is called, by what all callers together may keep here (`callers`). Buffers grow with what
-//! has come and never with what was announced.
+//! What comes in is bounded: by the length that the other end may announce, by the time that a
+//! frame may take once it has begun, and, on the side that is called, by what all callers together
+//! may keep here (`callers`). Buffers grow with what has come and never with what was announced.
 
 use std::future::poll_fn;
 use std::io;
@@ -30,7 +30,8 @@ const GREETING_BYTES_MAX: usize = 4 << 10;
 
 /// Length and checksum.
 const PREFIX_BYTES: usize = 2 * size_of::<u32>();
-/// Beside the silence that a peer is allowed, a frame that has begun may take so long: 128 KiB a second.
+/// Beside the silence that a peer is allowed, a frame that has begun may take so long: 128 KiB a
+/// second.
 const FRAME_BYTES_PER_MS: usize = 128;
 /// A frame that has begun is counted among those of all callers from so many bytes on.
 const COUNTED_BYTES_MIN: usize = 64 << 10;
@@ -46,7 +47,8 @@ pub(crate) enum Exchange<T> {
     Closed,
 }
 
-/// One connection with its buffers. Every method may be cancelled and called again: nothing is lost in between.
+/// One connection with its buffers. Every method may be cancelled and called again: nothing is lost
+/// in between.
 pub(crate) struct Framed {
     stream: Stream,
     input: BytesMut,
@@ -58,7 +60,8 @@ pub(crate) struct Framed {
     silence: Duration,
     /// How long this end has waited for the rest of the frame that is not whole yet.
     waited: Duration,
-    /// Since when it waits. None while it does something else: the rest may lie in the socket then, in time.
+    /// Since when it waits. None while it does something else: the rest may lie in the socket then,
+    /// in time.
     waits_since: Option<Instant>,
     /// Whether its bytes were counted with `terms.place`.
     counted: bool,
@@ -78,8 +81,9 @@ pub(crate) struct Terms {
 }
 
 impl Framed {
-    /// A connection on which the peer may send a hello or a welcome, until [`Framed::set_terms`] is called. `silence` is how
-    /// long a frame that has begun may take, beside the time for its bytes.
+    /// A connection on which the peer may send a hello or a welcome, until [`Framed::set_terms`] is
+    /// called. `silence` is how long a frame that has begun may take, beside the time for its
+    /// bytes.
     pub(crate) fn new(stream: impl Into<Stream>, silence: Duration) -> io::Result<Framed> {
         let stream = stream.into();
         stream.set_up()?;
@@ -108,8 +112,8 @@ impl Framed {
         self.queue_record(&codec::encode(message))
     }
 
-    /// Like [`Framed::queue`], for what need not go by itself: [`Framed::exchange`] sends it with the next message, or when
-    /// [`Framed::hurry`] says so. Whether it is the first that waits.
+    /// Like [`Framed::queue`], for what need not go by itself: [`Framed::exchange`] sends it with
+    /// the next message, or when [`Framed::hurry`] says so. Whether it is the first that waits.
     pub(crate) fn queue_idly<T: Encode>(&mut self, message: &T) -> io::Result<bool> {
         let first = self.output.is_empty();
         let idle = first || self.idle;
@@ -230,7 +234,8 @@ impl Framed {
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
 
-    /// Ready when a frame has begun and this end has waited for more of it as long as there is time for its length.
+    /// Ready when a frame has begun and this end has waited for more of it as long as there is time
+    /// for its length.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.input.is_empty() {
             return Poll::Pending;
@@ -414,7 +419,8 @@ mod tests {
         check(FRAME_BYTES_MAX, 1_000 + 17 * 8_192);
     }
 
-    /// A node that has no room for more, or whose disk is slow, does not read: what has come meanwhile came in time.
+    /// A node that has no room for more, or whose disk is slow, does not read: what has come
+    /// meanwhile came in time.
     #[tokio::test]
     async fn time_in_which_this_end_does_not_read_is_not_the_peers() {
         let (mut raw, mut framed) = pair().await;

@@ -1,4 +1,5 @@
-//! What must hold for whatever bytes a peer sends: the fuzz target (`crates/replica/fuzz`) and a property test call this.
+//! What must hold for whatever bytes a peer sends: the fuzz target (`crates/replica/fuzz`) and a
+//! property test call this.
 
 use storage::codec::{self, EntryRecord, PayloadRecord};
 

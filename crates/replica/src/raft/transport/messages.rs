@@ -9,8 +9,8 @@ use znode::{Applied, ClusterUuid, Credential, LEVEL};
 
 use super::frame::FRAME_BYTES_MAX;
 
-/// The versions of the messages in this file that this program speaks, lowest and highest. [`Hello`] and [`Welcome`] are the same
-/// in all of them.
+/// The versions of the messages in this file that this program speaks, lowest and highest.
+/// [`Hello`] and [`Welcome`] are the same in all of them.
 pub(crate) const VERSIONS: (u16, u16) = (1, 1);
 
 /// What a connection is for. Each has its own, so that a snapshot never holds up a heartbeat.
@@ -73,7 +73,8 @@ pub(crate) struct Hello {
     pub(crate) uuid: Option<ClusterUuid>,
     /// Of the caller's data directory.
     pub(crate) incarnation: u64,
-    /// What later programs say beside it, each with a number. Passed over where the number is not known.
+    /// What later programs say beside it, each with a number. Passed over where the number is not
+    /// known.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
@@ -101,7 +102,8 @@ pub(crate) struct Accepted {
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
-/// Why a caller is turned away. Only one that knows the cluster's name and ids hears more than that it is no member.
+/// Why a caller is turned away. Only one that knows the cluster's name and ids hears more than that
+/// it is no member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Refusal {
     /// This is not what a member says.
@@ -247,7 +249,8 @@ pub(crate) enum Answer {
     NotLeader(Option<u64>),
     /// Nothing was done, and why.
     Refused(String),
-    /// To nothing: the node stops. Questions up to this number will be answered, later ones were not taken.
+    /// To nothing: the node stops. Questions up to this number will be answered, later ones were
+    /// not taken.
     Leaving {
         /// The number of the last question that was taken; 0 when none was.
         taken: u64,

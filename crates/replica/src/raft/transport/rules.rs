@@ -1,14 +1,15 @@
-//! What a message of a peer may say. Every field of every message has its rule here, and [`super::Framed`] lets no message
-//! through that breaks one.
+//! What a message of a peer may say. Every field of every message has its rule here, and
+//! [`super::Framed`] lets no message through that breaks one.
 //!
-//! Raft believes what it is told: a term near the end of all numbers is stored and overflows at the next election, and
-//! entries with a gap end the process at the log. So a frame that no correct member sends is refused before anything of it
-//! is handed on, is never stored, and ends the connection that it came on. The bounds are far beyond what a cluster comes
-//! to: with an election every 100 ms a term rises by [`TERMS_AHEAD_MAX`] in 13 years, and with 100,000 entries a second an
-//! index by [`INDEXES_AHEAD_MAX`] in 89.
+//! Raft believes what it is told: a term near the end of all numbers is stored and overflows at the
+//! next election, and entries with a gap end the process at the log. So a frame that no correct
+//! member sends is refused before anything of it is handed on, is never stored, and ends the
+//! connection that it came on. The bounds are far beyond what a cluster comes to: with an election
+//! every 100 ms a term rises by [`TERMS_AHEAD_MAX`] in 13 years, and with 100,000 entries a second
+//! an index by [`INDEXES_AHEAD_MAX`] in 89.
 //!
-//! These rules need no look at the log. Whether a frame agrees with what this node has committed is `continuity`'s
-//! question, and whether an entry can be read that of `decoded`.
+//! These rules need no look at the log. Whether a frame agrees with what this node has committed is
+//! `continuity`'s question, and whether an entry can be read that of `decoded`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,7 +46,8 @@ const EXTRAS_MAX: usize = 16;
 /// Bytes of a chunk at most, a little above what the storage writes.
 const CHUNK_BYTES_MAX: usize = 32 << 10;
 
-/// How far this node's own log and vote have come; kept up to date now and then, which is enough for bounds this wide.
+/// How far this node's own log and vote have come; kept up to date now and then, which is enough
+/// for bounds this wide.
 #[derive(Debug, Default)]
 pub(crate) struct Horizon {
     term: AtomicU64,

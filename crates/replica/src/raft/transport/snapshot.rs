@@ -66,7 +66,8 @@ pub(crate) async fn receive_snapshot(
     manifest: storage::Manifest,
 ) -> io::Result<Snapshot> {
     let store = store.clone();
-    // The sender may have sent all there is, and wait for an answer, while most of it waits for this node's disk.
+    // The sender may have sent all there is, and wait for an answer, while most of it waits for
+    // this node's disk.
     let mut receiver = while_working(framed, silence, blocking(move || store.receive(manifest))).await??;
     let mut chunks = Vec::new();
     loop {
@@ -91,7 +92,8 @@ pub(crate) async fn receive_snapshot(
             let finished = blocking(move || {
                 // What cannot be read must not become current: the next start would begin with it.
                 let received = receiver.finish(|snapshot| StateMachine::read(snapshot).map(drop))?;
-                // Raft reads it next, and ends when that fails. A copy that does not fit is the end of this transfer only.
+                // Raft reads it next, and ends when that fails. A copy that does not fit is the end
+                // of this transfer only.
                 received.prepare().map(|()| received)
             });
             return while_working(framed, silence, finished).await?;

@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 
 use crate::simulation::{Duplex, world};
 
-/// How long a connection is idle before the kernel asks whether the peer is still there, and between two such questions.
+/// How long a connection is idle before the kernel asks whether the peer is still there, and
+/// between two such questions.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 /// How much is read from a socket at once, once both ends know each other.
 pub(crate) const READ_BYTES: usize = 64 << 10;
@@ -64,7 +65,8 @@ impl Stream {
         }
     }
 
-    /// Reads something behind what `into` holds, about `room` bytes at most. Zero is the end of the connection.
+    /// Reads something behind what `into` holds, about `room` bytes at most. Zero is the end of the
+    /// connection.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -76,8 +78,8 @@ impl Stream {
                 // No room is made for what is not there.
                 ready!(stream.poll_read_ready(cx))?;
                 into.reserve(room);
-                // Not `try_read_buf`: this one knows that a socket which gave less than there was room for is empty, and saves
-                // the read that says so.
+                // Not `try_read_buf`: this one knows that a socket which gave less than there was
+                // room for is empty, and saves the read that says so.
                 pin!(stream.read_buf(into)).poll(cx)
             }
             Stream::Simulated(stream) => {
@@ -91,7 +93,8 @@ impl Stream {
     }
 }
 
-/// The addresses of `host:port`. A name that has none is an error of its own kind, whatever the system calls it.
+/// The addresses of `host:port`. A name that has none is an error of its own kind, whatever the
+/// system calls it.
 async fn resolve(addr: &str) -> io::Result<Vec<SocketAddr>> {
     let unresolvable = |why: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::NotFound, format!("{addr} cannot be resolved: {why}"))

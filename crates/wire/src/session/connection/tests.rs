@@ -182,8 +182,8 @@ fn which(path: &str) -> PathWatch {
     PathWatch { path: path.into(), watch: false }
 }
 
-/// The list is short when the read is taken, and long in the state that the read is given: that of its turn, since a write
-/// of its client follows.
+/// The list is short when the read is taken, and long in the state that the read is given: that of
+/// its turn, since a write of its client follows.
 #[tokio::test]
 async fn a_long_read_with_a_given_state_stands_in_the_line_once() {
     let (max, source) = (2 << 20, Some(IpAddr::from([192, 0, 2, 1])));

@@ -1,4 +1,5 @@
-//! What the supervisor and the watchdog say to each other: a line each, over a socket that is the watchdog's stdin.
+//! What the supervisor and the watchdog say to each other: a line each, over a socket that is the
+//! watchdog's stdin.
 //!
 //! The first message carries a file descriptor: the stdin that the command is to have.
 
@@ -102,7 +103,8 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     Err(std::io::Error::other("the first message has no file descriptor"))
 }
 
-/// Tells the supervisor, on the socket that is this process's stdin. When it is gone there is nobody to tell.
+/// Tells the supervisor, on the socket that is this process's stdin. When it is gone there is
+/// nobody to tell.
 pub(super) fn report(ended: Ended) {
     if let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() {
         let _ = UnixStream::from(socket).write_all(ended.line().as_bytes());

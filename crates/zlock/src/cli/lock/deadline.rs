@@ -40,7 +40,8 @@ pub(super) struct Plan {
     pub(super) on_loss: OnLoss,
     /// Between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
-    /// Between SIGKILL and the moment at which the lock may be lost: for a machine that is slow to run the watchdog.
+    /// Between SIGKILL and the moment at which the lock may be lost: for a machine that is slow to
+    /// run the watchdog.
     pub(super) margin: Duration,
 }
 
@@ -92,7 +93,8 @@ impl Deadline {
     pub(super) fn step(&self, now: Duration) -> Step {
         let end = self.until.saturating_sub(self.plan.margin);
         let ask = end.saturating_sub(self.plan.grace);
-        // When it is known to be lost, it is asked at once, and ended when the grace is over or the deadline comes.
+        // When it is known to be lost, it is asked at once, and ended when the grace is over or the
+        // deadline comes.
         let (ask, end) = match self.lost_at {
             Some(lost) => (ask.min(lost), end.min(lost + self.plan.grace)),
             None => (ask, end),

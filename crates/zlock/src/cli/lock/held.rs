@@ -42,7 +42,8 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when another asks for it. Never, of a session: it is the command that hears what is asked of its locks.
+    /// Returns when another asks for it. Never, of a session: it is the command that hears what is
+    /// asked of its locks.
     pub(super) async fn revoked(&self) -> RevokeRequest {
         match self {
             Held::Lock(guard) => guard.revoked().await,

@@ -1,4 +1,5 @@
-//! A command's processes: all that descend from its watchdog, whatever groups and sessions they have made.
+//! A command's processes: all that descend from its watchdog, whatever groups and sessions they
+//! have made.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use rustix::process::{pidfd_open, pidfd_send_signal, waitid, waitpid};
 /// What a kill does not end within this time hangs in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
 
-/// The living processes that descend from `ancestor`, but those that are spared and what descends from them.
+/// The living processes that descend from `ancestor`, but those that are spared and what descends
+/// from them.
 pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
     for (pid, Seen { parent, lives }) in all() {
@@ -20,7 +22,8 @@ pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
     while let Some(pid) = open.pop() {
         let born = children.remove(&pid).unwrap_or_default();
         for (child, lives) in born.into_iter().filter(|(child, _)| !spared.contains(child)) {
-            // One that has ended counts as a link: its children may have been seen before they got another parent.
+            // One that has ended counts as a link: its children may have been seen before they got
+            // another parent.
             open.push(child);
             if lives {
                 found.push(child);
@@ -30,7 +33,8 @@ pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
     found
 }
 
-/// Lets go of this process's children that have ended, but of the spared one: somebody else asks how that one ended.
+/// Lets go of this process's children that have ended, but of the spared one: somebody else asks
+/// how that one ended.
 pub(super) fn reap(spared: u32) {
     // A look that reaps nothing, and costs less than to read all of /proc.
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -54,8 +58,8 @@ pub(super) fn signal_all(ancestor: u32, signal: Signal) -> bool {
     !found.is_empty()
 }
 
-/// Kills every descendant but those that are spared, until none is left: processes may be born, and get other parents,
-/// meanwhile.
+/// Kills every descendant but those that are spared, until none is left: processes may be born, and
+/// get other parents, meanwhile.
 pub(super) fn end_all(ancestor: u32, spared: &[u32]) {
     let began = Instant::now();
     let mut empty_looks = 0;
@@ -70,8 +74,8 @@ pub(super) fn end_all(ancestor: u32, spared: &[u32]) {
 /// Signals one process. That it has ended meanwhile is no error.
 pub(super) fn signal_one(pid: u32, signal: Signal) {
     let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-    // A descriptor stays with its process: a number that another process has got by now is not hit, because that one is
-    // no descendant that was alive a moment ago.
+    // A descriptor stays with its process: a number that another process has got by now is not hit,
+    // because that one is no descendant that was alive a moment ago.
     if let Ok(process) = pidfd_open(raw, PidfdFlags::empty())
         && look(pid).is_some_and(|seen| seen.lives)
     {

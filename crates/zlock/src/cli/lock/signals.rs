@@ -3,7 +3,8 @@
 use futures_util::future::select_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What people and service managers send to tell a program something. The others end or stop it as ever.
+/// What people and service managers send to tell a program something. The others end or stop it as
+/// ever.
 pub(super) struct Signals(Vec<(i32, Signal)>);
 
 impl Signals {
@@ -36,7 +37,8 @@ impl Signals {
     }
 }
 
-/// The signals that were ignored before this program began, as a set of bits: `nohup` stays in force, for the command too.
+/// The signals that were ignored before this program began, as a set of bits: `nohup` stays in
+/// force, for the command too.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -24,7 +24,8 @@ use super::{LOST, say};
 
 /// How often the watchdog is told of a later deadline, if there is one.
 const TELL: Duration = Duration::from_millis(50);
-/// How long a watchdog may take to tell that the command has ended, after this process has ended it.
+/// How long a watchdog may take to tell that the command has ended, after this process has ended
+/// it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How it ended.
@@ -44,9 +45,11 @@ pub(super) async fn supervise(
     command: &[&OsString],
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
-    // On a terminal the command shares this process's group: the terminal signals both, and job control works.
+    // On a terminal the command shares this process's group: the terminal signals both, and job
+    // control works.
     let shares_group = std::io::stdin().is_terminal();
-    // When the watchdog is killed, what the command has started becomes a child of this process, where it is found.
+    // When the watchdog is killed, what the command has started becomes a child of this process,
+    // where it is found.
     let _ = set_child_subreaper(Some(getpid()));
     let spared = descendants(std::process::id(), &[]);
     let until = safe_until(now, || held.safe_for()).unwrap_or_else(now);
@@ -173,15 +176,16 @@ impl Supervisor<'_> {
         Ended { code: LOST, lost: true }
     }
 
-    /// Whether the watchdog should have ended the command by now. Of a loss that it was told of, it makes the best
-    /// until its deadline.
+    /// Whether the watchdog should have ended the command by now. Of a loss that it was told of, it
+    /// makes the best until its deadline.
     fn is_due(&self) -> bool {
         now() + self.plan.margin / 2 >= self.told
     }
 
     fn tell_deadline(&mut self) {
         let held = self.held;
-        // Without an answered heartbeat it stays where it was, but for the time between the two looks at the clock.
+        // Without an answered heartbeat it stays where it was, but for the time between the two
+        // looks at the clock.
         let until = safe_until(now, || held.safe_for()).filter(|until| *until > self.told + Duration::from_millis(5));
         if let Some(until) = until {
             self.told = until;
@@ -194,10 +198,11 @@ impl Supervisor<'_> {
     }
 }
 
-/// Until when nothing can be lost by expiry, by the clock of the machine; `None` when it may be lost already.
+/// Until when nothing can be lost by expiry, by the clock of the machine; `None` when it may be
+/// lost already.
 ///
-/// The clock is looked at first: when this process is stopped between the two looks, the answer is too early, and never too
-/// late.
+/// The clock is looked at first: when this process is stopped between the two looks, the answer is
+/// too early, and never too late.
 fn safe_until(clock: impl FnOnce() -> Duration, safe_for: impl FnOnce() -> Duration) -> Option<Duration> {
     let now = clock();
     Some(safe_for()).filter(|safe_for| !safe_for.is_zero()).map(|safe_for| now + safe_for)

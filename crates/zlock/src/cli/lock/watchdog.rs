@@ -1,8 +1,9 @@
 //! The watchdog: starts the command, and ends it before the lock may be lost.
 //!
-//! A process of its own, in a process group of its own, with nothing to wait for but its socket, the command and the clock.
-//! What stops or kills `zlock lock` does not stop it. Signals that tell a program to end do not end it either, since service
-//! managers send them to all processes: it ends after the command, and what `zlock lock` passes on is enough.
+//! A process of its own, in a process group of its own, with nothing to wait for but its socket,
+//! the command and the clock. What stops or kills `zlock lock` does not stop it. Signals that tell
+//! a program to end do not end it either, since service managers send them to all processes: it
+//! ends after the command, and what `zlock lock` passes on is enough.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -25,7 +26,8 @@ use super::signals::Signals;
 /// The name of the hidden command.
 pub(crate) const WATCHDOG: &str = "internal-watchdog";
 
-/// How often it looks at the clock: the kernel's timers do not count the time that the machine sleeps.
+/// How often it looks at the clock: the kernel's timers do not count the time that the machine
+/// sleeps.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often it looks for orphans that have ended.
 const REAP: Duration = Duration::from_secs(1);
@@ -89,8 +91,8 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
     ended.code
 }
 
-/// Catches the signals that `zlock lock` passes on, and does nothing then. Caught, and not ignored: the command would inherit
-/// that. What was ignored before stays so.
+/// Catches the signals that `zlock lock` passes on, and does nothing then. Caught, and not ignored:
+/// the command would inherit that. What was ignored before stays so.
 fn catch_signals() -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _context = runtime.enter();
@@ -142,7 +144,8 @@ impl Watchdog {
         }
     }
 
-    /// Waits for an order, for the command's end, or for the next look at the clock. Answers whether there is an order.
+    /// Waits for an order, for the command's end, or for the next look at the clock. Answers
+    /// whether there is an order.
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);

@@ -60,15 +60,29 @@ impl Ports {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    /// A process that another test of this program starts has a copy of every socket between its
+    /// fork and its exec: for that moment a port that was looked at is not free again.
+    fn bind(port: u16) -> TcpListener {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            match TcpListener::bind(("127.0.0.1", port)) {
+                Ok(listener) => return listener,
+                Err(error) => assert!(Instant::now() < deadline, "port {port}: {error}"),
+            }
+            std::thread::yield_now();
+        }
+    }
 
     #[test]
     fn ports_are_free_and_nobody_elses_and_out_of_the_way_of_outgoing_connections() {
         let claim = || Ports::claim(27).expect("as many are free");
         let (one, two) = (claim(), claim());
         let range = |ports: &Ports| ports.first..ports.first + ports.count;
-        let held: Vec<_> =
-            range(&one).map(|port| TcpListener::bind(("127.0.0.1", port)).expect("it is free")).collect();
+        let held: Vec<_> = range(&one).map(bind).collect();
         assert_eq!(held.len(), 27);
         assert!(range(&one).chain(range(&two)).all(|port| (FIRST..FIRST + BLOCKS * BLOCK).contains(&port)));
         assert!(range(&one).all(|port| !range(&two).contains(&port)), "{} {}", one.first, two.first);

@@ -10,7 +10,7 @@ use crate::hub::{Dialing, Event, Hub, MachineId};
 pub(crate) fn connect(hub: &Hub, from: MachineId, to: MachineId, dialing: Dialing) {
     let door = {
         let shared = hub.lock();
-        // Nothing arrives, so nothing is answered, and whoever dials finds out by patience. The
+        // Nothing arrives, so nothing is answered, and the caller finds out by patience. The
         // dialer is dropped without a word: that is what silence looks like to it.
         if shared.network.is_cut(from, to) || !shared.network.is_up(to) {
             return;

@@ -103,7 +103,7 @@ struct Disk {
     failed: bool,
     /// Boots in which a flush failed.
     failures: u64,
-    /// Whether somebody wants to know of the next vote for another node.
+    /// Whether a test wants to know of the next vote for another node.
     watched: bool,
     /// That vote's candidate.
     granted: Option<MachineId>,

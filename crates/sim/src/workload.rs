@@ -29,7 +29,7 @@ fn create(parent: &str, name: &str, mode: CreateMode, data: Vec<u8>) -> ZnodeOp 
     ZnodeOp::Create(Create { parent: path(parent), name: name.into(), data, mode, acl, ensure: Ensure::New })
 }
 
-/// Makes the directories. Whoever else made them is welcome.
+/// Makes the directories. Other clients may have made them.
 pub async fn prepare(client: &mut Client) {
     for directory in DIRECTORIES {
         let op = create("/", directory.trim_start_matches('/'), CreateMode::Persistent, Vec::new());

@@ -33,8 +33,8 @@ use crate::wal::{Done, Reach, WalCallback, WalLogId, WalOwner, WalTypes};
 
 type Log = RwLock<RaftLog<WalTypes>>;
 
-/// The log, for as long as somebody holds it. The last one to let go closes it, and that is never
-/// the flush thread, which closing waits for.
+/// The log, for as long as a handle on it is held. The last one to let go closes it, and that is
+/// never the flush thread, which closing waits for.
 #[derive(Clone)]
 pub(crate) struct SharedLog {
     /// Empty only while it is dropped.
@@ -163,7 +163,7 @@ impl Flushes {
         if gathered.under_way { Ok(()) } else { self.flush(log, &mut gathered) }
     }
 
-    /// Sends what is not written yet, synced when somebody waits for it.
+    /// Sends what is not written yet, synced when a caller waits for it.
     fn flush(self: &Arc<Self>, log: &mut RaftLog<WalTypes>, gathered: &mut Gathered) -> io::Result<()> {
         gathered.under_way = true;
         gathered.owed = false;
@@ -263,7 +263,7 @@ impl Flushes {
         drop(gathered);
         self.hold(|log| {
             let sent = self.flush(log, &mut self.gathered());
-            // The error stops the node, whoever waits.
+            // The error stops the node, whether a caller waits or not.
             drop(self.fatal.note("flushing the Raft log", sent));
         });
     }
@@ -280,7 +280,7 @@ impl Flushes {
         more
     }
 
-    /// The same for whoever has the log.
+    /// The same for a holder of the log.
     pub(crate) fn write(self: &Arc<Self>, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let mut gathered = self.gathered();
         if gathered.under_way {

@@ -80,8 +80,8 @@ impl MemoryDisk {
         self.lock().unsynced.len()
     }
 
-    /// Loses power with the first `kept` unsynced writes on the platter. Whoever has it open gets
-    /// errors from now on.
+    /// Loses power with the first `kept` unsynced writes on the platter. A node that has it open
+    /// gets errors from now on.
     pub fn crash(&self, kept: usize) {
         let mut contents = self.lock();
         contents.boot += 1;

@@ -35,7 +35,7 @@ where
 {
     fn on_complete(self, result: T) {
         drop(self.held);
-        // Whoever has gone wanted no answer.
+        // A caller that has gone wants no answer.
         drop(self.answer.send(result));
     }
 }

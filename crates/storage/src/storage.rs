@@ -77,7 +77,7 @@ impl Storage {
 
     /// Opens the data directory, or begins a new one. Blocking.
     ///
-    /// What a crash interrupted is put in order. What is damaged, somebody else's or newer is
+    /// What a crash interrupted is put in order. What is damaged, another node's or newer is
     /// refused and left alone.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Where both doors listen: TLS, for the Rust client too, with rustls and ring, and who is let in.
 //!
-//! A door listens on a plain address, on one with TLS, or on both ([`Listeners`]). Whoever comes
-//! over TLS is taken through the handshake within a time and among few others at once
+//! A door listens on a plain address, on one with TLS, or on both ([`Listeners`]). A client that
+//! comes over TLS is taken through the handshake within a time and among few others at once
 //! ([`Acceptor`]), and is a [`Stream`] like any other from then on. When a certificate authority
 //! for clients is configured, a client's certificate is checked against it, and its subject is who
 //! the client is ([`Stream::subject`]), in the words in which ZooKeeper's `x509` scheme writes it.

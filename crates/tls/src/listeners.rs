@@ -118,8 +118,8 @@ impl Incoming {
     pub async fn open(self) -> io::Result<Stream> {
         match self.acceptor {
             None => Ok(self.stream.into()),
-            // In a box: what a handshake needs is large, and not to be kept in the place of whoever
-            // waits for it.
+            // In a box: what a handshake needs is large, and not to be kept in the place of a
+            // caller that waits for it.
             Some(acceptor) => Box::pin(acceptor.accept(self.stream)).await,
         }
     }

@@ -96,7 +96,7 @@ impl From<TcpStream> for Stream {
 }
 
 impl WriteHalf {
-    /// The way past whoever holds this half; `None` with TLS. Two that write at once mix up what
+    /// The way past the holder of this half; `None` with TLS. Two that write at once mix up what
     /// they write.
     pub fn direct(&self) -> Option<Direct> {
         match &self.0 {

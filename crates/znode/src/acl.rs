@@ -112,7 +112,7 @@ pub const SUPER: &str = "super";
 /// no ACL can name it.
 pub const KEEPER: &str = "keeper";
 
-/// Whether an ACL grants one of the permissions in `perms` to somebody with these identities.
+/// Whether an ACL grants one of the permissions in `perms` to a client with these identities.
 pub fn permits(acl: &[Acl], perms: u32, identities: &[Identity]) -> bool {
     identities.iter().any(|identity| identity.scheme == SUPER)
         || acl.iter().any(|entry| {

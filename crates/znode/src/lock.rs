@@ -1,8 +1,9 @@
 //! Locks, as they are read: where a ticket stands, who queues, which locks there are.
 //!
 //! A lock is a znode with tickets among its children: children whose names end in ten digits,
-//! whoever made them. Who holds and who waits is in its queue (`queue.rs`), and `grant.rs` says who
-//! holds next. What is remembered or asked of a lock beyond that is in the other files of `lock/`.
+//! whichever client made them. Who holds and who waits is in its queue (`queue.rs`), and `grant.rs`
+//! says who holds next. What is remembered or asked of a lock beyond that is in the other files of
+//! `lock/`.
 
 pub(crate) mod acquire;
 pub(crate) mod deadlock;
@@ -79,7 +80,7 @@ pub struct QueueEntry {
     pub label: Option<String>,
     /// When it entered the queue, in milliseconds since 1970 by the leader's clock.
     pub since_ms: u64,
-    /// The fencing token that it has, or will have when it holds: its czxid. Once somebody was
+    /// The fencing token that it has, or will have when it holds: its czxid. Once a ticket was
     /// passed in the queue (by leave of a waiting multi-lock), the token of a waiter is not known
     /// before it holds, and may be larger.
     pub token: FencingToken,

@@ -87,7 +87,8 @@ impl State {
         Applied { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
     }
 
-    /// The same for whoever tells others of it: the events are apart, each with who may hear of it.
+    /// The same for a caller that tells others of it: the events are apart, each with who may hear
+    /// of it.
     ///
     /// # Panics
     /// When zxids do not rise.

@@ -1,5 +1,5 @@
 //! etcd over gRPC, and the lock of its Go client's `concurrency` package: one transaction, then a
-//! watch on whoever is before.
+//! watch on the key before it.
 
 use super::grpc::{Grpc, StreamId};
 use super::protobuf::{Fields, Message};

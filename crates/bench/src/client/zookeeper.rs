@@ -192,7 +192,7 @@ impl ZooKeeper {
     }
 
     /// Curator's `InterProcessMutex.acquire`, with protection in the name: create, list, and watch
-    /// whoever is before.
+    /// the one before it.
     pub(crate) async fn lock(&mut self, directory: &str) -> Result<String, Error> {
         let name = format!("{directory}/_c_00000000-0000-4000-8000-{:012x}-lock-", self.session_id & 0xffff_ffff_ffff);
         let creation = ZooKeeper::creation(&name, b"127.0.0.1", create_flags::EPHEMERAL_SEQUENTIAL);

@@ -26,7 +26,7 @@ const SESSION_TIMEOUT_S: u16 = 10;
 /// How often a session is kept alive, and how long its client waits for the answer before it goes
 /// to another node.
 const BEAT: Duration = Duration::from_secs(1);
-/// How long a hung leader stays hung at least: longer than the sessions' timeout, so that whoever
+/// How long a hung leader stays hung at least: longer than the sessions' timeout, so that a client
 /// is lost is seen.
 const HUNG: Duration = Duration::from_secs(14);
 

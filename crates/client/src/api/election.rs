@@ -25,7 +25,7 @@ pub struct Election {
 pub struct Leader {
     /// Its lock node.
     pub ticket: String,
-    /// Its session; absent for a persistent znode that somebody put there.
+    /// Its session; absent for a persistent znode that a client put there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
     /// Who, within the session.

@@ -14,7 +14,7 @@ pub struct Group {
     pub count: u32,
     /// The page.
     pub members: Vec<GroupMember>,
-    /// The zxid at which somebody joined or left last. Ask again with `since` set to this to wait
+    /// The zxid at which a member joined or left last. Ask again with `since` set to this to wait
     /// for the next time.
     pub changed: u64,
     /// Ask again with `after` set to this for the next page; absent on the last one.

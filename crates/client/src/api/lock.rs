@@ -42,7 +42,7 @@ pub enum Ticket {
         /// How long, from the moment the request was sent, the session, and so the lock, cannot be
         /// lost. 0 when the request came without the session or the leader could not be asked.
         safe_for_ms: u64,
-        /// Somebody wants it back.
+        /// A client wants it back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revoke: Option<RevokeRequest>,
     },
@@ -56,7 +56,7 @@ pub enum Ticket {
         position: u32,
         /// The contender whose going may make it the holder.
         predecessor: String,
-        /// Somebody wants it back.
+        /// A client wants it back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revoke: Option<RevokeRequest>,
     },
@@ -138,7 +138,7 @@ pub struct Contender {
     pub position: u32,
     /// How it wants the lock; told by its name when another client made it.
     pub mode: LockMode,
-    /// Its session; absent for a persistent znode that somebody put into the queue.
+    /// Its session; absent for a persistent znode that a client put into the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
     /// The label of its session.
@@ -160,7 +160,7 @@ pub struct Contender {
     /// Since when it holds the lock; absent while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since_ms: Option<u64>,
-    /// Somebody wants it back.
+    /// A client wants it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoke: Option<RevokeRequest>,
     /// Acquires that share the ticket.

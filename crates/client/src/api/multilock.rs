@@ -87,7 +87,7 @@ pub enum MultiTicket {
         ticket: String,
         /// The lock nodes, in the order of the request.
         tickets: Vec<String>,
-        /// Somebody that it waits for.
+        /// An owner that it waits for.
         predecessor: String,
     },
 }

@@ -184,7 +184,7 @@ impl Claim {
     /// came first.
     ///
     /// # Errors
-    /// `Refused` with `TicketGone` when somebody removed the claim from the queue, with
+    /// `Refused` with `TicketGone` when a client removed the claim from the queue, with
     /// `SessionExpired` when the session was lost. That no node answers is no reason to give up
     /// while the session lives.
     pub(crate) async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
@@ -357,7 +357,7 @@ struct Ticketed {
 }
 
 impl Ticketed {
-    /// The call that gives the place back, to one who waits or to whoever is next.
+    /// The call that gives the place back, to one who waits or to the next one.
     fn release(&self, kind: Kind, to: Option<&str>) -> Result<Call, Error> {
         let target = match kind {
             Kind::Queue => Target::path(Ticket::ROUTE, &self.ticket)?,

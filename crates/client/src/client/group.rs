@@ -67,7 +67,7 @@ impl Group {
         Ok((members, first.changed))
     }
 
-    /// Waits until somebody has joined or left since the answer that ended with `since`, then says
+    /// Waits until a member has joined or left since the answer that ended with `since`, then says
     /// who is there.
     ///
     /// # Errors

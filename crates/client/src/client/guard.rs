@@ -127,7 +127,7 @@ impl Guard {
         }
     }
 
-    /// Returns when somebody asks the holder to give the lock up, and says who and until when: by
+    /// Returns when a client asks the holder to give the lock up, and says who and until when: by
     /// [`crate::Client::revoke`], or by writing `__REVOKE__` (Curator) or `unlock` (ZooKeeper's
     /// recipes) into the lock node. Go on to a good place, then release; with a deadline the lock
     /// is taken away then, which [`Guard::lost`] tells. A simple lock cannot be asked for.

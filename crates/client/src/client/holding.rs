@@ -119,7 +119,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Returns when somebody asks for the lock. Never for a simple lock, nor for one that is lost.
+    /// Returns when a client asks for the lock. Never for a simple lock, nor for one that is lost.
     pub(crate) async fn revoked(&self) -> RevokeRequest {
         if self.claim.kind() == Kind::Simple {
             return std::future::pending().await;
@@ -157,7 +157,7 @@ impl Holding<'_> {
         }
     }
 
-    /// One long-poll for somebody who wants the lock.
+    /// One long-poll for a client that wants the lock.
     async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
         let transport = &self.claim.client().inner.transport;
         let wait = transport.timeouts.poll;

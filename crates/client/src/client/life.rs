@@ -21,7 +21,7 @@ pub enum SessionState {
 }
 
 impl SessionState {
-    /// Whether what was held in the session may be somebody else's by now.
+    /// Whether what was held in the session may be another client's by now.
     pub fn is_final(self) -> bool {
         matches!(self, SessionState::Lost | SessionState::Closed)
     }

@@ -211,7 +211,7 @@ impl MultiGuard {
         }
     }
 
-    /// Returns when somebody asks for one of the locks, and says for which, as
+    /// Returns when a client asks for one of the locks, and says for which, as
     /// [`crate::Guard::revoked`] does. With a deadline all of them are taken away then. Asks with a
     /// request of its own for each lock.
     pub async fn revoked(&self) -> (&HeldPart, RevokeRequest) {

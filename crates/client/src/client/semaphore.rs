@@ -5,7 +5,7 @@ use crate::client::lock::Lock;
 use crate::{Error, Guard};
 
 impl Client {
-    /// A semaphore of so many permits. Whoever comes first says how many; a client that says
+    /// A semaphore of so many permits. The first client says how many; a client that says
     /// another number is refused with `LimitDiffers`.
     pub fn semaphore(&self, path: impl Into<String>, limit: u32) -> Semaphore {
         Semaphore { client: self.clone(), path: path.into(), limit }

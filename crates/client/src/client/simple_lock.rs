@@ -36,9 +36,9 @@ pub struct SimpleLock {
 }
 
 impl SimpleLock {
-    /// A name within the session, which others see. Whoever acquires as an owner that holds already
-    /// has the lock, too, and one release frees it: do not share a name. Without one every acquire
-    /// has a name of its own.
+    /// A name within the session, which others see. A client that acquires as an owner that holds
+    /// already has the lock, too, and one release frees it: do not share a name. Without one every
+    /// acquire has a name of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> SimpleLock {
         self.owner = Some(owner.into());
         self

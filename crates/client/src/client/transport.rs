@@ -161,7 +161,7 @@ impl Transport {
         ending
     }
 
-    /// How long to pause: not at all, in essence, while somebody else can be asked.
+    /// How long to pause: not at all, in essence, while another node can be asked.
     fn after_failure(&self, index: usize, backoff: &mut Backoff, retry_after: Option<Duration>) -> Duration {
         let now = Moment::now();
         let mut endpoints = self.endpoints();

@@ -85,7 +85,7 @@ impl Client {
     /// all back.
     ///
     /// # Errors
-    /// `Refused` with `NotEmpty` when it is to be closed and somebody is in the queue.
+    /// `Refused` with `NotEmpty` when it is to be closed and a client is in the queue.
     pub async fn set_lock(&self, path: &str, settings: LockSettings) -> Result<LockSet, Error> {
         let target = Target::path("/v1/locks", path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await

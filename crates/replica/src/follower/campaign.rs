@@ -4,8 +4,8 @@
 //! machine. A leader whose connection has ended is most likely dead, and then nobody needs to wait
 //! longer than the lease, in which all who heard it vote for no other. But the end is a hint only:
 //! a firewall may have cut the connection. So it moves nothing but the moment at which this node
-//! asks the others whether they would elect it (pre-vote): whoever still hears the leader says no,
-//! and no term moves. What leaders and voters promise each other, the lease, stays whole.
+//! asks the others whether they would elect it (pre-vote): a node that still hears the leader says
+//! no, and no term moves. What leaders and voters promise each other, the lease, stays whole.
 //!
 //! ```text
 //! heard last      connection ends         lease over, asks, and again ...           asks for want of a word

@@ -93,7 +93,7 @@ pub(crate) async fn forward(node: Arc<Node>, mut queue: mpsc::Receiver<Heartbeat
     }
 }
 
-/// Heartbeats until somebody waits for one, there are enough, or they have lingered. `None` at the
+/// Heartbeats until a client waits for one, there are enough, or they have lingered. `None` at the
 /// end.
 async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &crate::stop::Stop) -> Option<Vec<Heartbeat>> {
     let mut batch = Vec::new();

@@ -10,9 +10,9 @@ use znode::{Recorded, SessionId, State, Turn};
 /// Called under the guard that all waits share: an observer is quick and calls nothing of the
 /// replica.
 pub trait Observer: Send + Sync {
-    /// The state is about to change. Whoever keeps it lets go of it here: what changes of a state
-    /// that somebody has is copied first. What is returned hears of the changes, and lets nobody
-    /// look at what the observer knows until then.
+    /// The state is about to change. A door that keeps it lets go of it here: what changes of a
+    /// state that a reader has is copied first. What is returned hears of the changes, and lets
+    /// nobody look at what the observer knows until then.
     fn before_change(&self) -> Box<dyn Observing + '_>;
 
     /// The state is another one, and what changed is not known: a snapshot has brought it. Also

@@ -165,7 +165,7 @@ async fn round(node: &Node, waiters: Vec<IndexWaiter>) {
     }
 }
 
-/// Asks whoever leads. The answer is the leader's own, or why there is none.
+/// Asks the leader. The answer is the leader's own, or why there is none.
 pub(crate) async fn ask_leader(node: &Node, ask: Ask, within: Duration) -> Result<Answer, String> {
     let leader = node.heard_leader().ok_or("no leader is heard")?;
     let peer = node.peers.get(leader).ok_or("the leader is this node by now, or unknown")?;

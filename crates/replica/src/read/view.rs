@@ -19,7 +19,7 @@ use crate::read::observer::Observer;
 use crate::read::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
-/// What a panic while a batch is applied breaks: whoever comes behind it must not go on with a part
+/// What a panic while a batch is applied breaks: a later reader must not go on with a part
 /// of the batch.
 const NOT_HALF_CHANGED: &str = "applying ended without a panic";
 
@@ -97,7 +97,7 @@ impl View {
     /// between the first change and the last. `change` is also given what tells whether the state
     /// right behind an entry is to be published by itself.
     ///
-    /// Whoever has taken the state keeps it as it was: then what changes of it is copied.
+    /// A reader that has taken the state keeps it as it was: then all that changes is copied.
     pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<Recorded>) {
         let mut guarded = self.lock();
         let observers: Vec<_> = guarded.observers().collect();
@@ -223,7 +223,7 @@ impl View {
                 };
                 self.register(&mut guarded, key, &wake).ok_or(WaitEnd::TooMany)?
             };
-            // While somebody has it, all that changes is copied.
+            // While a reader has it, all that changes is copied.
             drop(seen);
             let woken = timeout_at(deadline, wake.fired()).await;
             drop(watch);

@@ -83,7 +83,7 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
 }
 
-/// Says who leads. With `after`, waits until that is somebody else or says something else.
+/// Says who leads. With `after`, waits until that is another or says something else.
 #[utoipa::path(get, path = "/v1/elections/{path}", operation_id = "electionsObserve", tag = "elections",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("after" = Option<String>, Query, description = "the `cursor` of the last answer: wait until there is another"),

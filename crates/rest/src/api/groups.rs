@@ -58,7 +58,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
 }
 
-/// Lists a group. With `since`, waits until somebody has joined or left after that.
+/// Lists a group. With `since`, waits until a member has joined or left after that.
 #[utoipa::path(get, path = "/v1/groups/{path}", operation_id = "groupsList", tag = "groups",
     params(("path" = String, Path, description = "slashes plain or encoded"),
         ("limit" = Option<usize>, Query), ("after" = Option<String>, Query),
@@ -95,7 +95,7 @@ fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {
     path.child(&name).map_err(|_| Problem::bad("member", "not the name of a znode"))
 }
 
-/// When somebody joined or left last.
+/// When a member joined or left last.
 fn changed(state: &State, path: &ZPath) -> u64 {
     state.node(path).map_or(0, |node| node.stat().pzxid.0)
 }

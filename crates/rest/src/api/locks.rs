@@ -189,12 +189,12 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Says where a ticket stands, waiting until it holds, or until somebody wants it back, as long as
+/// Says where a ticket stands, waiting until it holds, or until a client wants it back, as long as
 /// `wait` says.
 #[utoipa::path(get, path = "/v1/tickets/{ticket}", operation_id = "ticketsLook", tag = "locks",
     params(("ticket" = String, Path, description = "the lock node's path, slashes plain or encoded"),
         ("wait" = Option<String>, Query, description = "absent: not at all"),
-        ("until" = Option<String>, Query, description = "held, the default; revoked: until somebody wants it back")),
+        ("until" = Option<String>, Query, description = "held, the default; revoked: until a client wants it back")),
     responses((status = 200, description = "Held", body = zlock_client::api::Ticket),
         (status = 202, description = "Waiting", body = zlock_client::api::Ticket)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
@@ -219,7 +219,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         check_readable(&call.identities, &state, &lock)?;
     }
     let was_own = own.is_some();
-    // While somebody has it, all that changes is copied.
+    // While a reader has it, all that changes is copied.
     drop(state);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };

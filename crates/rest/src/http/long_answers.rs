@@ -15,7 +15,7 @@ use crate::request::door::Door;
 /// What each connection may keep without being counted.
 const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
 
-/// Marks an answer whose bytes are the state's own: whoever keeps them has no copy.
+/// Marks an answer whose bytes are the state's own: a client that keeps them has no copy.
 #[derive(Clone, Copy)]
 pub(crate) struct OfTheState;
 

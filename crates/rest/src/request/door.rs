@@ -221,7 +221,7 @@ pub(crate) async fn at_the_door(State(door): State<Door>, mut request: Request, 
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     request.extensions_mut().insert(arrival);
-    // What is malformed is told by whoever needs it.
+    // What is malformed is told where it is needed.
     if let Ok(credential) = proven {
         request.extensions_mut().insert(Proven(credential));
     }

@@ -39,7 +39,7 @@ impl Wait {
         let Some(deadline) = self.deadline else {
             return Ok((None, state.last_zxid()));
         };
-        // While somebody has it, all that changes is copied.
+        // While a reader has it, all that changes is copied.
         drop(state);
         let _permit = call.door.wait_permit()?;
         let deadline = deadline.max(Instant::now());

@@ -2,7 +2,7 @@
 //!
 //! Source: the promise of `Idempotency-Key` in docs/http-api.md; Ongaro's dissertation, section
 //! 6.3. A key that was withdrawn may be used afresh, by another try: one that was on its way when
-//! the ticket was withdrawn finds the key unused, queues, and whoever made it, a door, withdraws it
+//! the ticket was withdrawn finds the key unused, queues, and the door that made it withdraws it
 //! in its turn. An acquire that is repeated only tells where its ticket stands.
 
 use std::collections::BTreeMap;

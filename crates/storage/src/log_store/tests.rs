@@ -38,7 +38,7 @@ fn memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Keeps the flush thread in a callback until somebody listens.
+/// Keeps the flush thread in a callback until the test listens.
 fn parked(store: &LogStore) -> Receiver<io::Result<()>> {
     let (opener, opened) = sync_channel(0);
     store.write().unwrap().flush(true, Some(store.log.flushes.callback(true, Done::Opener(opener)))).unwrap();
@@ -172,7 +172,7 @@ fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
     if was_over.recv_timeout(Duration::from_secs(20)).is_err() {
         // It could not be closed.
         std::mem::forget(store);
-        panic!("somebody waits for a flush that is under way");
+        panic!("a caller waits for a flush that is under way");
     }
     opened.recv().unwrap().unwrap();
     runtime.block_on(async {

@@ -256,7 +256,7 @@ impl Link {
             connection: self.shared.connection.load(Ordering::SeqCst),
         };
         let result = if header.error == error::OK { Ok(reply) } else { Err(Failure::Refused(header.error)) };
-        // Whoever gave it up does not hear it.
+        // A caller that gave it up does not hear it.
         sent.answer.map(|answer| answer.send(result));
         Ok(())
     }

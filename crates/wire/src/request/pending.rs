@@ -86,8 +86,8 @@ impl<'a> Pending<'a> {
         };
         tokio::select! {
             biased;
-            // Unconstrained: whoever is made to yield halfway is overtaken by those behind it, and
-            // refused for that.
+            // Unconstrained: a task that is made to yield halfway is overtaken by those behind it,
+            // and refused for that.
             Some(waited) = unconstrained(queue.next()) => {
                 due.push_back(waited);
                 None

@@ -10,8 +10,8 @@ use znode::{SessionId, State};
 /// Reads that wait for the moment behind a write of their connection. Bounded by the requests that
 /// connections may have on their way.
 ///
-/// So the writes behind such a read need not wait for it. Whoever applies entries asks whether the
-/// state behind a write is wanted, and publishes it by itself then.
+/// So the writes behind such a read need not wait for it. The task that applies entries asks
+/// whether the state behind a write is wanted, and publishes it by itself then.
 #[derive(Default)]
 pub(crate) struct Moments {
     sessions: HashMap<SessionId, Waiting>,
@@ -48,7 +48,7 @@ impl Moments {
         moment
     }
 
-    /// Whether somebody waits for the state right behind this write.
+    /// Whether a read waits for the state right behind this write.
     pub(crate) fn wants(&self, session: SessionId, connection: u64, turn: u64) -> bool {
         let waiting = self.sessions.get(&session).filter(|waiting| waiting.connection == connection);
         waiting.is_some_and(|waiting| waiting.turns.contains_key(&turn))

@@ -19,7 +19,7 @@ struct Inner {
 }
 
 impl Turns {
-    /// A turn is over. Whoever comes next in an unbroken row is woken at once and in order, to be
+    /// A turn is over. The next writes in an unbroken row are woken at once and in order, to be
     /// proposed again together.
     pub(crate) fn done(&self, turn: u64) {
         let mut inner = self.lock();

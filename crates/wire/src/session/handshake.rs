@@ -126,7 +126,7 @@ async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames
 /// Opens the session, or attaches the one that is named. Either is an entry of the log that this
 /// node has applied afterwards, so the client finds here whatever it has seen elsewhere.
 async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
-    // As ZooKeeper: whoever comes meanwhile goes on to the next node at once.
+    // As ZooKeeper: a client that comes meanwhile goes on to the next node at once.
     if !door.is_serving() {
         return Err(NoSession::Unavailable("this node does not serve".into()));
     }

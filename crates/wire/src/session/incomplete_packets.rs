@@ -7,8 +7,9 @@ use crate::session::client::Client;
 
 /// Who waits for the rest of a packet, and how much of it each has.
 ///
-/// At the bound, the packet that was begun first gives way: its connection is closed. Whoever sends
-/// slowly, or never ends, makes room for those who do not, and none of them has to wait for it.
+/// At the bound, the packet that was begun first gives way: its connection is closed. A client that
+/// sends slowly, or never ends, makes room for those who do not, and none of them has to wait for
+/// it.
 pub(crate) struct HalfPackets {
     bytes_max: usize,
     inner: Mutex<Inner>,

@@ -78,7 +78,7 @@ impl Pulse {
         inner.news || inner.passing
     }
 
-    /// Whether somebody waits for an answer to a ping.
+    /// Whether a client waits for an answer to a ping.
     pub(crate) fn is_pinged(&self) -> bool {
         self.lock().pings > 0
     }

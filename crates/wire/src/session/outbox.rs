@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::session::unread::{Account, Place, UNCOUNTED_BYTES_MAX, Waiting};
 
-/// Frames on their way to one client, in order. Events come from whoever applies entries, answers
-/// from the connection.
+/// Frames on their way to one client, in order. Events come from the task that applies entries,
+/// answers from the connection.
 ///
-/// Whoever has put something in sends it at once, as far as the socket takes it
+/// A task that has put something in sends it at once, as far as the socket takes it
 /// ([`Outbox::send_now`]). The connection's own writer is woken for what is left, and for all of it
 /// with TLS.
 ///
@@ -39,7 +39,7 @@ struct Queue {
     writer: Option<Writer>,
     /// The connection's writer knows that there is something for it.
     is_called: bool,
-    /// Somebody is about to send its events.
+    /// A task is about to send its events.
     is_listed: bool,
     direct: Option<Direct>,
     end: Option<End>,
@@ -77,7 +77,7 @@ pub(crate) struct Writing<'a>(&'a Outbox);
 enum Writer {
     /// The connection's own, which waits until the socket takes more.
     Waiting,
-    /// Whoever sends at once.
+    /// The task that sends at once.
     Direct,
 }
 
@@ -201,7 +201,7 @@ impl Outbox {
         std::future::pending().await
     }
 
-    /// What is there, unless somebody else writes it.
+    /// What is there, unless another task writes it.
     fn take_to_send(&self) -> Option<(Direct, Vec<u8>)> {
         let mut queue = self.lock();
         if queue.bytes.is_empty() || queue.writer.is_some() || queue.is_called {

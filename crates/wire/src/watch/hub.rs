@@ -22,9 +22,9 @@ use crate::watch::watches::TOGETHER;
 /// any answer that shows the change.
 pub(crate) struct Hub {
     inner: Mutex<Inner>,
-    /// Whoever applies entries waits for the guard.
+    /// The task that applies entries waits for the guard.
     is_awaited: AtomicBool,
-    /// Somebody has an event to be sent.
+    /// A connection has an event to be sent.
     told: Notify,
     /// In the place of the state while that changes.
     no_state: Arc<State>,
@@ -90,8 +90,8 @@ impl Hub {
         }
     }
 
-    /// Between two looks of many: lets whoever applies entries have the guard, which by itself does
-    /// not go to who waits for it.
+    /// Between two looks of many: lets the task that applies entries have the guard, which by
+    /// itself does not go to who waits for it.
     pub(crate) fn step_aside(&self) {
         while self.is_awaited.load(Ordering::Acquire) {
             std::thread::yield_now();
@@ -171,7 +171,7 @@ impl Hub {
         self.inner.lock().expect("nothing panics under this guard")
     }
 
-    /// The guard for whoever applies entries: one at a time.
+    /// The guard for the task that applies entries: one at a time.
     fn lock_to_apply(&self) -> MutexGuard<'_, Inner> {
         self.is_awaited.store(true, Ordering::Release);
         let inner = self.lock();

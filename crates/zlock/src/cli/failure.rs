@@ -92,7 +92,9 @@ fn hint(error: &Error) -> Option<&'static str> {
             Some(ProblemType::NoNode) => Some("`zlock ls` shows what there is, `zlock create --parents` makes parents"),
             Some(ProblemType::NodeExists) => Some("`zlock set` replaces its data"),
             Some(ProblemType::NotEmpty) => Some("`zlock rm --recursive` deletes what is below it, too"),
-            Some(ProblemType::BadVersion) => Some("somebody changed it: `zlock stat` shows the version that it has"),
+            Some(ProblemType::BadVersion) => {
+                Some("another client changed it: `zlock stat` shows the version that it has")
+            }
             Some(ProblemType::NoAuth) => Some("its ACL would have to permit it"),
             Some(ProblemType::EventsGone) => Some("read afresh and watch from there"),
             Some(ProblemType::SessionExpired) => Some("this client was cut off or paused for longer than its session"),

@@ -8,9 +8,9 @@ use super::failure::Failure;
 
 pub(crate) fn command() -> Command {
     Command::new("release")
-        .about("Takes a lock away from those who hold it, whoever they are, or one ticket out of a queue")
+        .about("Takes a lock away from those who hold it, or one ticket out of a queue")
         .long_about(
-            "Takes a lock away from those who hold it, whoever they are, or one ticket out of a queue.\n\n\
+            "Takes a lock away from those who hold it, or one ticket out of a queue.\n\n\
              The lock node is deleted, and the next in the queue is granted. The holder is not asked: it learns of it when it \
              looks (`zlock lock` ends its command), and its fencing token is dead at once.",
         )
@@ -47,7 +47,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
 }
 
 /// The path, if it is a contender in its parent's queue. Nothing else is deleted: it may be
-/// somebody's data.
+/// a client's data.
 async fn ticket(context: &Context, path: &str) -> Result<String, Failure> {
     let nobody = || Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"));
     // The root is no lock, and has no queue to look at.

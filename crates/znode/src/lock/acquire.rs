@@ -246,7 +246,6 @@ impl State {
         let Way { base, missing } = way;
         let parent = &self.tree[&base];
         let written_by = self.written_by(id, acquire);
-        let held_at_once = written_by.is_some();
         let ticket = match (missing.is_empty(), written_by) {
             // Curator's downgrade: a reader that shares the number of its own writer is held with
             // it, and after it.
@@ -255,6 +254,8 @@ impl State {
             (false, _) => lock.child(&format!("{name}{:010}", 0)),
         };
         let ticket = ticket.map_err(refuse)?;
+        let reads_beside = |number| acquire.mode == LockMode::Read && self.writes(lock, number, id);
+        let held_at_once = sequence_of(ticket.name()).is_some_and(reads_beside);
         // Made by hand: a key and the next number are no secret.
         if self.tree.contains(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &ticket));

@@ -42,11 +42,11 @@ pub struct WaitsFor {
 
 type Owner = (SessionId, Arc<str>);
 
-/// Somebody who waits, as the search sees it: an owner with all that it waits for; or one ticket of
+/// A waiter, as the search sees it: an owner with all that it waits for; or one ticket of
 /// an owner's, where another waits only until that is granted, and not until it has gone.
 type Waiter = (Owner, Option<ZPath>);
 
-/// Somebody who wants to come into a queue.
+/// A ticket that wants to come into a queue.
 pub(crate) struct Newcomer<'a> {
     pub(crate) lock: &'a ZPath,
     pub(crate) session: SessionId,
@@ -258,7 +258,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// What somebody waits for, itself.
+    /// What a waiter waits for, itself.
     fn expand(&mut self, waiter: &Waiter) {
         let state = self.state;
         match waiter {

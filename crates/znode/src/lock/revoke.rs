@@ -99,7 +99,7 @@ pub(crate) fn asks_to_give_up(data: &[u8]) -> bool {
 /// Holders that one request may ask.
 const HOLDERS_MAX: usize = 1000;
 
-/// Whether somebody wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's
+/// Whether a client wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock node's
 /// data as Curator or ZooKeeper's recipe do.
 pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
     if let Some(revocation) = state.locks.revocations.get(ticket) {

@@ -126,17 +126,19 @@ impl State {
         self.node(&writer).and_then(Znode::contender).is_some_and(counted).then_some(writer)
     }
 
+    /// Whether a session holds a lock to write under this number.
+    pub(crate) fn writes(&self, lock: &ZPath, number: u64, session: SessionId) -> bool {
+        let writer = self.queue(lock).and_then(Queue::alone);
+        writer.is_some_and(|(at, holder)| at.number == number && holder.ticket.session == Some(session))
+    }
+
     /// A reader that enters under the number of the writer that its session holds reads beside it
     /// at once. A part of a multi-lock does not, as it holds together with the other parts.
     pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, changes: &mut Changes) {
         let (lock, position) = self.position_of(ticket);
-        let own = self.queue(&lock).is_some_and(|queue| {
-            let writer = queue.alone().filter(|(writer, _)| writer.number == position.number);
-            let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;
-            let reader = queue.waiter(&position).filter(reads);
-            let sessions = writer.zip(reader).map(|((_, writer), reader)| (writer.ticket.session, reader.session));
-            sessions.is_some_and(|(writer, reader)| writer.is_some() && writer == reader)
-        });
+        let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;
+        let reader = self.queue(&lock).and_then(|queue| queue.waiter(&position)).filter(reads);
+        let own = reader.and_then(|reader| reader.session).is_some_and(|id| self.writes(&lock, position.number, id));
         if own {
             self.grant_out_of_turn(&lock, &position, changes);
         }

@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// A znode. Values only: whoever holds one sees one moment.
+/// A znode. Values only: a reader that holds one sees one moment.
 #[derive(Clone, Debug)]
 pub struct Znode {
     pub(crate) kind: Kind,

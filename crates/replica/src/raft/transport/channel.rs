@@ -302,7 +302,7 @@ mod tests {
         Identity::new("c", node_id, &[1, 2])
     }
 
-    /// A channel from node 1 to whoever listens.
+    /// A channel from node 1 to the node that listens.
     fn open(listener: &TcpListener, stop: &Stop) -> Channel {
         let addr = listener.local_addr().unwrap().to_string().as_str().into();
         let (lane, reach) = (Lane::Control, Arc::default());

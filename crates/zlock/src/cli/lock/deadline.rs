@@ -9,7 +9,7 @@ pub(super) enum OnLoss {
     Term,
     /// SIGKILL.
     Kill,
-    /// The command goes on, and somebody is told.
+    /// The command goes on, and the user is told.
     Warn,
 }
 

@@ -33,7 +33,7 @@ pub(super) fn descendants(ancestor: u32, spared: &[u32]) -> Vec<u32> {
     found
 }
 
-/// Lets go of this process's children that have ended, but of the spared one: somebody else asks
+/// Lets go of this process's children that have ended, but of the spared one: another thread asks
 /// how that one ended.
 pub(super) fn reap(spared: u32) {
     // A look that reaps nothing, and costs less than to read all of /proc.

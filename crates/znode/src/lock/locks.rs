@@ -126,6 +126,9 @@ impl Locks {
 
     /// The first of the locks that were left, which are left no more.
     pub(crate) fn take_unsettled(&mut self, max: usize) -> Vec<ZPath> {
+        if self.unsettled.is_empty() {
+            return Vec::new();
+        }
         let taken: Vec<ZPath> = self.unsettled.iter().take(max).cloned().collect();
         taken.iter().for_each(|lock| drop(self.unsettled.remove(lock)));
         taken

@@ -41,7 +41,7 @@ const PROOFS: [Proof; 11] = [
     Proof { bug: "reads-without-quorum", workload: "election", nemesis: "isolate-leader", rate: "100" },
     // Who asks for two or three permits holds more than the semaphore knows.
     Proof { bug: "one-permit-less", workload: "semaphore", nemesis: "none", rate: "100" },
-    // Somebody else holds the last lock of a multi-lock at the same time.
+    // Another client holds the last lock of a multi-lock at the same time.
     Proof { bug: "shared-part", workload: "multi-lock", nemesis: "none", rate: "100" },
     // Two that became writers hold at the same time.
     Proof { bug: "upgrade-reads", workload: "upgrade", nemesis: "none", rate: "100" },

@@ -392,7 +392,7 @@ fn a_lock_that_is_taken_away_early_or_unasked_is_found() {
     let told = |due_ms: u64| format!("{LISTENS}+\"asked\":true,\"due_ms\":{due_ms} zxid=13\n{}", append(13));
     good(Workload::Revoke, &a_revocation(&told(1_500), &past("revoked", 14, 1_500)));
     bad(Workload::Revoke, "taken-early", &a_revocation(&told(1_501), &past("revoked", 14, 1_500)));
-    // Somebody may have set an earlier deadline since.
+    // A client may have set an earlier deadline since.
     let sooner = format!("{}\n{}", told(9_000), r#"3 revoke {"lock":"l","deadline_ms":0} -> info"#);
     good(Workload::Revoke, &a_revocation(&sooner, &past("revoked", 14, 1_500)));
     let unasked =

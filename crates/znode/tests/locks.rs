@@ -117,7 +117,7 @@ fn every_waiter_gets_the_lock_once_and_alone() {
             {
                 break;
             }
-            assert!(step < 1000, "seed {seed}: somebody stays in the queue");
+            assert!(step < 1000, "seed {seed}: a ticket stays in the queue");
             match rng.u8(..10) {
                 0..4 if !draining => {
                     let session = sessions[rng.usize(..sessions.len())];
@@ -153,7 +153,7 @@ fn every_waiter_gets_the_lock_once_and_alone() {
 }
 
 #[test]
-fn somebody_holds_whenever_somebody_waits() {
+fn a_ticket_holds_whenever_one_waits() {
     for seed in 0..200 {
         let (mut rng, mut world) = (Rng::with_seed(seed), World::new());
         let sessions: Vec<SessionId> = (0..4).map(|_| world.open()).collect();
@@ -230,7 +230,7 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
         };
         let mut tickets: std::collections::VecDeque<_> = (0..waiters).map(|index| take(&mut world, index)).collect();
         let cycle = cost(40, || {
-            // Somebody comes, the holder goes, and one from the middle gives up.
+            // A ticket comes, the holder goes, and one from the middle gives up.
             tickets.push_back(take(&mut world, tickets.len()));
             let (session, holder) = tickets.pop_front().unwrap();
             world.release(session, &holder);
@@ -245,7 +245,7 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
                 let token = znode::FencingToken(state.node(ticket).unwrap().stat().czxid.0);
                 lock::is_held_with(&state, &lock_path(), token);
             }
-            // Whoever has joined is told its position, and so is whoever is next.
+            // A ticket that has joined is told its position, and so is the next one.
             for (_, ticket) in [tickets.back(), tickets.get(1)].into_iter().flatten() {
                 lock::position(&state, ticket).unwrap();
             }

@@ -31,7 +31,7 @@ const NO: Result<(), Error> = Err(Error::NoAuth);
 const BY_ACL: Cells = [NO, YES, NO, YES];
 /// For the session, and the super user.
 const OWN: Cells = [YES, NO, NO, YES];
-/// For the session alone: others do not hold it, whoever they are.
+/// For the session alone: no other client holds it.
 const SESSION: Cells = [YES, Err(Error::NotOwner), Err(Error::NotOwner), Err(Error::NotOwner)];
 /// The leader's own, which no door proposes, and what concerns nothing but the one who asks.
 const ANY: Cells = [YES; 4];

@@ -52,7 +52,7 @@ fn seen(look: &Operation) -> Option<(u64, u64)> {
 }
 
 impl<'a> Observed<'a> {
-    /// Leaders are seen in order, and what each of them says, whoever observes, over whatever node.
+    /// Leaders are seen in order, and what each of them says, by every observer at every node.
     fn check_order(&self, lock: &str, verdict: &mut Verdict) {
         let mut leaders = Vec::new();
         let mut words: BTreeMap<u64, Vec<Numbered<'_>>> = BTreeMap::new();

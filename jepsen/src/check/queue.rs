@@ -1,4 +1,4 @@
-//! `queue`: whoever comes first is granted first, and alone.
+//! `queue`: the first to come is granted first, and alone.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ struct Place<'a> {
     token: Option<u64>,
     /// Together with other readers.
     shared: bool,
-    /// Whoever comes later has to wait for it.
+    /// A later one has to wait for it.
     strict: bool,
     /// From this index on it may have left the queue.
     until: u64,

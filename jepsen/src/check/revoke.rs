@@ -71,7 +71,7 @@ fn names(revoke: &Operation, ticket: &str) -> bool {
     tickets.into_iter().flatten().any(|name| name.as_str() == Some(ticket))
 }
 
-/// Whoever holds the lock is asked, and hears of it at the latest at the zxid at which it was.
+/// The holder of the lock is asked, and hears of it at the latest at the zxid at which it was.
 fn check_asked(operations: &[Operation], revokes: &[&Operation], stays: &[Stay<'_>], verdict: &mut Verdict) {
     for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
         let (Some(lock), Some(at)) = (revoke.text("lock"), revoke.zxid) else { continue };
@@ -115,7 +115,7 @@ fn check_ends(operations: &[Operation], verdict: &mut Verdict) {
     }
 }
 
-/// A ticket is taken away only if somebody asked for it with a deadline, and not before it was due.
+/// A ticket is taken away only if a client asked for it with a deadline, and not before it was due.
 fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut Verdict) {
     let mut taken = 0;
     let is_taken = |op: &&Operation| op.f == "past" && op.is_ok() && op.text("end") == Some("revoked");
@@ -138,7 +138,7 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
                 &[past],
             );
         }
-        // The deadline that a holder was told of counts, unless somebody may have set an earlier
+        // The deadline that a holder was told of counts, unless a client may have set an earlier
         // one since.
         let listened = |op: &&Operation| op.f == "listen" && op.is_ok() && op.text("ticket") == Some(ticket);
         let due = |op: &&Operation| {

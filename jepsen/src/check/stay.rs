@@ -181,7 +181,7 @@ fn by_lock<'s, 'a>(stays: &'s [Stay<'a>]) -> BTreeMap<&'a str, Vec<&'s Stay<'a>>
 }
 
 /// Tokens rise from holder to holder in the order of the log. Readers that may hold together have
-/// no order, and where somebody was passed those of one grant share a token.
+/// no order, and where a ticket was passed those of one grant share a token.
 pub fn check_tokens_rise(stays: &[Stay<'_>], verdict: &mut Verdict) {
     for (lock, stays) in by_lock(stays) {
         // The highest so far: of those who held alone, and of all.

@@ -200,7 +200,7 @@ pub fn check_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     check_dead_tokens(tenures, |_| true, verdict);
 }
 
-/// The same where readers of one grant may share a token, whoever they are.
+/// The same where readers of one grant may share a token.
 pub fn check_rising_tokens(tenures: &[Tenure<'_>], verdict: &mut Verdict) {
     check_falling_tokens(tenures, verdict);
     check_dead_tokens(tenures, |tenure| !tenure.shared, verdict);

@@ -66,7 +66,7 @@ fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("second-upgrades-refused", refused);
 }
 
-/// A writer that wants to read on does so at once, whoever else waits.
+/// A writer that wants to read on does so at once, also when others wait.
 fn check_downgrades(operations: &[Operation], verdict: &mut Verdict) {
     let downgrades = operations.iter().filter(|operation| operation.f == "downgrade" && operation.is_ok());
     let mut count = 0;

@@ -61,7 +61,7 @@ impl Revokes {
         }
     }
 
-    /// A lock, and whether it is one that somebody may ask for at once. The others show who is
+    /// A lock, and whether it is one that a client may ask for at once. The others show who is
     /// late: nobody would be where the next one soon asks at once.
     fn any(&self, client: &mut Client) -> (String, bool) {
         let (epoch, number) = (epoch(client, EPOCH), client.rng.u64(..self.count));
@@ -79,7 +79,7 @@ impl Revokes {
         Ok(())
     }
 
-    /// Writes under the lock, or listens whether somebody wants it.
+    /// Writes under the lock, or listens whether a client wants it.
     async fn hold(&self, holder: &mut Holder, session: Session, place: Place, client: &mut Client) {
         let held_for = holder.holds_since.get_or_insert_with(Instant::now).elapsed();
         if !holder.stubborn || held_for > STUBBORN {
@@ -114,7 +114,7 @@ impl Revokes {
         holder.waiter.after(session, &answer, client);
     }
 
-    /// Asks for whoever holds a lock, or for a moment from now on.
+    /// Asks the holder of a lock, or for a moment from now on.
     async fn ask(&self, client: &mut Client) {
         let (lock, at_once) = self.any(client);
         let deadline_ms = match client.rng.u8(..6) {

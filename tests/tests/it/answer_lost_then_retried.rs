@@ -55,7 +55,7 @@ async fn a_retried_delete_says_done_and_leaves_a_newer_znode_alone() {
     let delete = Call::delete("/v1/znodes/gone").session(&scene.session).once();
     scene.proxy.set(Rule::LoseAnswers);
     assert!(Client::new(scene.proxy.addr()).send(delete.clone()).await.is_err());
-    // Somebody makes it anew before the retry: that one must stay.
+    // Another client makes it anew before the retry: that one must stay.
     assert_eq!(scene.once(Call::post("/v1/znodes/gone").body("new")).await.status, 201);
     let deleted: Deleted = scene.cluster.client(2).send(delete).await.unwrap().json();
     assert!(deleted.zxid > 0);

@@ -195,7 +195,7 @@ async fn a_simple_lock_whose_answers_are_lost_is_held_once_or_not_at_all() {
     let error = behind.simple_lock("/cron").acquire().await.unwrap_err();
     assert!(!error.did_nothing(), "{error}");
     assert!(other.simple_lock("/cron").holder().await.unwrap().is_some(), "it was taken");
-    // What nobody knows of is given back as soon as somebody answers.
+    // What nobody knows of is given back as soon as a node answers.
     let taken = tokio::spawn(async move { other.simple_lock("/cron").acquire().await.map(|guard| (other, guard)) });
     proxy.set(Rule::Pass);
     let (other, guard) = taken.await.unwrap().unwrap();

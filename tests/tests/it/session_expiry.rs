@@ -45,8 +45,8 @@ async fn an_expiry_releases_every_lock_and_wakes_one_waiter_of_each() {
         (granted.load(Ordering::SeqCst) >= 2).then_some(())
     })
     .await;
-    // A write that comes later in the log has passed every node, so whoever was woken with them has
-    // answered.
+    // A write that comes later in the log has passed every node, so a client that was woken with
+    // them has answered.
     for id in cluster.ids() {
         cluster.client(id).create(&format!("/v1/znodes/later{id}"), "").await;
     }

@@ -132,6 +132,23 @@ fn no_comment_is_wider_than_a_page() {
     none(findings);
 }
 
+/// A subject is a noun: docs/style.md, which names the words that are none.
+#[test]
+fn no_page_and_no_comment_has_a_subject_that_is_a_riddle() {
+    let riddles = [concat!("who", "ever"), concat!("some", "body")];
+    let riddle = |line: &str| {
+        let words = line.split(|letter: char| !letter.is_alphanumeric());
+        words.into_iter().any(|word| riddles.contains(&&*word.to_lowercase()))
+    };
+    let mut findings = Vec::new();
+    for file in texts(".md").into_iter().chain(texts(".rs")).filter(|file| file.path != "docs/style.md") {
+        let is_page = file.path.ends_with(".md");
+        let prose = file.text.lines().enumerate().filter(|(_, line)| is_page || line.trim_start().starts_with("//"));
+        findings.extend(prose.filter(|(_, line)| riddle(line)).map(|(at, _)| format!("{}:{}", file.path, at + 1)));
+    }
+    none(findings);
+}
+
 /// What operators look for in logs, and what their alarms match.
 #[test]
 fn every_message_of_the_log_that_is_documented_is_in_the_sources() {

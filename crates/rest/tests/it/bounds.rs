@@ -226,7 +226,7 @@ async fn a_page_of_a_queue_has_no_more_data_than_labels() {
     node.post("/v1/znodes/l/n-?mode=persistent-sequential", "123456789").await.expect(201);
     let queue = node.get("/v1/locks/l").await.expect(200);
     assert_eq!(queue.body["holders"][0]["label"], "12345678");
-    // A znode of somebody else may have a thousand times more, and a page a thousand of them.
+    // A znode of another client may have a thousand times more, and a page a thousand of them.
     assert_eq!(queue.body["waiters"][0].get("label"), None, "{}", queue.body);
 }
 

@@ -284,7 +284,7 @@ async fn a_hold_that_ran_out_of_time_is_given_back_in_whatever_order_it_was_aske
         if now == held {
             return;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{now} holds, and {held} that somebody was told of");
+        assert!(tokio::time::Instant::now() < deadline, "{now} holds, and {held} that a waiter was told of");
         tokio::task::yield_now().await;
     }
 }

@@ -146,7 +146,7 @@ async fn an_acl_means_what_it_means_at_the_zookeeper_door() {
         let txn = json!({"ops": [{"op": "create", "path": "/a", "acl": acl}]});
         node.post("/v1/txn", &txn.to_string()).await.expect_problem(400, "invalid-acl");
     }
-    // `auth` is whoever asks.
+    // `auth` is the one who asks.
     node.call(Method::POST, "/v1/znodes/a?acl=auth::cdwa,world:anyone:r", &[BOB], b"").await.expect(201);
     let shown = node.call(Method::GET, "/v1/znodes/a?acl", &[BOB], b"").await.expect(200);
     assert_eq!(shown.body["acl"][0]["id"], BOBS_DIGEST.strip_prefix("digest:").unwrap());
@@ -200,7 +200,7 @@ impl SecureDoor {
         SecureDoor { node, addr, authority, files }
     }
 
-    /// What a client with the certificate of somebody is answered; an error when it is not let in.
+    /// What a client with a person's certificate is answered; an error when it is not let in.
     async fn ask(&self, name: Option<&str>, request: &str) -> std::io::Result<String> {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
         let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();

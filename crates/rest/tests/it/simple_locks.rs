@@ -82,7 +82,7 @@ async fn a_try_with_a_key_is_done_once() {
 }
 
 #[tokio::test]
-async fn a_release_by_token_is_answered_again_whoever_holds_by_then() {
+async fn a_release_by_token_is_answered_again_also_when_another_holds() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     let held = acquire(&node, &first, "owner=a").await.expect(200);
@@ -181,7 +181,7 @@ async fn who_takes_it_or_gives_it_back_needs_no_read_of_the_cluster() {
 }
 
 #[tokio::test]
-async fn a_retried_release_by_owner_is_answered_as_the_first_one_whoever_holds_by_then() {
+async fn a_retried_release_by_owner_is_answered_as_the_first_one_also_when_another_holds() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);
     let key = [("zlock-session", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];

@@ -62,7 +62,7 @@ fn a_node_that_has_lost_its_state_keeps_its_vote_and_has_no_say_until_a_leader_h
         assert!(!storage.meta.joined() && storage.meta.rejoining() && !storage.meta.pristine());
         assert_eq!(storage.log.vote(), Some(Vote::new(7, 2)));
         assert_eq!((storage.log.last(), storage.log.committed(), storage.log.purged()), (None, None, None));
-        assert!(dir.join("log.lost").exists(), "for whoever must save what no other node has");
+        assert!(dir.join("log.lost").exists(), "for an operator who must save what no other node has");
     }
     {
         let storage = open_with_peers(&dir).unwrap();

@@ -93,7 +93,7 @@ fn current_never_goes_back() {
 }
 
 #[test]
-fn a_replaced_snapshot_is_readable_as_long_as_somebody_holds_it() {
+fn a_replaced_snapshot_is_readable_as_long_as_it_has_a_reader() {
     let (_parent, dir) = data_dir();
     let storage = open(&dir).unwrap();
     let first = records(5, 300);

@@ -179,7 +179,7 @@ async fn null_proves_nothing_and_is_no_password() {
         client.send_raw(xid::AUTH, op::AUTH, &[int(0), scheme, proof].concat()).await;
         assert_eq!(client.answer().await.error, expected);
     }
-    // Whoever opens a session has none yet.
+    // A client that opens a session has none yet.
     let asked = jute::ConnectRequest { timeout_ms: 9_000, password: Buffer(None), ..jute::ConnectRequest::default() };
     let mut stream = tokio::net::TcpStream::connect(node.addr).await.unwrap();
     stream.write_all(&framed(|out| asked.write(out))).await.unwrap();

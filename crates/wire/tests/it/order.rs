@@ -61,7 +61,7 @@ async fn an_event_comes_before_the_answer_that_shows_the_change() {
         client.set("/a", "y").await.unwrap();
         assert_eq!(client.events.pop_front(), Some((event::NODE_DATA_CHANGED, "/a".into())));
     }
-    // A change by somebody else, seen by a read.
+    // A change by another client, seen by a read.
     let mut other = node.client().await;
     for _ in 0..100 {
         let before = client.get("/a", true).await.unwrap().stat.version;
@@ -332,7 +332,7 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     node.replica.observe(&between);
     writing.send(&set("/a", "y")).await;
     tokio::task::spawn_blocking(move || coming.recv().unwrap()).await.unwrap();
-    // The door knows the change already; whoever reads waits until the state may be read.
+    // The door knows the change already; a reader waits until the state may be read.
     for watch in [true, false, true, false] {
         reading.send(&Request::GetData(PathWatch { path: "/a".into(), watch })).await;
     }

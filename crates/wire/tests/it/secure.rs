@@ -45,7 +45,7 @@ impl SecureDoor {
         SecureDoor { addr, authority, files }
     }
 
-    /// A client with the certificate of somebody, or without one.
+    /// A client with a person's certificate, or without one.
     async fn client(&self, name: Option<&str>) -> Client {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
         let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();

@@ -10,8 +10,8 @@ use super::{Model, Stay, number, parent_of, zpath};
 /// holds.
 type Waiter = ((SessionId, String), Option<String>);
 
-/// Somebody who waits or wants to: who, for which lock, and who is in its way, in the order of the
-/// queue, and whether only until that one holds.
+/// A waiter, or one that wants to be: who, for which lock, and who is in its way, in the order of
+/// the queue, and whether only until that one holds.
 struct Waiting {
     by: Waiter,
     lock: String,
@@ -124,7 +124,7 @@ impl Model {
         None
     }
 
-    /// Who has a ticket, if that is somebody who can be told apart and still lives.
+    /// Who has a ticket, if that is an owner who can be told apart and still lives.
     fn named(&self, ticket: &str) -> Option<(SessionId, String)> {
         let node = &self.nodes[ticket];
         let lock = node.lock.as_ref().filter(|lock| !lock.owner.is_empty() && lock.lingers_until_ms.is_none())?;

@@ -9,7 +9,7 @@ use znode::{Acl, Actor, ClientInfo, Identity, LockMode, Op, READ, SessionId};
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
 impl Model {
-    /// What an entry says of the tickets that end in it, whoever they belong to.
+    /// What an entry says of the tickets that end in it, of all sessions.
     pub(super) fn note_asking(&mut self, op: &Op, session: Option<SessionId>) {
         self.asking = session;
         self.end = match op {
@@ -191,7 +191,7 @@ impl Model {
     }
 }
 
-/// How a lock node wants the lock that somebody made by hand.
+/// How a lock node wants the lock that a client made by hand.
 pub(super) fn mode(path: &str) -> LockMode {
     let name = name_of(path);
     if super::reads(path) {

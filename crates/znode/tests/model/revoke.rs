@@ -64,7 +64,7 @@ impl Model {
         Ok(answer)
     }
 
-    /// Whether somebody wants the ticket back.
+    /// Whether a client wants the ticket back.
     pub(crate) fn revocation(&self, ticket: &str) -> Option<Revocation> {
         let node = &self.nodes[ticket];
         let told = [&b"__REVOKE__"[..], b"unlock"].contains(&&*node.data) && node.version != 0 && self.is_alive(ticket);

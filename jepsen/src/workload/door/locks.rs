@@ -226,7 +226,7 @@ async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Re
             match zk.event(left).await {
                 Some(told) if told.path == before && told.kind == event::NODE_DELETED => break,
                 Some(_) => {}
-                None => return Err(Failure::NotSent("somebody else has it".into())),
+                None => return Err(Failure::NotSent("another client has it".into())),
             }
         }
     }

@@ -39,7 +39,7 @@ impl Nodes {
 
     /// Sends a call, and the same one again at the next node while nobody says what became of it.
     async fn ask(&self, call: Call) -> Answer {
-        let mut pace = Pace::new("somebody answers");
+        let mut pace = Pace::new("a node answers");
         loop {
             pace.next().await;
             let (id, endpoint) = self.next();
@@ -115,7 +115,8 @@ impl Scene {
         self.down.send_replace(Some(id));
     }
 
-    /// SIGSTOP of the leader: whoever waits at it has an open connection on which nothing comes.
+    /// SIGSTOP of the leader: a client that waits at it has an open connection on which nothing
+    /// comes.
     pub(crate) async fn pause_leader(&self) -> u64 {
         let leader = self.cluster.leader().await;
         self.cluster.pause(leader);
@@ -144,7 +145,7 @@ impl Scene {
         self.cluster.ids().into_iter().filter(|id| Some(*id) != down).collect()
     }
 
-    /// Sends a call until somebody says what became of it. It must be one that may be repeated.
+    /// Sends a call until a node says what became of it. It must be one that may be repeated.
     pub(crate) async fn ask(&self, call: Call) -> Answer {
         self.nodes.ask(call).await
     }

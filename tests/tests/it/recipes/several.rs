@@ -51,7 +51,7 @@ async fn granted(waiting: Waiting) -> (String, Vec<(String, u64)>) {
 }
 
 #[tokio::test]
-async fn a_multi_lock_holds_all_or_nothing_whoever_leads() {
+async fn a_multi_lock_holds_all_or_nothing_under_any_leader() {
     let mut scene = Scene::set().await;
     let (mine, other) = (scene.session().await, scene.session().await);
     let held = scene.hold(&other, "/a?label=a").await;

@@ -111,3 +111,49 @@ impl KnownCluster {
         self.removed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use storage::memory::MemoryDisk;
+    use znode::{LogPosition, Op, Request, State, Term, Txn};
+
+    use super::*;
+
+    fn founding(uuid: u8) -> Founding {
+        Founding { uuid: ClusterUuid([uuid; 16]), zxid_base: 1_000, group: 0 }
+    }
+
+    fn meta() -> NodeMeta {
+        let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };
+        MemoryDisk::default().open(identity).unwrap().meta
+    }
+
+    #[test]
+    fn a_directory_of_one_cluster_takes_nothing_of_another() {
+        let (known, meta) = (KnownCluster::default(), meta());
+        assert_eq!((known.uuid(), known.zxid(3)), (None, Zxid(3)));
+        known.join(&meta, founding(7)).unwrap();
+        assert_eq!((known.uuid(), known.zxid(3)), (Some(ClusterUuid([7; 16])), Zxid(1_003)));
+        let refused = known.join(&meta, founding(8)).unwrap_err();
+        assert!(refused.to_string().contains("this data directory is of cluster uuid 07070707"), "{refused}");
+        // The next process finds it on the disk.
+        let again = KnownCluster::of(&meta);
+        assert_eq!(again.founding(), Some(&founding(7)));
+        assert!(again.may_be(None) && again.may_be(again.uuid()) && !again.may_be(Some(ClusterUuid([8; 16]))));
+    }
+
+    #[test]
+    fn levels_and_removed_members_are_those_of_the_state() {
+        let mut state = State::default();
+        for (index, op) in (1..).zip([Op::Found(founding(7)), Op::NoteRemoved { node_id: 3 }]) {
+            let request = Request::new(op);
+            let at = LogPosition { term: Term(1), zxid: state.zxid_of(index, Some(&request)) };
+            state.apply(at, Txn { time_ms: 1, request }).reply.unwrap();
+        }
+        let known = KnownCluster::default();
+        assert_eq!((known.levels(), known.removed_at(3)), ((1, LEVEL), None));
+        known.learn(state.cluster().unwrap());
+        assert_eq!((known.levels(), known.removed_at(3)), ((1, 1), Some(Zxid(1_002))));
+        assert_eq!(known.removed_at(2), None);
+    }
+}

@@ -263,4 +263,20 @@ mod tests {
         check(Identity::new("c", 4, &[1, 4]), 1, Err("node 4, is no peer of node 1")).await;
         check(Identity::new("c", 1, &[1, 2, 3]), 1, Err("node 1, is no peer of node 1")).await;
     }
+
+    #[test]
+    fn a_member_hears_why_it_cannot_go_on() {
+        let own = Identity::new("c", 1, &[1, 2]);
+        let hello = Identity::new("c", 2, &[1, 2]).hello(1, Lane::Append);
+        let refusal = |hello: Hello| own.refusal(&hello).map(|(refusal, _)| refusal);
+        assert_eq!(refusal(hello.clone()), None);
+        let later = Hello { versions: (2, 3), ..hello.clone() };
+        assert_eq!(refusal(later), Some(Refusal::NoCommonVersion { versions: VERSIONS }));
+        let raised = Hello { levels: (2, 2), ..hello.clone() };
+        assert_eq!(refusal(raised), Some(Refusal::NoCommonLevel { levels: (1, 1) }));
+        // A range that overlaps is enough, and fields that are not known are passed over.
+        let wide = Hello { versions: (1, 9), levels: (1, 9), more: vec![(7, vec![1])], ..hello.clone() };
+        assert_eq!(refusal(wide), None);
+        assert_eq!(refusal(Hello { group: 1, ..hello }), Some(Refusal::OtherCluster));
+    }
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::lock::Grant;
 use crate::lock::queue::{Position, Queue, Ticket};
 use crate::tree::acls::Acls;
 use crate::tree::usage::Usage;
@@ -169,8 +170,15 @@ impl Tree {
         tickets
     }
 
-    /// Takes a childless znode out again. How many tickets its parent has left.
-    pub(crate) fn unlink(&mut self, path: &ZPath, parent: &ZPath, at: LogPosition, time_ms: u64) -> usize {
+    /// Takes a childless znode out again. With it: how it held a lock, and how many tickets its
+    /// parent has left.
+    pub(crate) fn unlink(
+        &mut self,
+        path: &ZPath,
+        parent: &ZPath,
+        at: LogPosition,
+        time_ms: u64,
+    ) -> (Arc<Znode>, Option<Grant>, usize) {
         let node = self.nodes.remove(path).expect("the caller has seen it");
         assert!(node.family.names.is_empty(), "only childless znodes are removed");
         self.acls.release(&node.acl);
@@ -181,7 +189,7 @@ impl Tree {
         let (usage, top) = (Usage::at(path, &node), parent.is_root());
         self.change_below(parent, |below| below.take(usage));
         let position = Position::of(path.name(), node.czxid);
-        self.edit(parent, |parent| {
+        let (holder, tickets) = self.edit(parent, |parent| {
             parent.deletes += 1;
             parent.pzxid = at.zxid;
             if !top {
@@ -189,11 +197,10 @@ impl Tree {
             }
             parent.family.remove(path.name());
             parent.emptied_ms = time_ms;
-            if let Some(position) = &position {
-                parent.family.edit_queue(|queue| queue.leave(position));
-            }
-            parent.family.ticket_count()
-        })
+            let holder = position.and_then(|position| parent.family.edit_queue(|queue| queue.leave(&position)));
+            (holder, parent.family.ticket_count())
+        });
+        (node, holder.map(|holder| holder.grant), tickets)
     }
 
     /// Changes a znode in place and keeps the indexes by time.

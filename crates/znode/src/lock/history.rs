@@ -359,7 +359,7 @@ impl State {
 
     /// A lock node goes, or begins to linger: what is kept beside it goes, too, and the past has
     /// one more.
-    pub(crate) fn ticket_ended(&mut self, path: &ZPath, node: &Znode, changes: &Changes) {
+    pub(crate) fn ticket_ended(&mut self, path: &ZPath, node: &Znode, grant: Option<Grant>, changes: &Changes) {
         let (Some(session), Some(lock)) = (node.owner(), path.parent()) else {
             return;
         };
@@ -367,9 +367,6 @@ impl State {
         if sequence_of(path.name()).is_none() || node.lingers_until_ms().is_some() {
             return;
         }
-        let position = Position::of(path.name(), node.czxid);
-        let holder = position.and_then(|position| self.queue(&lock)?.holder(&position));
-        let grant = holder.map(|holder| holder.grant);
         if grant.is_some() {
             self.locks.discount_holder();
         }

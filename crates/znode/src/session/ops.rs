@@ -172,7 +172,7 @@ impl State {
     fn linger(&mut self, path: &ZPath, changes: &Changes) {
         let time_ms = self.time_ms;
         let node = self.tree.shared(path);
-        self.ticket_ended(path, &node, changes);
+        self.ticket_ended(path, &node, lock::grant(self, path), changes);
         self.tree.edit(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));

@@ -355,11 +355,10 @@ impl State {
     pub(crate) fn remove(&mut self, path: &ZPath, changes: &mut Changes) {
         changes.steps += steps_to(path);
         let parent = path.parent().expect("the root is never removed");
-        let node = self.tree.shared(path);
-        self.ticket_ended(path, &node, changes);
-        let tickets = self.tree.unlink(path, &parent, changes.at(), self.time_ms);
-        self.quota_deleted(path, &node);
+        let (node, grant, tickets) = self.tree.unlink(path, &parent, changes.at(), self.time_ms);
         self.locks.left(path, &parent, &node, tickets);
+        self.ticket_ended(path, &node, grant, changes);
+        self.quota_deleted(path, &node);
         if sequence_of(path.name()).is_some() {
             changes.queue_changed(&parent);
         }

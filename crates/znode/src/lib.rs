@@ -28,9 +28,9 @@
 //!                 changes.rs what it has changed so far, cost.rs what it may do
 //! ```
 //!
-//! `tree.rs`, `session/open.rs` and `lock/locks.rs` own their fields; `State` composes them. The
-//! other files say what operations do to the three, and so know `State` while `State` knows them:
-//! that is the one cycle of files here.
+//! `tree.rs`, `session/open.rs` and `lock/locks.rs` own their fields, and `State` composes the
+//! three. The other files say what operations do to them as methods of `State`, so they know
+//! `State` while `State` knows them.
 
 mod acl;
 mod cluster;

@@ -109,8 +109,8 @@ impl Tree {
         self.data_bytes
     }
 
-    /// Znodes whose time has come, the longest overdue first: by their age, and containers that are
-    /// empty since `idle_since`.
+    /// Znodes whose time has come, the longest overdue first: by their age, and containers that
+    /// have been empty for `idle_ms`.
     pub(crate) fn due(&self, now_ms: u64, idle_ms: u64) -> impl Iterator<Item = &ZPath> {
         let timed = self.timed.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms);
         let idle = self.idle.iter().take_while(move |(emptied_ms, _)| emptied_ms.saturating_add(idle_ms) <= now_ms);

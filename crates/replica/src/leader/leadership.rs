@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-use znode::{ClusterUuid, Credential, Founding, Op, Request, SessionId, State, Term};
+use znode::{ClusterUuid, Credential, Founding, Op, Request, SessionId, State, Term, ZXID_BASE_MAX};
 
 use crate::fault_injection::{self, Planted};
 use crate::leader::quota_log::QuotaLog;
@@ -231,11 +231,12 @@ impl Node {
                 }
             }
             Duty::Found => {
-                let zxid_base = self.config.zxid_base.unwrap_or_else(|| self.entry_clock.now_ms(0) << 10);
+                let zxid_base = self.config.zxid_base.unwrap_or_else(|| zxid_base_at(self.entry_clock.now_ms(0)));
                 let founding = Founding { uuid: ClusterUuid(storage::random_uuid()), zxid_base, group: 0 };
-                if self.propose_as_duty(Op::Found(founding)).await {
-                    let uuid = self.identity.cluster.uuid().unwrap_or(founding.uuid).to_string();
-                    tracing::info!(uuid, zxid_base, "the cluster has its uuid");
+                self.propose_as_duty(Op::Found(founding)).await;
+                // That of a leader before this one may have been applied first.
+                if let Some(&Founding { uuid, zxid_base, .. }) = self.identity.cluster.founding() {
+                    tracing::info!(uuid = uuid.to_string(), zxid_base, "the cluster has its uuid");
                 }
             }
             Duty::SetLimits => {
@@ -261,6 +262,12 @@ impl Node {
             }
         }
     }
+}
+
+/// Where the zxids of a cluster begin that is founded now. A clock that is a century ahead must not
+/// keep it from being founded.
+fn zxid_base_at(now_ms: u64) -> u64 {
+    now_ms.saturating_mul(1 << 10).min(ZXID_BASE_MAX)
 }
 
 /// Whether a leader's own proposal was applied.
@@ -361,6 +368,12 @@ mod tests {
         // One that has more than that is expired all the same, alone.
         let mut room = Room::beside(&HashSet::new(), &state);
         assert_eq!([large, small].map(|session| room.take(session, &state)), [true, false]);
+    }
+
+    #[test]
+    fn a_cluster_is_founded_whatever_the_clock_says() {
+        assert_eq!(zxid_base_at(1_795_400_000_000), 1_838_489_600_000_000);
+        assert_eq!([0, 1 << 50, u64::MAX].map(zxid_base_at), [0, ZXID_BASE_MAX, ZXID_BASE_MAX]);
     }
 
     /// Long enough for a heartbeat to come as far as it can.

@@ -99,9 +99,14 @@ impl Identity {
         }
         self.disagreement(hello).map(|refusal| {
             let Hello { versions, levels, .. } = hello;
-            let why =
-                format!("node {from} was turned away, with versions {versions:?} and levels {levels:?}: {refusal}");
-            (refusal, why)
+            let why = match refusal {
+                Refusal::NoCommonVersion { versions } => format!("this node speaks only versions {versions:?}"),
+                Refusal::NoCommonLevel { levels } => format!("this node takes only levels {levels:?}"),
+                Refusal::Removed { zxid } => format!("it was removed from the cluster at zxid {zxid}"),
+                Refusal::OtherCluster | Refusal::NoMember => "it belongs to another cluster of the same name".into(),
+            };
+            let asked = format!("versions {versions:?} and levels {levels:?}");
+            (refusal, format!("node {from} was turned away, with {asked}: {why}"))
         })
     }
 
@@ -269,6 +274,10 @@ mod tests {
         let own = Identity::new("c", 1, &[1, 2]);
         let hello = Identity::new("c", 2, &[1, 2]).hello(1, Lane::Append);
         let refusal = |hello: Hello| own.refusal(&hello).map(|(refusal, _)| refusal);
+        // This node's log says it from the other side.
+        let (_, logged) = own.refusal(&Hello { versions: (2, 3), ..hello.clone() }).unwrap();
+        let other_side = "with versions (2, 3) and levels (1, 1): this node speaks only versions (1, 1)";
+        assert!(logged.ends_with(other_side), "{logged}");
         assert_eq!(refusal(hello.clone()), None);
         let later = Hello { versions: (2, 3), ..hello.clone() };
         assert_eq!(refusal(later), Some(Refusal::NoCommonVersion { versions: VERSIONS }));

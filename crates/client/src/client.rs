@@ -236,7 +236,7 @@ impl Client {
             Ok(answer) => return answer.json(),
             Err(error) => error,
         };
-        // The session had ended without anybody noticing, and nothing was done: not worth the
+        // The session had ended without a sign, and nothing was done: not worth the
         // caller's trouble.
         if error.code() == Some(ProblemType::SessionExpired) {
             let session = self.session().await?;

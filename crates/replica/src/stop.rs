@@ -1,4 +1,4 @@
-//! Tells everybody on a node that it stops.
+//! Tells all tasks of a node that it stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -34,7 +34,7 @@ const READY_MS: u64 = 12_000;
 const SETTLED_MS: u64 = 3_000;
 /// How long clients then stand in one queue and nothing goes wrong.
 const QUEUEING_MS: u64 = 3_000;
-/// When everybody must agree at the latest, counted from the last fault.
+/// When all nodes must agree at the latest, counted from the last fault.
 const CONVERGED_MS: u64 = 40_000;
 
 /// What to run.

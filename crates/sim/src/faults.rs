@@ -305,7 +305,7 @@ impl Faults {
             // It hears but is not heard; it is heard but does not hear.
             2 => cuts.extend(nodes(chosen).map(|other| (chosen, other))),
             3 => cuts.extend(nodes(chosen).map(|other| (other, chosen))),
-            // Everybody sees its neighbours only.
+            // Each node sees its neighbours only.
             4 => {
                 let next = chosen % count + 1;
                 cuts.extend([(chosen, next), (next, chosen)]);

@@ -11,7 +11,7 @@ use crate::types::TypeConfig;
 
 /// The way of an answer back to a proposer, and what the proposal takes up until then.
 ///
-/// Raft has it for as long as it has the proposal, whether anybody still waits or not: in its
+/// Raft has it for as long as it has the proposal, whether its caller still waits or not: in its
 /// queue, in the log, on the way to the state machine. That it drops it unanswered when it stops
 /// counts as an answer, too.
 pub struct Responder<T> {

@@ -98,7 +98,7 @@ fn string(value: &[u8]) -> Option<Option<String>> {
     Some(match tag {
         // UTF8String, PrintableString, IA5String, GeneralString.
         0x0c | 0x13 | 0x16 | 0x1b => Some(String::from_utf8(content.to_vec()).ok()?),
-        // T61String, which everybody reads as Latin-1.
+        // T61String, which all libraries read as Latin-1.
         0x14 => Some(content.iter().copied().map(char::from).collect()),
         // BMPString: two bytes each.
         0x1e => {

@@ -154,8 +154,8 @@ const PATH_SHOWN_MAX: usize = 8 << 10;
 pub struct Refusal {
     /// Why.
     pub error: Error,
-    /// The path that the error is about, when there is one, and when it is not longer than anybody
-    /// can want to see.
+    /// The path that the error is about, when there is one, and when it is not longer than any
+    /// client can want to see.
     pub path: Option<ZPath>,
     /// In a multi: which operation failed, counted from 0.
     pub op_index: Option<u32>,

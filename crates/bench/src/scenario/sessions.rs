@@ -1,4 +1,4 @@
-//! More and more sessions that are kept alive, and what they cost everybody else's writes.
+//! More and more sessions that are kept alive, and what they cost the writes of others.
 //!
 //! Over HTTP a session has no connection of its own: 64 connections open all of them and keep them
 //! alive.

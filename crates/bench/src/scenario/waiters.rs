@@ -1,5 +1,5 @@
 //! One lock, more and more waiters: how soon the next one knows that it holds, and what the queue
-//! costs everybody else.
+//! costs other clients.
 //!
 //! A waiter is a place in the queue that its client left there (`keep=true`), not a connection:
 //! what is measured is the queue, not how many sockets a machine has. 64 sessions hold the places.

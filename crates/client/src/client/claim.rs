@@ -129,7 +129,7 @@ impl Claim {
             Claim::enter_in::<P>(client, session, enqueue.clone()).await
         };
         match enter().await {
-            // The session had ended without anybody noticing.
+            // The session had ended without a sign.
             Err(error) if error.code() == Some(ProblemType::SessionExpired) => enter().await,
             entered => entered,
         }
@@ -237,7 +237,7 @@ impl Claim {
     }
 
     fn ticketed(&self) -> &Ticketed {
-        self.ticket.as_ref().expect("it is set before anybody else has the claim")
+        self.ticket.as_ref().expect("it is set before another task has the claim")
     }
 
     pub(crate) fn kind(&self) -> Kind {

@@ -75,7 +75,7 @@ impl SimpleLock {
             Claim::enter_as::<Ticket>(&self.client, session, call.clone(), Kind::Simple).await
         };
         let entered = match enter().await {
-            // The session had ended without anybody noticing.
+            // The session had ended without a sign.
             Err(error) if error.code() == Some(ProblemType::SessionExpired) => enter().await,
             entered => entered,
         };

@@ -32,7 +32,7 @@ use crate::raft::transport::{
 };
 use crate::stop::Stop;
 
-/// One peer and the connections that are shared by everybody who talks to it.
+/// One peer and the connections that are shared by all tasks that talk to it.
 pub(crate) struct Peer {
     identity: Identity,
     id: u64,

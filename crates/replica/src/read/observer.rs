@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use znode::{Recorded, SessionId, State, Turn};
 
-/// Hears of everything that this node applies, in order, and before anybody can read it. So who
+/// Hears of everything that this node applies, in order, and before a reader can see it. So who
 /// tells clients of events here has told them before any answer shows them the change.
 ///
 /// Called under the guard that all waits share: an observer is quick and calls nothing of the

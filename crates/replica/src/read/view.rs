@@ -1,4 +1,4 @@
-//! What this node has applied, and everybody who waits for more of it.
+//! What this node has applied, and all who wait for more of it.
 //!
 //! A batch of entries changes the state here, and its events are told, under one guard. Who looks
 //! at the state and finds that it must wait registers under the same guard, so no change falls
@@ -119,7 +119,7 @@ impl View {
     }
 
     /// Publishes a state that a snapshot brought. What happened in between is not known, so
-    /// everybody looks again.
+    /// all look again.
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
         let mut guarded = self.lock();

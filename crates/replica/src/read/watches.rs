@@ -170,7 +170,7 @@ impl WatchTable {
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes all waits.
     pub(crate) fn fire_all(&mut self) {
         let tables = [&mut self.node, &mut self.children, &mut self.subtree];
         let mut set: Vec<_> = tables.into_iter().flat_map(HashMap::drain).flat_map(|(_, list)| list).collect();

@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Lets time pass, which is the test's own, and everybody do what there is to do before and
+    /// Lets time pass, which is the test's own, and all tasks do what there is to do before and
     /// after.
     async fn pass(time: Duration) {
         let rest = async || {

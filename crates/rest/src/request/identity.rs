@@ -15,7 +15,7 @@ use znode::{Identity, SUPER};
 use crate::http::peer::Peer;
 use crate::problem::Problem;
 
-/// Everybody that a request has proven to come from, besides anyone.
+/// All identities that a request has proven, besides anyone.
 ///
 /// # Errors
 /// 400 for a malformed `Authorization: Basic`. Other schemes are between the client and whatever

@@ -1,4 +1,4 @@
-//! A linearizable read shows everything that anybody was told before it began; a local one
+//! A linearizable read shows everything that any client was told before it began; a local one
 //! everything that its own client has seen.
 //!
 //! Source: linearizability (Herlihy and Wing 1990), by Raft's read index (Ongaro's dissertation,

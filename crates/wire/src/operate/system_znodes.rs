@@ -123,7 +123,7 @@ fn kept(op: ZnodeOp) -> Request {
 }
 
 fn make(path: &ZPath) -> ZnodeOp {
-    // As in ZooKeeper: everybody may read the configuration, and nobody writes it.
+    // As in ZooKeeper: all clients may read the configuration, and none writes it.
     let perms = if path.name() == "config" { READ } else { ALL };
     ZnodeOp::Create(Create {
         parent: path.parent().unwrap_or_else(ZPath::root),

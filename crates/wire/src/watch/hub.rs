@@ -1,4 +1,4 @@
-//! The connections of one node and their watches, told of every change before anybody can read it.
+//! The connections of one node and their watches, told of every change before a reader can see it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(one.outbox.next().await.unwrap(), once);
     }
 
-    /// The name of a ticket that itself everybody may read stands in a list that not everybody may
+    /// The name of a ticket that itself all may read stands in a list that not all may
     /// read.
     #[tokio::test]
     async fn a_recursive_watch_tells_no_names_that_may_not_be_listed() {

@@ -148,7 +148,7 @@ pub struct Event {
 pub struct Recorded {
     /// What happened.
     pub event: Event,
-    /// The ACL that the znode had when it happened, where not everybody might read it.
+    /// The ACL that the znode had when it happened, where not all clients might read it.
     pub acl: Option<Arc<[Acl]>>,
     /// The same of its parent: who may read that may know the znode's name.
     pub parent_acl: Option<Arc<[Acl]>>,

@@ -89,7 +89,7 @@ impl Changes {
         !self.parents.insert(parent.clone())
     }
 
-    /// The ACLs are those of the znode and of its parent, where not everybody may read them.
+    /// The ACLs are those of the znode and of its parent, where not all clients may read them.
     pub(crate) fn push(
         &mut self,
         kind: EventKind,

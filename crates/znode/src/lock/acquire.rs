@@ -119,7 +119,7 @@ impl State {
         key: RequestKey,
         attempt: Attempt,
     ) -> Result<Reply, Refusal> {
-        // Anybody may have made a znode of that name since.
+        // Another client may have made a znode of that name since.
         if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
             return Err(Refusal::at(Error::NoNode, ticket));
         }

@@ -112,7 +112,7 @@ impl State {
         locks
     }
 
-    /// Who holds this lock next, if it is anybody's turn in this entry.
+    /// Who holds this lock next, if it is a ticket's turn in this entry.
     fn look(&mut self, lock: &ZPath, changes: &Changes) -> Option<Next> {
         match self.next_in(lock, changes.zxid) {
             Look::Next(next) => Some(next),

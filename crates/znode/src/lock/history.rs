@@ -114,7 +114,7 @@ pub(crate) struct History {
     pub(crate) grants: VecDeque<Arc<EndedTicket>>,
     /// Apart, so that many short tries do not push the grants out.
     pub(crate) waits: VecDeque<Arc<EndedTicket>>,
-    /// The directory's ACL when something ended last, where not everybody might read it. The past
+    /// The directory's ACL when something ended last, where not all clients might read it. The past
     /// goes by it when the directory has gone, or is another one.
     pub(crate) readers: Option<Arc<[Acl]>>,
 }
@@ -394,7 +394,7 @@ impl State {
             mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
             session,
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
-            // What not everybody might read who reads the past is not remembered.
+            // What some readers of the history might not read is not remembered.
             label: if is_open { short(&label(self, node).unwrap_or_default()) } else { String::new() },
             enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
             grant,
@@ -408,7 +408,7 @@ impl State {
         self.remember_ticket(&lock, ticket, readers);
     }
 
-    /// Who may read what a lock remembers, where that is not everybody.
+    /// Who may read what a lock remembers, where that is not every client.
     pub(crate) fn history_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
         let acl = &self.nearest(lock.as_str()).1.acl;
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))

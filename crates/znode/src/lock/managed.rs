@@ -69,7 +69,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Gives a waiter its priority before anybody has a turn.
+    /// Gives a waiter its priority before any ticket has a turn.
     pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
         let (lock, position) = self.position_of(ticket);
         self.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority));

@@ -89,7 +89,7 @@ impl Naming {
 }
 
 /// How many contenders of a directory have which kind of name: those of zlock's own, which see
-/// everybody, and the others.
+/// all of them, and the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     own: u32,

@@ -34,7 +34,7 @@ impl State {
         path.parent().is_none_or(|parent| self.may_read(&parent, identities))
     }
 
-    /// The ACL that counts for a znode, where not everybody may read it.
+    /// The ACL that counts for a znode, where not all clients may read it.
     pub(crate) fn readers(&self, path: &ZPath, node: &Znode) -> Option<Arc<[Acl]>> {
         let acl = self.acl_of(path, node);
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))

@@ -132,7 +132,7 @@ impl Model {
         }
     }
 
-    /// The ACL of a directory, or of the nearest one above it, where not everybody may read it.
+    /// The ACL of a directory, or of the nearest one above it, where not all clients may read it.
     fn readers(&self, lock: &str) -> Option<Vec<Acl>> {
         let (base, _) = self.nearest(lock);
         Some(self.nodes[&base].acl.clone()).filter(|acl| !znode::permits(acl, READ, &[]))

@@ -45,7 +45,7 @@ pub(crate) enum ChannelError {
 struct Question {
     ask: Ask,
     reply: oneshot::Sender<Result<Answer, ChannelError>>,
-    /// What it takes up until it is on its way, whether anybody still waits for it or not.
+    /// What it takes up until it is on its way, whether its caller still waits for it or not.
     _held: Option<Held>,
 }
 
